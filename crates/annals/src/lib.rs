@@ -1,0 +1,1 @@
+//! An event store and event backbone: open a store by URL, commit, read, follow

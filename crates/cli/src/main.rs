@@ -1,0 +1,2 @@
+//! The binary `annals`.
+fn main() {}

@@ -1,0 +1,442 @@
+//! What a caller hands over to be committed, and the rules it must keep.
+
+use std::fmt;
+use std::hash::Hasher;
+
+use bytestring::ByteString;
+use siphasher::sip128::{Hasher128, SipHasher13};
+use uuid::Uuid;
+
+use crate::{Code, Data, Invalid, SequenceNumber, Timestamp, Version, limits};
+
+/// What versions count: an aggregate's name and id.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aggregate {
+    /// 1–100 bytes of `[A-Za-z0-9][A-Za-z0-9_.-]*`, for example `order`.
+    pub name: ByteString,
+    /// 1–256 bytes of UTF-8 without control characters.
+    pub id: ByteString,
+}
+
+impl Aggregate {
+    /// The aggregate of this name and id; validity is checked when it is used.
+    pub fn new(name: impl Into<ByteString>, id: impl Into<ByteString>) -> Self {
+        Self { name: name.into(), id: id.into() }
+    }
+
+    /// Checks both parts.
+    ///
+    /// # Errors
+    /// `invalid_name` at `aggregate.name`, `invalid_id` at `aggregate.id`.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        valid_name("aggregate.name", &self.name)?;
+        valid_id("aggregate.id", &self.id)
+    }
+}
+
+impl fmt::Display for Aggregate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.name, self.id)
+    }
+}
+
+/// The version an aggregate must have for a commit to be accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ExpectedVersion {
+    /// No check.
+    #[default]
+    Any,
+    /// No commit yet; the same as `Exact(0)`.
+    Empty,
+    /// At least one commit.
+    Exists,
+    /// Exactly this many commits.
+    Exact(Version),
+}
+
+impl ExpectedVersion {
+    /// Whether an aggregate at version `actual` satisfies it.
+    pub fn admits(self, actual: Version) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Empty => actual == 0,
+            Self::Exists => actual > 0,
+            Self::Exact(version) => actual == version,
+        }
+    }
+}
+
+impl fmt::Display for ExpectedVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Empty => f.write_str("empty"),
+            Self::Exists => f.write_str("exists"),
+            Self::Exact(version) => write!(f, "{version}"),
+        }
+    }
+}
+
+/// An event to be committed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewEvent {
+    /// Its type, 1–100 bytes of `[A-Za-z0-9][A-Za-z0-9_.-]*`, for example `order_placed`.
+    pub event_type: ByteString,
+    /// The generation of the type's schema; counts from 1.
+    pub generation: u32,
+    /// Its content.
+    pub data: Data,
+    /// Its id; made by the store when absent. Unique inside the commit.
+    pub id: Option<Uuid>,
+    /// What append conditions and filtered reads look for; at most 64.
+    pub tags: Vec<ByteString>,
+    /// Whether partners outside the owning system may see it.
+    pub public: bool,
+    /// When it happened; the time of acceptance when absent.
+    pub time: Option<Timestamp>,
+}
+
+impl NewEvent {
+    /// An event of generation 1 without tags.
+    pub fn new(event_type: impl Into<ByteString>, data: Data) -> Self {
+        Self {
+            event_type: event_type.into(),
+            generation: 1,
+            data,
+            id: None,
+            tags: Vec::new(),
+            public: false,
+            time: None,
+        }
+    }
+
+    /// Adds a tag.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<ByteString>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+}
+
+/// One atomic batch of events of one aggregate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewCommit {
+    /// Whose events they are.
+    pub aggregate: Aggregate,
+    /// What version the aggregate must have.
+    pub expected_version: ExpectedVersion,
+    /// Names the request, so that a repeat is recognised; made by the store when absent.
+    pub request_id: Option<ByteString>,
+    /// The command that led to it.
+    pub command_id: Option<ByteString>,
+    /// The events, 1 to 10,000.
+    pub events: Vec<NewEvent>,
+    /// Free text for tools, at most 64 KiB; order is kept.
+    pub header: Vec<(ByteString, ByteString)>,
+    /// The tenantId of the aggregate; `(0)` when absent. Decided by its first commit.
+    pub tenant_id: Option<ByteString>,
+    /// The owner of the aggregate.
+    pub owner_id: Option<ByteString>,
+    /// The space of the aggregate.
+    pub space_id: Option<ByteString>,
+    /// Groups everything that follows from one cause.
+    pub correlation_id: Option<ByteString>,
+    /// What directly caused it.
+    pub causation_id: Option<ByteString>,
+}
+
+impl NewCommit {
+    /// A commit without events yet, at any version.
+    pub fn new(aggregate_name: impl Into<ByteString>, aggregate_id: impl Into<ByteString>) -> Self {
+        Self {
+            aggregate: Aggregate::new(aggregate_name, aggregate_id),
+            expected_version: ExpectedVersion::Any,
+            request_id: None,
+            command_id: None,
+            events: Vec::new(),
+            header: Vec::new(),
+            tenant_id: None,
+            owner_id: None,
+            space_id: None,
+            correlation_id: None,
+            causation_id: None,
+        }
+    }
+
+    /// Adds an event.
+    #[must_use]
+    pub fn event(mut self, event: NewEvent) -> Self {
+        self.events.push(event);
+        self
+    }
+
+    /// Sets the expected version.
+    #[must_use]
+    pub fn expect(mut self, version: ExpectedVersion) -> Self {
+        self.expected_version = version;
+        self
+    }
+
+    /// Sets the request id.
+    #[must_use]
+    pub fn request_id(mut self, id: impl Into<ByteString>) -> Self {
+        self.request_id = Some(id.into());
+        self
+    }
+
+    /// Checks every rule that needs no store: names, ids, limits. Backends call it before anything else.
+    ///
+    /// # Errors
+    /// The first rule that is broken, with its path.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        self.aggregate.validate()?;
+        for (path, id) in [
+            ("request_id", &self.request_id),
+            ("command_id", &self.command_id),
+            ("tenant_id", &self.tenant_id),
+            ("correlation_id", &self.correlation_id),
+            ("causation_id", &self.causation_id),
+        ] {
+            id.as_ref().map_or(Ok(()), |id| valid_id(path, id))?;
+        }
+        for (path, id) in [("owner_id", &self.owner_id), ("space_id", &self.space_id)] {
+            // Empty is their default, so it may be written.
+            id.as_ref().filter(|id| !id.is_empty()).map_or(Ok(()), |id| valid_id(path, id))?;
+        }
+        self.validate_header()?;
+        self.validate_events()
+    }
+
+    fn validate_header(&self) -> Result<(), Invalid> {
+        let mut bytes = 0;
+        for (key, value) in &self.header {
+            valid_text(Code::InvalidHeader, "header", "a key", key, limits::ID_BYTES_MAX)?;
+            bytes += key.len() + value.len();
+        }
+        if bytes > limits::HEADER_BYTES_MAX {
+            let message = format!("holds {bytes} bytes; at most {} are allowed", limits::HEADER_BYTES_MAX);
+            return Err(Invalid::new(Code::InvalidHeader, "header", message));
+        }
+        let mut keys: Vec<_> = self.header.iter().map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Invalid::new(Code::InvalidHeader, "header", format!("key {:?} given twice", pair[0]))),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_events(&self) -> Result<(), Invalid> {
+        let count = self.events.len();
+        if count == 0 || count > limits::EVENTS_MAX {
+            let message = format!("holds {count} events; a commit has 1 to {}", limits::EVENTS_MAX);
+            return Err(Invalid::new(Code::InvalidEvents, "events", message));
+        }
+        let mut total = 0;
+        for (index, event) in self.events.iter().enumerate() {
+            validate_event(index, event)?;
+            total += event.data.as_bytes().len();
+        }
+        if total > limits::COMMIT_BYTES_MAX {
+            let message = format!("{total} bytes of data as BSON; at most {} are allowed", limits::COMMIT_BYTES_MAX);
+            return Err(Invalid::new(Code::CommitTooLarge, "events", message));
+        }
+        let mut ids: Vec<_> = self.events.iter().filter_map(|event| event.id).collect();
+        ids.sort_unstable();
+        match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Invalid::new(Code::InvalidEvents, "events", format!("event id {} given twice", pair[0]))),
+            None => Ok(()),
+        }
+    }
+
+    /// The keyed 128-bit digest of the content by which a repeat of a request id is told from a reuse: the ordered list of
+    /// (type, generation, data as BSON, tags, public, id where the client gave one). Header, times and expected version are not
+    /// part of it.
+    pub fn content_digest(&self, key: &[u8; 16]) -> u128 {
+        let mut hasher = SipHasher13::new_with_key(key);
+        let text = |hasher: &mut SipHasher13, bytes: &[u8]| {
+            hasher.write_u32(bytes.len() as u32);
+            hasher.write(bytes);
+        };
+        for event in &self.events {
+            text(&mut hasher, event.event_type.as_bytes());
+            hasher.write_u32(event.generation);
+            text(&mut hasher, event.data.as_bytes());
+            hasher.write_u32(event.tags.len() as u32);
+            event.tags.iter().for_each(|tag| text(&mut hasher, tag.as_bytes()));
+            hasher.write_u8(u8::from(event.public));
+            hasher.write_u8(u8::from(event.id.is_some()));
+            hasher.write(event.id.unwrap_or_default().as_bytes());
+        }
+        hasher.finish128().as_u128()
+    }
+}
+
+fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
+    let path = |field: &str| format!("events[{index}].{field}");
+    if name_fault(&event.event_type).is_some() {
+        valid_name(&path("type"), &event.event_type)?;
+    }
+    if event.generation == 0 {
+        return Err(Invalid::new(Code::InvalidBody, path("generation"), "generations count from 1"));
+    }
+    let bytes = event.data.as_bytes().len();
+    if bytes > limits::EVENT_BYTES_MAX {
+        let message = format!("{bytes} bytes as BSON; at most {} are allowed", limits::EVENT_BYTES_MAX);
+        return Err(Invalid::new(Code::EventTooLarge, path("data"), message));
+    }
+    if event.tags.len() > limits::TAGS_MAX {
+        let message = format!("{} tags; at most {} are allowed", event.tags.len(), limits::TAGS_MAX);
+        return Err(Invalid::new(Code::InvalidTags, path("tags"), message));
+    }
+    for (n, tag) in event.tags.iter().enumerate() {
+        if text_fault(tag, limits::TAG_BYTES_MAX).is_some() {
+            valid_text(Code::InvalidTags, &path(&format!("tags[{n}]")), "a tag", tag, limits::TAG_BYTES_MAX)?;
+        }
+    }
+    Ok(())
+}
+
+fn name_fault(name: &str) -> Option<&'static str> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    match name.as_bytes() {
+        [] => Some("is empty"),
+        bytes if bytes.len() > limits::NAME_BYTES_MAX => Some("is too long"),
+        [first, rest @ ..] if first.is_ascii_alphanumeric() && rest.iter().copied().all(allowed) => None,
+        _ => Some("holds a character that is not allowed"),
+    }
+}
+
+fn text_fault(text: &str, bytes_max: usize) -> Option<&'static str> {
+    if text.is_empty() {
+        Some("is empty")
+    } else if text.len() > bytes_max {
+        Some("is too long")
+    } else if text.chars().any(char::is_control) {
+        Some("holds a control character")
+    } else {
+        None
+    }
+}
+
+pub(crate) fn valid_name(path: &str, name: &str) -> Result<(), Invalid> {
+    let Some(fault) = name_fault(name) else { return Ok(()) };
+    let message = format!(
+        "{} {fault}; a name has 1 to {} bytes of A-Z a-z 0-9 _ . - and begins with a letter or digit",
+        shown(name),
+        limits::NAME_BYTES_MAX
+    );
+    Err(Invalid::new(Code::InvalidName, path, message))
+}
+
+/// Checks an id: 1–256 bytes of UTF-8 without control characters.
+///
+/// # Errors
+/// `invalid_id` at `path`.
+pub fn valid_id(path: &str, id: &str) -> Result<(), Invalid> {
+    valid_text(Code::InvalidId, path, "an id", id, limits::ID_BYTES_MAX)
+}
+
+fn valid_text(code: Code, path: &str, what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
+    let Some(fault) = text_fault(text, bytes_max) else { return Ok(()) };
+    let message = format!("{} {fault}; {what} has 1 to {bytes_max} bytes without control characters", shown(text));
+    Err(Invalid::new(code, path, message))
+}
+
+/// The value, cut where it would flood a message.
+fn shown(text: &str) -> String {
+    const SHOWN_MAX: usize = 60;
+    let mut cut: String = text.chars().take(SHOWN_MAX).collect();
+    if cut.len() < text.len() {
+        cut.push('…');
+    }
+    format!("{cut:?}")
+}
+
+/// What became of an accepted commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitOutcome {
+    /// The commit's id.
+    pub commit_id: Uuid,
+    /// The aggregate's version after it.
+    pub version: Version,
+    /// The sequence number of its first event; the others follow without a hole.
+    pub first_sequence_number: SequenceNumber,
+    /// Its events' ids, in order.
+    pub event_ids: Vec<Uuid>,
+    /// True when this request id was committed before: nothing was added, and this is the first outcome.
+    pub duplicate: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit() -> NewCommit {
+        NewCommit::new("order", "o-1").event(NewEvent::new("order_placed", Data::empty()))
+    }
+
+    fn refused(change: impl FnOnce(&mut NewCommit)) -> (Code, String) {
+        let mut commit = commit();
+        change(&mut commit);
+        let invalid = commit.validate().expect_err("must be refused");
+        (invalid.code, invalid.path)
+    }
+
+    #[test]
+    fn a_good_commit_is_valid() {
+        assert_eq!(commit().validate(), Ok(()));
+        assert_eq!(NewCommit { owner_id: Some("".into()), ..commit() }.validate(), Ok(()));
+    }
+
+    #[test]
+    fn each_broken_rule_is_refused_with_its_code_and_path() {
+        let name = "aggregate.name".to_owned();
+        for bad in ["", "-x", "a b", "ä", &"n".repeat(101), "a/b", "a\0"] {
+            assert_eq!(refused(|c| c.aggregate.name = bad.into()), (Code::InvalidName, name.clone()), "{bad:?}");
+        }
+        for bad in ["", "a\0", "a\nb", "\u{85}", &"i".repeat(257)] {
+            assert_eq!(refused(|c| c.aggregate.id = bad.into()).0, Code::InvalidId, "{bad:?}");
+            assert_eq!(refused(|c| c.request_id = Some(bad.into())), (Code::InvalidId, "request_id".into()));
+        }
+        assert_eq!(refused(|c| c.events.clear()), (Code::InvalidEvents, "events".into()));
+        let event = commit().events.remove(0);
+        assert_eq!(refused(|c| c.events = vec![event.clone(); 10_001]).0, Code::InvalidEvents);
+        let same_id = NewEvent { id: Some(Uuid::from_u128(7)), ..event.clone() };
+        assert_eq!(refused(|c| c.events = vec![same_id.clone(), same_id]).0, Code::InvalidEvents);
+        assert_eq!(refused(|c| c.events[0].event_type = "".into()), (Code::InvalidName, "events[0].type".into()));
+        assert_eq!(refused(|c| c.events[0].tags = vec!["t".into(); 65]).0, Code::InvalidTags);
+        assert_eq!(refused(|c| c.events[0].tags = vec!["".into()]), (Code::InvalidTags, "events[0].tags[0]".into()));
+        assert_eq!(refused(|c| c.header = vec![("k".into(), "v".repeat(65_536).into())]).0, Code::InvalidHeader);
+        assert_eq!(
+            refused(|c| c.header = vec![("k".into(), "1".into()), ("k".into(), "2".into())]).0,
+            Code::InvalidHeader
+        );
+        let big = Data::from_value(&serde_json::json!({ "x": "y".repeat(8 * 1024 * 1024) })).expect("valid");
+        assert_eq!(refused(|c| c.events[0].data = big), (Code::EventTooLarge, "events[0].data".into()));
+        let half = Data::from_value(&serde_json::json!({ "x": "y".repeat(6 * 1024 * 1024) })).expect("valid");
+        let half = NewEvent::new("t", half);
+        assert_eq!(refused(|c| c.events = vec![half; 3]).0, Code::CommitTooLarge);
+    }
+
+    #[test]
+    fn the_digest_sees_content_and_nothing_else() {
+        let key = [7; 16];
+        let base = commit().content_digest(&key);
+        let same = NewCommit { header: vec![("a".into(), "b".into())], ..commit().expect(ExpectedVersion::Empty) };
+        assert_eq!(same.content_digest(&key), base);
+        assert_ne!(commit().content_digest(&[8; 16]), base);
+        let changed = |change: fn(&mut NewEvent)| {
+            let mut commit = commit();
+            change(&mut commit.events[0]);
+            commit.content_digest(&key)
+        };
+        assert_ne!(changed(|e| e.event_type = "other".into()), base);
+        assert_ne!(changed(|e| e.generation = 2), base);
+        assert_ne!(changed(|e| e.public = true), base);
+        assert_ne!(changed(|e| e.tags.push("t".into())), base);
+        assert_ne!(changed(|e| e.id = Some(Uuid::nil())), base);
+        assert_ne!(changed(|e| e.data = Data::from_json(r#"{"a":1}"#).expect("valid")), base);
+        assert_eq!(changed(|e| e.time = Some(Timestamp::from_millis(1))), base);
+    }
+}

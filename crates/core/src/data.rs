@@ -1,0 +1,330 @@
+//! Event data: one BSON document, kept as bytes.
+//!
+//! From JSON: key order is kept; integers become int64; a number with `.` or an exponent becomes a double; a key given twice is
+//! refused; `{"$date": …}` stays what it is, a document with that key. Back to JSON: BSON types that JSON lacks are written as
+//! relaxed Extended JSON.
+
+use std::fmt;
+
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Error as _, SerializeMap, SerializeSeq};
+
+use crate::limits::DATA_DEPTH_MAX;
+
+/// The data of one event: a valid BSON document. Cloning shares the bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Data(Bytes);
+
+impl Data {
+    /// The document `{}`.
+    pub fn empty() -> Self {
+        Self(Bytes::from_static(&[5, 0, 0, 0, 0]))
+    }
+
+    /// Takes JSON text, an object.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong. An integer beyond int64 is only found by [`crate::json::wide_integer`].
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// Takes any value that serialises to a JSON object, for example `serde_json::json!({…})` or a struct of your own.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn from_value(value: &impl serde::Serialize) -> Result<Self, String> {
+        Self::from_json(&serde_json::to_string(value).map_err(|error| error.to_string())?)
+    }
+
+    /// Takes a BSON document.
+    ///
+    /// # Errors
+    /// A sentence that says why it cannot be encoded.
+    pub fn from_document(document: &bson::Document) -> Result<Self, String> {
+        let raw = RawDocumentBuf::try_from(document).map_err(|error| error.to_string())?;
+        Ok(Self(raw.into_bytes().into()))
+    }
+
+    /// Takes the bytes of a BSON document that [`Data::as_bytes`] gave before and whose checksum has been verified since: only
+    /// the outer length is checked here.
+    ///
+    /// # Errors
+    /// A sentence, when they cannot be a document.
+    pub fn from_stored(bytes: Bytes) -> Result<Self, String> {
+        match RawDocument::from_bytes(&bytes) {
+            Ok(_) => Ok(Self(bytes)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The document's bytes.
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The document, to look fields up in without decoding it whole.
+    pub fn as_raw(&self) -> &RawDocument {
+        RawDocument::from_bytes(&self.0).unwrap_or_else(|_| RawDocument::empty_ref())
+    }
+
+    /// Decodes the document, as JSON would show it, into a type of your own.
+    ///
+    /// # Errors
+    /// A sentence that names the field that does not fit.
+    pub fn decode<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
+        let json = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        serde_json::from_str(&json).map_err(|error| error.to_string())
+    }
+}
+
+trait EmptyDocument {
+    fn empty_ref() -> &'static RawDocument;
+}
+
+impl EmptyDocument for RawDocument {
+    fn empty_ref() -> &'static RawDocument {
+        const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+        match RawDocument::from_bytes(EMPTY) {
+            Ok(document) => document,
+            Err(_) => unreachable!("five bytes that spell the empty document"),
+        }
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match serde_json::to_string(self) {
+            Ok(json) => f.write_str(&json),
+            Err(_) => write!(f, "Data({} bytes)", self.0.len()),
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Data {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut out = Vec::with_capacity(256);
+        deserializer.deserialize_map(DocumentWriter { out: &mut out, depth: 0 })?;
+        Ok(Self(out.into()))
+    }
+}
+
+/// Writes one object as a BSON document at the end of `out`.
+struct DocumentWriter<'a> {
+    out: &'a mut Vec<u8>,
+    depth: usize,
+}
+
+/// Writes one value at the end of `out` and its BSON type into the byte at `type_at`.
+struct ValueWriter<'a> {
+    out: &'a mut Vec<u8>,
+    type_at: usize,
+    depth: usize,
+}
+
+fn begin(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    start
+}
+
+fn end<E: serde::de::Error>(out: &mut Vec<u8>, start: usize) -> Result<(), E> {
+    out.push(0);
+    let length = i32::try_from(out.len() - start).map_err(|_| E::custom("data larger than 2 GiB"))?;
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    Ok(())
+}
+
+fn write_key<E: serde::de::Error>(out: &mut Vec<u8>, key: &str) -> Result<usize, E> {
+    if key.as_bytes().contains(&0) {
+        return Err(E::custom(format_args!("key {key:?} holds a NUL, which BSON does not allow")));
+    }
+    let type_at = out.len();
+    out.push(0);
+    out.extend_from_slice(key.as_bytes());
+    out.push(0);
+    Ok(type_at)
+}
+
+/// The keys of one object seen so far: a list while it is short, a set beyond.
+#[derive(Default)]
+struct Keys {
+    few: Vec<Box<str>>,
+    many: std::collections::HashSet<Box<str>>,
+}
+
+impl Keys {
+    fn insert(&mut self, key: &str) -> bool {
+        const FEW: usize = 16;
+        if self.few.iter().any(|k| **k == *key) || self.many.contains(key) {
+            return false;
+        }
+        if self.few.len() < FEW {
+            self.few.push(key.into());
+        } else {
+            self.many.insert(key.into());
+        }
+        true
+    }
+}
+
+impl<'de> Visitor<'de> for DocumentWriter<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        if self.depth > DATA_DEPTH_MAX {
+            return Err(A::Error::custom(format_args!("nested deeper than {DATA_DEPTH_MAX}")));
+        }
+        let start = begin(self.out);
+        let mut keys = Keys::default();
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            if !keys.insert(&key) {
+                return Err(A::Error::custom(format_args!("key {key:?} given twice")));
+            }
+            let type_at = write_key(self.out, &key)?;
+            map.next_value_seed(ValueWriter { out: self.out, type_at, depth: self.depth + 1 })?;
+        }
+        end(self.out, start)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for ValueWriter<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl ValueWriter<'_> {
+    fn put(self, bson_type: u8, bytes: &[u8]) {
+        self.out[self.type_at] = bson_type;
+        self.out.extend_from_slice(bytes);
+    }
+}
+
+impl<'de> Visitor<'de> for ValueWriter<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.put(0x0a, &[]);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.put(0x08, &[u8::from(value)]);
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.put(0x12, &value.to_le_bytes());
+        Ok(())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        let value = i64::try_from(value)
+            .map_err(|_| E::custom(format_args!("integer {value} does not fit into 64 bits with a sign")))?;
+        self.put(0x12, &value.to_le_bytes());
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
+        self.put(0x01, &value.to_le_bytes());
+        Ok(())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        let length = i32::try_from(value.len() + 1).map_err(|_| E::custom("string larger than 2 GiB"))?;
+        self.out[self.type_at] = 0x02;
+        self.out.extend_from_slice(&length.to_le_bytes());
+        self.out.extend_from_slice(value.as_bytes());
+        self.out.push(0);
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        self.out[self.type_at] = 0x03;
+        DocumentWriter { out: self.out, depth: self.depth }.visit_map(map)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        if self.depth > DATA_DEPTH_MAX {
+            return Err(A::Error::custom(format_args!("nested deeper than {DATA_DEPTH_MAX}")));
+        }
+        self.out[self.type_at] = 0x04;
+        let start = begin(self.out);
+        for index in 0usize.. {
+            let undo = self.out.len();
+            let type_at = write_key(self.out, &index.to_string())?;
+            let seed = ValueWriter { out: self.out, type_at, depth: self.depth + 1 };
+            if seq.next_element_seed(seed)?.is_none() {
+                self.out.truncate(undo);
+                break;
+            }
+        }
+        end(self.out, start)
+    }
+}
+
+impl serde::Serialize for Data {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Document(self.as_raw()).serialize(serializer)
+    }
+}
+
+struct Document<'a>(&'a RawDocument);
+struct Array<'a>(&'a RawArray);
+struct Value<'a>(RawBsonRef<'a>);
+
+impl serde::Serialize for Document<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for element in self.0.iter() {
+            let (key, value) = element.map_err(S::Error::custom)?;
+            map.serialize_entry(key.as_str(), &Value(value))?;
+        }
+        map.end()
+    }
+}
+
+impl serde::Serialize for Array<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seq = serializer.serialize_seq(None)?;
+        for element in self.0 {
+            seq.serialize_element(&Value(element.map_err(S::Error::custom)?))?;
+        }
+        seq.end()
+    }
+}
+
+impl serde::Serialize for Value<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            RawBsonRef::Document(document) => Document(document).serialize(serializer),
+            RawBsonRef::Array(array) => Array(array).serialize(serializer),
+            RawBsonRef::String(text) => serializer.serialize_str(text),
+            RawBsonRef::Boolean(value) => serializer.serialize_bool(value),
+            RawBsonRef::Null => serializer.serialize_unit(),
+            RawBsonRef::Int32(value) => serializer.serialize_i32(value),
+            RawBsonRef::Int64(value) => serializer.serialize_i64(value),
+            RawBsonRef::Double(value) if value.is_finite() => serializer.serialize_f64(value),
+            other => {
+                let owned = bson::Bson::try_from(other).map_err(S::Error::custom)?;
+                owned.into_relaxed_extjson().serialize(serializer)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! What can go wrong, one enum per operation, and the one table that gives each fact its stable code.
+
+use crate::Version;
+
+/// A value that breaks a rule of the API: nothing was stored, and sending it again changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct Invalid {
+    /// The stable code, one of the table's `invalid_…`, `not_json` or `…_too_large`.
+    pub code: Code,
+    /// Where the value stands, for example `events[3].type`.
+    pub path: String,
+    /// What is wrong and what would be right, as one sentence.
+    pub message: String,
+}
+
+impl Invalid {
+    /// A refused value at `path`.
+    pub fn new(code: Code, path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code, path: path.into(), message: message.into() }
+    }
+}
+
+/// The store itself cannot do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no room for the next segment. Nothing of this commit was stored; reads go on, and so do commits once there is room.
+    #[error("the disk is full: nothing of this commit was stored; free some space and commit again ({0})")]
+    DiskFull(String),
+    /// A write or sync failed earlier. The outcome of the commits that were under way is unknown until the store is opened again.
+    #[error(
+        "the log refuses writes after a failed write or sync ({0}); open the store again, then retry with the same request id"
+    )]
+    Failed(String),
+    /// Stored bytes are not what was written.
+    #[error(
+        "the store is damaged: {0}; reads stop there and writes are refused; restore a backup or cut the log there"
+    )]
+    Damaged(String),
+    /// The store was opened where it cannot be written.
+    #[error("the store is read-only: {0}")]
+    ReadOnly(String),
+    /// The store is being closed.
+    #[error("the store is closing; try again when it is up")]
+    Closed,
+    /// Too many requests wait already.
+    #[error("too many requests are waiting; try again in a moment")]
+    Overloaded,
+    /// Reading failed.
+    #[error("reading failed: {0}")]
+    Io(String),
+    /// A remote store could not be reached, or answered something this client does not know.
+    #[error(
+        "the server could not be asked: {0}; whether a commit was stored is unknown, so retry it with the same request id"
+    )]
+    Unreachable(String),
+}
+
+impl StoreError {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::DiskFull(_) => Code::DiskFull,
+            Self::Failed(_) => Code::StoreFailed,
+            Self::Damaged(_) => Code::StoreDamaged,
+            Self::ReadOnly(_) => Code::StoreReadOnly,
+            Self::Closed => Code::Closing,
+            Self::Overloaded => Code::Overloaded,
+            Self::Io(_) => Code::ReadFailed,
+            Self::Unreachable(_) => Code::Unreachable,
+        }
+    }
+}
+
+/// Why a commit was refused. Except for [`StoreError::Failed`] and [`StoreError::Unreachable`], nothing of it was stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The commit breaks a rule of the API.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The aggregate is not at the expected version.
+    #[error(
+        "expected version {expected}, but the aggregate is at version {actual_version}; read it again and decide anew"
+    )]
+    VersionConflict {
+        /// What the commit expected, as it was written.
+        expected: String,
+        /// The version the aggregate has now.
+        actual_version: Version,
+    },
+    /// The aggregate already has a commit of this request id with other content.
+    #[error("request id {request_id:?} was used before with other content; give each new request its own id")]
+    RequestIdReused {
+        /// The request id.
+        request_id: String,
+    },
+    /// The aggregate's id is taken by another tenantId.
+    #[error(
+        "the aggregate belongs to tenant_id {tenant_id:?}; ids are not partitioned by tenant_id, so choose another id"
+    )]
+    AggregateOfOtherTenant {
+        /// The tenantId that the aggregate has.
+        tenant_id: String,
+    },
+    /// The store cannot take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl CommitError {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Invalid(invalid) => invalid.code,
+            Self::VersionConflict { .. } => Code::VersionConflict,
+            Self::RequestIdReused { .. } => Code::RequestIdReused,
+            Self::AggregateOfOtherTenant { .. } => Code::AggregateOfOtherTenant,
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+/// Why a read was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The query breaks a rule of the API.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The store cannot answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ReadError {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Invalid(invalid) => invalid.code,
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($variant:ident $code:literal $status:literal $exit:literal $meaning:literal $advice:literal)*) => {
+        /// The stable code of an error: what programs test for, in HTTP answers and on the command line.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Code { $(#[doc = $meaning] $variant,)* }
+
+        impl Code {
+            /// Every code, in the order of the documentation.
+            pub const ALL: &'static [Code] = &[$(Code::$variant,)*];
+
+            /// The code as it is written, for example `version_conflict`.
+            pub const fn as_str(self) -> &'static str { match self { $(Code::$variant => $code,)* } }
+            /// The HTTP status it is answered with.
+            pub const fn status(self) -> u16 { match self { $(Code::$variant => $status,)* } }
+            /// The exit code of the command line.
+            pub const fn exit(self) -> u8 { match self { $(Code::$variant => $exit,)* } }
+            /// What it means, as one sentence.
+            pub const fn meaning(self) -> &'static str { match self { $(Code::$variant => $meaning,)* } }
+            /// What to do about it, as one sentence.
+            pub const fn advice(self) -> &'static str { match self { $(Code::$variant => $advice,)* } }
+        }
+    };
+}
+
+// Exit codes: 2 usage or bad input, 3 refused by the store's content, 4 not found, 5 try again later, 6 needs an operator.
+codes! {
+    NotJson "not_json" 400 2 "The body is not one JSON document." "Send UTF-8 JSON; the answer names the line and column."
+    InvalidBody "invalid_body" 422 2 "A field is missing, unknown, given twice or of the wrong type." "Correct the field that `path` names."
+    InvalidName "invalid_name" 422 2 "A name of an aggregate or event type is not allowed." "Use 1 to 100 bytes of A-Z a-z 0-9 _ . - that begin with a letter or digit."
+    InvalidId "invalid_id" 422 2 "An id is empty, too long or holds a control character." "Use 1 to 256 bytes of UTF-8 without control characters."
+    InvalidEvents "invalid_events" 422 2 "A commit has no event, too many events, or the same event id twice." "Send 1 to 10,000 events, each with an id of its own or with none."
+    InvalidTags "invalid_tags" 422 2 "An event has too many tags, or one that is empty, too long or holds a control character." "Use at most 64 tags of 1 to 256 bytes."
+    InvalidHeader "invalid_header" 422 2 "The header is larger than 64 KiB or has a key that is not allowed." "Keep large values in event data; keys have 1 to 256 bytes without control characters."
+    InvalidData "invalid_data" 422 2 "Event data is not an object, holds a key twice or with a NUL, or is nested too deep." "Send an object with distinct keys, nested at most 100 deep."
+    InvalidInteger "invalid_integer" 422 2 "An integer does not fit into 64 bits with a sign." "Send it as a string, or as a number with a decimal point if a double is precise enough."
+    InvalidTime "invalid_time" 422 2 "A time is not RFC 3339." "Write it as 2026-03-01T12:00:00.123Z."
+    InvalidVersion "invalid_version" 422 2 "An expected version is neither a number nor a known word." "Use a whole number from 0, or \"any\", \"empty\" or \"exists\"."
+    InvalidRange "invalid_range" 422 2 "A range ends before it begins, or a number in it is not allowed." "Give from and to in ascending order; versions count from 1."
+    InvalidQuery "invalid_query" 422 2 "A query parameter is unknown, given twice or of the wrong type." "Correct the parameter that `path` names."
+    InvalidWait "invalid_wait" 422 2 "The commit asks to wait for something this store does not have." "Wait for \"committed\" or \"logged\"."
+    EventTooLarge "event_too_large" 413 2 "The data of an event is larger than 8 MiB as BSON." "Keep large content elsewhere and commit a reference to it."
+    CommitTooLarge "commit_too_large" 413 2 "The commit is larger than 15 MiB as BSON." "Split it into several commits."
+    BodyTooLarge "body_too_large" 413 2 "The request body is larger than its limit." "Send less at once; `annals import` takes files of any size."
+    HeadersTooLarge "headers_too_large" 431 2 "The request's headers are larger than their limit." "Send smaller headers."
+    UnsupportedMediaType "unsupported_media_type" 415 2 "The content type is not one this address takes." "Send application/json."
+    UnknownRoute "unknown_route" 404 4 "There is nothing at this address." "Compare the path with the documentation of the API."
+    MethodNotAllowed "method_not_allowed" 405 2 "The address exists but does not take this method." "Use a method that the Allow header names."
+    UnknownTenant "unknown_tenant" 404 4 "The tenant is not declared." "Declare it in the configuration under [tenants], or correct the Annals-Tenant header."
+    UnknownScope "unknown_scope" 404 4 "The tenant has no such scope." "Correct the scope; leave it out for the default scope."
+    UnknownEvent "unknown_event" 404 4 "The log has no event of this number yet." "Ask for a number below the head."
+    VersionConflict "version_conflict" 409 3 "The aggregate is not at the expected version." "Read the aggregate again, decide anew, and commit with its actual version."
+    RequestIdReused "request_id_reused" 409 3 "The aggregate has a commit of this request id with other content." "Give each new request an id of its own."
+    AggregateOfOtherTenant "aggregate_of_other_tenant" 409 3 "The aggregate id is taken by another tenant_id." "Choose another aggregate id; ids are not partitioned by tenant_id."
+    Overloaded "overloaded" 429 5 "Too many requests wait already." "Try again after the time in Retry-After, with the same request id."
+    Closing "closing" 503 5 "The store is shutting down." "Try again when it is up, with the same request id."
+    DiskFull "disk_full" 507 6 "There is no room for the next segment; nothing of the commit was stored." "Free some space and commit again; reads go on meanwhile."
+    StoreFailed "store_failed" 503 6 "The log refuses writes after a failed write or sync." "Look at the disk, restart, then retry with the same request id."
+    StoreReadOnly "store_read_only" 503 6 "The store was opened where it cannot be written." "Give the process write access to the data folder and restart."
+    StoreDamaged "store_damaged" 503 6 "Stored bytes are not what was written." "Keep the files, and restore a backup or cut the log where the message says."
+    StoreLocked "store_locked" 503 6 "Another process has this store open." "Stop it, or talk to it with --server."
+    NewerFormat "newer_format" 503 6 "The store was written by a newer version." "Use that version or a later one; nothing was changed."
+    NotAStore "not_a_store" 503 6 "The folder holds other files and no store." "Name an empty or new folder, or the folder of a store."
+    ReadFailed "read_failed" 503 6 "Reading from the disk failed." "Look at the disk; the message says which file."
+    InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
+    Unreachable "unreachable" 502 5 "The server could not be reached, or its answer could not be read." "Check the address; a commit may have been stored, so retry it with the same request id."
+    Internal "internal" 500 1 "A defect of Annals." "Report it with the log lines around it."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_written_once_and_has_a_sentence() {
+        let mut seen = std::collections::HashSet::new();
+        for code in Code::ALL {
+            assert!(seen.insert(code.as_str()), "{} twice", code.as_str());
+            assert!(code.meaning().ends_with('.') && code.advice().ends_with('.'), "{}", code.as_str());
+            assert!((400..600).contains(&code.status()));
+            assert!(code.exit() > 0);
+        }
+    }
+}

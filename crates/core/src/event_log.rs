@@ -1,0 +1,131 @@
+//! The port of the event log: the contract every backend keeps.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::{
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, Filter, KnownAggregate,
+    LogPage, LogQuery, NewCommit, ReadError, RecordedEvent, SequenceNumber, limits,
+};
+
+/// The event log of one tenant and scope: everything ever committed there, in one gap-free order.
+///
+/// ```text
+///  sequence number   0        1        2        3        4        5
+///                  ┌────────┬────────┬────────┬────────┬────────┬ ─ ─
+///  event           │ placed │ paid   │ opened │ closed │ shipped│       next event
+///                  └────────┴────────┴────────┴────────┴────────┴ ─ ─
+///  commit           order/1 v1        door/7 v1         order/1 v2    head = 5
+/// ```
+///
+/// An implementation MUST keep these promises; the conformance suite tests each.
+///
+/// - **Atomic.** The events of a commit become visible together, with neighbouring sequence numbers. A page may end inside a
+///   commit because of its limit, never because the commit is half visible.
+/// - **One winner.** For one aggregate and version exactly one commit succeeds. Versions are 1, 2, 3 … without a gap.
+/// - **Once per request.** The same (aggregate, request id) with the same content again adds nothing and returns the first
+///   outcome with `duplicate`, whatever version it expects and however long ago the first was; with other content it is refused
+///   with `request_id_reused`. Request ids of different aggregates have nothing to do with each other. So a retry after a lost
+///   answer is always safe.
+/// - **One order.** Sequence numbers are 0, 1, 2 … An event committed after another was acknowledged comes later.
+/// - **Durable.** Whatever a caller was told (success, duplicate, conflict, an event, a head) survives kill -9 and power loss.
+///   No answer may depend on bytes that are not durable yet.
+/// - **Immutable.** Nothing here changes or removes an event.
+///
+/// Judgement of a commit, in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, version.
+///
+/// Dropping the future of [`commit`](Self::commit) does not undo it: the commit may or may not be stored, whole. Reads never wait
+/// for writes. Nothing here blocks an async runtime for longer than a read from the disk takes.
+#[async_trait]
+pub trait EventLog: Send + Sync + 'static {
+    /// Commits events of one aggregate, all or none, and answers once they are durable.
+    ///
+    /// # Errors
+    /// See [`CommitError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is
+    /// opened again; retrying with the same request id then tells.
+    async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError>;
+
+    /// Reads commits of one aggregate in ascending order of version. An aggregate without commits has version 0 and no commits;
+    /// versions past its end are not an error.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError>;
+
+    /// Whether this aggregate has a commit of this request id.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError>;
+
+    /// Lists aggregates of one name by id, each once, in ascending order of the ids' bytes.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError>;
+
+    /// Reads a page of the log. A filter is answered from an index: the work is in proportion to what is found. A `from` past the
+    /// head is taken as the head, where forwards finds nothing; an empty page is the end.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError>;
+
+    /// The number of events in the log, which is the sequence number that the next event gets.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn head(&self) -> Result<SequenceNumber, ReadError>;
+
+    /// Waits until the head is greater than `head`, and returns it. Cancelling is always safe.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`StoreError::Closed`](crate::StoreError::Closed) when the store closes while waiting.
+    async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError>;
+}
+
+/// Follows a log: first what is there, then what comes, without gap or repeat.
+///
+/// It pulls, so it holds at most one page, and a slow follower costs nobody else anything.
+pub struct Follower {
+    log: Arc<dyn EventLog>,
+    filter: Filter,
+    next: SequenceNumber,
+}
+
+impl Follower {
+    /// Follows `log` from sequence number `from`.
+    pub fn new(log: Arc<dyn EventLog>, from: SequenceNumber, filter: Filter) -> Self {
+        Self { log, filter, next: from }
+    }
+
+    /// The number from which it goes on: everything below has been returned or did not pass the filter.
+    pub fn position(&self) -> SequenceNumber {
+        self.next
+    }
+
+    /// The next events, at least one; waits for them if need be. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; the position is unchanged, so calling again retries.
+    pub async fn next_page(&mut self) -> Result<Vec<RecordedEvent>, ReadError> {
+        loop {
+            let query = LogQuery {
+                from: Some(self.next),
+                limit: limits::PAGE_MAX,
+                backwards: false,
+                filter: self.filter.clone(),
+            };
+            let page = self.log.read(query).await?;
+            // A position past the head (the log was restored, or the caller looks ahead) waits for that number.
+            let next = page.next.max(self.next);
+            if !page.events.is_empty() {
+                self.next = next;
+                return Ok(page.events);
+            }
+            self.log.wait_past(next).await?;
+            self.next = next;
+        }
+    }
+}

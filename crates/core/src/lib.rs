@@ -1,0 +1,43 @@
+//! The words of Annals as types, its limits, its errors and its ports. It is a crate of its own so that an adapter, a client or a
+//! test can speak them without paying for a disk, a network or an async runtime: nothing here does I/O, reads a clock or asks for
+//! randomness.
+//!
+//! Start with [`EventLog`]: its documentation is the contract that every backend keeps.
+
+mod commit;
+mod data;
+mod error;
+mod event_log;
+pub mod json;
+pub mod limits;
+mod query;
+mod recorded;
+mod store;
+mod time;
+pub mod wire;
+
+pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
+pub use data::Data;
+pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
+pub use event_log::{EventLog, Follower};
+pub use query::{
+    AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
+};
+pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
+pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
+pub use time::{Clock, Randomness, Timestamp, new_uuid};
+
+pub use bytestring::ByteString;
+pub use uuid::Uuid;
+
+/// A position in the event log of one tenant and scope: 0-based, without holes.
+pub type SequenceNumber = u64;
+/// The number of commits of an aggregate: the first commit makes it 1, and 0 means that there is none.
+pub type Version = u64;
+
+/// The scope that commits go to.
+pub const DEFAULT_SCOPE: &str = "default";
+/// The tenant that is used when none is named.
+pub const DEFAULT_TENANT: &str = "default";
+/// The `tenant_id` of an aggregate that names none.
+pub const DEFAULT_TENANT_ID: &str = "(0)";

@@ -1,0 +1,30 @@
+//! Every bound of the product in one place. They are the same on every backend, so that data can always move.
+
+/// Longest name of an aggregate or event type, in bytes.
+pub const NAME_BYTES_MAX: usize = 100;
+/// Longest id (aggregate, request, command, correlation, causation, tenant, owner, space), in bytes of UTF-8.
+pub const ID_BYTES_MAX: usize = 256;
+/// Most tags of one event.
+pub const TAGS_MAX: usize = 64;
+/// Longest tag, in bytes of UTF-8.
+pub const TAG_BYTES_MAX: usize = 256;
+/// Largest header of a commit: the sum of its keys' and values' bytes.
+pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// Most events of one commit.
+pub const EVENTS_MAX: usize = 10_000;
+/// Largest data of one event, in bytes of BSON.
+pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Largest commit: the sum of its events' data, in bytes of BSON.
+pub const COMMIT_BYTES_MAX: usize = 15 * 1024 * 1024;
+/// Largest request body, in bytes of JSON: twice a commit.
+pub const BODY_BYTES_MAX: usize = 2 * COMMIT_BYTES_MAX;
+/// How much of a body over the limit is read before the connection is closed.
+pub const BODY_DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Entries of a page when the caller names no limit.
+pub const PAGE_DEFAULT: usize = 100;
+/// Most entries of a page.
+pub const PAGE_MAX: usize = 1_000;
+/// A page ends early once it holds this many bytes of event data; it always holds at least one entry.
+pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Deepest nesting of JSON data.
+pub const DATA_DEPTH_MAX: usize = 100;

@@ -1,0 +1,71 @@
+//! What the log holds: commits and their events, as they are read.
+
+use std::sync::Arc;
+
+use bytestring::ByteString;
+use uuid::Uuid;
+
+use crate::{Aggregate, Data, SequenceNumber, Timestamp, Version};
+
+/// What the events of one commit have in common.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommitInfo {
+    /// The commit's id.
+    pub commit_id: Uuid,
+    /// The request it came from; none only for events that other software recorded without one.
+    pub request_id: Option<ByteString>,
+    /// Whose events they are.
+    pub aggregate: Aggregate,
+    /// The aggregate's version after this commit.
+    pub version: Version,
+    /// The time of its first event.
+    pub time: Timestamp,
+    /// The tenantId of the aggregate.
+    pub tenant_id: ByteString,
+    /// The owner of the aggregate, or empty.
+    pub owner_id: ByteString,
+    /// The space of the aggregate, or empty.
+    pub space_id: ByteString,
+    /// The command that led to it.
+    pub command_id: Option<ByteString>,
+    /// Groups everything that follows from one cause.
+    pub correlation_id: Option<ByteString>,
+    /// What directly caused it.
+    pub causation_id: Option<ByteString>,
+    /// Free text for tools, in the order given.
+    pub header: Vec<(ByteString, ByteString)>,
+}
+
+/// An event of the log. Cloning shares everything but a few words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedEvent {
+    /// Its position in the log.
+    pub sequence_number: SequenceNumber,
+    /// Its place in its commit, from 0.
+    pub ordinal: u32,
+    /// Its id.
+    pub id: Uuid,
+    /// Its type.
+    pub event_type: ByteString,
+    /// The generation of the type's schema.
+    pub generation: u32,
+    /// Its content.
+    pub data: Data,
+    /// Its tags.
+    pub tags: Vec<ByteString>,
+    /// Whether partners may see it.
+    pub public: bool,
+    /// When it happened.
+    pub time: Timestamp,
+    /// The commit it belongs to.
+    pub commit: Arc<CommitInfo>,
+}
+
+/// A commit with all its events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedCommit {
+    /// What its events have in common.
+    pub info: Arc<CommitInfo>,
+    /// Its events; never empty, ordinals 0, 1, 2 …, sequence numbers without a hole.
+    pub events: Vec<RecordedEvent>,
+}

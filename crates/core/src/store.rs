@@ -1,0 +1,105 @@
+//! The port of an open store: its declared tenants, each with its scopes' logs.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::{Code, EventLog, SequenceNumber, StoreError, Uuid};
+
+/// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The log of a tenant's scope.
+    ///
+    /// # Errors
+    /// [`UnknownLog`] when the tenant is not declared or has no such scope. The default scope always exists.
+    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog>;
+
+    /// The declared tenants, in order of their names.
+    fn tenants(&self) -> Vec<String>;
+
+    /// Who this tenant's store is; none when it is not declared.
+    fn identity(&self, tenant: &str) -> Option<Identity>;
+
+    /// How every open log is.
+    fn status(&self) -> Vec<LogStatus>;
+
+    /// Stops taking commits, lets those under way finish, and releases the store. Followers get
+    /// [`StoreError::Closed`]. Calling it again does nothing.
+    async fn close(&self);
+}
+
+/// Who a tenant's store is. A position is only good for the store and incarnation it was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Made when the store was created.
+    pub store_id: Uuid,
+    /// 0 at first; each restore begins the next.
+    pub incarnation: u32,
+    /// The first sequence number of this incarnation.
+    pub incarnation_start: SequenceNumber,
+}
+
+/// The state of one log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogStatus {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its scope.
+    pub scope: String,
+    /// The number of its events.
+    pub head: SequenceNumber,
+    /// Why commits are refused; none when they are taken.
+    pub refusing: Option<StoreError>,
+    /// Commits made durable since it was opened.
+    pub commits: u64,
+    /// Batches written and synced since it was opened: commits divided by this is how well commits group.
+    pub syncs: u64,
+    /// Bytes appended since it was opened.
+    pub bytes: u64,
+    /// What recovery did when it was opened, for people; empty after an ordinary close.
+    pub recovery: Vec<String>,
+}
+
+/// There is no such log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownLog {
+    /// The tenant is not declared.
+    #[error("tenant {0:?} is not declared; add it to the configuration under [tenants], or correct the name")]
+    Tenant(String),
+    /// The tenant has no such scope.
+    #[error("tenant {tenant:?} has no scope {scope:?}; leave the scope out for the default one")]
+    Scope {
+        /// The tenant.
+        tenant: String,
+        /// The scope that was asked for.
+        scope: String,
+    },
+}
+
+impl UnknownLog {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Tenant(_) => Code::UnknownTenant,
+            Self::Scope { .. } => Code::UnknownScope,
+        }
+    }
+}
+
+/// Why a store could not be opened. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct OpenError {
+    /// The stable code.
+    pub code: Code,
+    /// What is wrong and what to do, as one sentence.
+    pub message: String,
+}
+
+impl OpenError {
+    /// A refusal with its sentence.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}

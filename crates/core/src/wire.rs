@@ -1,0 +1,7 @@
+//! The JSON shapes of the HTTP API, shared by the server, its client, the command line and import files, so that they cannot differ.
+
+mod commit;
+mod event;
+
+pub use commit::{CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
+pub use event::{CommitView, EventLine, EventView};

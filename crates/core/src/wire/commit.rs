@@ -1,0 +1,339 @@
+//! `POST /v1/commits`: the body and the answer.
+
+use bytestring::ByteString;
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use crate::json::wide_integer;
+use crate::{Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, NewCommit, NewEvent, Timestamp};
+
+/// The body of `POST /v1/commits`, and a line of an import file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommitBody {
+    /// Whose events they are.
+    pub aggregate: Aggregate,
+    /// The version the aggregate must have: a number, `"any"`, `"empty"` or `"exists"`.
+    #[serde(default, with = "expected_version", skip_serializing_if = "is_any")]
+    pub expected_version: ExpectedVersion,
+    /// Names the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<ByteString>,
+    /// The command that led to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_id: Option<ByteString>,
+    /// The events.
+    pub events: Vec<EventBody>,
+    /// Free text for tools.
+    #[serde(default, with = "header", skip_serializing_if = "Vec::is_empty")]
+    pub header: Vec<(ByteString, ByteString)>,
+    /// The tenantId of the aggregate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<ByteString>,
+    /// The owner of the aggregate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_id: Option<ByteString>,
+    /// The space of the aggregate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_id: Option<ByteString>,
+    /// Groups everything that follows from one cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<ByteString>,
+    /// What directly caused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causation_id: Option<ByteString>,
+    /// What the answer waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Wait>,
+}
+
+/// An event of a [`CommitBody`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventBody {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub event_type: ByteString,
+    /// Its content, an object.
+    pub data: Data,
+    /// Its id.
+    #[serde(default, with = "uuid_text", skip_serializing_if = "Option::is_none")]
+    pub id: Option<Uuid>,
+    /// The generation of its type.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub generation: u32,
+    /// Its tags.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<ByteString>,
+    /// Whether partners may see it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub public: bool,
+    /// When it happened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Timestamp>,
+}
+
+/// What an answer waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// `committed` or `logged`; on a store that gives sequence numbers at once both are the same.
+    #[serde(rename = "for")]
+    pub wait_for: String,
+    /// How long at most, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// The answer to `POST /v1/commits`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitAnswer {
+    /// The commit's id.
+    pub commit_id: Uuid,
+    /// The aggregate's version after it.
+    pub version: u64,
+    /// Its events.
+    pub events: Vec<CommittedEvent>,
+    /// Whether this request was committed before.
+    pub duplicate: bool,
+    /// How far it got.
+    pub reached: String,
+}
+
+/// An event of a [`CommitAnswer`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommittedEvent {
+    /// Its id.
+    pub id: Uuid,
+    /// Its position in the log.
+    pub sequence_number: u64,
+}
+
+impl From<CommitOutcome> for CommitAnswer {
+    fn from(outcome: CommitOutcome) -> Self {
+        let events = (outcome.first_sequence_number..).zip(outcome.event_ids);
+        Self {
+            commit_id: outcome.commit_id,
+            version: outcome.version,
+            events: events.map(|(sequence_number, id)| CommittedEvent { id, sequence_number }).collect(),
+            duplicate: outcome.duplicate,
+            reached: "logged".to_owned(),
+        }
+    }
+}
+
+/// Reads a commit from JSON. The rules of [`NewCommit::validate`] are not checked here.
+///
+/// # Errors
+/// `not_json`, `invalid_body`, `invalid_data`, `invalid_integer`, `invalid_time`, `invalid_version`, `invalid_wait`.
+pub fn parse_commit(json: &[u8]) -> Result<NewCommit, Invalid> {
+    let body: CommitBody = parse_json(json)?;
+    if let Some(wait) = &body.wait
+        && !matches!(wait.wait_for.as_str(), "committed" | "logged")
+    {
+        let message = format!("{:?} is not something this store has; use \"committed\" or \"logged\"", wait.wait_for);
+        return Err(Invalid::new(Code::InvalidWait, "wait.for", message));
+    }
+    Ok(body.into())
+}
+
+/// Reads any body of the API from JSON, with a path in every refusal.
+///
+/// # Errors
+/// As [`parse_commit`].
+pub fn parse_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, Invalid> {
+    let parsed = serde_json::from_slice::<T>(json);
+    let error = match parsed {
+        Ok(value) => match wide_integer(json) {
+            None => return Ok(value),
+            Some(wide) => return Err(too_wide(wide)),
+        },
+        Err(error) => error,
+    };
+    if !error.is_data() {
+        return Err(Invalid::new(Code::NotJson, "", format!("not JSON: {error}")));
+    }
+    // A refusal by content is only that if the rest is JSON at all.
+    if let Err(syntax) = serde_json::from_slice::<serde::de::IgnoredAny>(json) {
+        return Err(Invalid::new(Code::NotJson, "", format!("not JSON: {syntax}")));
+    }
+    if let Some(wide) = wide_integer(json) {
+        return Err(too_wide(wide));
+    }
+    let located = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(json));
+    let (path, message) = match located {
+        Err(error) => (error.path().to_string(), error.into_inner().to_string()),
+        Ok(_) => (String::new(), error.to_string()),
+    };
+    let path = if path == "." { String::new() } else { path };
+    Err(Invalid::new(code_of(&path), path, message))
+}
+
+fn too_wide((path, token): (String, String)) -> Invalid {
+    Invalid::new(Code::InvalidInteger, path, format!("{token} does not fit into 64 bits with a sign"))
+}
+
+fn code_of(path: &str) -> Code {
+    let event_field = path.strip_prefix("events[").and_then(|rest| rest.split_once("].")).map(|(_, field)| field);
+    match (path, event_field) {
+        (_, Some(field)) if field == "data" || field.starts_with("data.") || field.starts_with("data[") => {
+            Code::InvalidData
+        }
+        (_, Some("time")) => Code::InvalidTime,
+        (_, Some("id")) => Code::InvalidId,
+        ("expected_version", _) => Code::InvalidVersion,
+        (path, _) if path == "header" || path.starts_with("header.") => Code::InvalidHeader,
+        _ => Code::InvalidBody,
+    }
+}
+
+impl From<CommitBody> for NewCommit {
+    fn from(body: CommitBody) -> Self {
+        let event = |event: EventBody| NewEvent {
+            event_type: event.event_type,
+            generation: event.generation,
+            data: event.data,
+            id: event.id,
+            tags: event.tags,
+            public: event.public,
+            time: event.time,
+        };
+        Self {
+            aggregate: body.aggregate,
+            expected_version: body.expected_version,
+            request_id: body.request_id,
+            command_id: body.command_id,
+            events: body.events.into_iter().map(event).collect(),
+            header: body.header,
+            tenant_id: body.tenant_id,
+            owner_id: body.owner_id,
+            space_id: body.space_id,
+            correlation_id: body.correlation_id,
+            causation_id: body.causation_id,
+        }
+    }
+}
+
+impl From<NewCommit> for CommitBody {
+    fn from(commit: NewCommit) -> Self {
+        let event = |event: NewEvent| EventBody {
+            event_type: event.event_type,
+            generation: event.generation,
+            data: event.data,
+            id: event.id,
+            tags: event.tags,
+            public: event.public,
+            time: event.time,
+        };
+        Self {
+            aggregate: commit.aggregate,
+            expected_version: commit.expected_version,
+            request_id: commit.request_id,
+            command_id: commit.command_id,
+            events: commit.events.into_iter().map(event).collect(),
+            header: commit.header,
+            tenant_id: commit.tenant_id,
+            owner_id: commit.owner_id,
+            space_id: commit.space_id,
+            correlation_id: commit.correlation_id,
+            causation_id: commit.causation_id,
+            wait: None,
+        }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(generation: &u32) -> bool {
+    *generation == 1
+}
+
+fn is_any(expected: &ExpectedVersion) -> bool {
+    *expected == ExpectedVersion::Any
+}
+
+mod expected_version {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(expected: &ExpectedVersion, serializer: S) -> Result<S::Ok, S::Error> {
+        match expected {
+            ExpectedVersion::Exact(version) => serializer.serialize_u64(*version),
+            word => serializer.collect_str(word),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ExpectedVersion, D::Error> {
+        struct Words;
+        impl Visitor<'_> for Words {
+            type Value = ExpectedVersion;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a whole number from 0, \"any\", \"empty\" or \"exists\"")
+            }
+
+            fn visit_u64<E>(self, version: u64) -> Result<ExpectedVersion, E> {
+                Ok(ExpectedVersion::Exact(version))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<ExpectedVersion, E> {
+                match word {
+                    "any" => Ok(ExpectedVersion::Any),
+                    "empty" => Ok(ExpectedVersion::Empty),
+                    "exists" => Ok(ExpectedVersion::Exists),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Words)
+    }
+}
+
+pub(super) mod header {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(header: &[(ByteString, ByteString)], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(header.iter().map(|(key, value)| (key, value)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(ByteString, ByteString)>, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Vec<(ByteString, ByteString)>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object whose values are strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(pairs)
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+mod uuid_text {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(id: &Option<Uuid>, serializer: S) -> Result<S::Ok, S::Error> {
+        id.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Uuid>, D::Error> {
+        let Some(text) = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)? else { return Ok(None) };
+        let id = Uuid::try_parse(&text).map_err(|_| {
+            D::Error::custom(format_args!("{text:?} is not a UUID such as 0190e5a4-8f3e-7c21-9d30-3f6f0d1f7b11"))
+        })?;
+        Ok(Some(id))
+    }
+}
+
+#[cfg(test)]
+mod tests;

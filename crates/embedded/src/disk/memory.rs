@@ -1,0 +1,113 @@
+//! A folder in memory: what `memory:` stores are kept on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::{Disk, DiskFile, Open};
+
+/// A folder in memory. It lives as long as something refers to it.
+#[derive(Default)]
+pub struct MemoryDisk {
+    files: Mutex<BTreeMap<String, Arc<MemoryFile>>>,
+    locked: Arc<Mutex<bool>>,
+}
+
+#[derive(Default)]
+struct MemoryFile(RwLock<Vec<u8>>);
+
+struct Unlock(Arc<Mutex<bool>>);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
+impl MemoryDisk {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<MemoryFile>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn create_dir(&self, _dir: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        let files = self.files();
+        let below = files.keys().filter_map(|path| path.strip_prefix(&prefix));
+        let names: BTreeSet<&str> = below.filter_map(|rest| rest.split('/').next()).collect();
+        Ok(names.into_iter().map(str::to_owned).collect())
+    }
+
+    fn open(&self, path: &str, open: Open) -> io::Result<Arc<dyn DiskFile>> {
+        let mut files = self.files();
+        match (files.get(path), open) {
+            (Some(_), Open::Create) => Err(io::ErrorKind::AlreadyExists.into()),
+            (Some(file), _) => Ok(file.clone()),
+            (None, Open::Create) => Ok(files.entry(path.to_owned()).or_default().clone()),
+            (None, _) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = self.files();
+        let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.files().remove(path).map(|_| ()).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_dir(&self, _dir: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *locked, true) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Box::new(Unlock(self.locked.clone())))
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let bytes = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let count = buffer.len().min(bytes.len() - start);
+        buffer[..count].copy_from_slice(&bytes[start..start + count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, new: &[u8], offset: u64) -> io::Result<()> {
+        let mut bytes = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let start = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let end = start.checked_add(new.len()).ok_or(io::ErrorKind::FileTooLarge)?;
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[start..end].copy_from_slice(new);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.read().unwrap_or_else(PoisonError::into_inner).len() as u64)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        self.0.write().unwrap_or_else(PoisonError::into_inner).resize(length, 0);
+        Ok(())
+    }
+}

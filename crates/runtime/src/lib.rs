@@ -1,0 +1,1 @@
+//! What follows the log: processors with a position, retries and a graceful stop

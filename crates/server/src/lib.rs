@@ -1,0 +1,1 @@
+//! HTTP, server-sent events, health and metrics over the ports

@@ -1,0 +1,1 @@
+//! A code-execution service on the event log
