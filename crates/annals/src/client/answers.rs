@@ -1,0 +1,255 @@
+//! What a server answers, and how its problem documents become the errors of the ports again.
+
+use std::sync::Arc;
+
+use annals_core::{
+    AggregateCommits, Code, CommitError, CommitInfo, CommitOutcome, Invalid, KnownAggregate, LogPage, NewCommit,
+    ReadError, RecordedCommit, RecordedEvent, StoreError, wire,
+};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::http::Answer;
+
+/// `GET /v1/log`.
+#[derive(Deserialize)]
+pub(super) struct Page {
+    events: Vec<wire::EventLine>,
+    next: u64,
+    head: u64,
+}
+
+impl From<Page> for LogPage {
+    fn from(page: Page) -> Self {
+        Self { events: events(page.events), next: page.next, head: page.head }
+    }
+}
+
+/// `GET /v1/aggregates/{name}/{id}/commits`.
+#[derive(Deserialize)]
+pub(super) struct Commits {
+    commits: Vec<Commit>,
+    version: u64,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    events: Vec<wire::EventLine>,
+}
+
+impl From<Commits> for AggregateCommits {
+    fn from(answer: Commits) -> Self {
+        let commit = |commit: Commit| {
+            let events = events(commit.events);
+            let info = Arc::clone(&events.first()?.commit);
+            Some(RecordedCommit { info, events })
+        };
+        Self { commits: answer.commits.into_iter().filter_map(commit).collect(), version: answer.version }
+    }
+}
+
+/// Events of one commit share what they have in common, as they do in the store.
+fn events(lines: Vec<wire::EventLine>) -> Vec<RecordedEvent> {
+    let mut last: Option<Arc<CommitInfo>> = None;
+    let share = |line| {
+        let mut event = RecordedEvent::from(line);
+        match &last {
+            Some(info) if info.commit_id == event.commit.commit_id => event.commit = Arc::clone(info),
+            _ => last = Some(Arc::clone(&event.commit)),
+        }
+        event
+    };
+    lines.into_iter().map(share).collect()
+}
+
+/// `GET /v1/aggregates/{name}`.
+#[derive(Deserialize)]
+pub(super) struct Ids {
+    aggregates: Vec<Known>,
+}
+
+#[derive(Deserialize)]
+struct Known {
+    id: annals_core::ByteString,
+    tenant_id: annals_core::ByteString,
+}
+
+impl From<Ids> for Vec<KnownAggregate> {
+    fn from(answer: Ids) -> Self {
+        answer.aggregates.into_iter().map(|known| KnownAggregate { id: known.id, tenant_id: known.tenant_id }).collect()
+    }
+}
+
+/// `GET /v1/aggregates/{name}/{id}/requests/{request_id}`.
+#[derive(Deserialize)]
+pub(super) struct Exists {
+    pub exists: bool,
+}
+
+/// An RFC 9457 problem document.
+#[derive(Deserialize)]
+struct Problem {
+    code: String,
+    #[serde(default)]
+    detail: String,
+    #[serde(default)]
+    path: String,
+    actual_version: Option<u64>,
+    tenant_id: Option<String>,
+}
+
+/// Reads an answer of a query.
+pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ReadError> {
+    if answer.status.is_success() {
+        return parse(answer).map_err(ReadError::Store);
+    }
+    Err(match problem(answer) {
+        Err(unknown) => ReadError::Store(unknown),
+        Ok((code, problem)) => match store_error(code, &problem.detail) {
+            Some(error) => ReadError::Store(error),
+            None => ReadError::Invalid(invalid(code, problem)),
+        },
+    })
+}
+
+/// Reads the answer to `commit`.
+pub(super) fn committed(answer: &Answer, commit: &NewCommit) -> Result<CommitOutcome, CommitError> {
+    if answer.status.is_success() {
+        let answer: wire::CommitAnswer = parse(answer)?;
+        let Some(first) = answer.events.first() else {
+            return Err(unknown("a commit without events").into());
+        };
+        return Ok(CommitOutcome {
+            commit_id: answer.commit_id,
+            version: answer.version,
+            first_sequence_number: first.sequence_number,
+            event_ids: answer.events.iter().map(|event| event.id).collect(),
+            duplicate: answer.duplicate,
+        });
+    }
+    let (code, problem) = problem(answer)?;
+    Err(match code {
+        Code::VersionConflict => match problem.actual_version {
+            Some(actual_version) => {
+                CommitError::VersionConflict { expected: commit.expected_version.to_string(), actual_version }
+            }
+            None => unknown("a version conflict without actual_version").into(),
+        },
+        Code::RequestIdReused => {
+            CommitError::RequestIdReused { request_id: commit.request_id.as_deref().unwrap_or_default().to_owned() }
+        }
+        Code::AggregateOfOtherTenant => {
+            CommitError::AggregateOfOtherTenant { tenant_id: problem.tenant_id.unwrap_or_default() }
+        }
+        code => match store_error(code, &problem.detail) {
+            Some(error) => error.into(),
+            None => invalid(code, problem).into(),
+        },
+    })
+}
+
+fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, StoreError> {
+    serde_json::from_slice(&answer.body).map_err(|error| unknown(&format!("{} with {error}", answer.status)))
+}
+
+fn problem(answer: &Answer) -> Result<(Code, Problem), StoreError> {
+    let shown = || {
+        let body = String::from_utf8_lossy(&answer.body);
+        format!("{} with {:?}", answer.status, body.chars().take(200).collect::<String>())
+    };
+    let problem: Problem = serde_json::from_slice(&answer.body).map_err(|_| unknown(&shown()))?;
+    match Code::ALL.iter().find(|code| code.as_str() == problem.code) {
+        Some(code) => Ok((*code, problem)),
+        None => Err(unknown(&shown())),
+    }
+}
+
+fn unknown(what: &str) -> StoreError {
+    StoreError::Unreachable(format!("it answered {what}, which this client does not know"))
+}
+
+fn invalid(code: Code, problem: Problem) -> Invalid {
+    let message = match problem.detail.strip_prefix(&problem.path).and_then(|rest| rest.strip_prefix(": ")) {
+        Some(message) => message.to_owned(),
+        None => problem.detail,
+    };
+    Invalid::new(code, problem.path, message)
+}
+
+fn store_error(code: Code, detail: &str) -> Option<StoreError> {
+    let make: fn(String) -> StoreError = match code {
+        Code::DiskFull => StoreError::DiskFull,
+        Code::StoreFailed => StoreError::Failed,
+        Code::StoreDamaged => StoreError::Damaged,
+        Code::StoreReadOnly => StoreError::ReadOnly,
+        Code::ReadFailed => StoreError::Io,
+        Code::Unreachable => StoreError::Unreachable,
+        Code::Internal => |detail| StoreError::Unreachable(format!("it failed: {detail}")),
+        Code::Closing => return Some(StoreError::Closed),
+        Code::Overloaded => return Some(StoreError::Overloaded),
+        _ => return None,
+    };
+    Some(make(inner(detail, make)))
+}
+
+/// The part of `detail` that the error's own sentence frames, so that it is not framed twice.
+fn inner(detail: &str, make: fn(String) -> StoreError) -> String {
+    const MARK: &str = "\0";
+    let frame = make(MARK.to_owned()).to_string();
+    let framed = frame.split_once(MARK).and_then(|(before, after)| detail.strip_prefix(before)?.strip_suffix(after));
+    framed.unwrap_or(detail).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+
+    use super::*;
+
+    fn answer(status: u16, body: serde_json::Value) -> Answer {
+        let status = StatusCode::from_u16(status).expect("a status");
+        Answer { status, body: serde_json::to_vec(&body).expect("writes").into() }
+    }
+
+    fn refusal(status: u16, body: serde_json::Value) -> CommitError {
+        let commit = NewCommit::new("order", "o-1").request_id("r");
+        committed(&answer(status, body), &commit).expect_err("refused")
+    }
+
+    #[test]
+    fn problems_become_the_errors_they_were_made_from() {
+        let conflict = serde_json::json!({"code": "version_conflict", "detail": "x", "actual_version": 7});
+        let error = CommitError::VersionConflict { expected: "any".into(), actual_version: 7 };
+        assert_eq!(refusal(409, conflict), error);
+        let reused = serde_json::json!({"code": "request_id_reused"});
+        assert_eq!(refusal(409, reused), CommitError::RequestIdReused { request_id: "r".into() });
+        for error in [
+            StoreError::DiskFull("8 MiB wanted".into()),
+            StoreError::Failed("EIO".into()),
+            StoreError::Damaged("segment 3".into()),
+            StoreError::ReadOnly("no write access".into()),
+            StoreError::Closed,
+            StoreError::Overloaded,
+        ] {
+            let problem = serde_json::json!({"code": error.code().as_str(), "detail": error.to_string()});
+            assert_eq!(refusal(error.code().status(), problem), CommitError::Store(error));
+        }
+        let invalid = Invalid::new(Code::InvalidId, "aggregate.id", "is empty");
+        let problem = serde_json::json!({"code": "invalid_id", "path": "aggregate.id", "detail": invalid.to_string()});
+        assert_eq!(refusal(422, problem), CommitError::Invalid(invalid));
+    }
+
+    #[test]
+    fn an_answer_that_is_not_known_is_an_unreachable_server() {
+        for (status, body) in [
+            (502, serde_json::json!("bad gateway")),
+            (409, serde_json::json!({"code": "some_new_code"})),
+            (409, serde_json::json!({"code": "version_conflict"})),
+            (201, serde_json::json!({"hello": "world"})),
+        ] {
+            assert!(matches!(refusal(status, body), CommitError::Store(StoreError::Unreachable(_))), "{status}");
+        }
+        let html = Answer { status: StatusCode::BAD_GATEWAY, body: "<html>".into() };
+        assert!(matches!(read::<Exists>(&html), Err(ReadError::Store(StoreError::Unreachable(_)))));
+    }
+}

@@ -1,0 +1,167 @@
+//! One server as the client sees it: requests with a deadline, whole answers, and the stream of `/v1/log/follow`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+/// How long the server may be silent. It is longer than the pause between the comments of a quiet event stream (15 s).
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+const POOL_IDLE: Duration = Duration::from_secs(20);
+/// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
+const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+const TENANT_HEADER: &str = "annals-tenant";
+
+/// A server's address with a pool of connections to it.
+#[derive(Clone)]
+pub(super) struct Http {
+    pool: Pool<HttpConnector, Full<Bytes>>,
+    base: String,
+    tenant: HeaderValue,
+}
+
+/// A whole answer.
+pub(super) struct Answer {
+    pub status: StatusCode,
+    pub body: Bytes,
+}
+
+impl Http {
+    /// A server at `base`, which is `http://host:port` with or without a path; or a sentence that says what is wrong with it.
+    pub fn new(base: &str, tenant: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("{base:?} is not the address of a server: {why}; write http://127.0.0.1:4000");
+        let uri: Uri = base.parse().map_err(|error| wrong(&format!("{error}")))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(wrong("https is not supported yet")),
+            _ => return Err(wrong("it does not begin with http://")),
+        }
+        if uri.authority().is_none() || uri.query().is_some() {
+            return Err(wrong("it has no host, or a query"));
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_MAX));
+        connector.set_nodelay(true);
+        let pool = Pool::builder(TokioExecutor::new())
+            .pool_idle_timeout(POOL_IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        let tenant = HeaderValue::from_str(tenant).map_err(|_| format!("{tenant:?} is not the name of a tenant"))?;
+        Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), tenant })
+    }
+
+    /// The address as it was given, without a slash at the end.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Answer, String> {
+        self.whole(Method::GET, path, Bytes::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: Bytes) -> Result<Answer, String> {
+        self.whole(Method::POST, path, body).await
+    }
+
+    /// Opens a stream of server-sent events; an answer that is not one comes back whole.
+    pub async fn stream(&self, path: &str) -> Result<Result<EventStream, Answer>, String> {
+        let response = self.send(Method::GET, path, Bytes::new(), "text/event-stream").await?;
+        if response.status() == StatusCode::OK {
+            return Ok(Ok(EventStream { body: response.into_body(), line: Vec::new() }));
+        }
+        collect(response).await.map(Err)
+    }
+
+    async fn whole(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+        collect(self.send(method, path, body, "application/json").await?).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        accept: &'static str,
+    ) -> Result<Response<Incoming>, String> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header(TENANT_HEADER, self.tenant.clone())
+            .header(ACCEPT, accept)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| format!("{}{path}: {error}", self.base))?;
+        match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(self.lost(&error)),
+            Err(_) => Err(format!("{} did not answer within {} s", self.base, SILENCE_MAX.as_secs())),
+        }
+    }
+
+    /// The error with its causes: the outermost alone only says that a request failed.
+    fn lost(&self, error: &dyn std::error::Error) -> String {
+        let mut message = format!("{}: {error}", self.base);
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            message.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        message
+    }
+}
+
+async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
+    let status = response.status();
+    let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+    let mut chunks = Vec::new();
+    while let Some(frame) = next_frame(&mut body).await? {
+        chunks.extend_from_slice(&frame);
+    }
+    Ok(Answer { status, body: chunks.into() })
+}
+
+/// The next bytes of a body, none at its end; frames of other kinds are empty.
+async fn next_frame<B>(body: &mut B) -> Result<Option<Bytes>, String>
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
+        Ok(Some(Err(error))) => Err(format!("the answer broke off: {error}")),
+        Err(_) => Err(format!("the answer stopped for {} s", SILENCE_MAX.as_secs())),
+    }
+}
+
+/// A stream of server-sent events.
+pub(super) struct EventStream {
+    body: Incoming,
+    line: Vec<u8>,
+}
+
+impl EventStream {
+    /// Waits for the next `id:` line; none when the server ends the stream.
+    pub async fn next_id(&mut self) -> Result<Option<String>, String> {
+        loop {
+            let Some(bytes) = next_frame(&mut self.body).await? else { return Ok(None) };
+            for byte in bytes {
+                if byte != b'\n' {
+                    self.line.push(byte);
+                    continue;
+                }
+                let line = std::mem::take(&mut self.line);
+                if let Some(id) = line.strip_prefix(b"id:") {
+                    return Ok(Some(String::from_utf8_lossy(id).trim().to_owned()));
+                }
+            }
+        }
+    }
+}

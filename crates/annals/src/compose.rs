@@ -1,0 +1,127 @@
+//! From a URL to an open store. This is the only place that names an adapter.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use annals_core::{Code, DEFAULT_TENANT, OpenError, Store};
+use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
+
+/// The ways to write a store, for messages.
+const STORES: &str = "embedded:PATH, for example embedded:./data, or memory:";
+
+/// What to open besides the URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// The tenants that exist; each is a store of its own. By default one, `default`.
+    pub tenants: Vec<String>,
+    /// The scopes that every tenant has besides `default`. By default none.
+    pub scopes: Vec<String>,
+    /// Whether a store that is not there yet is an error, instead of being created. By default it is created.
+    pub must_exist: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { tenants: vec![DEFAULT_TENANT.to_owned()], scopes: Vec::new(), must_exist: false }
+    }
+}
+
+/// Opens the store at `url` with one tenant, and creates it if need be.
+///
+/// - `embedded:PATH`: the folder PATH, relative to the working directory or absolute. One process at a time has it open.
+/// - `memory:`: a new, empty store in this process's memory, by the same code.
+///
+/// # Errors
+/// `invalid_config` for a URL that is not one of these; `store_locked`, `newer_format`, `not_a_store`, `store_read_only`,
+/// `store_damaged` or `read_failed` for a folder that cannot be opened.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
+    open_with(url, OpenOptions::default()).await
+}
+
+/// Opens the store at `url` with the tenants and scopes of `options`.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
+    let disk: Arc<dyn Disk> = match Backend::parse(url)? {
+        Backend::Memory => Arc::new(MemoryDisk::default()),
+        Backend::Embedded(path) if options.must_exist && !Path::new(path).is_dir() => {
+            let message = format!("there is no store at {path}; correct the URL, or commit something first");
+            return Err(OpenError::new(Code::NotAStore, message));
+        }
+        Backend::Embedded(path) => Arc::new(RealDisk::new(path)),
+    };
+    drop(disk);
+    Err(OpenError::new(Code::Internal, "the embedded store is not part of this build yet"))
+}
+
+#[derive(Debug, PartialEq)]
+enum Backend<'a> {
+    Memory,
+    Embedded(&'a str),
+}
+
+impl<'a> Backend<'a> {
+    fn parse(url: &'a str) -> Result<Self, OpenError> {
+        let refuse = |message: String| Err(OpenError::new(Code::InvalidConfig, message));
+        let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
+            return refuse(format!(
+                "{url:?} is not a store URL; for a folder write embedded:PATH (a store is {STORES})"
+            ));
+        };
+        match (scheme, rest) {
+            ("embedded", "") => refuse("embedded: names no folder; write embedded:./data".to_owned()),
+            ("embedded", path) => Ok(Self::Embedded(path)),
+            ("memory", "") => Ok(Self::Memory),
+            ("memory", _) => refuse(format!("{url:?}: memory: takes nothing behind the colon")),
+            ("http" | "https", _) => refuse(format!(
+                "{url:?} is a server, not a store: on the command line use --server, in a program annals::Client (a store is {STORES})"
+            )),
+            _ => refuse(format!("{url:?}: there is no store of scheme {scheme:?}; a store is {STORES}")),
+        }
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_folder_or_memory() {
+        assert_eq!(Backend::parse("embedded:./data"), Ok(Backend::Embedded("./data")));
+        assert_eq!(Backend::parse("embedded:/var/lib/a:b"), Ok(Backend::Embedded("/var/lib/a:b")));
+        assert_eq!(Backend::parse("memory:"), Ok(Backend::Memory));
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_what_to_write() {
+        for (url, says) in [
+            ("./data", "embedded:PATH"),
+            ("./a:b", "embedded:PATH"),
+            ("", "embedded:PATH"),
+            ("embedded:", "embedded:./data"),
+            ("memory:x", "nothing behind the colon"),
+            ("http://127.0.0.1:4000", "--server"),
+            ("https://example.org", "--server"),
+            ("ftp://x", "embedded:PATH"),
+        ] {
+            let error = Backend::parse(url).expect_err(url);
+            assert_eq!(error.code, Code::InvalidConfig, "{url}");
+            assert!(error.message.contains(says), "{url}: {}", error.message);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_must_exist_is_not_created() {
+        let path = std::env::temp_dir().join("annals-store-that-nobody-made");
+        let options = OpenOptions { must_exist: true, ..OpenOptions::default() };
+        let error = open_with(&format!("embedded:{}", path.display()), options).await.err().expect("refused");
+        assert_eq!(error.code, Code::NotAStore);
+        assert!(!path.exists());
+    }
+}
