@@ -190,6 +190,8 @@ codes! {
     BodyTooLarge "body_too_large" 413 2 "The request body is larger than its limit." "Send less at once; `annals import` takes files of any size."
     HeadersTooLarge "headers_too_large" 431 2 "The request's headers are larger than their limit." "Send smaller headers."
     UnsupportedMediaType "unsupported_media_type" 415 2 "The content type is not one this address takes." "Send application/json."
+    InvalidPath "invalid_path" 400 2 "The path is not percent-encoded UTF-8." "Write every byte of an id that is not a letter, digit or one of - . _ ~ as %XX."
+    RequestTimeout "request_timeout" 408 5 "The body stopped arriving; nothing of it was stored." "Send it again, with the same request id."
     UnknownRoute "unknown_route" 404 4 "There is nothing at this address." "Compare the path with the documentation of the API."
     MethodNotAllowed "method_not_allowed" 405 2 "The address exists but does not take this method." "Use a method that the Allow header names."
     UnknownTenant "unknown_tenant" 404 4 "The tenant is not declared." "Declare it in the configuration under [tenants], or correct the Annals-Tenant header."

@@ -2,6 +2,8 @@
 
 mod commit;
 mod event;
+mod list;
 
 pub use commit::{CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
 pub use event::{CommitView, EventLine, EventView};
+pub use list::{format_list, parse_list};
