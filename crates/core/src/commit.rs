@@ -235,10 +235,11 @@ impl NewCommit {
         let mut total = 0;
         for (index, event) in self.events.iter().enumerate() {
             validate_event(index, event)?;
-            total += event.data.as_bytes().len();
+            let tags: usize = event.tags.iter().map(|tag| tag.len()).sum();
+            total += event.data.as_bytes().len() + event.event_type.len() + tags;
         }
         if total > limits::COMMIT_BYTES_MAX {
-            let message = format!("{total} bytes of data as BSON; at most {} are allowed", limits::COMMIT_BYTES_MAX);
+            let message = format!("{total} bytes of data as BSON, types and tags; at most {} are allowed", limits::COMMIT_BYTES_MAX);
             return Err(Invalid::new(Code::CommitTooLarge, "events", message));
         }
         let mut ids: Vec<_> = self.events.iter().filter_map(|event| event.id).collect();

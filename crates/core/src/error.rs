@@ -202,6 +202,7 @@ codes! {
     AggregateOfOtherTenant "aggregate_of_other_tenant" 409 3 "The aggregate id is taken by another tenant_id." "Choose another aggregate id; ids are not partitioned by tenant_id."
     Overloaded "overloaded" 429 5 "Too many requests wait already." "Try again after the time in Retry-After, with the same request id."
     Closing "closing" 503 5 "The store is shutting down." "Try again when it is up, with the same request id."
+    NotReady "not_ready" 503 5 "A log does not take commits." "Look at `logs`, which says which log and why."
     DiskFull "disk_full" 507 6 "There is no room for the next segment; nothing of the commit was stored." "Free some space and commit again; reads go on meanwhile."
     StoreFailed "store_failed" 503 6 "The log refuses writes after a failed write or sync." "Look at the disk, restart, then retry with the same request id."
     StoreReadOnly "store_read_only" 503 6 "The store was opened where it cannot be written." "Give the process write access to the data folder and restart."

@@ -1,1 +1,29 @@
-//! HTTP, server-sent events, health and metrics over the ports
+//! HTTP, server-sent events, health and metrics over the ports. It is a crate of its own so that a program that embeds a store does
+//! not pay for a web server.
+//!
+//! [`router`] is the API as an [`axum::Router`], to be mounted beside routes of your own; [`serve`] runs it on a listener with limits
+//! and a graceful stop. `docs/http.md` describes the API, `docs/errors.md` its errors.
+
+mod aggregates;
+mod answer;
+mod body;
+mod commits;
+mod follow;
+mod gate;
+mod health;
+mod index;
+mod lines;
+mod log;
+mod metrics;
+mod options;
+mod problem;
+mod query;
+mod router;
+mod serve;
+mod source;
+mod wire_guard;
+
+pub use options::{Options, Stop};
+pub use problem::Problem;
+pub use router::router;
+pub use serve::{serve, serve_router};

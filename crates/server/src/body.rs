@@ -1,0 +1,163 @@
+//! Request bodies: read whole up to a limit, and read away when nobody wants them.
+
+use std::sync::Arc;
+
+use annals_core::{Code, limits};
+use axum::body::Body;
+use axum::http::{HeaderMap, header, request::Parts};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::problem::Problem;
+use crate::router::Server;
+
+/// A body in memory. Its bytes count against the server's budget as long as this lives.
+pub(crate) struct Held {
+    pub bytes: Bytes,
+    _budget: OwnedSemaphorePermit,
+}
+
+/// Reads a JSON body.
+///
+/// A body that is refused is read away behind the answer, so that a client which sends everything before it reads an answer gets one.
+pub(crate) async fn read(server: &Server, parts: &Parts, mut body: Body) -> Result<Held, Problem> {
+    let read = match check(server, &parts.headers) {
+        Ok(()) => collect(server, &mut body).await,
+        Err(problem) => Err(problem),
+    };
+    match read {
+        Ok(held) => Ok(held),
+        Err(problem) => {
+            // A client that waits for "100 Continue" has not sent its body and need not.
+            if !parts.headers.contains_key(header::EXPECT) {
+                discard(server, body);
+            }
+            Err(problem)
+        }
+    }
+}
+
+fn check(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
+    if let Some(value) = headers.get(header::CONTENT_TYPE) {
+        let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        if !media_type.eq_ignore_ascii_case("application/json") {
+            let message = format!("{value:?} is not application/json");
+            return Err(Problem::new(Code::UnsupportedMediaType, message));
+        }
+    }
+    if let Some(value) = headers.get(header::CONTENT_ENCODING)
+        && !value.as_bytes().eq_ignore_ascii_case(b"identity")
+    {
+        let message = format!("content encoding {value:?} is not taken; send the body as it is");
+        return Err(Problem::new(Code::UnsupportedMediaType, message));
+    }
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    match declared {
+        Some(bytes) if bytes > server.options.body_bytes_max as u64 => Err(too_large(server)),
+        _ => Ok(()),
+    }
+}
+
+async fn collect(server: &Server, body: &mut Body) -> Result<Held, Problem> {
+    let mut budget = Budget::new(server)?;
+    let Some(first) = next(server, body).await? else { return Ok(budget.held(Bytes::new())) };
+    budget.take(first.len())?;
+    if body.is_end_stream() && first.len() <= server.options.body_bytes_max {
+        return Ok(budget.held(first));
+    }
+    let mut bytes = BytesMut::from(first);
+    loop {
+        if bytes.len() > server.options.body_bytes_max {
+            return Err(too_large(server));
+        }
+        match next(server, body).await? {
+            None => return Ok(budget.held(bytes.freeze())),
+            Some(more) => {
+                budget.take(more.len())?;
+                bytes.extend_from_slice(&more);
+            }
+        }
+    }
+}
+
+/// The next bytes of a body; none at its end.
+async fn next(server: &Server, body: &mut Body) -> Result<Option<Bytes>, Problem> {
+    let stalled = |_| {
+        let message = format!("no more bytes of the body for {:?}", server.options.body_idle_max);
+        Problem::new(Code::RequestTimeout, message).closing()
+    };
+    loop {
+        match timeout(server.options.body_idle_max, body.frame()).await.map_err(stalled)? {
+            None => return Ok(None),
+            Some(Err(error)) => {
+                return Err(Problem::new(Code::NotJson, format!("the body could not be read: {error}")).closing());
+            }
+            // Trailers are not used.
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(bytes) => return Ok(Some(bytes)),
+                Err(_) => continue,
+            },
+        }
+    }
+}
+
+fn too_large(server: &Server) -> Problem {
+    let message = format!("the body is larger than {} bytes", server.options.body_bytes_max);
+    Problem::new(Code::BodyTooLarge, message).closing()
+}
+
+/// What one body holds of the bytes that all bodies together may hold.
+struct Budget {
+    bodies: Arc<Semaphore>,
+    taken: OwnedSemaphorePermit,
+}
+
+impl Budget {
+    fn new(server: &Server) -> Result<Self, Problem> {
+        let bodies = Arc::clone(&server.bodies);
+        let taken = Arc::clone(&bodies).try_acquire_many_owned(0).map_err(|_| overloaded())?;
+        Ok(Self { bodies, taken })
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
+        let bytes = u32::try_from(bytes).map_err(|_| overloaded())?;
+        let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes).map_err(|_| overloaded())?;
+        self.taken.merge(more);
+        Ok(())
+    }
+
+    fn held(self, bytes: Bytes) -> Held {
+        Held { bytes, _budget: self.taken }
+    }
+}
+
+fn overloaded() -> Problem {
+    Problem::new(Code::Overloaded, "too many bytes of request bodies are held already; try again in a moment")
+}
+
+/// Reads what is left of a body and forgets it, up to [`limits::BODY_DRAIN_BYTES_MAX`]; dropping the rest closes the connection.
+pub(crate) fn discard(server: &Server, mut body: Body) {
+    if body.is_end_stream() {
+        return;
+    }
+    let (stop, idle_max) = (server.options.stop.clone(), server.options.body_idle_max);
+    tokio::spawn(async move {
+        let read_away = async {
+            let mut left = limits::BODY_DRAIN_BYTES_MAX;
+            while let Ok(Some(Ok(frame))) = timeout(idle_max, body.frame()).await {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                match left.checked_sub(bytes) {
+                    Some(rest) => left = rest,
+                    None => return,
+                }
+            }
+        };
+        tokio::select! {
+            () = read_away => {}
+            () = stop.stopped() => {}
+        }
+    });
+}

@@ -1,0 +1,223 @@
+//! `GET /v1/log/follow`: server-sent events, first what is there, then what comes.
+
+use std::sync::Arc;
+
+use annals_core::{Follower, Identity, ReadError, RecordedEvent, SequenceNumber, StoreError};
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::time::{Duration, sleep};
+
+use crate::answer::not_written;
+use crate::lines::CHUNK_BYTES;
+use crate::metrics::Counted;
+use crate::options::Stop;
+use crate::problem::Problem;
+use crate::query::{Query, number};
+use crate::router::Server;
+use crate::source::Source;
+
+const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+/// The handler.
+pub(crate) async fn follow(
+    State(server): State<Arc<Server>>,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let query = Query::parse(raw.as_deref(), &["from", "types", "tags", "aggregate", "scope"])?;
+    let source = Source::to_read(&server, &headers, &query)?;
+    let identity = source.identity(&server)?;
+    let head = source.log.head().await?;
+    let from = query.number("from")?.unwrap_or(0);
+    let (from, greeting) = match last_event_id(&headers)? {
+        None => (from, String::new()),
+        Some(position) => position.resume(&identity, head),
+    };
+    let feed = Feed {
+        follower: Follower::new(Arc::clone(&source.log), from, query.filter()?),
+        page: Vec::new().into_iter(),
+        // A first comment shows that the stream stands.
+        greeting: Some(format!(": from {from}, head {head}\n\n{greeting}").into()),
+        incarnation: identity.incarnation,
+        comment_interval: server.options.comment_interval,
+        stop: server.options.stop.clone(),
+        source,
+        ended: false,
+        _counted: server.metrics.followers.enter(),
+    };
+    let chunks = stream::unfold(feed, |mut feed| async move {
+        let chunk = feed.chunk().await?;
+        Some((Ok::<_, std::convert::Infallible>(chunk), feed))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // Proxies that gather answers would hold events back.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((headers, Body::from_stream(chunks)).into_response())
+}
+
+/// An event that the client has seen: its number, and the incarnation it had it from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Position {
+    number: SequenceNumber,
+    incarnation: u32,
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
+    // A browser that has not seen an id yet sends none, or an empty one.
+    let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let (seen, incarnation) = text.split_once('@').unwrap_or((text, "0"));
+    let parsed =
+        number(LAST_EVENT_ID, seen).and_then(|seen| Ok((seen, u32::try_from(number(LAST_EVENT_ID, incarnation)?))));
+    match parsed {
+        Ok((number, Ok(incarnation))) => Ok(Some(Position { number, incarnation })),
+        _ => {
+            let message = format!("{value:?} is not the id of an event, such as 17 or 17@1");
+            Err(Problem::query(LAST_EVENT_ID, message))
+        }
+    }
+}
+
+impl Position {
+    /// Where to go on after this event, and what to tell the client about it.
+    ///
+    /// Up to the number where an incarnation starts, its log is that of the one before; what another incarnation held from there on
+    /// is not in this log. Nor is an event past the head, which only another store can have shown.
+    fn resume(self, identity: &Identity, head: SequenceNumber) -> (SequenceNumber, String) {
+        let after = self.number.saturating_add(1);
+        let other = self.incarnation != identity.incarnation;
+        let from = if other { after.min(identity.incarnation_start) } else { after }.min(head);
+        if !other && from == after {
+            return (from, String::new());
+        }
+        let report = serde_json::json!({
+            "position": format!("{}@{}", self.number, self.incarnation),
+            "incarnation": identity.incarnation,
+            "incarnation_start": identity.incarnation_start,
+            "from": from,
+        });
+        (from, format!("event: position_clamped\ndata: {report}\n\n"))
+    }
+}
+
+struct Feed {
+    source: Source,
+    follower: Follower,
+    /// What is left of the page that was read last.
+    page: std::vec::IntoIter<RecordedEvent>,
+    greeting: Option<Bytes>,
+    incarnation: u32,
+    comment_interval: Duration,
+    stop: Stop,
+    ended: bool,
+    _counted: Counted,
+}
+
+impl Feed {
+    /// The next events or comment; none at the end.
+    async fn chunk(&mut self) -> Option<Bytes> {
+        if let Some(greeting) = self.greeting.take() {
+            return Some(greeting);
+        }
+        if self.ended || self.stop.is_stopped() {
+            return None;
+        }
+        if self.page.as_slice().is_empty() {
+            tokio::select! {
+                biased;
+                () = self.stop.stopped() => return None,
+                page = self.follower.next_page() => match page {
+                    Ok(events) => self.page = events.into_iter(),
+                    Err(error) => return self.end(error),
+                },
+                () = sleep(self.comment_interval) => return Some(Bytes::from_static(b": quiet\n\n")),
+            }
+        }
+        let mut chunk = Vec::with_capacity(4 * 1024);
+        while chunk.len() < CHUNK_BYTES
+            && let Some(event) = self.page.next()
+        {
+            if let Err(problem) = self.write(&mut chunk, &event) {
+                self.ended = true;
+                chunk.extend_from_slice(last_word(&problem).as_bytes());
+                break;
+            }
+        }
+        Some(chunk.into())
+    }
+
+    fn write(&self, chunk: &mut Vec<u8>, event: &RecordedEvent) -> Result<(), Problem> {
+        let begun = chunk.len();
+        chunk.extend_from_slice(format!("id: {}", event.sequence_number).as_bytes());
+        if self.incarnation > 0 {
+            chunk.extend_from_slice(format!("@{}", self.incarnation).as_bytes());
+        }
+        // JSON escapes line breaks, so the data is one line.
+        chunk.extend_from_slice(b"\ndata: ");
+        if let Err(error) = serde_json::to_writer(&mut *chunk, &self.source.view(event)) {
+            chunk.truncate(begun);
+            return Err(not_written(error));
+        }
+        chunk.extend_from_slice(b"\n\n");
+        Ok(())
+    }
+
+    /// Ends the stream, with the reason unless that is only that the server stops.
+    fn end(&mut self, error: ReadError) -> Option<Bytes> {
+        self.ended = true;
+        match error {
+            ReadError::Store(StoreError::Closed) => None,
+            error => Some(last_word(&error.into()).into()),
+        }
+    }
+}
+
+fn last_word(problem: &Problem) -> String {
+    tracing::warn!(code = problem.code().as_str(), "an event stream was broken off");
+    format!("event: problem\ndata: {}\n\n", serde_json::to_string(problem).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resumed(number: u64, incarnation: u32, at: Identity, head: u64) -> (u64, bool) {
+        let (from, report) = Position { number, incarnation }.resume(&at, head);
+        (from, report.contains("position_clamped"))
+    }
+
+    #[test]
+    fn a_position_of_another_incarnation_is_clamped_to_where_this_one_starts_and_reported() {
+        let first = Identity { store_id: annals_core::Uuid::nil(), incarnation: 0, incarnation_start: 0 };
+        let second = Identity { incarnation: 1, incarnation_start: 10, ..first };
+        assert_eq!(resumed(4, 0, first, 20), (5, false));
+        assert_eq!(resumed(14, 1, second, 20), (15, false));
+        assert_eq!(resumed(14, 0, second, 20), (10, true));
+        assert_eq!(resumed(4, 0, second, 20), (5, true));
+        assert_eq!(resumed(u64::MAX, 0, second, 20), (10, true));
+        assert_eq!(resumed(20, 0, first, 20), (20, true));
+        assert_eq!(resumed(19, 0, first, 20), (20, false));
+    }
+
+    #[test]
+    fn the_last_event_id_is_a_number_with_or_without_its_incarnation() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(LAST_EVENT_ID, text.parse().expect("a header value"));
+            last_event_id(&headers)
+        };
+        assert_eq!(read("").expect("valid"), None);
+        assert_eq!(read("17").expect("valid"), Some(Position { number: 17, incarnation: 0 }));
+        assert_eq!(read("17@3").expect("valid"), Some(Position { number: 17, incarnation: 3 }));
+        for bad in ["x", "17@", "@1", "17@x", "-1", "17@4294967296", "1 7"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

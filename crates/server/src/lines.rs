@@ -1,0 +1,106 @@
+//! The log as lines of JSON: as much as is asked for in one answer, in constant memory, as fast as the reader takes it.
+
+use annals_core::{LogQuery, RecordedEvent, SequenceNumber};
+use axum::body::Body;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+
+use crate::answer::not_written;
+use crate::options::Stop;
+use crate::problem::Problem;
+use crate::router::Server;
+use crate::source::Source;
+
+pub(crate) const MEDIA_TYPE: &str = "application/x-ndjson";
+
+/// About how many bytes are handed to the connection at once.
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Answers what `query` finds among the events that are there now, at most `limit`.
+///
+/// An answer that cannot be finished (the server stops, the disk fails) breaks the connection off, so that no reader takes a part for
+/// the whole.
+pub(crate) async fn answer(
+    server: &Server,
+    source: Source,
+    query: LogQuery,
+    limit: Option<usize>,
+) -> Result<Response, Problem> {
+    if limit == Some(0) {
+        return Err(Problem::query("limit", "0 is not at least 1"));
+    }
+    query.validate()?;
+    let head = source.log.head().await?;
+    let mut lines = Lines {
+        source,
+        page: Vec::new().into_iter(),
+        query,
+        head,
+        left: limit.unwrap_or(usize::MAX),
+        ended: false,
+        stop: server.options.stop.clone(),
+    };
+    // What fails at once is still answered as a problem.
+    lines.turn_page().await?;
+    let chunks = stream::try_unfold(lines, |mut lines| async move {
+        match lines.chunk().await {
+            Ok(chunk) => Ok(chunk.map(|chunk| (chunk, lines))),
+            Err(problem) => {
+                tracing::warn!(code = problem.code().as_str(), "a stream of lines was broken off");
+                Err(std::io::Error::other("the log could not be read to the end"))
+            }
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], Body::from_stream(chunks)).into_response())
+}
+
+struct Lines {
+    source: Source,
+    /// What is left of the page that was read last.
+    page: std::vec::IntoIter<RecordedEvent>,
+    /// What the next page is asked with.
+    query: LogQuery,
+    /// Events from here on came after the request.
+    head: SequenceNumber,
+    /// Events that may still be answered.
+    left: usize,
+    ended: bool,
+    stop: Stop,
+}
+
+impl Lines {
+    async fn turn_page(&mut self) -> Result<(), Problem> {
+        self.query.limit = self.query.limit.min(self.left);
+        let mut found = self.source.log.read(self.query.clone()).await?;
+        self.ended = found.events.is_empty() || (!self.query.backwards && found.next >= self.head);
+        self.query.from = Some(found.next);
+        found.events.retain(|event| event.sequence_number < self.head);
+        self.left -= found.events.len().min(self.left);
+        self.ended |= self.left == 0;
+        self.page = found.events.into_iter();
+        Ok(())
+    }
+
+    /// The next lines; none at the end.
+    async fn chunk(&mut self) -> Result<Option<Bytes>, Problem> {
+        while self.page.as_slice().is_empty() {
+            if self.ended {
+                return Ok(None);
+            }
+            self.turn_page().await?;
+        }
+        if self.stop.is_stopped() {
+            return Err(annals_core::ReadError::Store(annals_core::StoreError::Closed).into());
+        }
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
+        while chunk.len() < CHUNK_BYTES
+            && let Some(event) = self.page.next()
+        {
+            serde_json::to_writer(&mut chunk, &self.source.view(&event)).map_err(not_written)?;
+            chunk.push(b'\n');
+        }
+        Ok(Some(chunk.into()))
+    }
+}

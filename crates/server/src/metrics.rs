@@ -1,0 +1,234 @@
+//! What is counted, and `GET /metrics` in Prometheus' text format.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use annals_core::{Code, CommitOutcome, LogStatus};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+
+use crate::router::Server;
+
+/// Upper ends of the duration histogram's buckets, in microseconds.
+const BUCKETS: [u64; 13] =
+    [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000];
+/// Statuses from 100 to 599.
+const STATUSES: usize = 500;
+
+/// Everything that is counted since the server started.
+pub(crate) struct Metrics {
+    routes: Vec<Arc<RouteMetrics>>,
+    pub in_flight: Gauge,
+    pub followers: Gauge,
+    pub commits: AtomicU64,
+    pub duplicates: AtomicU64,
+    pub events: AtomicU64,
+    /// Refused commits, by the code's place in [`Code::ALL`].
+    refusals: Vec<AtomicU64>,
+}
+
+/// What is counted for one route.
+pub(crate) struct RouteMetrics {
+    path: &'static str,
+    statuses: Vec<AtomicU64>,
+    buckets: [AtomicU64; BUCKETS.len()],
+    count: AtomicU64,
+    micros: AtomicU64,
+}
+
+/// A number of things that exist now.
+#[derive(Clone, Default)]
+pub(crate) struct Gauge(Arc<AtomicI64>);
+
+/// One of the things a [`Gauge`] counts.
+pub(crate) struct Counted(Gauge);
+
+impl Gauge {
+    pub fn enter(&self) -> Counted {
+        self.0.fetch_add(1, Relaxed);
+        Counted(self.clone())
+    }
+
+    pub fn get(&self) -> i64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+fn counters(count: usize) -> Vec<AtomicU64> {
+    std::iter::repeat_with(AtomicU64::default).take(count).collect()
+}
+
+impl RouteMetrics {
+    fn new(path: &'static str) -> Self {
+        Self {
+            path,
+            statuses: counters(STATUSES),
+            buckets: Default::default(),
+            count: AtomicU64::new(0),
+            micros: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one answer, `duration` after its request.
+    pub fn answered(&self, status: u16, duration: Duration) {
+        let slot = usize::from(status).saturating_sub(100).min(STATUSES - 1);
+        self.statuses[slot].fetch_add(1, Relaxed);
+        let micros = duration.as_micros() as u64;
+        if let Some(bucket) = BUCKETS.iter().position(|end| micros <= *end) {
+            self.buckets[bucket].fetch_add(1, Relaxed);
+        }
+        self.count.fetch_add(1, Relaxed);
+        self.micros.fetch_add(micros, Relaxed);
+    }
+}
+
+impl Metrics {
+    pub fn new(paths: impl IntoIterator<Item = &'static str>) -> Self {
+        Self {
+            routes: paths.into_iter().map(|path| Arc::new(RouteMetrics::new(path))).collect(),
+            in_flight: Gauge::default(),
+            followers: Gauge::default(),
+            commits: AtomicU64::new(0),
+            duplicates: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            refusals: counters(Code::ALL.len()),
+        }
+    }
+
+    /// The counters of the route at `place` in the paths it was made with.
+    pub fn route(&self, place: usize) -> Arc<RouteMetrics> {
+        Arc::clone(&self.routes[place])
+    }
+
+    pub fn committed(&self, outcome: &CommitOutcome) {
+        if outcome.duplicate {
+            self.duplicates.fetch_add(1, Relaxed);
+        } else {
+            self.commits.fetch_add(1, Relaxed);
+            self.events.fetch_add(outcome.event_ids.len() as u64, Relaxed);
+        }
+    }
+
+    pub fn refused(&self, code: Code) {
+        if let Some(place) = Code::ALL.iter().position(|known| *known == code) {
+            self.refusals[place].fetch_add(1, Relaxed);
+        }
+    }
+
+    fn text(&self, logs: &[LogStatus]) -> String {
+        let mut out = String::with_capacity(8 * 1024);
+        self.write_routes(&mut out);
+        let single = [
+            ("annals_http_requests_in_flight", "gauge", "Requests whose answer has not begun.", self.in_flight.get()),
+            ("annals_followers", "gauge", "Open event streams.", self.followers.get()),
+            ("annals_commits_total", "counter", "Commits accepted here.", self.commits.load(Relaxed) as i64),
+            (
+                "annals_commits_duplicate_total",
+                "counter",
+                "Commits answered as duplicates of an earlier request.",
+                self.duplicates.load(Relaxed) as i64,
+            ),
+            (
+                "annals_events_total",
+                "counter",
+                "Events of the commits accepted here.",
+                self.events.load(Relaxed) as i64,
+            ),
+        ];
+        for (name, kind, help, value) in single {
+            family(&mut out, name, kind, help);
+            line(&mut out, format_args!("{name} {value}"));
+        }
+        let name = "annals_commits_refused_total";
+        family(&mut out, name, "counter", "Commits refused here, by code.");
+        for (code, count) in Code::ALL.iter().zip(&self.refusals) {
+            let count = count.load(Relaxed);
+            if count > 0 {
+                line(&mut out, format_args!("{name}{{code=\"{}\"}} {count}", code.as_str()));
+            }
+        }
+        write_logs(&mut out, logs);
+        out
+    }
+
+    fn write_routes(&self, out: &mut String) {
+        let name = "annals_http_requests_total";
+        family(out, name, "counter", "Requests answered, by route and status.");
+        for route in &self.routes {
+            for (slot, count) in route.statuses.iter().enumerate() {
+                let count = count.load(Relaxed);
+                if count > 0 {
+                    let (path, status) = (route.path, slot + 100);
+                    line(out, format_args!("{name}{{route=\"{path}\",status=\"{status}\"}} {count}"));
+                }
+            }
+        }
+        let name = "annals_http_request_duration_seconds";
+        family(out, name, "histogram", "Time from a request's headers to its answer's, by route.");
+        for route in self.routes.iter().filter(|route| route.count.load(Relaxed) > 0) {
+            let path = route.path;
+            let mut sum = 0;
+            for (end, bucket) in BUCKETS.iter().zip(&route.buckets) {
+                sum += bucket.load(Relaxed);
+                let end = *end as f64 / 1e6;
+                line(out, format_args!("{name}_bucket{{route=\"{path}\",le=\"{end}\"}} {sum}"));
+            }
+            // Read last, so that a request counted meanwhile cannot make it smaller than a bucket.
+            let count = route.count.load(Relaxed).max(sum);
+            line(out, format_args!("{name}_bucket{{route=\"{path}\",le=\"+Inf\"}} {count}"));
+            let seconds = route.micros.load(Relaxed) as f64 / 1e6;
+            line(out, format_args!("{name}_sum{{route=\"{path}\"}} {seconds}"));
+            line(out, format_args!("{name}_count{{route=\"{path}\"}} {count}"));
+        }
+    }
+}
+
+/// A metric of one log: name, type, help, value.
+type OfLog = (&'static str, &'static str, &'static str, fn(&LogStatus) -> u64);
+
+fn write_logs(out: &mut String, logs: &[LogStatus]) {
+    const OF_LOG: [OfLog; 5] = [
+        ("annals_log_head", "gauge", "Events in the log.", |log| log.head),
+        ("annals_log_commits_total", "counter", "Commits made durable since the store was opened.", |log| log.commits),
+        ("annals_log_syncs_total", "counter", "Batches written and synced since the store was opened.", |log| {
+            log.syncs
+        }),
+        ("annals_log_bytes_total", "counter", "Bytes appended since the store was opened.", |log| log.bytes),
+        ("annals_log_refusing", "gauge", "1 while the log refuses commits.", |log| u64::from(log.refusing.is_some())),
+    ];
+    for (name, kind, help, value) in OF_LOG {
+        family(out, name, kind, help);
+        for log in logs {
+            let (tenant, scope) = (label(&log.tenant), label(&log.scope));
+            line(out, format_args!("{name}{{tenant=\"{tenant}\",scope=\"{scope}\"}} {}", value(log)));
+        }
+    }
+}
+
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn family(out: &mut String, name: &str, kind: &str, help: &str) {
+    line(out, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{text}");
+}
+
+/// `GET /metrics`.
+pub(crate) async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
+    let text = server.metrics.text(&server.store.status());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+}

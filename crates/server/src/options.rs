@@ -1,0 +1,79 @@
+//! The limits of a server, and the signal that stops it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::limits;
+use tokio::sync::watch;
+
+/// The limits of a server. The default suits a server that takes what the store takes.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Largest request body in bytes; more is `body_too_large`. 30 MiB.
+    pub body_bytes_max: usize,
+    /// Largest request line and headers together in bytes; more is `headers_too_large`. 64 KiB.
+    pub header_bytes_max: usize,
+    /// Most commits under way at once; more is `overloaded`. 4,096.
+    pub commits_in_flight_max: usize,
+    /// Most bytes of request bodies held at once, over all requests; more is `overloaded`. 512 MiB.
+    pub body_bytes_in_flight_max: usize,
+    /// Most open connections; more wait to be accepted. 10,000.
+    pub connections_max: usize,
+    /// How long the next bytes of a body may take to arrive; longer is `request_timeout`. 30 s.
+    pub body_idle_max: Duration,
+    /// How long a connection may take to send the headers of its next request, or be idle before it; longer closes it. 95 s, a
+    /// little more than the pools of common clients keep an idle connection.
+    pub header_wait_max: Duration,
+    /// How often a quiet event stream sends a comment. 15 s.
+    pub comment_interval: Duration,
+    /// How long requests under way may take once the server stops; then their connections are cut. 8 s.
+    pub stop_wait_max: Duration,
+    /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
+    pub stop: Stop,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: limits::BODY_BYTES_MAX,
+            header_bytes_max: 64 * 1024,
+            commits_in_flight_max: 4_096,
+            body_bytes_in_flight_max: 512 * 1024 * 1024,
+            connections_max: 10_000,
+            body_idle_max: Duration::from_secs(30),
+            header_wait_max: Duration::from_secs(95),
+            comment_interval: Duration::from_secs(15),
+            stop_wait_max: Duration::from_secs(8),
+            stop: Stop::default(),
+        }
+    }
+}
+
+/// A signal that is given once and seen by everyone who has a clone of it.
+#[derive(Debug, Clone)]
+pub struct Stop(Arc<watch::Sender<bool>>);
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+impl Stop {
+    /// Gives the signal. Again does nothing.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Whether the signal was given.
+    pub fn is_stopped(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits until the signal is given.
+    pub async fn stopped(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
+    }
+}

@@ -1,0 +1,129 @@
+//! Every error the server answers: the one place where errors become HTTP.
+
+use annals_core::{Code, CommitError, Invalid, ReadError, UnknownLog};
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+/// An RFC 9457 problem document, which is what every error is answered with.
+///
+/// ```json
+/// {"type":"urn:annals:error:version_conflict","title":"The aggregate is not at the expected version.","status":409,
+///  "code":"version_conflict","detail":"expected version 3, but …","actual_version":4,"advice":"Read the aggregate again, …"}
+/// ```
+#[derive(Debug, Clone)]
+pub struct Problem {
+    code: Code,
+    detail: String,
+    path: Option<String>,
+    fact: Option<(&'static str, Value)>,
+    closes: bool,
+}
+
+impl Problem {
+    /// A problem with what is particular to this occurrence, as one sentence.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), path: None, fact: None, closes: false }
+    }
+
+    /// A query parameter or header that is not as it must be.
+    pub fn query(path: &str, message: impl Into<String>) -> Self {
+        Invalid::new(Code::InvalidQuery, path, message).into()
+    }
+
+    /// Its code.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// Adds a member that programs may read.
+    #[must_use]
+    pub fn fact(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.fact = Some((name, value.into()));
+        self
+    }
+
+    /// Closes the connection behind the answer, because the rest of the request is not going to be read.
+    #[must_use]
+    pub(crate) fn closing(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+}
+
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", &format_args!("urn:annals:error:{}", self.code.as_str()))?;
+        map.serialize_entry("title", self.code.meaning())?;
+        map.serialize_entry("status", &self.code.status())?;
+        map.serialize_entry("code", self.code.as_str())?;
+        map.serialize_entry("detail", &self.detail)?;
+        if let Some(path) = &self.path {
+            map.serialize_entry("path", path)?;
+        }
+        if let Some((name, value)) = &self.fact {
+            map.serialize_entry(name, value)?;
+        }
+        map.serialize_entry("advice", self.code.advice())?;
+        map.end()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        // A map of strings and JSON values cannot fail to serialise.
+        let mut response = Response::new(Body::from(serde_json::to_vec(&self).unwrap_or_default()));
+        *response.status_mut() = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if matches!(self.code, Code::Overloaded | Code::Closing) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.closes {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(invalid: Invalid) -> Self {
+        // Without a path the sentence needs no "path: " before it.
+        let detail = if invalid.path.is_empty() { invalid.message.clone() } else { invalid.to_string() };
+        let always = invalid.code.status() == 422;
+        let path = (always || !invalid.path.is_empty()).then_some(invalid.path);
+        Self { path, ..Self::new(invalid.code, detail) }
+    }
+}
+
+impl From<CommitError> for Problem {
+    fn from(error: CommitError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            CommitError::Invalid(invalid) => invalid.into(),
+            CommitError::VersionConflict { actual_version, .. } => problem.fact("actual_version", actual_version),
+            CommitError::RequestIdReused { request_id } => problem.fact("request_id", request_id),
+            CommitError::AggregateOfOtherTenant { tenant_id } => problem.fact("tenant_id", tenant_id),
+            _ => problem,
+        }
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<UnknownLog> for Problem {
+    fn from(error: UnknownLog) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}

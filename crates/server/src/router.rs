@@ -1,0 +1,89 @@
+//! The addresses of the API, and what their handlers share.
+
+use std::sync::Arc;
+
+use annals_core::{Code, Store};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodRouter, any, get, post};
+use tokio::sync::Semaphore;
+
+use crate::body;
+use crate::gate::{Gate, gate};
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::problem::Problem;
+use crate::{aggregates, commits, follow, health, index, log, metrics};
+
+/// What the handlers share.
+pub(crate) struct Server {
+    pub store: Arc<dyn Store>,
+    pub options: Options,
+    pub metrics: Metrics,
+    /// One permit for each commit that may be under way.
+    pub commits: Semaphore,
+    /// One permit for each byte of request bodies that may be held.
+    pub bodies: Arc<Semaphore>,
+}
+
+type Route = (&'static str, MethodRouter<Arc<Server>>);
+
+fn routes() -> Vec<Route> {
+    vec![
+        ("/v1", get(index::index)),
+        ("/v1/commits", post(commits::commit)),
+        ("/v1/aggregates/{name}", get(aggregates::ids)),
+        ("/v1/aggregates/{name}/{id}/commits", get(aggregates::commits)),
+        ("/v1/aggregates/{name}/{id}/requests/{request_id}", get(aggregates::request)),
+        ("/v1/log", get(log::page)),
+        ("/v1/log/follow", get(follow::follow)),
+        ("/v1/log/{sequence_number}", get(log::event)),
+        ("/health/live", get(health::live)),
+        ("/health/ready", get(health::ready)),
+        ("/metrics", get(metrics::metrics)),
+    ]
+}
+
+/// The addresses, in the order of the documentation.
+pub(crate) fn paths() -> Vec<&'static str> {
+    routes().into_iter().map(|(path, _)| path).collect()
+}
+
+/// The API over `store`, with its errors, limits and metrics.
+///
+/// It can be merged with routes of your own, which its limits and metrics then do not cover; its answer for unknown addresses becomes
+/// that of the whole. Event streams end when `options.stop` is given or the store closes.
+pub fn router(store: Arc<dyn Store>, options: Options) -> Router {
+    let routes = routes();
+    let paths = routes.iter().map(|(path, _)| *path).chain(["unknown"]);
+    let server = Arc::new(Server {
+        metrics: Metrics::new(paths),
+        commits: Semaphore::new(options.commits_in_flight_max.min(Semaphore::MAX_PERMITS)),
+        bodies: Arc::new(Semaphore::new(options.body_bytes_in_flight_max.min(Semaphore::MAX_PERMITS))),
+        store,
+        options,
+    });
+    let gated = |place: usize, methods: MethodRouter<Arc<Server>>| {
+        methods.layer(from_fn_with_state(Gate::new(&server, place), gate))
+    };
+    let unknown = gated(routes.len(), any(unknown_route)).with_state(Arc::clone(&server));
+    let mut router = Router::new();
+    for (place, (path, methods)) in routes.into_iter().enumerate() {
+        router = router.route(path, gated(place, methods.fallback(method_not_allowed)));
+    }
+    router.fallback_service(unknown).with_state(server)
+}
+
+async fn unknown_route(State(server): State<Arc<Server>>, request: Request) -> Problem {
+    let path = request.uri().path().to_owned();
+    body::discard(&server, request.into_body());
+    Problem::new(Code::UnknownRoute, format!("there is nothing at {path}; GET /v1 lists the addresses"))
+}
+
+async fn method_not_allowed(State(server): State<Arc<Server>>, method: Method, request: Request) -> Problem {
+    let path = request.uri().path().to_owned();
+    body::discard(&server, request.into_body());
+    Problem::new(Code::MethodNotAllowed, format!("{path} does not take {method}; the Allow header says what it takes"))
+}

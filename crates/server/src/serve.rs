@@ -1,0 +1,136 @@
+//! Connections: accepted up to a limit, each with deadlines, and ended gracefully.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::Store;
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::options::Options;
+use crate::router::router;
+use crate::wire_guard::WireGuard;
+
+/// Serves the API of `store` until `shutdown` is done, then stops as [`serve_router`] says.
+///
+/// # Errors
+/// As [`serve_router`].
+pub async fn serve(
+    listener: TcpListener,
+    store: Arc<dyn Store>,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let router = router(Arc::clone(&store), options.clone());
+    serve_router(listener, router, store, options, shutdown).await
+}
+
+/// Serves `router`, which is [`router`] with routes of your own added, until `shutdown` is done.
+///
+/// Then it stops gracefully: no connection is accepted any more, `options.stop` is given, which ends streams, and requests under way
+/// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed.
+///
+/// Both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines or 400 KiB of them,
+/// is answered 400 or 431 without a body by the HTTP library itself.
+///
+/// # Errors
+/// When the listener has no address, which is only when it is broken.
+pub async fn serve_router(
+    listener: TcpListener,
+    router: Router,
+    store: Arc<dyn Store>,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    tracing::info!(address = %listener.local_addr()?, "listening");
+    let mut connections = JoinSet::new();
+    let places = Arc::new(Semaphore::new(options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let (stream, place) = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = accept(&listener, &places) => accepted,
+        };
+        let connection = Connection { router: router.clone(), options: options.clone(), _place: place };
+        connections.spawn(connection.serve(stream));
+    }
+    drop(listener);
+    tracing::info!(connections = connections.len(), "stopping");
+    options.stop.stop();
+    let ended = timeout(options.stop_wait_max, async { while connections.join_next().await.is_some() {} }).await;
+    if ended.is_err() {
+        tracing::warn!(connections = connections.len(), "connections are cut, because their requests take too long");
+        connections.shutdown().await;
+    }
+    store.close().await;
+    Ok(())
+}
+
+/// The next connection, once there is a place for it.
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
+    // Nobody closes the semaphore.
+    let Ok(place) = Arc::clone(places).acquire_owned().await else { return std::future::pending().await };
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            Err(error) => {
+                // Out of file descriptors, most likely: connections that end make room, and asking again at once would not.
+                const PAUSE: Duration = Duration::from_millis(50);
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+struct Connection {
+    router: Router,
+    options: Options,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream) {
+        let options = &self.options;
+        // Answers are written whole, so waiting to fill packets would only delay them.
+        let _ = stream.set_nodelay(true);
+        let stream = WireGuard::new(stream, options.header_wait_max, options.stop.clone());
+        let service = TowerToHyperService::new(self.router.clone());
+        let builder = builder(options);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = options.stop.stopped() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error, "a connection ended early");
+        }
+    }
+}
+
+fn builder(options: &Options) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(options.header_wait_max);
+    // Headers of this size still get a problem document; beyond it HTTP/2 refuses them itself.
+    let header_list_max = u32::try_from(options.header_bytes_max.saturating_mul(4)).unwrap_or(u32::MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(header_list_max)
+        .keep_alive_interval(Duration::from_secs(30));
+    builder
+}
