@@ -1,2 +1,56 @@
-//! The front door.
-fn main() {}
+//! The front door: what developers and CI run is here, and nothing else is needed to know whether a change is good.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people at a terminal")]
+
+mod bench;
+mod command;
+mod deny;
+mod fuzz;
+mod lint;
+mod soak;
+mod steps;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  test [--without-fuzz]  everything CI runs: tidy, lint, deny, all tests, documentation, a minute of fuzzing
+  lint                   rustfmt, clippy and the links of the documentation, warnings are errors
+  tidy                   the repository's own rules: sizes, banned calls, dead files, links between documents
+  deny                   licences, sources and bans of the dependencies as in deny.toml; advisories too, if cargo-deny is here
+  fuzz [--seconds N] [--target NAME] [--reproduce FILE]
+                         all targets in N seconds (60), or one of them; or one input again
+  soak [--seconds N]     the model, fault and kill tests for N seconds each (600) instead of a few
+  bench [OPTIONS]        library and server beside the bare disk; `cargo xtask bench --help` lists the options
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let outcome = match command {
+        "test" => test::run(rest),
+        "lint" => lint::run(rest),
+        "tidy" => tidy::run(rest),
+        "deny" => deny::run(rest),
+        "fuzz" => fuzz::run(rest),
+        "soak" => soak::run(rest),
+        "bench" => bench::run(rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(format!("there is no command {other:?}\n\n{USAGE}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("\nxtask: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}

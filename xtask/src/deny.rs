@@ -1,0 +1,145 @@
+//! Dependencies against deny.toml.
+//!
+//! Licences, bans and sources are judged here, from cargo's own metadata: that takes a second and needs nothing installed.
+//! Advisories need cargo-deny and the advisory database from the network, so they run where both are to be had.
+
+mod licence;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use toml::Table;
+
+use crate::command::{cargo, only, output, root, run as run_command};
+use crate::steps::{Step, Steps};
+
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    only(arguments, &[], &[])?;
+    let mut steps = Steps::default();
+    steps.run("licences, sources and bans of dependencies", check)?;
+    steps.run_if_possible("advisories on dependencies", advisories)?;
+    steps.summarise();
+    Ok(())
+}
+
+/// Judges every package of the product's dependency graph, on all platforms and with tests' dependencies.
+pub fn check() -> Result<(), String> {
+    let metadata = output(cargo().args(["metadata", "--locked", "--all-features", "--format-version", "1"]))?;
+    let metadata: Value = serde_json::from_slice(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
+    let text = std::fs::read_to_string(root().join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
+    let rules = Rules::parse(&text)?;
+    let packages = packages(&metadata)?;
+    let faults: Vec<String> = packages.iter().flat_map(|package| rules.faults(package)).collect();
+    let doubles = doubles(&packages);
+    println!("{} packages; in more than one version: {}", packages.len(), or_none(&doubles));
+    if faults.is_empty() { Ok(()) } else { Err(format!("{} faults\n{}", faults.len(), faults.join("\n"))) }
+}
+
+/// Runs cargo-deny's advisory check, where it is installed.
+pub fn advisories() -> Result<Step, String> {
+    let mut version = Command::new("cargo-deny");
+    let installed = version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !installed.is_ok_and(|status| status.success()) {
+        let why = "cargo-deny is not here: `cargo install --locked cargo-deny` (some minutes), \
+                   then `cargo xtask deny` with a network that reaches the advisory database";
+        return Ok(Step::NotRun(why.to_owned()));
+    }
+    let mut advisories = cargo();
+    run_command(advisories.args(["deny", "--all-features", "check", "advisories"])).map(|()| Step::Passed)
+}
+
+fn or_none(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// A package as cargo describes it.
+struct Package {
+    name: String,
+    version: String,
+    licence: Option<String>,
+    source: Option<String>,
+    wildcards: Vec<String>,
+}
+
+fn packages(metadata: &Value) -> Result<Vec<Package>, String> {
+    let list = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let package = |package: &Value| Package {
+        name: text(&package["name"]).unwrap_or_default(),
+        version: text(&package["version"]).unwrap_or_default(),
+        licence: text(&package["license"]),
+        source: text(&package["source"]),
+        wildcards: wildcards(package),
+    };
+    Ok(list.iter().map(package).collect())
+}
+
+/// The dependencies that a package takes in any version; a path of this repository is no version.
+fn wildcards(package: &Value) -> Vec<String> {
+    let dependencies = package["dependencies"].as_array().into_iter().flatten();
+    dependencies
+        .filter(|dependency| dependency["req"] == "*" && dependency["path"].is_null())
+        .filter_map(|dependency| dependency["name"].as_str().map(str::to_owned))
+        .collect()
+}
+
+fn doubles(packages: &[Package]) -> Vec<String> {
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for package in packages {
+        versions.entry(&package.name).or_default().insert(&package.version);
+    }
+    let doubled = versions.into_iter().filter(|(_, versions)| versions.len() > 1);
+    doubled
+        .map(|(name, versions)| format!("{name} ({})", versions.into_iter().collect::<Vec<_>>().join(", ")))
+        .collect()
+}
+
+/// What deny.toml says, as far as it is judged here.
+struct Rules {
+    licences: BTreeSet<String>,
+    banned: BTreeMap<String, String>,
+}
+
+impl Rules {
+    fn parse(text: &str) -> Result<Self, String> {
+        let table: Table = text.parse().map_err(|error| format!("deny.toml: {error}"))?;
+        let list = |section: &str, key: &str| {
+            let found = table.get(section).and_then(|section| section.get(key)).and_then(toml::Value::as_array);
+            found.cloned().ok_or_else(|| format!("deny.toml has no list {section}.{key}"))
+        };
+        let field = |entry: &toml::Value, key: &str| entry.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+        let licences = list("licenses", "allow")?;
+        let banned = list("bans", "deny")?;
+        let banned = banned.iter().filter_map(|entry| Some((field(entry, "crate")?, field(entry, "reason")?)));
+        Ok(Self {
+            licences: licences.iter().filter_map(toml::Value::as_str).map(str::to_owned).collect(),
+            banned: banned.collect(),
+        })
+    }
+
+    fn faults(&self, package: &Package) -> Vec<String> {
+        let Package { name, version, licence, source, wildcards } = package;
+        let mut faults = Vec::new();
+        match licence {
+            None => faults.push(format!("{name} {version} names no licence")),
+            Some(licence) if !licence::allowed(licence, &self.licences) => {
+                faults.push(format!("{name} {version} is under {licence:?}, which deny.toml does not allow"));
+            }
+            Some(_) => {}
+        }
+        if let Some(reason) = self.banned.get(name) {
+            faults.push(format!("{name} {version} is banned: {reason}"));
+        }
+        if source.as_ref().is_some_and(|source| !source.ends_with("crates.io-index")) {
+            faults.push(format!("{name} {version} comes from elsewhere than the registry: {source:?}"));
+        }
+        // Only our own manifests are ours to correct.
+        if source.is_none() {
+            faults.extend(wildcards.iter().map(|other| format!("{name} takes {other} in any version")));
+        }
+        faults
+    }
+}

@@ -1,0 +1,143 @@
+//! Coverage-guided fuzzing on the stable toolchain: libFuzzer, fed by the coverage instrumentation that is in every rustc.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::command::{cargo, number, only, output, root, run as run_command, value};
+
+/// The fuzz targets, each a binary of the package under `fuzz/`. The canary stands before them.
+const TARGETS: [&str; 1] = ["commit"];
+
+/// A target that must fail soon, see `fuzz/src/canary.rs`.
+const CANARY: &str = "canary";
+const CANARY_SECONDS: u64 = 30;
+
+/// What cargo-fuzz passes on nightly, less the sanitizers, which stable does not have.
+const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// One input must not take longer, or the target hangs.
+const INPUT_SECONDS_MAX: u64 = 10;
+const MEMORY_MIB_MAX: u64 = 2048;
+
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    only(arguments, &[], &["--seconds", "--target", "--reproduce"])?;
+    let seconds = number(arguments, "--seconds")?.unwrap_or(60);
+    let target = value(arguments, "--target")?;
+    if let Some(target) = target
+        && !TARGETS.contains(&target)
+    {
+        return Err(format!("there is no fuzz target {target:?}; the targets are {}", TARGETS.join(", ")));
+    }
+    match (target, value(arguments, "--reproduce")?) {
+        (Some(target), Some(input)) => reproduce(target, input),
+        (None, Some(_)) => Err("--reproduce needs --target".to_owned()),
+        (Some(target), None) => {
+            let binaries = build()?;
+            fuzz(&binaries, target, seconds)
+        }
+        (None, None) => all_targets(seconds),
+    }
+}
+
+/// Fuzzes every target, `seconds` in all, after the canary has shown that the instrumentation works.
+pub fn all_targets(seconds: u64) -> Result<(), String> {
+    let binaries = build()?;
+    canary(&binaries)?;
+    let each = (seconds / TARGETS.len() as u64).max(1);
+    TARGETS.iter().try_for_each(|target| fuzz(&binaries, target, each))
+}
+
+/// Builds all targets and gives the folder they are in.
+fn build() -> Result<PathBuf, String> {
+    let host = host()?;
+    let mut build = cargo();
+    // Naming the host as the target keeps the instrumentation out of build scripts and macros.
+    build.args(["build", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", &host]);
+    build.env("RUSTFLAGS", INSTRUMENTATION).env("CARGO_TARGET_DIR", folder("target"));
+    run_command(&mut build)
+        .map_err(|error| format!("{error}; libFuzzer is C++, so a C++ compiler is needed: g++ or clang++"))?;
+    Ok(folder("target").join(host).join("debug"))
+}
+
+fn host() -> Result<String, String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = output(Command::new(rustc).arg("-vV"))?;
+    let version = String::from_utf8_lossy(&version);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
+}
+
+fn folder(name: &str) -> PathBuf {
+    root().join("fuzz").join(name)
+}
+
+/// Fails unless the canary is found: then the feedback from the code does not reach the fuzzer.
+fn canary(binaries: &std::path::Path) -> Result<(), String> {
+    let limit = format!("-max_total_time={CANARY_SECONDS}");
+    let mut canary = Command::new(binaries.join(CANARY));
+    canary.arg(limit).arg("-seed=1").arg(artifact_prefix(CANARY)?);
+    let ran = canary.output().map_err(|error| format!("the canary could not be started: {error}"))?;
+    if ran.status.success() || !String::from_utf8_lossy(&ran.stderr).contains("the canary was found") {
+        return Err(format!(
+            "the canary was not found in {CANARY_SECONDS} s: this toolchain does not instrument the code, so fuzzing is blind"
+        ));
+    }
+    println!("the canary was found: feedback from the code reaches the fuzzer");
+    Ok(())
+}
+
+fn artifact_prefix(target: &str) -> Result<String, String> {
+    let artifacts = folder("artifacts").join(target);
+    std::fs::create_dir_all(&artifacts).map_err(|error| format!("{}: {error}", artifacts.display()))?;
+    Ok(format!("-artifact_prefix={}/", artifacts.display()))
+}
+
+fn fuzz(binaries: &std::path::Path, target: &str, seconds: u64) -> Result<(), String> {
+    // What a run finds worth keeping stays out of the repository; the committed inputs are only read.
+    let grown = folder("target").join("corpus").join(target);
+    std::fs::create_dir_all(&grown).map_err(|error| format!("{}: {error}", grown.display()))?;
+    let mut fuzzer = Command::new(binaries.join(target));
+    fuzzer.args([
+        format!("-max_total_time={seconds}"),
+        format!("-timeout={INPUT_SECONDS_MAX}"),
+        format!("-rss_limit_mb={MEMORY_MIB_MAX}"),
+        "-print_final_stats=1".to_owned(),
+        artifact_prefix(target)?,
+    ]);
+    let dictionary = folder("dictionaries").join(format!("{target}.dict"));
+    if dictionary.exists() {
+        fuzzer.arg(format!("-dict={}", dictionary.display()));
+    }
+    let ran = fuzzer.arg(&grown).arg(folder("corpus").join(target)).output();
+    let ran = ran.map_err(|error| format!("the target {target} could not be started: {error}"))?;
+    let log = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() {
+        println!(
+            "{target}: {} inputs in {seconds} s, {} kept",
+            stat(&log, "number_of_executed_units"),
+            stat(&log, "new_units_added")
+        );
+        return Ok(());
+    }
+    let tail: Vec<&str> = log.lines().rev().take(60).collect();
+    tail.iter().rev().for_each(|line| println!("{line}"));
+    let artifact =
+        log.lines().find_map(|line| line.split_once("Test unit written to ")).map(|(_, path)| path.to_owned());
+    let artifact = artifact.unwrap_or_else(|| format!("fuzz/artifacts/{target}/…"));
+    Err(format!("{target} failed; again with: cargo xtask fuzz --target {target} --reproduce {artifact}"))
+}
+
+/// A number from the statistics that libFuzzer prints at its end.
+fn stat(log: &str, name: &str) -> String {
+    let found = log.lines().find_map(|line| line.strip_prefix("stat::")?.strip_prefix(name)?.split_once(':'));
+    found.map_or_else(|| "?".to_owned(), |(_, value)| value.trim().to_owned())
+}
+
+fn reproduce(target: &str, input: &str) -> Result<(), String> {
+    let binary = build()?.join(target);
+    run_command(Command::new(binary).env("RUST_BACKTRACE", "1").arg(input))
+}

@@ -1,0 +1,48 @@
+//! Formatting, clippy and the documentation's links; warnings are errors.
+
+use crate::command::{cargo, only, root, run as run_command};
+use crate::steps::Steps;
+
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    only(arguments, &[], &[])?;
+    let mut steps = Steps::default();
+    format(&mut steps)?;
+    clippy(&mut steps)?;
+    documentation(&mut steps)?;
+    steps.summarise();
+    Ok(())
+}
+
+/// The manifests outside the root workspace.
+const OTHER_WORKSPACES: [&str; 2] = ["crates/bench/Cargo.toml", "fuzz/Cargo.toml"];
+
+pub fn format(steps: &mut Steps) -> Result<(), String> {
+    steps.run("rustfmt", || {
+        run_command(cargo().args(["fmt", "--all", "--check"])).map_err(advise("cargo fmt --all"))?;
+        for manifest in OTHER_WORKSPACES {
+            run_command(cargo().args(["fmt", "--check", "--manifest-path", manifest]))
+                .map_err(advise(&format!("cargo fmt --manifest-path {manifest}")))?;
+        }
+        Ok(())
+    })
+}
+
+fn advise(command: &str) -> impl Fn(String) -> String {
+    move |error| format!("{error}; `{command}` puts it right")
+}
+
+pub fn clippy(steps: &mut Steps) -> Result<(), String> {
+    steps.run("clippy", || {
+        run_command(cargo().args(["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+        // The same target directory, so that what both workspaces depend on is checked once.
+        let mut bench = cargo();
+        bench.args(["clippy", "--locked", "--manifest-path", OTHER_WORKSPACES[0], "--all-targets", "--target-dir"]);
+        run_command(bench.arg(root().join("target")).args(["--", "-D", "warnings"]))
+    })
+}
+
+pub fn documentation(steps: &mut Steps) -> Result<(), String> {
+    steps.run("documentation", || {
+        run_command(cargo().env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--locked", "--workspace", "--no-deps"]))
+    })
+}

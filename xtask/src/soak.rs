@@ -1,0 +1,12 @@
+//! The tests with random operations, faults and kills, for longer than a run of CI can.
+
+use crate::command::{cargo, number, only, run as run_command};
+
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    only(arguments, &[], &["--seconds"])?;
+    let seconds = number(arguments, "--seconds")?.unwrap_or(600);
+    println!("every test that looks at ANNALS_SOAK_SECONDS runs for {seconds} s");
+    let mut tests = cargo();
+    tests.env("ANNALS_SOAK_SECONDS", seconds.to_string());
+    run_command(tests.args(["test", "--locked", "--workspace", "--tests", "--", "--nocapture"]))
+}

@@ -1,0 +1,97 @@
+//! Rules for documents and manifests.
+
+use std::collections::BTreeSet;
+
+use super::{Fault, File, fault};
+
+/// A manifest of this workspace takes its lints from the one table.
+pub fn manifest_fault(file: &File, paths: &BTreeSet<&str>) -> Option<Fault> {
+    let table: toml::Table = match file.text.parse() {
+        Ok(table) => table,
+        Err(error) => return Some(fault(&file.path, 0, "manifest", format!("is not TOML: {error}"))),
+    };
+    // A workspace of its own has a table of its own.
+    if table.contains_key("workspace") {
+        return None;
+    }
+    let inherits = table.get("lints").and_then(|lints| lints.get("workspace")).and_then(toml::Value::as_bool);
+    if inherits != Some(true) {
+        return Some(fault(
+            &file.path,
+            0,
+            "manifest",
+            "takes no lints from the workspace: add `[lints] workspace = true`",
+        ));
+    }
+    let folder = file.path.strip_suffix("Cargo.toml").unwrap_or_default();
+    let empty = !paths.iter().any(|path| path.starts_with(folder) && path.ends_with(".rs"));
+    empty.then(|| fault(&file.path, 0, "manifest", "a package without source"))
+}
+
+/// Links between the documents lead somewhere: the file exists, and so does the heading.
+pub fn link_faults(files: &[File], paths: &BTreeSet<&str>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        for (line, target) in links(&file.text) {
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = if path.is_empty() { file.path.clone() } else { resolve(&file.path, path) };
+            let is_folder = paths.iter().any(|known| known.starts_with(&format!("{path}/")));
+            if !paths.contains(path.as_str()) && !is_folder {
+                faults.push(fault(&file.path, line, "link", format!("leads to {path}, which does not exist")));
+            } else if !heading.is_empty() && !has_heading(files, &path, heading) {
+                faults.push(fault(&file.path, line, "link", format!("{path} has no heading #{heading}")));
+            }
+        }
+    }
+    faults
+}
+
+/// The links to places inside the repository, with their lines from 1; those in code blocks are not links.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut in_code = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        for (at, _) in line.match_indices("](") {
+            let target = line[at + 2..].split([')', ' ']).next().unwrap_or_default();
+            if !target.contains("://") && !target.starts_with("mailto:") && !target.is_empty() {
+                found.push((index + 1, target));
+            }
+        }
+    }
+    found
+}
+
+/// The path a relative link means, from the repository's root.
+fn resolve(from: &str, link: &str) -> String {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in link.trim_end_matches('/').split('/') {
+        match part {
+            "." | "" => {}
+            ".." => {
+                parts.pop();
+            }
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+/// Whether a document has a heading with this anchor. Only documents have headings: a line of source is taken on trust.
+fn has_heading(files: &[File], path: &str, anchor: &str) -> bool {
+    let Some(file) = files.iter().find(|file| file.path == path && path.ends_with(".md")) else { return true };
+    let headings = file.text.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| slug(line.trim_start_matches('#').trim())).any(|slug| slug == anchor)
+}
+
+/// The anchor that repository viewers give a heading.
+fn slug(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
+}
