@@ -212,6 +212,7 @@ codes! {
     NotAStore "not_a_store" 503 6 "The folder holds other files and no store." "Name an empty or new folder, or the folder of a store."
     ReadFailed "read_failed" 503 6 "Reading from the disk failed." "Look at the disk; the message says which file."
     InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
+    UnreadableInput "unreadable_input" 500 2 "A file or standard input could not be read." "Name a file that exists and may be read."
     Unreachable "unreachable" 502 5 "The server could not be reached, or its answer could not be read." "Check the address; a commit may have been stored, so retry it with the same request id."
     Internal "internal" 500 1 "A defect of Annals." "Report it with the log lines around it."
 }

@@ -94,7 +94,7 @@ pub trait DiskFile: Send + Sync {
     ///
     /// # Errors
     /// What the system says.
-    fn len(&self) -> io::Result<u64>;
+    fn length(&self) -> io::Result<u64>;
 
     /// Cuts the file to `length` bytes. Not durable before [`sync`](Self::sync).
     ///

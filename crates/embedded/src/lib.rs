@@ -1,4 +1,25 @@
 //! The embedded store: the event log on a disk or in memory, with nothing to install. It is a crate of its own because it is the only
 //! one with a format on disk.
+//!
+//! The write path: `log/commit.rs` validates and encodes on the caller's task, `log/writer.rs` judges, writes, syncs and answers on
+//! the log's one writer thread, `format.rs` and `record.rs` are the bytes, and `disk/real.rs` holds the call that makes them durable.
 
 pub mod disk;
+mod format;
+#[doc(hidden)]
+pub mod fuzzing;
+mod index;
+mod log;
+mod options;
+mod record;
+mod store;
+mod system;
+mod terms;
+mod varint;
+
+pub use format::FORMAT;
+pub use options::Options;
+#[cfg(feature = "seeded-bugs")]
+pub use options::SeededBug;
+pub use store::EmbeddedStore;
+pub use system::{SystemClock, SystemRandomness};

@@ -101,7 +101,7 @@ impl DiskFile for MemoryFile {
         Ok(())
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.0.read().unwrap_or_else(PoisonError::into_inner).len() as u64)
     }
 

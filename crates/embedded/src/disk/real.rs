@@ -100,7 +100,7 @@ impl DiskFile for File {
         self.sync_data()
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 

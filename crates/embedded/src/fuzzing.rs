@@ -1,0 +1,48 @@
+//! The decoders of what is on disk, for fuzzers. Not part of the API.
+
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskFile, MemoryDisk, Open};
+use crate::format::{FRAME_HEADER, SEGMENT_HEADER, SegmentHeader};
+use crate::index::FileIndex;
+use crate::record;
+
+fn file(bytes: &[u8]) -> Option<Arc<dyn DiskFile>> {
+    let file = MemoryDisk::default().open("file", Open::Create).ok()?;
+    file.write_at(bytes, 0).ok()?;
+    Some(file)
+}
+
+/// Decodes the payload of a frame; the number of its events when it is one.
+pub fn decode_payload(bytes: &[u8]) -> Option<usize> {
+    record::decode(bytes.to_vec().into(), 7, 3).map(|record| record.commit.events.len())
+}
+
+/// Reads a segment whose frames have been given good checksums, so that the fuzzer gets past them; the number of its commits.
+pub fn decode_frames(bytes: &[u8]) -> Option<usize> {
+    let header = SegmentHeader { number: 1, salt: 9 };
+    let mut segment = header.encode().to_vec();
+    segment.extend_from_slice(&bytes[..bytes.len().min(1 << 20)]);
+    let mut at = SEGMENT_HEADER as usize;
+    while let Some(frame) = segment.get_mut(at..).filter(|frame| frame.len() >= FRAME_HEADER) {
+        let length = crate::format::repair_frame(frame, header.salt, at as u64)?;
+        at += length;
+    }
+    let at = crate::log::SegmentFile { number: 1, salt: 9, name: "fuzz".to_owned(), file: file(&segment)? };
+    let mut commits = 0;
+    crate::log::scan(&at, 0, true, |_, _, _| commits += 1).ok()?;
+    Some(commits)
+}
+
+/// Reads an index file whose pages have been given good checksums; the number of its commits.
+pub fn decode_index(bytes: &[u8]) -> Option<u32> {
+    let pages = crate::index::repair_pages(&bytes[..bytes.len().min(1 << 20)]);
+    let index = FileIndex::open(file(&pages)?, "fuzz".to_owned()).ok()?;
+    for number in [0, 1, 2, 7, u64::MAX] {
+        let _ = index.ordinal_of(number);
+        let _ = index.postings(number);
+    }
+    let _ = index.entries(&[0, 1, 5, u32::MAX]);
+    let _ = index.aggregates(b"a\0", b"", 10);
+    Some(index.commits())
+}

@@ -1,0 +1,167 @@
+//! The index of a segment that is written to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Bound;
+
+use annals_core::{ByteString, SequenceNumber, Version};
+
+use super::Entry;
+use crate::format::SEGMENT_HEADER;
+use crate::terms::{ExactTerm, Term, short};
+
+/// Where an aggregate stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) version: Version,
+    pub(crate) tenant_id: ByteString,
+}
+
+/// A durable commit, as the index wants it.
+pub(crate) struct IndexedCommit {
+    pub(crate) entry: Entry,
+    pub(crate) events: u32,
+    pub(crate) version: Version,
+    pub(crate) aggregate: ExactTerm,
+    pub(crate) request: ExactTerm,
+    /// Terms of types, tags and the aggregate's name.
+    pub(crate) terms: Vec<Term>,
+    pub(crate) key: ByteString,
+    pub(crate) tenant_id: ByteString,
+}
+
+/// Terms are keyed hashes already, so a map need not hash them again.
+#[derive(Default)]
+pub(crate) struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+
+    fn write_u128(&mut self, value: u128) {
+        self.0 = short(value);
+    }
+}
+
+pub(crate) type TermMap<K, V> = HashMap<K, V, BuildHasherDefault<AsItIs>>;
+
+/// 12 bytes per commit; a segment is smaller than 4 GiB and has fewer than 2^32 events.
+#[derive(Clone, Copy)]
+pub(crate) struct Packed {
+    pub(crate) sequence_delta: u32,
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+}
+
+/// The index of a segment that is written to, or not yet indexed in a file.
+pub(crate) struct MemoryIndex {
+    pub(super) first: SequenceNumber,
+    next: SequenceNumber,
+    pub(super) packed: Vec<Packed>,
+    pub(super) postings: TermMap<Term, Vec<u32>>,
+    pub(super) requests: TermMap<ExactTerm, u32>,
+    heads: TermMap<ExactTerm, Head>,
+    pub(super) aggregates: BTreeMap<ByteString, ByteString>,
+}
+
+impl MemoryIndex {
+    pub(crate) fn new(first: SequenceNumber) -> Self {
+        Self {
+            first,
+            next: first,
+            packed: Vec::new(),
+            postings: TermMap::default(),
+            requests: TermMap::default(),
+            heads: TermMap::default(),
+            aggregates: BTreeMap::new(),
+        }
+    }
+
+    /// Adds the commit that follows the last one.
+    pub(crate) fn push(&mut self, commit: IndexedCommit) {
+        debug_assert_eq!(commit.entry.sequence_number, self.next);
+        let ordinal = self.packed.len() as u32;
+        self.packed.push(Packed {
+            sequence_delta: (commit.entry.sequence_number - self.first) as u32,
+            offset: commit.entry.offset as u32,
+            length: commit.entry.length,
+        });
+        self.next = commit.entry.sequence_number + u64::from(commit.events);
+        for term in commit.terms {
+            self.postings.entry(term).or_default().push(ordinal);
+        }
+        self.postings.entry(short(commit.aggregate)).or_default().push(ordinal);
+        self.requests.insert(commit.request, ordinal);
+        let head = Head { version: commit.version, tenant_id: commit.tenant_id };
+        if let Some(known) = self.heads.get_mut(&commit.aggregate) {
+            *known = head;
+        } else {
+            self.aggregates.insert(commit.key, head.tenant_id.clone());
+            self.heads.insert(commit.aggregate, head);
+        }
+    }
+
+    pub(crate) fn head(&self, aggregate: ExactTerm) -> Option<&Head> {
+        self.heads.get(&aggregate)
+    }
+
+    pub(crate) fn request(&self, request: ExactTerm) -> Option<u32> {
+        self.requests.get(&request).copied()
+    }
+
+    pub(crate) fn commits(&self) -> u32 {
+        self.packed.len() as u32
+    }
+
+    /// The offset behind the last frame.
+    pub(super) fn end(&self) -> u64 {
+        let last = self.packed.last();
+        last.map_or(SEGMENT_HEADER, |last| (u64::from(last.offset) + u64::from(last.length)).next_multiple_of(8))
+    }
+
+    pub(crate) fn next_sequence_number(&self) -> SequenceNumber {
+        self.next
+    }
+
+    pub(crate) fn ordinal_of(&self, sequence_number: SequenceNumber) -> Option<u32> {
+        let delta = sequence_number.checked_sub(self.first)?;
+        let after = self.packed.partition_point(|packed| u64::from(packed.sequence_delta) <= delta);
+        (after as u32).checked_sub(1)
+    }
+
+    pub(crate) fn entries(&self, ordinals: &[u32]) -> Vec<Entry> {
+        let found = ordinals.iter().filter_map(|ordinal| self.packed.get(*ordinal as usize));
+        found.map(|packed| packed.entry(self.first)).collect()
+    }
+
+    pub(crate) fn postings(&self, term: Term) -> Vec<u32> {
+        self.postings.get(&term).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn aggregates(&self, prefix: &[u8], after: &[u8], limit: usize) -> Vec<(ByteString, ByteString)> {
+        let Ok(start) = ByteString::try_from(after.max(prefix)) else { return Vec::new() };
+        let bound = if after >= prefix { Bound::Excluded(start) } else { Bound::Included(start) };
+        let range = self.aggregates.range((bound, Bound::Unbounded));
+        let ours = range.take_while(|(key, _)| key.as_bytes().starts_with(prefix));
+        ours.take(limit).map(|(key, tenant_id)| (key.clone(), tenant_id.clone())).collect()
+    }
+}
+
+impl Packed {
+    pub(super) fn entry(self, first: SequenceNumber) -> Entry {
+        Entry {
+            sequence_number: first + u64::from(self.sequence_delta),
+            offset: u64::from(self.offset),
+            length: self.length,
+        }
+    }
+}

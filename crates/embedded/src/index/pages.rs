@@ -1,0 +1,82 @@
+//! Pages with checksums: what an index file is made of.
+//!
+//! A page is 4,092 bytes and the crc32c of its number and those bytes. A section is a run of bytes over consecutive pages.
+
+use std::sync::Arc;
+
+use super::{Answer, IndexFault};
+use crate::disk::DiskFile;
+use crate::format::u32_at;
+
+pub(super) const PAGE: usize = 4096;
+pub(super) const PAGE_DATA: usize = PAGE - 4;
+
+/// A run of bytes over consecutive pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) first_page: u32,
+    pub(super) length: u64,
+}
+
+/// Appends `bytes` to `out` as whole pages.
+pub(super) fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Section {
+    let first_page = (out.len() / PAGE) as u32;
+    for (number, chunk) in (first_page..).zip(bytes.chunks(PAGE_DATA)) {
+        let start = out.len();
+        out.extend_from_slice(chunk);
+        out.resize(start + PAGE_DATA, 0);
+        let crc = page_crc(number, &out[start..]);
+        out.extend_from_slice(&crc.to_le_bytes());
+    }
+    Section { first_page, length: bytes.len() as u64 }
+}
+
+fn page_crc(number: u32, data: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), data)
+}
+
+/// A file of pages.
+pub(super) struct Pages {
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) name: String,
+}
+
+impl Pages {
+    /// Reads `length` bytes of a section from `offset`, fewer at its end, and verifies every page they stand on.
+    pub(super) fn read(&self, section: Section, offset: u64, length: u64) -> Answer<Vec<u8>> {
+        let end = section.length.min(offset.saturating_add(length));
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let page_data = PAGE_DATA as u64;
+        let (first, last) = (offset / page_data, (end - 1) / page_data);
+        let mut raw = vec![0; (last - first + 1) as usize * PAGE];
+        let start = u64::from(section.first_page) + first;
+        let got = self.file.read_at(&mut raw, start * PAGE as u64);
+        if !got.is_ok_and(|got| got == raw.len()) {
+            return Err(self.fault(start));
+        }
+        let mut out = Vec::with_capacity(raw.len());
+        for (number, page) in (start..).zip(raw.chunks_exact(PAGE)) {
+            if page_crc(number as u32, &page[..PAGE_DATA]) != u32_at(page, PAGE_DATA) {
+                return Err(self.fault(number));
+            }
+            out.extend_from_slice(&page[..PAGE_DATA]);
+        }
+        let skip = (offset - first * page_data) as usize;
+        out.drain(..skip);
+        out.truncate((end - offset) as usize);
+        Ok(out)
+    }
+
+    pub(super) fn fault(&self, page: u64) -> IndexFault {
+        IndexFault(format!("page {page} of {} is not what was written", self.name))
+    }
+}
+
+/// Cuts bytes into pages with good checksums, for fuzzers.
+pub(crate) fn repair_pages(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    append(&mut out, bytes);
+    out
+}

@@ -1,0 +1,136 @@
+//! One event log: its segments, its writer and its readers.
+//!
+//! ```text
+//!   commit.rs      caller's task    validate · encode · probe closed segments · queue · wait
+//!   writer.rs      writer thread    judge · append · one write · one sync · publish · answer     ◀── durable here
+//!   keeper.rs      keeper thread    zero-fill the next segment · index closed ones
+//!   read.rs        caller's task    index → frames → events
+//!   recovery.rs    at opening       scan the tail · cut what was never acknowledged · find damage
+//! ```
+
+mod commit;
+mod core;
+mod keeper;
+mod lookup;
+mod names;
+mod queue;
+mod read;
+mod recovery;
+mod scan;
+mod segment;
+mod writer;
+
+pub(crate) use self::keeper::write_whole;
+
+use std::sync::Arc;
+
+use annals_core::{
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog,
+    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, OpenError, ReadError, SequenceNumber, StoreError,
+};
+use async_trait::async_trait;
+
+use crate::Options;
+use crate::disk::Disk;
+use crate::terms::TermKey;
+
+use self::core::Core;
+
+pub(crate) use self::scan::{Scan, scan};
+pub(crate) use self::segment::SegmentFile;
+
+/// One open event log.
+pub(crate) struct Log {
+    core: Arc<Core>,
+    threads: std::sync::Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+/// Which log it is and where it is kept.
+pub(crate) struct Place {
+    pub(crate) tenant: String,
+    pub(crate) scope: String,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: String,
+    pub(crate) key: TermKey,
+}
+
+impl Log {
+    /// Recovers the log and starts its threads.
+    pub(crate) fn open(place: Place, options: &Options) -> Result<Self, OpenError> {
+        let (core, writer) = recovery::open(place, options)?;
+        let mut threads = Vec::new();
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(format!("annals-{name}")).spawn(run).map_err(|error| {
+                OpenError::new(annals_core::Code::Internal, format!("no thread for the log's {name}: {error}"))
+            })
+        };
+        if let Some((writer, keeper)) = writer {
+            threads.push(spawn("writer", Box::new(move || writer.run()))?);
+            threads.push(spawn("keeper", Box::new(move || keeper.run()))?);
+        }
+        Ok(Self { core, threads: threads.into() })
+    }
+
+    pub(crate) fn status(&self) -> LogStatus {
+        self.core.status()
+    }
+
+    /// Takes no more commits, lets the waiting ones finish and ends the threads. Blocks until they have ended.
+    pub(crate) fn close(&self) {
+        self.core.close();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        for thread in threads {
+            // A thread that panicked has refused everything already; there is nothing left to save here.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[async_trait]
+impl EventLog for Log {
+    async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
+        commit::commit(&self.core, commit).await
+    }
+
+    async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
+        query.validate()?;
+        Ok(self.core.noticed(read::aggregate(&self.core, &query))?)
+    }
+
+    async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
+        aggregate.validate()?;
+        annals_core::valid_id("request_id", request_id)?;
+        let request = self.core.key.request(aggregate, request_id);
+        let found = lookup::request(&self.core.view(), .., aggregate, request_id, request);
+        Ok(self.core.noticed(found)?.is_some())
+    }
+
+    async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
+        query.validate()?;
+        Ok(self.core.noticed(read::aggregate_ids(&self.core, &query))?)
+    }
+
+    async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
+        query.validate()?;
+        Ok(self.core.noticed(read::page(&self.core, &query))?)
+    }
+
+    async fn head(&self) -> Result<SequenceNumber, ReadError> {
+        Ok(self.core.head())
+    }
+
+    async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
+        let mut heads = self.core.heads();
+        let found = heads.wait_for(|state| state.closed || state.head > head).await.map(|state| *state);
+        match found {
+            Ok(state) if state.head > head => Ok(state.head),
+            _ => Err(StoreError::Closed.into()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a log's threads and callers share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use annals_core::{LogStatus, SequenceNumber, StoreError};
+use tokio::sync::{Semaphore, watch};
+
+use super::Place;
+use super::queue::Queue;
+use super::segment::View;
+use crate::Options;
+use crate::terms::TermKey;
+
+/// How many KiB of encoded commits may wait for the writer; callers beyond wait for room.
+const WAITING_KIB_MAX: usize = 64 * 1024;
+
+pub(super) struct Core {
+    pub(super) place: Place,
+    pub(super) key: TermKey,
+    pub(super) options: Options,
+    pub(super) queue: Queue,
+    pub(super) room: Arc<Semaphore>,
+    view: RwLock<Arc<View>>,
+    state: watch::Sender<HeadState>,
+    refusal: RwLock<Option<StoreError>>,
+    commits: AtomicU64,
+    syncs: AtomicU64,
+    bytes: AtomicU64,
+    recovery: Vec<String>,
+}
+
+/// The durable head, for those who wait for it to move.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeadState {
+    pub(super) head: SequenceNumber,
+    pub(super) closed: bool,
+}
+
+impl Core {
+    pub(super) fn new(
+        place: Place,
+        options: &Options,
+        view: View,
+        head: SequenceNumber,
+        refusal: Option<StoreError>,
+        recovery: Vec<String>,
+    ) -> Self {
+        Self {
+            key: place.key,
+            place,
+            options: options.clone(),
+            queue: Queue::default(),
+            room: Arc::new(Semaphore::new(WAITING_KIB_MAX)),
+            view: RwLock::new(Arc::new(view)),
+            state: watch::Sender::new(HeadState { head, closed: false }),
+            refusal: RwLock::new(refusal),
+            commits: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            recovery,
+        }
+    }
+
+    pub(super) fn view(&self) -> Arc<View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the segments. The writer adds one, the keeper swaps one for its indexed self; `change` sees the current ones.
+    pub(super) fn change_view(&self, change: impl FnOnce(&mut Vec<Arc<super::segment::Segment>>)) {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = view.segments.clone();
+        change(&mut segments);
+        *view = Arc::new(View { segments });
+    }
+
+    /// The number of durable events.
+    pub(super) fn head(&self) -> SequenceNumber {
+        self.state.borrow().head
+    }
+
+    pub(super) fn heads(&self) -> watch::Receiver<HeadState> {
+        self.state.subscribe()
+    }
+
+    /// Moves the durable head and wakes who waits for it.
+    pub(super) fn advance(&self, head: SequenceNumber, commits: u64, bytes: u64) {
+        self.commits.fetch_add(commits, Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.state.send_modify(|state| state.head = head);
+    }
+
+    /// Why commits are refused; none when they are taken.
+    pub(super) fn refusal(&self) -> Option<StoreError> {
+        self.refusal.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Refuses commits from now on. The first reason stays.
+    pub(super) fn refuse(&self, why: StoreError) {
+        tracing::error!(tenant = self.place.tenant, scope = self.place.scope, %why, "the log refuses commits");
+        self.refusal.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+
+    /// Passes a reader's result on; where it found damage, commits are refused from now on, so that nothing is built on it.
+    pub(super) fn noticed<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(damage @ StoreError::Damaged(_)) = &result
+            && self.refusal().is_none()
+        {
+            self.refuse(damage.clone());
+        }
+        result
+    }
+
+    pub(super) fn close(&self) {
+        self.queue.close();
+        self.state.send_modify(|state| state.closed = true);
+    }
+
+    pub(super) fn status(&self) -> LogStatus {
+        LogStatus {
+            tenant: self.place.tenant.clone(),
+            scope: self.place.scope.clone(),
+            head: self.head(),
+            refusing: self.refusal(),
+            commits: self.commits.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            recovery: self.recovery.clone(),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the log knows of an aggregate or a request: in memory by its exact term, in files by postings and a look at the frame.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use annals_core::{Aggregate, StoreError};
+
+use super::segment::{Segment, View};
+use crate::index::{Entry, Head, read};
+use crate::record::Record;
+use crate::terms::{ExactTerm, short};
+
+/// Where a commit stands.
+#[derive(Clone)]
+pub(super) struct Found {
+    pub(super) segment: Arc<Segment>,
+    pub(super) entry: Entry,
+}
+
+impl Found {
+    pub(super) fn record(&self) -> Result<Record, StoreError> {
+        let mut records = self.segment.at.records(&[self.entry])?;
+        records.pop().ok_or_else(|| self.segment.at.damage(self.entry.offset, "a commit is not there"))
+    }
+}
+
+/// Where the aggregate stands according to the segments of these numbers; none when they hold no commit of it.
+pub(super) fn head(
+    view: &View,
+    numbers: impl RangeBounds<u64>,
+    aggregate: &Aggregate,
+    exact: ExactTerm,
+) -> Result<Option<Head>, StoreError> {
+    for segment in view.segments.iter().rev().filter(|segment| numbers.contains(&segment.at.number)) {
+        if let Some(index) = segment.memory() {
+            if let Some(head) = read(index).head(exact) {
+                return Ok(Some(head.clone()));
+            }
+            continue;
+        }
+        for ordinal in segment.index.postings(short(exact))?.into_iter().rev() {
+            for record in segment.records(&[ordinal])? {
+                let info = &record.commit.info;
+                if info.aggregate == *aggregate {
+                    return Ok(Some(Head { version: info.version, tenant_id: info.tenant_id.clone() }));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The commit of this request in the segments of these numbers.
+pub(super) fn request(
+    view: &View,
+    numbers: impl RangeBounds<u64>,
+    aggregate: &Aggregate,
+    request_id: &str,
+    exact: ExactTerm,
+) -> Result<Option<Found>, StoreError> {
+    for segment in view.segments.iter().rev().filter(|segment| numbers.contains(&segment.at.number)) {
+        let in_memory = segment.memory().map(|index| read(index).request(exact));
+        let ordinals = match in_memory {
+            Some(ordinal) => Vec::from_iter(ordinal),
+            None => segment.index.postings(short(exact))?,
+        };
+        for entry in segment.index.entries(&ordinals)? {
+            let found = Found { segment: segment.clone(), entry };
+            // In memory the exact term names the request; in a file half of it does, so the frame decides.
+            if in_memory.is_some() || is_request(&found.record()?, aggregate, request_id) {
+                return Ok(Some(found));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn is_request(record: &Record, aggregate: &Aggregate, request_id: &str) -> bool {
+    let info = &record.commit.info;
+    info.aggregate == *aggregate && info.request_id.as_deref() == Some(request_id)
+}

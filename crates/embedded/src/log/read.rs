@@ -1,0 +1,276 @@
+//! Reading: index → frames → events. Everything an index names is durable, so readers need no other bound.
+
+use std::collections::BTreeMap;
+
+use annals_core::{
+    AggregateCommits, AggregateIdsQuery, AggregateQuery, ByteString, Filter, KnownAggregate, LogPage, LogQuery,
+    RecordedEvent, SequenceNumber, StoreError, limits,
+};
+
+use super::core::Core;
+use super::lookup;
+use super::segment::Segment;
+use crate::index::{Answer, aggregate_key};
+use crate::record::Record;
+use crate::terms::{Term, TermKey, short};
+
+/// Commits are read in groups of so many, so that a page that fills up early has not read much too far.
+const GROUP: usize = 64;
+
+/// A page that is being filled.
+struct Page {
+    events: Vec<RecordedEvent>,
+    limit: usize,
+    bytes: usize,
+}
+
+impl Page {
+    fn full(&self) -> bool {
+        self.events.len() >= self.limit || self.bytes >= limits::PAGE_BYTES_MAX
+    }
+
+    fn push(&mut self, event: RecordedEvent) {
+        self.bytes += event.data.as_bytes().len();
+        self.events.push(event);
+    }
+}
+
+pub(super) fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError> {
+    // The head is read first: the view that is read after it holds at least as much.
+    let head = core.head();
+    let from = query.from.unwrap_or(if query.backwards { head } else { 0 }).min(head);
+    let mut page = Page { events: Vec::new(), limit: query.limit, bytes: 0 };
+    let next = if query.backwards {
+        backwards(core, query, from, &mut page)?
+    } else {
+        forwards(core, query, from..head, &mut page)?
+    };
+    Ok(LogPage { events: page.events, next, head })
+}
+
+fn forwards(
+    core: &Core,
+    query: &LogQuery,
+    range: std::ops::Range<SequenceNumber>,
+    page: &mut Page,
+) -> Result<SequenceNumber, StoreError> {
+    let view = core.view();
+    let start = view.position_of(range.start).unwrap_or(0);
+    for segment in view.segments[start..].iter().take_while(|segment| segment.first < range.end) {
+        let first = segment.index.ordinal_of(range.start)?.unwrap_or(0);
+        let mut candidates = Candidates::new(core.key, segment, &query.filter, first..segment.index.commits())?;
+        while let Some(group) = candidates.next_group() {
+            for record in segment.records(&group)? {
+                for event in record.commit.events {
+                    let n = event.sequence_number;
+                    if n >= range.end {
+                        return Ok(range.end);
+                    }
+                    if n >= range.start && query.filter.admits(&event) {
+                        page.push(event);
+                        if page.full() {
+                            return Ok(n + 1);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(range.end)
+}
+
+fn backwards(
+    core: &Core,
+    query: &LogQuery,
+    from: SequenceNumber,
+    page: &mut Page,
+) -> Result<SequenceNumber, StoreError> {
+    let Some(last) = from.checked_sub(1) else { return Ok(0) };
+    let view = core.view();
+    let Some(position) = view.position_of(last) else { return Ok(0) };
+    for segment in view.segments[..=position].iter().rev() {
+        let end = segment.index.ordinal_of(last)?.map_or(0, |ordinal| ordinal + 1);
+        let mut candidates = Candidates::new(core.key, segment, &query.filter, 0..end)?;
+        while let Some(group) = candidates.last_group() {
+            for record in segment.records(&group)?.into_iter().rev() {
+                for event in record.commit.events.into_iter().rev().filter(|event| event.sequence_number < from) {
+                    let n = event.sequence_number;
+                    if query.filter.admits(&event) {
+                        page.push(event);
+                        if page.full() {
+                            return Ok(n);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// The commits of a segment that may hold what a filter wants, taken in groups from either end.
+enum Candidates {
+    All(std::ops::Range<u32>),
+    Listed { ordinals: Vec<u32>, rest: std::ops::Range<usize> },
+}
+
+impl Candidates {
+    fn new(key: TermKey, segment: &Segment, filter: &Filter, range: std::ops::Range<u32>) -> Answer<Self> {
+        if filter.is_all() {
+            return Ok(Self::All(range));
+        }
+        let mut lists = Vec::new();
+        for term in required(key, filter) {
+            lists.push(segment.index.postings(term)?);
+        }
+        if !filter.types.is_empty() {
+            lists.push(union(segment, filter.types.iter().map(|name| key.event_type(name)))?);
+        }
+        let ordinals = intersection(lists);
+        let start = ordinals.partition_point(|ordinal| *ordinal < range.start);
+        let end = ordinals.partition_point(|ordinal| *ordinal < range.end);
+        Ok(Self::Listed { ordinals, rest: start..end })
+    }
+
+    fn next_group(&mut self) -> Option<Vec<u32>> {
+        match self {
+            Self::All(rest) => {
+                let end = rest.end.min(rest.start.saturating_add(GROUP as u32));
+                let group: Vec<u32> = (rest.start..end).collect();
+                rest.start = end.max(rest.start);
+                (!group.is_empty()).then_some(group)
+            }
+            Self::Listed { ordinals, rest } => {
+                let end = rest.end.min(rest.start + GROUP);
+                let group = ordinals.get(rest.start..end)?.to_vec();
+                rest.start = end;
+                (!group.is_empty()).then_some(group)
+            }
+        }
+    }
+
+    fn last_group(&mut self) -> Option<Vec<u32>> {
+        match self {
+            Self::All(rest) => {
+                let start = rest.start.max(rest.end.saturating_sub(GROUP as u32));
+                let group: Vec<u32> = (start..rest.end).collect();
+                rest.end = start.min(rest.end);
+                (!group.is_empty()).then_some(group)
+            }
+            Self::Listed { ordinals, rest } => {
+                let start = rest.start.max(rest.end.saturating_sub(GROUP));
+                let group = ordinals.get(start..rest.end)?.to_vec();
+                rest.end = start;
+                (!group.is_empty()).then_some(group)
+            }
+        }
+    }
+}
+
+/// The terms that a commit must have, one and all.
+fn required(key: TermKey, filter: &Filter) -> impl Iterator<Item = Term> {
+    let tags = filter.tags.iter().map(move |tag| key.tag(tag));
+    tags.chain(filter.aggregate.iter().map(move |aggregate| key.aggregate_filter(aggregate)))
+}
+
+fn union(segment: &Segment, terms: impl Iterator<Item = Term>) -> Answer<Vec<u32>> {
+    let mut all = Vec::new();
+    for term in terms {
+        all.extend(segment.index.postings(term)?);
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+fn intersection(mut lists: Vec<Vec<u32>>) -> Vec<u32> {
+    lists.sort_unstable_by_key(Vec::len);
+    let mut lists = lists.into_iter();
+    let shortest = lists.next().unwrap_or_default();
+    lists.fold(shortest, |mut common, list| {
+        common.retain(|ordinal| list.binary_search(ordinal).is_ok());
+        common
+    })
+}
+
+pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<AggregateCommits, StoreError> {
+    let exact = core.key.aggregate(&query.aggregate);
+    let view = core.view();
+    let head = lookup::head(&view, .., &query.aggregate, exact)?;
+    let head = head.filter(|head| query.tenant_id.as_ref().is_none_or(|wanted| *wanted == head.tenant_id));
+    let Some(head) = head else { return Ok(AggregateCommits { commits: Vec::new(), version: 0 }) };
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    let wanted = |record: &Record| {
+        let info = &record.commit.info;
+        info.aggregate == query.aggregate
+            && (query.from_version..=query.to_version.min(head.version)).contains(&info.version)
+            && query.from_time.is_none_or(|from| info.time >= from)
+            && query.to_time.is_none_or(|to| info.time <= to)
+    };
+    let mut take = |record: Record| {
+        if wanted(&record) {
+            bytes += record.commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
+            found.push(record.commit);
+        }
+        found.len() >= query.limit || bytes >= limits::PAGE_BYTES_MAX
+    };
+    if query.last {
+        'newest: for segment in view.segments.iter().rev() {
+            let mut rest = &versions(segment, short(exact), query)?[..];
+            while !rest.is_empty() {
+                let (older, group) = rest.split_at(rest.len().saturating_sub(query.limit.min(GROUP)));
+                rest = older;
+                for record in segment.records(group)?.into_iter().rev() {
+                    if take(record) {
+                        break 'newest;
+                    }
+                }
+            }
+        }
+        found.reverse();
+    } else {
+        'oldest: for segment in &view.segments {
+            for group in versions(segment, short(exact), query)?.chunks(query.limit.min(GROUP)) {
+                for record in segment.records(group)? {
+                    if take(record) {
+                        break 'oldest;
+                    }
+                }
+            }
+        }
+    }
+    Ok(AggregateCommits { commits: found, version: head.version })
+}
+
+/// The commits of a segment that may be the aggregate's and of the wanted versions.
+fn versions(segment: &Segment, term: Term, query: &AggregateQuery) -> Result<Vec<u32>, StoreError> {
+    let ordinals = segment.index.postings(term)?;
+    if ordinals.is_empty() || (query.from_version <= 1 && query.to_version == u64::MAX) {
+        return Ok(ordinals);
+    }
+    let entries = segment.index.entries(&ordinals)?;
+    let version = |n: usize| segment.at.version(entries[n]);
+    // One aggregate's versions ascend by one; where another's term collides the list is searched whole.
+    let (first, last) = (version(0)?, version(entries.len() - 1)?);
+    if last.checked_sub(first) != Some(entries.len() as u64 - 1) {
+        return Ok(ordinals);
+    }
+    let from = query.from_version.saturating_sub(first).min(entries.len() as u64) as usize;
+    let to = (query.to_version.saturating_add(1)).saturating_sub(first).min(entries.len() as u64) as usize;
+    Ok(ordinals[from.min(to)..to].to_vec())
+}
+
+pub(super) fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Vec<KnownAggregate>, StoreError> {
+    let prefix = aggregate_key(&query.name, "");
+    let after = query.after.as_ref().map_or_else(|| prefix.clone(), |id| aggregate_key(&query.name, id));
+    let mut found: BTreeMap<ByteString, ByteString> = BTreeMap::new();
+    for segment in &core.view().segments {
+        found.extend(segment.index.aggregates(prefix.as_bytes(), after.as_bytes(), query.limit)?);
+    }
+    let known = found
+        .into_iter()
+        .take(query.limit)
+        .map(|(key, tenant_id)| KnownAggregate { id: key[prefix.len()..].into(), tenant_id });
+    Ok(known.collect())
+}

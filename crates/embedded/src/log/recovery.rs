@@ -1,0 +1,315 @@
+//! Opening a log: what is there, what of it counts, and what was never acknowledged.
+//!
+//! Closed segments with an index file are taken as they are. The others are read frame by frame. The first place that is no frame is
+//! either the end, with or without the torn rest of a batch whose sync never returned, or damage. It is damage when anything
+//! proves that something behind it had been synced: a good frame whose batch starts later, a later segment with commits, or the
+//! checkpoint of an orderly close. A damaged log is opened read-only up to the damage and nothing is changed.
+//!
+//! The last batch is known to be written, not to be synced: after kill -9, and after a failed sync in an earlier life, the page
+//! cache shows frames that the disk may not hold. So it is written again over itself and synced before anything is served. All
+//! batches before it were synced, or it would not have been begun. Behind it everything is set to zero, so that no frame of
+//! a cut batch can ever be taken for one that follows.
+
+use std::io;
+use std::sync::Arc;
+
+use annals_core::{OpenError, SequenceNumber, StoreError};
+
+use super::core::Core;
+use super::keeper::{self, Checkpoint, Keeper};
+use super::scan::{Rest, search};
+use super::segment::{Segment, SegmentFile, View};
+use super::writer::{BATCH_SPAN_MAX, Writer};
+use super::{Place, Scan, names, scan};
+use crate::Options;
+use crate::disk::Open;
+use crate::format::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
+use crate::index::{Entry, FileIndex, Index, IndexedCommit, MemoryIndex, aggregate_key};
+use crate::options::SeededBug;
+use crate::record::Record;
+use crate::terms::TermKey;
+
+type Threads = Option<(Writer, Keeper)>;
+
+/// Recovers the log at `place`; without threads when it is damaged.
+pub(super) fn open(place: Place, options: &Options) -> Result<(Arc<Core>, Threads), OpenError> {
+    let mut recovery = Recovery { place: &place, options, segments: Vec::new(), next: 0, notes: Vec::new() };
+    let found = recovery.read().map_err(|fault| fault.explained(&place.dir))?;
+    let tail = match found {
+        Found::Damage(what) => {
+            tracing::error!(dir = place.dir, what, "the log is damaged and opens read-only");
+            let (segments, next, notes) = recovery.parts();
+            let refusal = StoreError::Damaged(what);
+            return Ok((Arc::new(Core::new(place, options, View { segments }, next, Some(refusal), notes)), None));
+        }
+        Found::Tail(tail) => recovery.settle(tail).map_err(|fault| fault.explained(&place.dir))?,
+    };
+    let (segments, next, notes) = recovery.parts();
+    let unindexed: Vec<_> = segments.iter().filter(|segment| segment.memory().is_some()).cloned().collect();
+    let core = Arc::new(Core::new(place, options, View { segments }, next, None, notes));
+    let (keeper, preparation) = Keeper::new(core.clone(), tail.active.at.number + 1);
+    for segment in unindexed.iter().filter(|segment| segment.at.number != tail.active.at.number) {
+        preparation.index(segment.clone());
+    }
+    let Tail { active, end, capacity } = tail;
+    Ok((core.clone(), Some((Writer { core, preparation, active, end, capacity, next }, keeper))))
+}
+
+/// Why a log could not be opened.
+enum Fault {
+    Io(io::Error),
+    Newer(String, u32),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Fault {
+    fn explained(self, dir: &str) -> OpenError {
+        match self {
+            Self::Newer(name, format) => crate::store::newer_format(&name, format),
+            Self::Io(error) => crate::store::cannot_open(dir, &error),
+        }
+    }
+}
+
+enum Found {
+    Tail(Option<Last>),
+    Damage(String),
+}
+
+/// The last segment with commits, when it was read frame by frame, or the files behind it that hold none.
+struct Last {
+    scan: Scan,
+    /// Offset behind the last byte that is not zero.
+    dirty_to: u64,
+}
+
+/// Where writing goes on.
+struct Tail {
+    active: Arc<Segment>,
+    end: u64,
+    capacity: u64,
+}
+
+struct Recovery<'a> {
+    place: &'a Place,
+    options: &'a Options,
+    segments: Vec<Arc<Segment>>,
+    next: SequenceNumber,
+    notes: Vec<String>,
+}
+
+impl Recovery<'_> {
+    fn parts(self) -> (Vec<Arc<Segment>>, SequenceNumber, Vec<String>) {
+        (self.segments, self.next, self.notes)
+    }
+
+    /// Reads all segments with commits, in order, up to the end or the damage.
+    fn read(&mut self) -> Result<Found, Fault> {
+        let numbers = self.numbers()?;
+        let mut last = None;
+        for (n, &number) in numbers.iter().enumerate() {
+            if let Some(previous) = n.checked_sub(1).map(|n| numbers[n]).filter(|previous| previous + 1 != number) {
+                return Ok(Found::Damage(format!("the segments between {previous} and {number} are missing")));
+            }
+            let name = names::segment(&self.place.dir, number);
+            let file = self.place.disk.open(&name, Open::Write)?;
+            let mut header = [0; SEGMENT_HEADER as usize];
+            file.read_at(&mut header, 0)?;
+            let at = match SegmentHeader::decode(&header) {
+                Ok(header) if header.number == number => SegmentFile { number, salt: header.salt, name, file },
+                Err(SegmentHeaderFault::Newer(format)) => return Err(Fault::Newer(name, format)),
+                _ => {
+                    // A segment that was being made when the power went has no content behind its header.
+                    let blank = SegmentFile { number, salt: 0, name, file };
+                    let empty = search(&blank, SEGMENT_HEADER, u64::MAX)?.end == SEGMENT_HEADER;
+                    if empty && n + 1 == numbers.len() {
+                        break;
+                    }
+                    return Ok(Found::Damage(format!("the header of {} is not what was written", blank.name)));
+                }
+            };
+            if let Some(index) = self.index_of(&at)? {
+                let first = std::mem::replace(&mut self.next, index.next_sequence_number());
+                self.segments.push(Arc::new(Segment { at, first, index: Index::File(index) }));
+                last = None;
+                continue;
+            }
+            let (segment, scan) = self.scan(at)?;
+            let rest = self.rest_of(&segment.at, &scan)?;
+            if scan.foreign || rest.durable_to.is_some_and(|synced| synced > scan.end) {
+                self.adopt(segment, &scan);
+                return Ok(Found::Damage(self.damage_at(scan.end)));
+            }
+            if scan.end > SEGMENT_HEADER {
+                self.adopt(segment, &scan);
+                last = Some(Last { dirty_to: rest.end, scan });
+            } else if let Some(fault) = self.behind_the_end(last.as_ref(), &segment.at, &rest)? {
+                return Ok(Found::Damage(fault));
+            }
+        }
+        Ok(self.checkpoint_fault(last.as_ref())?.map_or(Found::Tail(last), Found::Damage))
+    }
+
+    fn numbers(&self) -> Result<Vec<u64>, Fault> {
+        let names = self.place.disk.list(&self.place.dir)?;
+        for name in names.iter().filter(|name| name.ends_with(names::UNFINISHED)) {
+            self.place.disk.remove(&format!("{}/{name}", self.place.dir))?;
+        }
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| names::segment_number(name)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The index file of a closed segment, if it is whole and fits what came before.
+    fn index_of(&mut self, at: &SegmentFile) -> Result<Option<FileIndex>, Fault> {
+        let name = names::index(&self.place.dir, at.number);
+        let file = match self.place.disk.open(&name, Open::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let why = match FileIndex::open(file, name.clone()) {
+            Ok(index) => {
+                let extent = index.extent();
+                let fits = (extent.number, extent.salt, extent.first) == (at.number, at.salt, self.next);
+                if fits && at.file.length()? >= extent.end {
+                    return Ok(Some(index));
+                }
+                format!("{name} does not belong to its segment")
+            }
+            Err(fault) => fault.0,
+        };
+        self.notes.push(format!("{why}; the index is made again from the segment"));
+        Ok(None)
+    }
+
+    fn scan(&mut self, at: SegmentFile) -> Result<(Segment, Scan), Fault> {
+        let mut index = MemoryIndex::new(self.next);
+        let key = self.place.key;
+        let checked = !self.options.has(SeededBug::SkipChecksumOnRecovery);
+        let scan = scan(&at, self.next, checked, |offset, length, record| {
+            index.push(indexed(key, offset, length, &record));
+        })?;
+        Ok((Segment { at, first: self.next, index: Index::memory(index) }, scan))
+    }
+
+    fn adopt(&mut self, segment: Segment, scan: &Scan) {
+        self.next = scan.next;
+        self.segments.push(Arc::new(segment));
+    }
+
+    /// What stands behind the good frames. Where the end looks clean, no batch can have reached further than a batch may.
+    fn rest_of(&self, at: &SegmentFile, scan: &Scan) -> Result<Rest, Fault> {
+        let near = search(at, scan.end, scan.end + BATCH_SPAN_MAX)?;
+        Ok(if near.end == scan.end { near } else { search(at, scan.end, u64::MAX)? })
+    }
+
+    fn damage_at(&self, offset: u64) -> String {
+        let place = self.segments.last().map_or("the log", |segment| segment.at.name.as_str());
+        format!(
+            "{place} from offset {offset} on is not what was written; events from sequence number {} on cannot be read",
+            self.next
+        )
+    }
+
+    /// A segment without a good first frame: only the torn first batch of a new segment may stand there, behind a clean end.
+    fn behind_the_end(&self, last: Option<&Last>, at: &SegmentFile, rest: &Rest) -> Result<Option<String>, Fault> {
+        if rest.durable_to.is_none() {
+            return Ok(None);
+        }
+        let torn_first_batch = rest.durable_to == Some(SEGMENT_HEADER);
+        let first_is_good = scan::starts_with_a_frame(at)?;
+        let clean = last.is_none_or(|last| last.dirty_to == last.scan.end);
+        if torn_first_batch && !first_is_good && clean {
+            return Ok(None);
+        }
+        Ok(Some(match last {
+            Some(last) => self.damage_at(last.scan.end),
+            None => format!("{} does not follow on from sequence number {}", at.name, self.next),
+        }))
+    }
+
+    /// An orderly close said how far the log reached; less than that is damage.
+    fn checkpoint_fault(&self, last: Option<&Last>) -> Result<Option<String>, Fault> {
+        let name = format!("{}/{}", self.place.dir, names::CHECKPOINT);
+        let file = match self.place.disk.open(&name, Open::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut bytes = vec![0; file.length()? as usize];
+        file.read_at(&mut bytes, 0)?;
+        let Ok(checkpoint) = serde_json::from_slice::<Checkpoint>(&bytes) else {
+            return Ok(Some(format!("{name} is not what was written")));
+        };
+        if self.next >= checkpoint.head {
+            return Ok(None);
+        }
+        let offset = last.map_or(SEGMENT_HEADER, |last| last.scan.end);
+        Ok(Some(format!("{}; it reached {} when it was closed", self.damage_at(offset), checkpoint.head)))
+    }
+
+    /// Removes what is behind the last commit, makes the last batch durable, and says where writing goes on.
+    fn settle(&mut self, last: Option<Last>) -> Result<Tail, Fault> {
+        let disk = &self.place.disk;
+        let last_number = self.segments.last().map_or(0, |segment| segment.at.number);
+        for number in self.numbers()?.into_iter().filter(|number| *number > last_number) {
+            disk.remove(&names::segment(&self.place.dir, number))?;
+        }
+        if !self.options.has(SeededBug::ForgetDirectorySync) {
+            disk.sync_dir(&self.place.dir)?;
+        }
+        match (last, self.segments.last().cloned()) {
+            (Some(last), Some(active)) => {
+                self.settle_batch(&active.at, &last)?;
+                let capacity = active.at.file.length()?;
+                Ok(Tail { active, end: last.scan.end, capacity })
+            }
+            _ => {
+                let capacity = self.options.segment_bytes_first.max(SEGMENT_HEADER + 8);
+                let ready = keeper::create(self.place, self.options, last_number + 1, capacity)?;
+                let active = super::writer::segment(ready.at, self.next);
+                self.segments.push(active.clone());
+                Ok(Tail { active, end: SEGMENT_HEADER, capacity: ready.capacity })
+            }
+        }
+    }
+
+    fn settle_batch(&mut self, at: &SegmentFile, last: &Last) -> Result<(), Fault> {
+        let scan = &last.scan;
+        if last.dirty_to > scan.end {
+            let cut = last.dirty_to - scan.end;
+            self.notes.push(format!("cut {cut} bytes of a batch that was never acknowledged from {}", at.name));
+            if !self.options.has(SeededBug::LeaveTornTailInPlace) {
+                at.file.write_at(&vec![0; cut as usize], scan.end)?;
+            }
+        }
+        if !self.options.has(SeededBug::KeepUnsyncedTailOnRecovery) {
+            let mut batch = vec![0; (scan.end - scan.durable_to) as usize];
+            at.file.read_at(&mut batch, scan.durable_to)?;
+            at.file.write_at(&batch, scan.durable_to)?;
+            at.file.sync()?;
+        }
+        Ok(())
+    }
+}
+
+fn indexed(key: TermKey, offset: u64, length: u32, record: &Record) -> IndexedCommit {
+    let info = &record.commit.info;
+    let events = &record.commit.events;
+    IndexedCommit {
+        entry: Entry { sequence_number: events[0].sequence_number, offset, length },
+        events: events.len() as u32,
+        version: info.version,
+        aggregate: key.aggregate(&info.aggregate),
+        request: key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()),
+        terms: key.filterable(&info.aggregate.name, events.iter().map(|event| (&*event.event_type, &event.tags[..]))),
+        key: aggregate_key(&info.aggregate.name, &info.aggregate.id),
+        tenant_id: info.tenant_id.clone(),
+    }
+}

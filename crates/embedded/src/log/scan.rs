@@ -1,0 +1,124 @@
+//! Reading a segment frame by frame, when there is no index to trust.
+
+use std::io;
+
+use annals_core::SequenceNumber;
+use bytes::Bytes;
+
+use super::segment::SegmentFile;
+use crate::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER};
+use crate::record::{self, Record};
+
+const WINDOW: usize = 4 * 1024 * 1024;
+
+/// What a segment holds from its beginning up to the first place that is no frame.
+pub(crate) struct Scan {
+    /// The offset behind the last good frame.
+    pub(crate) end: u64,
+    /// The sequence number behind the last good frame.
+    pub(crate) next: SequenceNumber,
+    /// Where the batch of the last good frame starts: below, everything is known to have been synced.
+    pub(crate) durable_to: u64,
+    /// A good frame stands at `end` that does not follow on or cannot be decoded. No crash leaves that behind.
+    pub(crate) foreign: bool,
+}
+
+/// A file read through a window.
+struct Window<'a> {
+    file: &'a SegmentFile,
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Window<'_> {
+    /// Up to `length` bytes at `offset`; fewer at the end of the file.
+    fn at(&mut self, offset: u64, length: usize) -> io::Result<Bytes> {
+        let inside = |window: &Self| {
+            offset >= window.start && offset + length as u64 <= window.start + window.bytes.len() as u64
+        };
+        if !inside(self) {
+            let mut buffer = vec![0; length.max(WINDOW)];
+            let got = self.file.file.read_at(&mut buffer, offset)?;
+            buffer.truncate(got);
+            (self.start, self.bytes) = (offset, buffer.into());
+        }
+        let from = (offset - self.start) as usize;
+        Ok(self.bytes.slice(from..self.bytes.len().min(from + length)))
+    }
+
+    /// The frame at `offset`; none when there is none.
+    fn frame(&mut self, offset: u64, checked: bool) -> io::Result<Option<(FrameHeader, Bytes)>> {
+        let head = self.at(offset, FRAME_HEADER)?;
+        let Some(header) = FrameHeader::decode(&head, self.file.salt, offset) else { return Ok(None) };
+        let frame = self.at(offset, FRAME_HEADER + header.payload_length as usize)?;
+        let whole = frame.len() == FRAME_HEADER + header.payload_length as usize;
+        if !whole || (checked && header.payload(&frame).is_none()) {
+            return Ok(None);
+        }
+        Ok(Some((header, frame.slice(FRAME_HEADER..))))
+    }
+}
+
+/// Reads the frames of a segment that follow on from sequence number `next` and hands each to `visit` with its offset and length.
+/// `checked` is always true, but for a seeded bug.
+pub(crate) fn scan(
+    file: &SegmentFile,
+    next: SequenceNumber,
+    checked: bool,
+    mut visit: impl FnMut(u64, u32, Record),
+) -> io::Result<Scan> {
+    let mut window = Window { file, start: 0, bytes: Bytes::new() };
+    let mut scan = Scan { end: SEGMENT_HEADER, next, durable_to: SEGMENT_HEADER, foreign: false };
+    while let Some((header, payload)) = window.frame(scan.end, checked)? {
+        let follows = header.sequence_number == scan.next && header.durable_to <= scan.end;
+        let length = (FRAME_HEADER + payload.len()) as u32;
+        let record = record::decode(payload, header.sequence_number, header.version).filter(|_| follows);
+        let Some(record) = record else {
+            scan.foreign = checked;
+            break;
+        };
+        scan.next += record.commit.events.len() as u64;
+        scan.durable_to = header.durable_to;
+        visit(scan.end, length, record);
+        scan.end = (scan.end + u64::from(length)).next_multiple_of(8);
+    }
+    Ok(scan)
+}
+
+/// What stands behind the last good frame.
+pub(super) struct Rest {
+    /// The offset behind the last byte that is not zero; the start of the search when all are.
+    pub(super) end: u64,
+    /// The highest offset that a good frame in there says was synced; none when there is no good frame.
+    pub(super) durable_to: Option<u64>,
+}
+
+/// Searches `from..to` for what is not zero and for good frames.
+pub(super) fn search(file: &SegmentFile, from: u64, to: u64) -> io::Result<Rest> {
+    let mut window = Window { file, start: 0, bytes: Bytes::new() };
+    let mut frames = Window { file, start: 0, bytes: Bytes::new() };
+    let mut rest = Rest { end: from, durable_to: None };
+    let mut offset = from;
+    while offset < to {
+        let bytes = window.at(offset, WINDOW.min((to - offset) as usize))?;
+        if bytes.is_empty() {
+            break;
+        }
+        for (at, word) in (offset..).step_by(8).zip(bytes.chunks(8)) {
+            if word.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            rest.end = at + word.len() as u64;
+            if let Some((header, _)) = frames.frame(at, true)? {
+                rest.durable_to = rest.durable_to.max(Some(header.durable_to));
+            }
+        }
+        offset += bytes.len() as u64;
+    }
+    Ok(rest)
+}
+
+/// Whether a good frame stands right behind the segment's header, whatever its sequence number.
+pub(super) fn starts_with_a_frame(file: &SegmentFile) -> io::Result<bool> {
+    Ok(Window { file, start: 0, bytes: Bytes::new() }.frame(SEGMENT_HEADER, true)?.is_some())
+}

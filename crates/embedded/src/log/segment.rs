@@ -1,0 +1,148 @@
+//! A segment, and reading frames from it.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use annals_core::{SequenceNumber, StoreError, Version};
+use bytes::Bytes;
+
+use crate::disk::DiskFile;
+use crate::format::{FRAME_HEADER, FrameHeader};
+use crate::index::{Entry, Index, IndexFault, MemoryIndex};
+use crate::record::{self, Record};
+
+/// Neighbouring frames are read together up to this many bytes.
+const WINDOW: u64 = 512 * 1024;
+
+/// A segment's file and what its header says.
+#[derive(Clone)]
+pub(crate) struct SegmentFile {
+    pub(crate) number: u64,
+    pub(crate) salt: u64,
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn DiskFile>,
+}
+
+/// A segment whose durable commits are indexed.
+pub(crate) struct Segment {
+    pub(crate) at: SegmentFile,
+    pub(crate) first: SequenceNumber,
+    pub(crate) index: Index,
+}
+
+/// The segments of a log at one moment, oldest first. The last one may be written to.
+pub(crate) struct View {
+    pub(crate) segments: Vec<Arc<Segment>>,
+}
+
+impl SegmentFile {
+    /// What a reader is told about bytes that are not what was written.
+    pub(crate) fn damage(&self, offset: u64, what: &str) -> StoreError {
+        StoreError::Damaged(format!("{} at offset {offset}: {what}", self.name))
+    }
+
+    /// Reads the frames that stand at these entries and decodes them.
+    pub(crate) fn records(&self, entries: &[Entry]) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::with_capacity(entries.len());
+        let mut rest = entries;
+        while let Some(first) = rest.first() {
+            let (count, end) = run(rest);
+            let bytes = self.bytes(first.offset, (end - first.offset) as usize)?;
+            for entry in &rest[..count] {
+                let start = (entry.offset - first.offset) as usize;
+                let frame = bytes.slice(start..start + entry.length as usize);
+                records.push(self.record(*entry, frame)?);
+            }
+            rest = &rest[count..];
+        }
+        Ok(records)
+    }
+
+    fn record(&self, entry: Entry, frame: Bytes) -> Result<Record, StoreError> {
+        let damage = |what| self.damage(entry.offset, what);
+        let header = FrameHeader::decode(&frame, self.salt, entry.offset)
+            .filter(|header| header.sequence_number == entry.sequence_number)
+            .ok_or_else(|| damage("the header of a commit is not what was written"))?;
+        header.payload(&frame).ok_or_else(|| damage("a commit is not what was written"))?;
+        let payload = frame.slice(FRAME_HEADER..FRAME_HEADER + header.payload_length as usize);
+        record::decode(payload, header.sequence_number, header.version)
+            .ok_or_else(|| damage("a commit cannot be decoded"))
+    }
+
+    /// The version that the commit at this entry gave its aggregate, without reading all of it.
+    pub(crate) fn version(&self, entry: Entry) -> Result<Version, StoreError> {
+        let bytes = self.bytes(entry.offset, FRAME_HEADER)?;
+        let header = FrameHeader::decode(&bytes, self.salt, entry.offset);
+        let header =
+            header.ok_or_else(|| self.damage(entry.offset, "the header of a commit is not what was written"))?;
+        Ok(header.version)
+    }
+
+    fn bytes(&self, offset: u64, length: usize) -> Result<Bytes, StoreError> {
+        let mut buffer = vec![0; length];
+        match self.file.read_at(&mut buffer, offset) {
+            Ok(got) if got == length => Ok(buffer.into()),
+            Ok(_) => Err(self.damage(offset, "the file ends before the commit does")),
+            Err(error) => Err(StoreError::Io(format!("{} at offset {offset}: {error}", self.name))),
+        }
+    }
+}
+
+/// How many of the entries stand next to each other from the first on, and where the last of those ends.
+fn run(entries: &[Entry]) -> (usize, u64) {
+    let mut end = entries[0].offset + u64::from(entries[0].length);
+    let mut count = 1;
+    for entry in &entries[1..] {
+        let entry_end = entry.offset + u64::from(entry.length);
+        if entry.offset != end.next_multiple_of(8) || entry_end - entries[0].offset > WINDOW {
+            break;
+        }
+        end = entry_end;
+        count += 1;
+    }
+    (count, end)
+}
+
+impl Segment {
+    /// The index in memory; none once it is in a file.
+    pub(crate) fn memory(&self) -> Option<&RwLock<MemoryIndex>> {
+        match &self.index {
+            Index::Memory(index) => Some(index),
+            Index::File(_) => None,
+        }
+    }
+
+    /// The commits of these ordinals.
+    pub(crate) fn records(&self, ordinals: &[u32]) -> Result<Vec<Record>, StoreError> {
+        self.at.records(&self.index.entries(ordinals)?)
+    }
+
+    /// Adds durable commits. Only the log writer calls it, for the last segment.
+    pub(crate) fn publish(&self, commits: impl Iterator<Item = crate::index::IndexedCommit>) {
+        if let Some(index) = self.memory() {
+            let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
+            commits.for_each(|commit| index.push(commit));
+        }
+    }
+}
+
+impl View {
+    /// The place in `segments` of the one that holds this sequence number, or would; none when there is no segment.
+    pub(crate) fn position_of(&self, sequence_number: SequenceNumber) -> Option<usize> {
+        self.segments.partition_point(|segment| segment.first <= sequence_number).checked_sub(1)
+    }
+
+    /// The number of the first segment whose index is in memory: everything before is in files and does not change.
+    pub(crate) fn first_in_memory(&self) -> u64 {
+        let in_memory = self.segments.iter().find(|segment| segment.memory().is_some());
+        in_memory.map_or(u64::MAX, |segment| segment.at.number)
+    }
+}
+
+impl From<IndexFault> for StoreError {
+    fn from(fault: IndexFault) -> Self {
+        Self::Damaged(format!(
+            "{}; the store makes this index again when the file is removed and the store opened",
+            fault.0
+        ))
+    }
+}

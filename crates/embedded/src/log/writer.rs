@@ -1,0 +1,241 @@
+//! The log writer: the one thread that appends to a log.
+//!
+//! Invariants:
+//! - A batch stands in one segment and is written by one write and made durable by one sync. Its frames carry the offset at which it
+//!   starts, below which everything was synced before; recovery relies on that.
+//! - Nothing is published and nobody is answered before the sync of the batch in which it was judged.
+//! - After a failed write or sync nothing is written any more: what the file holds is unknown until it is opened again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use annals_core::{SequenceNumber, StoreError, Version};
+
+use super::core::Core;
+use super::keeper::Preparation;
+use super::lookup::{self, Found};
+use super::queue::{Verdict, Waiting};
+use super::segment::{Segment, SegmentFile, View};
+use crate::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER};
+use crate::index::{Entry, Head, Index, IndexedCommit, MemoryIndex, aggregate_key};
+use crate::options::SeededBug;
+use crate::terms::ExactTerm;
+
+/// A batch closes at this many bytes: more would not make a sync cheaper per commit.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes that one batch can have put behind the durable end of a segment.
+pub(super) const BATCH_SPAN_MAX: u64 = BATCH_BYTES_MAX as u64 + crate::format::PAYLOAD_MAX as u64 + 64;
+/// The next segment is made ready once this share of the current one is used.
+const PREPARE_AT: u64 = 4;
+
+pub(super) struct Writer {
+    pub(super) core: Arc<Core>,
+    pub(super) preparation: Arc<Preparation>,
+    pub(super) active: Arc<Segment>,
+    /// Where the next batch starts; everything below is durable.
+    pub(super) end: u64,
+    /// Bytes zero-filled in the active segment.
+    pub(super) capacity: u64,
+    pub(super) next: SequenceNumber,
+}
+
+/// Commits judged together, and their frames.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    commits: Vec<IndexedCommit>,
+    events: u64,
+    answers: Vec<(Waiting, Verdict)>,
+    heads: HashMap<ExactTerm, Head>,
+    requests: HashMap<ExactTerm, usize>,
+}
+
+enum Judgement {
+    Accept { version: Version },
+    Refuse(Verdict),
+}
+
+impl Writer {
+    pub(super) fn run(mut self) {
+        while let Some(waiting) = self.core.queue.take() {
+            let mut waiting = VecDeque::from(waiting);
+            while !waiting.is_empty() {
+                self.turn(&mut waiting);
+            }
+        }
+        self.preparation.stop(self.core.refusal().is_none().then_some((&*self.active, self.end, self.next)));
+    }
+
+    /// One batch, from the front of what waits.
+    fn turn(&mut self, waiting: &mut VecDeque<Waiting>) {
+        if let Some(refusal) = self.core.refusal() {
+            waiting.drain(..).for_each(|commit| answer(commit, Err(refusal.clone())));
+            return;
+        }
+        let view = self.core.view();
+        let mut batch = Batch::default();
+        while let Some(commit) = waiting.pop_front() {
+            match self.judge(&view, &batch, &commit) {
+                Err(error) => answer(commit, Err(error)),
+                Ok(Judgement::Refuse(verdict)) => {
+                    if self.core.options.has(SeededBug::AnswerRepeatsBeforeSync) {
+                        answer(commit, Ok(verdict));
+                    } else {
+                        batch.answers.push((commit, verdict));
+                    }
+                }
+                Ok(Judgement::Accept { version }) => {
+                    let length = FrameHeader::frame_length(commit.payload.len());
+                    if self.end + (batch.bytes.len() + length) as u64 > self.capacity {
+                        if batch.bytes.is_empty() {
+                            match self.roll(length as u64) {
+                                Ok(()) => waiting.push_front(commit),
+                                Err(error) => answer(commit, Err(error)),
+                            }
+                        } else {
+                            waiting.push_front(commit);
+                        }
+                        break;
+                    }
+                    self.append(&mut batch, commit, version);
+                    if batch.bytes.len() >= BATCH_BYTES_MAX {
+                        break;
+                    }
+                }
+            }
+        }
+        self.make_durable(batch);
+    }
+
+    /// tenantId, then request id, then version: see the port.
+    fn judge(&self, view: &View, batch: &Batch, commit: &Waiting) -> Result<Judgement, StoreError> {
+        let same_batch = !self.core.options.has(SeededBug::IgnoreCommitsOfSameBatch);
+        let head = match batch.heads.get(&commit.aggregate_term).filter(|_| same_batch) {
+            Some(head) => Some(head.clone()),
+            None => lookup::head(view, commit.probed_below.., &commit.aggregate, commit.aggregate_term)?
+                .or_else(|| commit.probed_head.clone()),
+        };
+        if let Some(head) = &head
+            && head.tenant_id != commit.tenant_id
+        {
+            return Ok(Judgement::Refuse(Verdict::OtherTenant { tenant_id: head.tenant_id.clone() }));
+        }
+        if let Some(request_id) = &commit.request_id {
+            let repeat = match batch.requests.get(&commit.request_term).filter(|_| same_batch) {
+                Some(n) => Some(Found { segment: self.active.clone(), entry: batch.commits[*n].entry }),
+                None => {
+                    let unprobed = commit.probed_below..;
+                    lookup::request(view, unprobed, &commit.aggregate, request_id, commit.request_term)?
+                }
+            };
+            if let Some(found) = repeat {
+                return Ok(Judgement::Refuse(Verdict::Repeat(found)));
+            }
+        }
+        let actual = head.map_or(0, |head| head.version);
+        if !commit.expected.admits(actual) {
+            return Ok(Judgement::Refuse(Verdict::Conflict { actual }));
+        }
+        Ok(Judgement::Accept { version: actual + 1 })
+    }
+
+    /// Gives the commit its place and adds its frame to the batch.
+    fn append(&self, batch: &mut Batch, mut commit: Waiting, version: Version) {
+        let offset = self.end + batch.bytes.len() as u64;
+        let sequence_number = self.next + batch.events;
+        let header = FrameHeader {
+            payload_length: commit.payload.len() as u32,
+            sequence_number,
+            version,
+            durable_to: self.end,
+            payload_crc: commit.payload_crc,
+        };
+        batch.bytes.extend_from_slice(&header.encode(self.active.at.salt, offset));
+        batch.bytes.extend_from_slice(&commit.payload);
+        batch.bytes.resize(batch.bytes.len().next_multiple_of(8), 0);
+        let length = (FRAME_HEADER + commit.payload.len()) as u32;
+        batch.heads.insert(commit.aggregate_term, Head { version, tenant_id: commit.tenant_id.clone() });
+        batch.requests.insert(commit.request_term, batch.commits.len());
+        batch.commits.push(IndexedCommit {
+            entry: Entry { sequence_number, offset, length },
+            events: commit.events,
+            version,
+            aggregate: commit.aggregate_term,
+            request: commit.request_term,
+            terms: std::mem::take(&mut commit.terms),
+            key: aggregate_key(&commit.aggregate.name, &commit.aggregate.id),
+            tenant_id: commit.tenant_id.clone(),
+        });
+        batch.events += u64::from(commit.events);
+        batch.answers.push((commit, Verdict::Committed { sequence_number, version }));
+    }
+
+    /// Writes the batch, syncs it, and only then publishes it and answers.
+    fn make_durable(&mut self, mut batch: Batch) {
+        if batch.bytes.is_empty() {
+            batch.answers.into_iter().for_each(|(commit, verdict)| answer(commit, Ok(verdict)));
+            return;
+        }
+        if self.core.options.has(SeededBug::AcknowledgeBeforeSync) {
+            let early = std::mem::take(&mut batch.answers);
+            early.into_iter().for_each(|(commit, verdict)| answer(commit, Ok(verdict)));
+        }
+        let file = &self.active.at.file;
+        let written = file.write_at(&batch.bytes, self.end);
+        let published_early = self.core.options.has(SeededBug::PublishBeforeSync) && written.is_ok();
+        if published_early {
+            self.publish(&mut batch);
+        }
+        if let Err(error) = written.and_then(|()| file.sync())
+            && !self.core.options.has(SeededBug::GoOnAfterFailedSync)
+        {
+            let failed = StoreError::Failed(format!("{}: {error}", self.active.at.name));
+            self.core.refuse(failed.clone());
+            batch.answers.into_iter().for_each(|(commit, _)| answer(commit, Err(failed.clone())));
+            return;
+        }
+        if !published_early {
+            self.publish(&mut batch);
+        }
+        self.end += batch.bytes.len() as u64;
+        self.next += batch.events;
+        batch.answers.into_iter().for_each(|(commit, verdict)| answer(commit, Ok(verdict)));
+        if self.end > self.capacity / PREPARE_AT {
+            self.preparation.prepare(self.next_capacity(0));
+        }
+    }
+
+    /// Shows durable commits to readers and followers.
+    fn publish(&self, batch: &mut Batch) {
+        let commits = std::mem::take(&mut batch.commits);
+        let count = commits.len() as u64;
+        self.active.publish(commits.into_iter());
+        self.core.advance(self.next + batch.events, count, batch.bytes.len() as u64);
+    }
+
+    /// Goes on in the next segment, which has room for a frame of this length.
+    fn roll(&mut self, frame_length: u64) -> Result<(), StoreError> {
+        let least = SEGMENT_HEADER + frame_length;
+        let ready = self.preparation.take(least, self.next_capacity(least)).map_err(StoreError::DiskFull)?;
+        let closed = std::mem::replace(&mut self.active, segment(ready.at, self.next));
+        self.end = SEGMENT_HEADER;
+        self.capacity = ready.capacity;
+        self.core.change_view(|segments| segments.push(self.active.clone()));
+        self.preparation.index(closed);
+        Ok(())
+    }
+
+    fn next_capacity(&self, least: u64) -> u64 {
+        (self.capacity * 2).min(self.core.options.segment_bytes_max).max(least)
+    }
+}
+
+/// A segment without commits yet.
+pub(super) fn segment(at: SegmentFile, first: SequenceNumber) -> Arc<Segment> {
+    Arc::new(Segment { at, first, index: Index::memory(MemoryIndex::new(first)) })
+}
+
+fn answer(commit: Waiting, verdict: Result<Verdict, StoreError>) {
+    // A caller that no longer waits has dropped its end; the commit stands all the same.
+    let _ = commit.answer.send(verdict);
+}

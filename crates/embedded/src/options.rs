@@ -1,0 +1,73 @@
+//! How a store is opened.
+
+use std::sync::Arc;
+
+use annals_core::{Clock, DEFAULT_TENANT, Randomness};
+
+use crate::{SystemClock, SystemRandomness};
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// The declared tenants. A new one is created, one that is left out stays on the disk untouched.
+    pub tenants: Vec<String>,
+    /// Scopes of every tenant beside the default one.
+    pub scopes: Vec<String>,
+    /// Bytes of a log's first segment; each next one is twice as large, up to `segment_bytes_max`.
+    pub segment_bytes_first: u64,
+    /// Bytes of a segment at most. A commit that needs more gets a segment of its own size.
+    pub segment_bytes_max: u64,
+    /// Where times come from.
+    pub clock: Arc<dyn Clock>,
+    /// Where ids and salts come from.
+    pub random: Arc<dyn Randomness>,
+    /// The defect to have.
+    #[cfg(feature = "seeded-bugs")]
+    pub seeded_bug: Option<SeededBug>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tenants: vec![DEFAULT_TENANT.to_owned()],
+            scopes: Vec::new(),
+            segment_bytes_first: 16 * 1024 * 1024,
+            segment_bytes_max: 128 * 1024 * 1024,
+            clock: Arc::new(SystemClock),
+            random: Arc::new(SystemRandomness::new()),
+            #[cfg(feature = "seeded-bugs")]
+            seeded_bug: None,
+        }
+    }
+}
+
+/// A defect that the tests must catch. Each breaks one rule that a promise rests on.
+#[cfg_attr(feature = "seeded-bugs", derive(Debug, Clone, Copy, PartialEq, Eq))]
+#[cfg_attr(not(feature = "seeded-bugs"), allow(dead_code))]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum SeededBug {
+    AcknowledgeBeforeSync,
+    PublishBeforeSync,
+    AnswerRepeatsBeforeSync,
+    GoOnAfterFailedSync,
+    SkipChecksumOnRecovery,
+    KeepUnsyncedTailOnRecovery,
+    LeaveTornTailInPlace,
+    ForgetDirectorySync,
+    ForgetSealedRequestIds,
+    IgnoreCommitsOfSameBatch,
+}
+
+impl Options {
+    /// Whether the store was asked to have this defect; never in a product.
+    #[cfg(feature = "seeded-bugs")]
+    pub(crate) fn has(&self, bug: SeededBug) -> bool {
+        self.seeded_bug == Some(bug)
+    }
+
+    /// Whether the store was asked to have this defect; never in a product.
+    #[cfg(not(feature = "seeded-bugs"))]
+    pub(crate) fn has(&self, _bug: SeededBug) -> bool {
+        false
+    }
+}

@@ -1,0 +1,234 @@
+//! The payload of a frame: one commit.
+//!
+//! Encoded by the caller before it queues, so that the log writer only adds a header. Sequence numbers and the version are in the
+//! frame's header. Ids that the store made are not stored one by one: an event's is its commit's plus its ordinal plus one.
+
+use std::sync::Arc;
+
+use annals_core::{
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, ExpectedVersion, NewCommit, NewEvent, RecordedCommit,
+    RecordedEvent, Timestamp, Uuid,
+};
+use bytes::Bytes;
+
+use crate::varint::{Reader, put, put_bytes, put_signed};
+
+const REQUEST_IS_COMMIT_ID: u64 = 1;
+const REQUEST_IS_UUID: u64 = 1 << 1;
+const HAS_TENANT: u64 = 1 << 2;
+const HAS_OWNER: u64 = 1 << 3;
+const HAS_SPACE: u64 = 1 << 4;
+const HAS_COMMAND: u64 = 1 << 5;
+const HAS_CORRELATION: u64 = 1 << 6;
+const HAS_CAUSATION: u64 = 1 << 7;
+const HAS_HEADER: u64 = 1 << 8;
+/// The commit named an expected version other than any; other layouts store that.
+const NAMED_VERSION: u64 = 1 << 9;
+const KNOWN_FLAGS: u64 = (1 << 10) - 1;
+
+const PUBLIC: u8 = 1;
+const HAS_TIME: u8 = 1 << 1;
+const HAS_ID: u8 = 1 << 2;
+const HAS_GENERATION: u8 = 1 << 3;
+const HAS_TAGS: u8 = 1 << 4;
+const KNOWN_EVENT_FLAGS: u8 = (1 << 5) - 1;
+
+/// The id of the event of this ordinal when its commit gave none.
+pub(crate) fn derived_event_id(commit_id: Uuid, ordinal: u32) -> Uuid {
+    const LOW: u128 = (1 << 62) - 1;
+    let id = commit_id.as_u128();
+    Uuid::from_u128((id & !LOW) | (id.wrapping_add(u128::from(ordinal) + 1) & LOW))
+}
+
+/// Encodes a valid commit.
+pub(crate) fn encode(commit: &NewCommit, commit_id: Uuid, digest: u128, time: Timestamp) -> Vec<u8> {
+    let data: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + 64).sum();
+    let mut out = Vec::with_capacity(data + 192);
+    let request_uuid = commit.request_id.as_deref().and_then(canonical_uuid);
+    put(&mut out, flags(commit, request_uuid.is_some()));
+    out.extend_from_slice(commit_id.as_bytes());
+    out.extend_from_slice(&digest.to_le_bytes());
+    put_signed(&mut out, time.as_millis());
+    put_bytes(&mut out, commit.aggregate.name.as_bytes());
+    put_bytes(&mut out, commit.aggregate.id.as_bytes());
+    match (&commit.request_id, request_uuid) {
+        (_, Some(uuid)) => out.extend_from_slice(uuid.as_bytes()),
+        (Some(text), None) => put_bytes(&mut out, text.as_bytes()),
+        (None, None) => {}
+    }
+    for text in [
+        non_default_tenant(commit),
+        non_empty(&commit.owner_id),
+        non_empty(&commit.space_id),
+        commit.command_id.as_ref(),
+        commit.correlation_id.as_ref(),
+        commit.causation_id.as_ref(),
+    ] {
+        text.iter().for_each(|text| put_bytes(&mut out, text.as_bytes()));
+    }
+    if !commit.header.is_empty() {
+        put(&mut out, commit.header.len() as u64);
+        for (key, value) in &commit.header {
+            put_bytes(&mut out, key.as_bytes());
+            put_bytes(&mut out, value.as_bytes());
+        }
+    }
+    put(&mut out, commit.events.len() as u64);
+    commit.events.iter().for_each(|event| encode_event(&mut out, event, time));
+    out
+}
+
+fn flags(commit: &NewCommit, request_is_uuid: bool) -> u64 {
+    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+    flag(commit.request_id.is_none(), REQUEST_IS_COMMIT_ID)
+        | flag(request_is_uuid, REQUEST_IS_UUID)
+        | flag(non_default_tenant(commit).is_some(), HAS_TENANT)
+        | flag(non_empty(&commit.owner_id).is_some(), HAS_OWNER)
+        | flag(non_empty(&commit.space_id).is_some(), HAS_SPACE)
+        | flag(commit.command_id.is_some(), HAS_COMMAND)
+        | flag(commit.correlation_id.is_some(), HAS_CORRELATION)
+        | flag(commit.causation_id.is_some(), HAS_CAUSATION)
+        | flag(!commit.header.is_empty(), HAS_HEADER)
+        | flag(commit.expected_version != ExpectedVersion::Any, NAMED_VERSION)
+}
+
+/// The UUID whose canonical text this is, so that 16 bytes stand for 36.
+fn canonical_uuid(text: &str) -> Option<Uuid> {
+    let uuid = (text.len() == 36).then(|| Uuid::try_parse(text).ok()).flatten()?;
+    let mut buffer = Uuid::encode_buffer();
+    (&*uuid.as_hyphenated().encode_lower(&mut buffer) == text).then_some(uuid)
+}
+
+fn non_default_tenant(commit: &NewCommit) -> Option<&ByteString> {
+    commit.tenant_id.as_ref().filter(|tenant| **tenant != DEFAULT_TENANT_ID)
+}
+
+fn non_empty(text: &Option<ByteString>) -> Option<&ByteString> {
+    text.as_ref().filter(|text| !text.is_empty())
+}
+
+fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp) {
+    let time = event.time.filter(|time| *time != commit_time);
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    out.push(
+        flag(event.public, PUBLIC)
+            | flag(time.is_some(), HAS_TIME)
+            | flag(event.id.is_some(), HAS_ID)
+            | flag(event.generation != 1, HAS_GENERATION)
+            | flag(!event.tags.is_empty(), HAS_TAGS),
+    );
+    put_bytes(out, event.event_type.as_bytes());
+    if let Some(time) = time {
+        put_signed(out, time.as_millis());
+    }
+    if let Some(id) = event.id {
+        out.extend_from_slice(id.as_bytes());
+    }
+    if event.generation != 1 {
+        put(out, u64::from(event.generation));
+    }
+    if !event.tags.is_empty() {
+        put(out, event.tags.len() as u64);
+        event.tags.iter().for_each(|tag| put_bytes(out, tag.as_bytes()));
+    }
+    put_bytes(out, event.data.as_bytes());
+}
+
+/// A decoded payload.
+pub(crate) struct Record {
+    pub(crate) commit: RecordedCommit,
+    /// The digest of its content, by which a repeat is told from a reuse.
+    pub(crate) digest: u128,
+}
+
+/// Decodes a payload whose checksum held; none when it is not a commit.
+pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64) -> Option<Record> {
+    let mut reader = Reader(payload);
+    let flags = reader.number()?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return None;
+    }
+    let commit_id = Uuid::from_bytes(reader.fixed()?);
+    let digest = u128::from_le_bytes(reader.fixed()?);
+    let info = decode_info(&mut reader, flags, commit_id, version)?;
+    let count = u32::try_from(reader.number()?).ok().filter(|count| *count > 0)?;
+    let mut events = Vec::with_capacity(count.min(10_000) as usize);
+    for ordinal in 0..count {
+        events.push(decode_event(&mut reader, &info, ordinal, sequence_number.checked_add(u64::from(ordinal))?)?);
+    }
+    reader.0.is_empty().then_some(Record { commit: RecordedCommit { info, events }, digest })
+}
+
+fn decode_info(reader: &mut Reader, flags: u64, commit_id: Uuid, version: u64) -> Option<Arc<CommitInfo>> {
+    let time = Timestamp::from_millis(reader.signed()?);
+    let aggregate = Aggregate { name: reader.text()?, id: reader.text()? };
+    let request_id: ByteString = if flags & REQUEST_IS_COMMIT_ID != 0 {
+        commit_id.to_string().into()
+    } else if flags & REQUEST_IS_UUID != 0 {
+        Uuid::from_bytes(reader.fixed()?).to_string().into()
+    } else {
+        reader.text()?
+    };
+    // None inside when the flag is clear; none outside when the bytes end early.
+    let mut optional = |flag: u64| -> Option<Option<ByteString>> {
+        if flags & flag == 0 { Some(None) } else { reader.text().map(Some) }
+    };
+    let tenant_id = optional(HAS_TENANT)?.unwrap_or(ByteString::from_static(DEFAULT_TENANT_ID));
+    let owner_id = optional(HAS_OWNER)?.unwrap_or_default();
+    let space_id = optional(HAS_SPACE)?.unwrap_or_default();
+    let command_id = optional(HAS_COMMAND)?;
+    let correlation_id = optional(HAS_CORRELATION)?;
+    let causation_id = optional(HAS_CAUSATION)?;
+    let mut header = Vec::new();
+    if flags & HAS_HEADER != 0 {
+        for _ in 0..reader.number()? {
+            header.push((reader.text()?, reader.text()?));
+        }
+    }
+    Some(Arc::new(CommitInfo {
+        commit_id,
+        request_id: Some(request_id),
+        aggregate,
+        version,
+        time,
+        tenant_id,
+        owner_id,
+        space_id,
+        command_id,
+        correlation_id,
+        causation_id,
+        header,
+    }))
+}
+
+fn decode_event(
+    reader: &mut Reader,
+    info: &Arc<CommitInfo>,
+    ordinal: u32,
+    sequence_number: u64,
+) -> Option<RecordedEvent> {
+    let [flags] = reader.fixed()?;
+    if flags & !KNOWN_EVENT_FLAGS != 0 {
+        return None;
+    }
+    let event_type = reader.text()?;
+    let time = if flags & HAS_TIME != 0 { Timestamp::from_millis(reader.signed()?) } else { info.time };
+    let id = match flags & HAS_ID {
+        0 => derived_event_id(info.commit_id, ordinal),
+        _ => Uuid::from_bytes(reader.fixed()?),
+    };
+    let generation = if flags & HAS_GENERATION != 0 { u32::try_from(reader.number()?).ok()? } else { 1 };
+    let mut tags = Vec::new();
+    if flags & HAS_TAGS != 0 {
+        for _ in 0..reader.number()? {
+            tags.push(reader.text()?);
+        }
+    }
+    let data = Data::from_stored(reader.bytes()?).ok()?;
+    let public = flags & PUBLIC != 0;
+    let commit = info.clone();
+    Some(RecordedEvent { sequence_number, ordinal, id, event_type, generation, data, tags, public, time, commit })
+}
+
+#[cfg(test)]
+mod tests;

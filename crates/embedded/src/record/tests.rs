@@ -1,0 +1,96 @@
+use super::*;
+
+fn whole() -> NewCommit {
+    let data = Data::from_json(r#"{"n":1,"s":"ž"}"#).expect("valid");
+    let first = NewEvent {
+        generation: 3,
+        id: Some(Uuid::from_u128(9)),
+        tags: vec!["a".into(), "b".into()],
+        public: true,
+        time: Some(Timestamp::from_millis(-5)),
+        ..NewEvent::new("opened", data.clone())
+    };
+    NewCommit {
+        request_id: Some("request".into()),
+        command_id: Some("command".into()),
+        header: vec![("z".into(), "1".into()), ("a".into(), String::new().into())],
+        tenant_id: Some("tenant".into()),
+        owner_id: Some("owner".into()),
+        space_id: Some("space".into()),
+        correlation_id: Some("correlation".into()),
+        causation_id: Some("causation".into()),
+        ..NewCommit::new("door", "7").event(first).event(NewEvent::new("closed", data))
+    }
+}
+
+const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
+const TIME: Timestamp = Timestamp::from_millis(1_772_366_400_000);
+
+fn through(commit: &NewCommit) -> Record {
+    decode(encode(commit, ID, 42, TIME).into(), 100, 5).expect("decodes")
+}
+
+#[test]
+fn a_commit_with_every_field_survives() {
+    let given = whole();
+    let record = through(&given);
+    let info = &record.commit.info;
+    assert_eq!(record.digest, 42);
+    assert_eq!((info.commit_id, info.version, info.time), (ID, 5, TIME));
+    assert_eq!(info.aggregate, given.aggregate);
+    assert_eq!(info.request_id, given.request_id);
+    assert_eq!(Some(&info.tenant_id), given.tenant_id.as_ref());
+    assert_eq!(Some(&info.owner_id), given.owner_id.as_ref());
+    assert_eq!(Some(&info.space_id), given.space_id.as_ref());
+    assert_eq!(info.command_id, given.command_id);
+    assert_eq!(info.correlation_id, given.correlation_id);
+    assert_eq!(info.causation_id, given.causation_id);
+    assert_eq!(info.header, given.header);
+    for (ordinal, (read, written)) in record.commit.events.iter().zip(&given.events).enumerate() {
+        assert_eq!((read.ordinal as usize, read.sequence_number), (ordinal, 100 + ordinal as u64));
+        assert_eq!((&read.event_type, read.generation), (&written.event_type, written.generation));
+        assert_eq!((&read.data, &read.tags, read.public), (&written.data, &written.tags, written.public));
+        assert_eq!(read.time, written.time.unwrap_or(TIME));
+        assert_eq!(read.id, written.id.unwrap_or(derived_event_id(ID, ordinal as u32)));
+    }
+}
+
+#[test]
+fn a_bare_commit_gets_the_defaults_and_its_own_id_as_request_id() {
+    let record = through(&NewCommit::new("a", "1").event(NewEvent::new("t", Data::empty())));
+    let info = &record.commit.info;
+    assert_eq!(info.request_id.as_deref(), Some(ID.to_string().as_str()));
+    assert_eq!((&*info.tenant_id, &*info.owner_id, &*info.space_id), ("(0)", "", ""));
+    assert_eq!(record.commit.events[0].time, TIME);
+}
+
+#[test]
+fn request_ids_that_look_like_uuids_come_back_as_they_were() {
+    for text in [
+        "0190e5a4-8f3e-7c21-9d30-3f6f0d1f7b11",
+        "0190E5A4-8F3E-7C21-9D30-3F6F0D1F7B11",
+        "0190e5a48f3e7c219d303f6f0d1f7b11",
+        "{0190e5a4-8f3e-7c21-9d30-3f6f0d1f7b}",
+    ] {
+        let record = through(&whole().request_id(text));
+        assert_eq!(record.commit.info.request_id.as_deref(), Some(text));
+    }
+}
+
+#[test]
+fn derived_event_ids_differ_and_stay_version_7() {
+    let ids: std::collections::HashSet<_> = (0..10_000).map(|n| derived_event_id(ID, n)).collect();
+    assert_eq!(ids.len(), 10_000);
+    assert!(ids.iter().all(|id| id.get_version_num() == 7 && *id != ID));
+}
+
+#[test]
+fn bytes_that_are_no_commit_decode_to_nothing() {
+    let payload = encode(&whole(), ID, 42, TIME);
+    for cut in 0..payload.len() {
+        assert!(decode(payload[..cut].to_vec().into(), 0, 1).is_none(), "cut at {cut}");
+    }
+    let mut longer = payload;
+    longer.push(0);
+    assert!(decode(longer.into(), 0, 1).is_none());
+}

@@ -1,0 +1,262 @@
+//! The store: a folder with a lock, and a folder for each tenant in it.
+//!
+//! ```text
+//! lock                                          taken by the process that has the store open
+//! store.json                                    what this folder is, and its format
+//! tenants/{tenant}/tenant.json                  the tenant's store id, incarnation and secret key
+//! tenants/{tenant}/{scope}/0000000001.segment   the log, one file after another
+//! tenants/{tenant}/{scope}/0000000001.index     the index of a closed segment
+//! tenants/{tenant}/{scope}/checkpoint.json      how far the log reached when it was last closed
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use annals_core::{
+    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Store, UnknownLog, Uuid, limits, new_uuid,
+};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::disk::{Disk, Open};
+use crate::format::FORMAT;
+use crate::log::{Log, Place, write_whole};
+use crate::terms::TermKey;
+use crate::{Options, format};
+
+const STORE_FILE: &str = "store.json";
+const LOCK_FILE: &str = "lock";
+/// Segments are addressed with 32 bits.
+const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
+
+/// An open embedded store.
+pub struct EmbeddedStore {
+    tenants: BTreeMap<String, Tenant>,
+    /// Held until the logs are closed.
+    lock: Arc<Mutex<Option<Box<dyn Send + Sync>>>>,
+}
+
+struct Tenant {
+    identity: Identity,
+    logs: BTreeMap<String, Arc<Log>>,
+}
+
+/// What `store.json` says.
+#[derive(Serialize, Deserialize)]
+struct StoreFile {
+    what: String,
+    format: u32,
+}
+
+/// What `tenant.json` says.
+#[derive(Serialize, Deserialize)]
+struct TenantFile {
+    format: u32,
+    store_id: Uuid,
+    incarnation: u32,
+    incarnation_start: u64,
+    /// The key of hashes and digests, as a UUID only for its spelling.
+    key: Uuid,
+}
+
+impl EmbeddedStore {
+    /// Opens the store in this folder, or makes one where there is nothing.
+    ///
+    /// # Errors
+    /// `store_locked`, `store_read_only`, `newer_format`, `not_a_store`, `store_damaged` (only when not even its identity can be
+    /// read; a damaged log opens read-only), `invalid_config`, `disk_full`, `read_failed`. Nothing is changed then.
+    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, OpenError> {
+        let options = checked(options)?;
+        let fail = |error: &io::Error| cannot_open("the store", error);
+        disk.create_dir("").map_err(|error| fail(&error))?;
+        check_folder(&*disk)?;
+        let lock = disk.lock().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => OpenError::new(
+                Code::StoreLocked,
+                "another process has this store open; stop it, or talk to it with --server",
+            ),
+            _ => fail(&error),
+        })?;
+        let what = StoreFile { what: "annals embedded store".to_owned(), format: FORMAT };
+        let known: StoreFile = file_or(&*disk, "", STORE_FILE, || what)?;
+        if known.format > FORMAT {
+            return Err(newer_format(STORE_FILE, known.format));
+        }
+        let mut tenants = BTreeMap::new();
+        for name in &options.tenants {
+            tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
+        }
+        Ok(Self { tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+    }
+
+    fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
+        self.tenants.values().flat_map(|tenant| tenant.logs.values())
+    }
+}
+
+fn checked(mut options: Options) -> Result<Options, OpenError> {
+    let invalid = |message: String| OpenError::new(Code::InvalidConfig, message);
+    for (what, name) in
+        options.tenants.iter().map(|name| ("tenant", name)).chain(options.scopes.iter().map(|name| ("scope", name)))
+    {
+        let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        let rest = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+        if !first || !rest || name.len() > limits::NAME_BYTES_MAX {
+            let rule = "1 to 100 bytes of A-Z a-z 0-9 _ . - and begins with a letter or digit";
+            return Err(invalid(format!("{what} {name:?} is not a name; a name has {rule}")));
+        }
+    }
+    if options.tenants.is_empty() {
+        return Err(invalid("no tenant is declared; declare at least one under [tenants]".to_owned()));
+    }
+    options.segment_bytes_first = options.segment_bytes_first.clamp(1, SEGMENT_BYTES_CEILING);
+    options.segment_bytes_max = options.segment_bytes_max.clamp(options.segment_bytes_first, SEGMENT_BYTES_CEILING);
+    Ok(options)
+}
+
+/// A folder with other things in it is not taken over.
+fn check_folder(disk: &dyn Disk) -> Result<(), OpenError> {
+    let names = disk.list("").map_err(|error| cannot_open("the store", &error))?;
+    let ours = |name: &String| name == STORE_FILE || name == LOCK_FILE || name.starts_with(STORE_FILE);
+    if names.iter().any(|name| name == STORE_FILE) || names.iter().all(ours) {
+        return Ok(());
+    }
+    let message =
+        "the folder holds other files and no store.json; name an empty or new folder, or the folder of a store";
+    Err(OpenError::new(Code::NotAStore, message))
+}
+
+fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Tenant, OpenError> {
+    let dir = format!("tenants/{name}");
+    disk.create_dir(&dir).map_err(|error| cannot_open(&dir, &error))?;
+    let fresh = || TenantFile {
+        format: FORMAT,
+        store_id: new_uuid(options.clock.now(), &*options.random),
+        incarnation: 0,
+        incarnation_start: 0,
+        key: Uuid::from_u128(options.random.bits()),
+    };
+    let file: TenantFile = file_or(&**disk, &dir, "tenant.json", fresh)?;
+    if file.format > FORMAT {
+        return Err(newer_format(&format!("{dir}/tenant.json"), file.format));
+    }
+    let mut logs = BTreeMap::new();
+    for scope in std::iter::once(DEFAULT_SCOPE).chain(options.scopes.iter().map(String::as_str)) {
+        let place = Place {
+            tenant: name.to_owned(),
+            scope: scope.to_owned(),
+            disk: disk.clone(),
+            dir: format!("{dir}/{scope}"),
+            key: TermKey(file.key.into_bytes()),
+        };
+        disk.create_dir(&place.dir).map_err(|error| cannot_open(&place.dir, &error))?;
+        logs.insert(scope.to_owned(), Arc::new(Log::open(place, options)?));
+    }
+    let identity =
+        Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
+    Ok(Tenant { identity, logs })
+}
+
+/// Reads a small JSON file, or writes it durably where there is none.
+fn file_or<T: Serialize + DeserializeOwned>(
+    disk: &dyn Disk,
+    dir: &str,
+    name: &str,
+    make: impl FnOnce() -> T,
+) -> Result<T, OpenError> {
+    let path = if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") };
+    let fail = |error: &io::Error| cannot_open(&path, error);
+    match disk.open(&path, Open::Read) {
+        Ok(file) => {
+            let mut bytes = vec![0; file.length().map_err(|error| fail(&error))? as usize];
+            file.read_at(&mut bytes, 0).map_err(|error| fail(&error))?;
+            serde_json::from_slice(&bytes).map_err(|error| {
+                let message = format!("{path} is not what was written ({error}); restore it from a backup");
+                OpenError::new(Code::StoreDamaged, message)
+            })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = make();
+            let bytes = serde_json::to_vec(&made).map_err(|error| fail(&io::Error::other(error)))?;
+            write_whole(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
+            Ok(made)
+        }
+        Err(error) => Err(fail(&error)),
+    }
+}
+
+pub(crate) fn newer_format(name: &str, found: u32) -> OpenError {
+    let message = format!(
+        "{name} has format {found}, and this version reads up to {}; use the version that wrote it or a later one",
+        format::FORMAT
+    );
+    OpenError::new(Code::NewerFormat, message)
+}
+
+pub(crate) fn cannot_open(what: &str, error: &io::Error) -> OpenError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => OpenError::new(
+            Code::StoreReadOnly,
+            format!("{what} cannot be written ({error}); give this process write access to the data folder"),
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::new(
+            Code::DiskFull,
+            format!("there is no room to open {what} ({error}); free some space and open it again"),
+        ),
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => OpenError::new(
+            Code::NotAStore,
+            format!("{what} is not a folder ({error}); name an empty or new folder, or the folder of a store"),
+        ),
+        _ => OpenError::new(Code::ReadFailed, format!("{what} cannot be opened: {error}")),
+    }
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        match found.logs.get(scope) {
+            Some(log) => Ok(log.clone()),
+            None => Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() }),
+        }
+    }
+
+    fn tenants(&self) -> Vec<String> {
+        self.tenants.keys().cloned().collect()
+    }
+
+    fn identity(&self, tenant: &str) -> Option<Identity> {
+        self.tenants.get(tenant).map(|tenant| tenant.identity)
+    }
+
+    fn status(&self) -> Vec<LogStatus> {
+        self.logs().map(|log| log.status()).collect()
+    }
+
+    async fn close(&self) {
+        let logs: Vec<_> = self.logs().cloned().collect();
+        let lock = self.lock.clone();
+        let (closed, wait) = tokio::sync::oneshot::channel();
+        // Joining the logs' threads blocks, so it is done on one of its own, which works under any runtime.
+        let close = move || {
+            logs.iter().for_each(|log| log.close());
+            lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let _ = closed.send(());
+        };
+        match std::thread::Builder::new().name("annals-close".to_owned()).spawn(close) {
+            Ok(_) => drop(wait.await),
+            Err(error) => tracing::error!(%error, "no thread to close the store; it closes when it is dropped"),
+        }
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        // Handles to logs may outlive the store; the lock must not be free while their writers run.
+        self.logs().for_each(|log| log.close());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! What the index is asked for: terms, each a keyed hash of what it stands for.
+//!
+//! The key is secret and a tenant's own, so nobody can choose ids that collide. 128 bits name an aggregate or a request exactly;
+//! 64 bits of them look up postings, where a collision only costs reading a frame that is then found not to match.
+
+use std::hash::Hasher;
+
+use annals_core::{Aggregate, AggregateFilter, NewCommit};
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// The key of a tenant's hashes and digests.
+#[derive(Clone, Copy)]
+pub(crate) struct TermKey(pub(crate) [u8; 16]);
+
+/// The exact name of an aggregate or a request.
+pub(crate) type ExactTerm = u128;
+/// What postings are looked up by.
+pub(crate) type Term = u64;
+
+/// The postings term that goes with an exact one.
+pub(crate) fn short(exact: ExactTerm) -> Term {
+    exact as u64
+}
+
+impl TermKey {
+    fn hash(&self, kind: u8, parts: &[&[u8]]) -> ExactTerm {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
+        hasher.write_u8(kind);
+        for part in parts {
+            hasher.write_u32(part.len() as u32);
+            hasher.write(part);
+        }
+        hasher.finish128().as_u128()
+    }
+
+    pub(crate) fn aggregate(&self, aggregate: &Aggregate) -> ExactTerm {
+        self.hash(1, &[aggregate.name.as_bytes(), aggregate.id.as_bytes()])
+    }
+
+    pub(crate) fn request(&self, aggregate: &Aggregate, request_id: &str) -> ExactTerm {
+        self.hash(2, &[aggregate.name.as_bytes(), aggregate.id.as_bytes(), request_id.as_bytes()])
+    }
+
+    pub(crate) fn event_type(&self, name: &str) -> Term {
+        short(self.hash(3, &[name.as_bytes()]))
+    }
+
+    pub(crate) fn tag(&self, tag: &str) -> Term {
+        short(self.hash(4, &[tag.as_bytes()]))
+    }
+
+    pub(crate) fn aggregate_name(&self, name: &str) -> Term {
+        short(self.hash(5, &[name.as_bytes()]))
+    }
+
+    pub(crate) fn aggregate_filter(&self, filter: &AggregateFilter) -> Term {
+        match &filter.id {
+            Some(id) => short(self.aggregate(&Aggregate { name: filter.name.clone(), id: id.clone() })),
+            None => self.aggregate_name(&filter.name),
+        }
+    }
+
+    /// The distinct types' and tags' terms of a commit and its aggregate's name's.
+    pub(crate) fn filterable<'a>(
+        &self,
+        aggregate_name: &str,
+        events: impl Iterator<Item = (&'a str, &'a [annals_core::ByteString])>,
+    ) -> Vec<Term> {
+        let mut terms = vec![self.aggregate_name(aggregate_name)];
+        let mut last_type = None;
+        for (event_type, tags) in events {
+            if last_type != Some(event_type) {
+                terms.push(self.event_type(event_type));
+                last_type = Some(event_type);
+            }
+            terms.extend(tags.iter().map(|tag| self.tag(tag)));
+        }
+        terms.sort_unstable();
+        terms.dedup();
+        terms
+    }
+
+    pub(crate) fn of_new(&self, commit: &NewCommit) -> Vec<Term> {
+        let events = commit.events.iter().map(|event| (&*event.event_type, &event.tags[..]));
+        self.filterable(&commit.aggregate.name, events)
+    }
+}
