@@ -1,2 +1,42 @@
-//! The binary `annals`.
-fn main() {}
+//! The binary `annals`: the command line over the library of the same name. It is a crate of its own so that the library does not
+//! carry what only a terminal needs.
+
+mod args;
+mod commands;
+mod config;
+mod failure;
+mod lines;
+mod logging;
+mod output;
+mod pipeline;
+mod signals;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::Cli;
+use crate::config::Loaded;
+use crate::failure::{Failure, Stop};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match start(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) => stop.report(),
+    }
+}
+
+fn start(cli: Cli) -> Result<(), Stop> {
+    let loaded = Loaded::read(&cli)?;
+    logging::start(&loaded.config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal(format!("the async runtime does not start: {error}")))?;
+    let outcome = runtime.block_on(commands::run(cli, loaded));
+    // A thread that waits for standard input must not hold up the end.
+    runtime.shutdown_background();
+    outcome
+}

@@ -1,0 +1,294 @@
+//! The command line as types: what clap reads and what `--help` says.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done · 1 a defect of Annals · 2 wrong usage or bad input · 3 refused because of what the store holds, for example a
+version conflict · 4 not found, for example an unknown tenant · 5 try again later · 6 needs an operator, for example a full disk or a
+store that another process has open. Errors are printed to standard error as `error[code]: …` with a `help: …` line.
+
+Configuration: defaults, then annals.toml or --config FILE, then the environment (ANNALS__SECTION__KEY, for example
+ANNALS__STORE__URL), then flags; `annals config show` prints the result.
+
+Example:
+  annals commit --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}'
+  annals log read --output json";
+
+/// An event store in one program: commit events, read them again in one order, follow them.
+#[derive(Debug, Parser)]
+#[command(name = "annals", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Args)]
+pub struct Global {
+    /// The store to open: embedded:PATH or memory: [default: embedded:./data]
+    #[arg(long, global = true, value_name = "URL")]
+    pub store: Option<String>,
+    /// A server to talk to instead of opening a store, for example http://127.0.0.1:4000
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "store")]
+    pub server: Option<String>,
+    /// The tenant whose store is meant
+    #[arg(long, global = true, default_value = annals::DEFAULT_TENANT)]
+    pub tenant: String,
+    /// How to print: a table (the default on a terminal) or JSON, one document a line (the default elsewhere)
+    #[arg(long, global = true, value_enum)]
+    pub output: Option<Format>,
+    /// The configuration file [default: annals.toml, if there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the demo: a service that executes programs, on this engine, with a page that shows its events
+    #[command(after_help = "Example:\n  annals demo --fresh")]
+    Demo(Demo),
+    /// Serve a store over HTTP until SIGTERM or Ctrl-C
+    #[command(
+        after_help = "It is ready when GET /health/ready answers 200, and stops within 10 s.\n\nExample:\n  annals serve --store embedded:./data --listen 127.0.0.1:4000 --dev"
+    )]
+    Serve(Serve),
+    /// Commit events: bodies of POST /v1/commits as JSON lines, or one event by flags
+    #[command(
+        after_help = "Answers are printed in the order of the lines; lines of one aggregate are committed in their order. A refused line is reported and the others go on; the exit code is that of the first refusal.\n\nExample:\n  annals commit --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}' --expect empty\n  annals commit --server http://127.0.0.1:4000 < commits.jsonl"
+    )]
+    Commit(Box<Commit>),
+    /// Read or list aggregates
+    #[command(subcommand)]
+    Aggregate(Aggregate),
+    /// Read or follow the event log
+    #[command(subcommand)]
+    Log(Log),
+    /// Import a file of JSON lines, each a body of POST /v1/commits
+    #[command(
+        after_help = "A line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025"
+    )]
+    Import(Import),
+    /// Show the configuration
+    #[command(subcommand)]
+    Config(Config),
+}
+
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Start anew: remove what earlier runs stored
+    #[arg(long)]
+    pub fresh: bool,
+    /// Where the page is served
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The address to listen on; port 0 takes a free one and prints it [default: 127.0.0.1:4000]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// Needs no credentials, and listens on loopback only
+    #[arg(long)]
+    pub dev: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Commit {
+    /// A file of JSON lines; standard input when neither it nor --aggregate is given
+    #[arg(long, value_name = "FILE", conflicts_with = "aggregate")]
+    pub file: Option<PathBuf>,
+    /// The aggregate of one event given by flags
+    #[arg(long, value_name = "NAME/ID", requires = "event_type")]
+    pub aggregate: Option<String>,
+    /// The event's type
+    #[arg(long = "type", id = "event_type", value_name = "TYPE", requires = "aggregate")]
+    pub event_type: Option<String>,
+    /// The event's data, a JSON object [default: {}]
+    #[arg(long, value_name = "JSON", requires = "aggregate")]
+    pub data: Option<String>,
+    /// A tag of the event; may be repeated
+    #[arg(long = "tag", value_name = "TAG", requires = "aggregate")]
+    pub tags: Vec<String>,
+    /// The version the aggregate must have: a number, any, empty or exists
+    #[arg(long, value_name = "VERSION", requires = "aggregate")]
+    pub expect: Option<String>,
+    /// Names the request, so that a repeat is recognised
+    #[arg(long, value_name = "ID", requires = "aggregate")]
+    pub request_id: Option<String>,
+    /// Groups everything that follows from one cause
+    #[arg(long, value_name = "ID", requires = "aggregate")]
+    pub correlation_id: Option<String>,
+    /// What directly caused it
+    #[arg(long, value_name = "ID", requires = "aggregate")]
+    pub causation_id: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Aggregate {
+    /// Print the commits of one aggregate, in order of version
+    #[command(
+        after_help = "Both ends of a range are included.\n\nExample:\n  annals aggregate read order o-1 --from-version 2"
+    )]
+    Read(AggregateRead),
+    /// Print the ids of the aggregates of one name, in order
+    #[command(after_help = "Example:\n  annals aggregate list order --after o-1000")]
+    List(AggregateList),
+}
+
+#[derive(Debug, Args)]
+pub struct AggregateRead {
+    /// The aggregate's name
+    pub name: String,
+    /// The aggregate's id
+    pub id: String,
+    /// The first version wanted
+    #[arg(long, value_name = "VERSION", default_value_t = 1)]
+    pub from_version: u64,
+    /// The last version wanted
+    #[arg(long, value_name = "VERSION")]
+    pub to_version: Option<u64>,
+    /// The earliest time wanted, RFC 3339
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub from_time: Option<annals::Timestamp>,
+    /// The latest time wanted, RFC 3339
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub to_time: Option<annals::Timestamp>,
+    /// Only the last commit of the range
+    #[arg(long)]
+    pub last: bool,
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+#[derive(Debug, Args)]
+pub struct AggregateList {
+    /// The aggregates' name
+    pub name: String,
+    /// Only ids after this one
+    #[arg(long, value_name = "ID")]
+    pub after: Option<String>,
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Log {
+    /// Print the events of the log
+    #[command(after_help = "Example:\n  annals log read --types order_placed --limit 10 --backwards")]
+    Read(LogRead),
+    /// Print the events of the log and then each new one, until Ctrl-C
+    #[command(
+        after_help = "A store that this command opens has no other writer; use --server to see what others commit.\n\nExample:\n  annals log tail --server http://127.0.0.1:4000 --new"
+    )]
+    Tail(LogTail),
+}
+
+#[derive(Debug, Args)]
+pub struct LogRead {
+    /// The sequence number to start at; backwards, the events below it
+    #[arg(long, value_name = "NUMBER")]
+    pub from: Option<u64>,
+    /// Most events to print
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+    /// From newer to older
+    #[arg(long)]
+    pub backwards: bool,
+    #[command(flatten)]
+    pub filter: Filter,
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+#[derive(Debug, Args)]
+pub struct LogTail {
+    /// The sequence number to start at [default: 0]
+    #[arg(long, value_name = "NUMBER")]
+    pub from: Option<u64>,
+    /// Only what comes from now on
+    #[arg(long, conflicts_with = "from")]
+    pub new: bool,
+    #[command(flatten)]
+    pub filter: Filter,
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+#[derive(Debug, Args)]
+pub struct Filter {
+    /// Only events of these types
+    #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
+    pub types: Vec<String>,
+    /// Only events that have all of these tags
+    #[arg(long, value_name = "TAG,…", value_delimiter = ',')]
+    pub tags: Vec<String>,
+    /// Only events of this aggregate, or of all aggregates of this name
+    #[arg(long, value_name = "NAME[/ID]")]
+    pub aggregate: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Scope {
+    /// The scope to read
+    #[arg(long, default_value = annals::DEFAULT_SCOPE)]
+    pub scope: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The file, or - for standard input
+    pub file: PathBuf,
+    /// Makes the request ids of lines without one from this and the line number; standard input has no digest
+    #[arg(long, value_name = "PREFIX")]
+    pub id_prefix: Option<String>,
+    /// Go on after a line that is refused
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Write refused lines to this file as they are
+    #[arg(long, value_name = "FILE", requires = "keep_going")]
+    pub rejects: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Print the configuration in force, and where each value comes from
+    #[command(after_help = "Example:\n  ANNALS__LOG__LEVEL=debug annals config show")]
+    Show,
+}
+
+fn time(text: &str) -> Result<annals::Timestamp, String> {
+    annals::Timestamp::parse(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        fn check(command: &clap::Command) {
+            let leaf = command.get_subcommands().next().is_none();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(!leaf || help.contains("Example:\n  "), "{} has no example", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+}

@@ -1,0 +1,33 @@
+//! One file per command.
+
+mod aggregate;
+mod commit;
+mod config;
+mod demo;
+mod import;
+mod log;
+mod serve;
+
+use crate::args::{Aggregate, Cli, Command, Config, Log};
+use crate::config::Loaded;
+use crate::failure::{Failure, Stop};
+
+/// Runs the command that was given.
+pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
+    let (global, config) = (&cli.global, &loaded.config);
+    if global.server.is_some() && matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_)) {
+        let message = "--server only goes with commit, aggregate, log and import; the others work on a store";
+        return Err(Failure::config(message).into());
+    }
+    match cli.command {
+        Command::Demo(ref args) => demo::run(global, args).await,
+        Command::Serve(_) => serve::run(config).await,
+        Command::Commit(ref args) => commit::run(global, args, config).await,
+        Command::Aggregate(Aggregate::Read(ref args)) => aggregate::read(global, args, config).await,
+        Command::Aggregate(Aggregate::List(ref args)) => aggregate::list(global, args, config).await,
+        Command::Log(Log::Read(ref args)) => log::read(global, args, config).await,
+        Command::Log(Log::Tail(ref args)) => log::tail(global, args, config).await,
+        Command::Import(ref args) => import::run(global, args, config).await,
+        Command::Config(Config::Show) => config::show(global, &loaded),
+    }
+}

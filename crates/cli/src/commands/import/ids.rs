@@ -1,0 +1,65 @@
+//! Request ids for lines that have none: the same line of the same file always gets the same one.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use annals::Code;
+use sha2::{Digest, Sha256};
+
+use crate::failure::Failure;
+use crate::lines::unreadable;
+
+/// Where the ids come from.
+pub enum RequestIds {
+    /// `PREFIX:<line>`.
+    Prefix(String),
+    /// `import:<digest>:<line>`, once the file has been read through, which happens when the first line needs it.
+    Digest(PathBuf),
+    /// There is nothing to make them from, because the input can be read only once.
+    None,
+}
+
+impl RequestIds {
+    /// The ids of a file, or of what is not a file.
+    pub fn new(path: &Path, prefix: Option<&str>) -> Self {
+        match prefix {
+            Some(prefix) => Self::Prefix(prefix.to_owned()),
+            None if path.is_file() => Self::Digest(path.to_owned()),
+            None => Self::None,
+        }
+    }
+
+    /// The id of a line.
+    pub async fn of_line(&mut self, number: u64) -> Result<String, Failure> {
+        if let Self::Digest(path) = self {
+            let path = std::mem::take(path);
+            let digest = tokio::task::spawn_blocking(move || digest(&path).map_err(|error| unreadable(&path, &error)))
+                .await
+                .map_err(|error| Failure::internal(format!("the digest of the file: {error}")))??;
+            *self = Self::Prefix(format!("import:{digest}"));
+        }
+        match self {
+            Self::Prefix(prefix) => Ok(format!("{prefix}:{number}")),
+            _ => {
+                let message = "the line has no request_id, and this input can be read only once, so none can be made \
+                               from its digest; give --id-prefix, or import a file";
+                Err(Failure::new(Code::InvalidId, message))
+            }
+        }
+    }
+}
+
+/// The first 64 bits of the SHA-256 of a file, in hexadecimal.
+fn digest(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            read => hasher.update(&buffer[..read]),
+        }
+    }
+    Ok(hasher.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+}

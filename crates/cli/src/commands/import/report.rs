@@ -1,0 +1,131 @@
+//! What an import tells: a bar while it runs, a summary at its end.
+
+use std::path::Path;
+use std::time::Instant;
+
+use annals::{Code, CommitOutcome};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::args::Format;
+use crate::failure::Stop;
+use crate::output::Output;
+
+/// A bar on standard error if that is a terminal, else nothing.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar over the bytes of a file; of an input without a length, a count of its bytes.
+    pub fn new(path: &Path) -> Self {
+        let length = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+        let (bar, template) = match length {
+            Some(length) => (ProgressBar::new(length), "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} left"),
+            None => (ProgressBar::new_spinner(), "{spinner} {bytes} {bytes_per_sec}"),
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    /// Everything up to this byte is answered.
+    pub fn reach(&self, byte: u64) {
+        self.0.set_position(byte);
+    }
+
+    /// Takes the bar away while something else is printed.
+    pub fn pause(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// What became of the lines.
+pub struct Count {
+    committed: u64,
+    duplicates: u64,
+    refused: u64,
+    unanswered: u64,
+    pub held_back: u64,
+    events: u64,
+    pub first_failure: Option<Code>,
+    began: Instant,
+}
+
+impl Default for Count {
+    #[expect(clippy::disallowed_methods, reason = "the duration is only shown")]
+    fn default() -> Self {
+        let began = Instant::now();
+        Self {
+            committed: 0,
+            duplicates: 0,
+            refused: 0,
+            unanswered: 0,
+            held_back: 0,
+            events: 0,
+            first_failure: None,
+            began,
+        }
+    }
+}
+
+impl Count {
+    pub fn stored(&mut self, outcome: &CommitOutcome) {
+        if outcome.duplicate {
+            self.duplicates += 1;
+        } else {
+            self.committed += 1;
+            self.events += outcome.event_ids.len() as u64;
+        }
+    }
+
+    pub fn refused(&mut self, code: Code) {
+        self.refused += 1;
+        self.first_failure.get_or_insert(code);
+    }
+
+    /// Counts a line whose outcome is unknown; says whether it is the first.
+    pub fn unanswered(&mut self, code: Code) -> bool {
+        self.unanswered += 1;
+        self.first_failure.get_or_insert(code);
+        self.unanswered == 1
+    }
+
+    pub fn print(&self, output: &mut Output) -> Result<(), Stop> {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let lines = self.committed + self.duplicates + self.refused + self.unanswered + self.held_back;
+        let rate = if seconds > 0.0 { (self.events as f64 / seconds).round() } else { 0.0 };
+        match output.format() {
+            Format::Json => output.json(&json!({
+                "lines": lines,
+                "committed": self.committed,
+                "duplicates": self.duplicates,
+                "refused": self.refused,
+                "unanswered": self.unanswered,
+                "held_back": self.held_back,
+                "events": self.events,
+                "seconds": (seconds * 1000.0).round() / 1000.0,
+                "events_per_second": rate,
+            }))?,
+            Format::Table => {
+                let numbers = [
+                    ("lines", lines),
+                    ("committed", self.committed),
+                    ("duplicates", self.duplicates),
+                    ("refused", self.refused),
+                    ("unanswered", self.unanswered),
+                    ("held back", self.held_back),
+                    ("events", self.events),
+                    ("events/s", rate as u64),
+                ];
+                for (name, number) in numbers {
+                    output.text(format_args!("{name:<10}  {number:>12}"))?;
+                }
+            }
+        }
+        output.flush()
+    }
+}

@@ -1,0 +1,88 @@
+//! `annals serve`.
+
+use std::net::SocketAddr;
+
+use annals::server;
+use tokio::net::TcpListener;
+
+use crate::config::Config;
+use crate::failure::{Failure, Stop};
+use crate::output::Output;
+use crate::{signals, target};
+
+pub async fn run(config: &Config) -> Result<(), Stop> {
+    let address = address(config)?;
+    let store = target::open_store(config, false).await?;
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            store.close().await;
+            return Err(Failure::config(format!("server.listen: {address} cannot be listened on: {error}")).into());
+        }
+    };
+    for log in store.status() {
+        for line in &log.recovery {
+            tracing::warn!(tenant = log.tenant, scope = log.scope, "recovery: {line}");
+        }
+    }
+    let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
+    let mut output = Output::new(None);
+    // Whoever started this may not read what it prints, and the server runs all the same.
+    let _ = output.text(format_args!("Serving {} on http://{address} until Ctrl-C.", config.store.url));
+    let _ = output.flush();
+    let stopped = async {
+        if let Err(failure) = signals::stop().await {
+            failure.print();
+        }
+    };
+    let served = server::serve(listener, store, server::Options::default(), stopped).await;
+    served.map_err(|error| Failure::internal(format!("the server ended: {error}")).into())
+}
+
+/// Where to listen, if what is configured may be served there.
+fn address(config: &Config) -> Result<SocketAddr, Failure> {
+    let listen = &config.server.listen;
+    let address: SocketAddr = listen.parse().map_err(|_| {
+        Failure::config(format!(
+            "server.listen: {listen:?} is not an address; write IP:PORT, for example 127.0.0.1:4000"
+        ))
+    })?;
+    if !config.server.dev {
+        let message = "server.dev: this version serves without credentials only, because security cannot be configured \
+                       yet; with --dev it does so, on a loopback address";
+        return Err(Failure::config(message));
+    }
+    if !address.ip().is_loopback() {
+        let message = format!(
+            "server.listen: with --dev anyone who reaches {address} could read and commit, so it has to be a loopback \
+             address such as 127.0.0.1:{}",
+            address.port()
+        );
+        return Err(Failure::config(message));
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use annals::Code;
+
+    use super::*;
+
+    fn refused(listen: &str, dev: bool) -> String {
+        let mut config = Config::default();
+        config.server.listen = listen.to_owned();
+        config.server.dev = dev;
+        let failure = address(&config).expect_err("refused");
+        assert_eq!(failure.code, Code::InvalidConfig);
+        failure.message
+    }
+
+    #[test]
+    fn without_credentials_only_dev_on_loopback_is_served() {
+        assert!(refused("127.0.0.1:4000", false).contains("--dev"));
+        assert!(refused("0.0.0.0:4000", true).contains("127.0.0.1:4000"));
+        assert!(refused("[::]:4000", true).contains("loopback"));
+        assert!(refused("localhost", true).contains("IP:PORT"));
+    }
+}

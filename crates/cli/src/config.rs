@@ -1,0 +1,141 @@
+//! The configuration: defaults, then a TOML file, then the environment, then flags; each value remembers where it comes from.
+
+mod layers;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::{Cli, Command};
+use crate::failure::Failure;
+
+use layers::Layers;
+pub use layers::Origins;
+
+/// The file that is read when none is named.
+const FILE: &str = "annals.toml";
+
+/// Everything that can be configured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub store: StoreSection,
+    pub tenants: TenantsSection,
+    pub server: ServerSection,
+    pub log: LogSection,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreSection {
+    /// The store that commands open and `serve` serves.
+    pub url: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantsSection {
+    /// The tenants that exist; each is a store of its own.
+    pub names: Vec<String>,
+    /// The scopes that every tenant has besides `default`.
+    pub scopes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerSection {
+    /// The address that `serve` listens on.
+    pub listen: String,
+    /// Whether `serve` needs no credentials; then it listens on loopback only.
+    pub dev: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSection {
+    /// error, warn, info, debug or trace, or a list such as `info,annals_server=debug`.
+    pub level: String,
+    pub format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Default for StoreSection {
+    fn default() -> Self {
+        Self { url: "embedded:./data".to_owned() }
+    }
+}
+
+impl Default for TenantsSection {
+    fn default() -> Self {
+        Self { names: vec![annals::DEFAULT_TENANT.to_owned()], scopes: Vec::new() }
+    }
+}
+
+impl Default for ServerSection {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:4000".to_owned(), dev: false }
+    }
+}
+
+impl Default for LogSection {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// The configuration in force.
+pub struct Loaded {
+    pub config: Config,
+    pub origins: Origins,
+}
+
+impl Loaded {
+    /// Reads every source.
+    pub fn read(cli: &Cli) -> Result<Self, Failure> {
+        let mut layers = Layers::new(&Config::default())?;
+        match &cli.global.config {
+            Some(file) => layers.file(file)?,
+            None if Path::new(FILE).exists() => layers.file(Path::new(FILE))?,
+            None => {}
+        }
+        layers.environment(std::env::vars_os())?;
+        flags(&mut layers, cli)?;
+        let (config, origins) = layers.finish()?;
+        Ok(Self { config, origins })
+    }
+}
+
+fn flags(layers: &mut Layers, cli: &Cli) -> Result<(), Failure> {
+    if let Some(url) = &cli.global.store {
+        layers.flag("store.url", "--store", url.clone().into())?;
+    }
+    if let Command::Serve(serve) = &cli.command {
+        if let Some(listen) = &serve.listen {
+            layers.flag("server.listen", "--listen", listen.clone().into())?;
+        }
+        if serve.dev {
+            layers.flag("server.dev", "--dev", true.into())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_file_shows_every_key_with_its_default() {
+        let text = include_str!("../annals.example.toml");
+        let example: Config = toml::from_str(text).expect("the example is a configuration");
+        assert_eq!(example, Config::default());
+        let written: toml::Table = toml::from_str(text).expect("TOML");
+        assert_eq!(written, toml::Table::try_from(Config::default()).expect("TOML"));
+    }
+}

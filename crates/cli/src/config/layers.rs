@@ -1,0 +1,181 @@
+//! Sources laid over each other, value by value. A key that the defaults do not have is an error wherever it stands.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use super::Config;
+use crate::failure::Failure;
+
+/// The prefix of environment variables that configure; between section and key stand two underscores too.
+const PREFIX: &str = "ANNALS__";
+
+/// Where each key's value comes from, by its dotted name.
+pub type Origins = BTreeMap<String, String>;
+
+pub struct Layers {
+    /// Every section with every key; only their values change.
+    values: Table,
+    origins: Origins,
+}
+
+impl Layers {
+    pub fn new(defaults: &Config) -> Result<Self, Failure> {
+        let values = Table::try_from(defaults)
+            .map_err(|error| Failure::internal(format!("the defaults are not a configuration: {error}")))?;
+        let keys = values.iter().flat_map(|(section, keys)| {
+            keys.as_table().into_iter().flatten().map(move |(key, _)| format!("{section}.{key}"))
+        });
+        let origins = keys.map(|key| (key, "default".to_owned())).collect();
+        Ok(Self { values, origins })
+    }
+
+    pub fn file(&mut self, path: &Path) -> Result<(), Failure> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::config(format!("{shown}: {error}")))?;
+        let table: Table = text.parse().map_err(|error| Failure::config(format!("{shown}: {error}")))?;
+        for (section, keys) in table {
+            let Value::Table(keys) = keys else {
+                return Err(self.unknown(&section, &shown));
+            };
+            if !self.values.contains_key(&section) {
+                return Err(self.unknown(&section, &shown));
+            }
+            for (key, value) in keys {
+                self.set(&format!("{section}.{key}"), &shown, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn environment(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), Failure> {
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+            let origin = format!("environment {name}");
+            let key = name[PREFIX.len()..].to_lowercase().replacen("__", ".", 1);
+            let Some(value) = value.to_str() else {
+                return Err(Failure::config(format!("{origin}: its value is not UTF-8")));
+            };
+            let Some(current) = self.find(&key) else { return Err(self.unknown(&key, &origin)) };
+            let value = match current {
+                Value::Boolean(_) => value
+                    .parse()
+                    .map(Value::Boolean)
+                    .map_err(|_| Failure::config(format!("{key} ({origin}): {value:?} is neither true nor false")))?,
+                Value::Array(_) => {
+                    let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
+                    Value::Array(items.map(|item| Value::String(item.to_owned())).collect())
+                }
+                _ => Value::String(value.to_owned()),
+            };
+            self.set(&key, &origin, value)?;
+        }
+        Ok(())
+    }
+
+    pub fn flag(&mut self, key: &str, flag: &str, value: Value) -> Result<(), Failure> {
+        self.set(key, flag, value)
+    }
+
+    pub fn finish(self) -> Result<(Config, Origins), Failure> {
+        let origins = self.origins;
+        let config = serde_path_to_error::deserialize(self.values).map_err(|error| {
+            let key = error.path().to_string();
+            let origin = origins.get(&key).map(String::as_str).unwrap_or("configuration");
+            Failure::config(format!("{key} ({origin}): {}", error.inner().to_string().trim()))
+        })?;
+        Ok((config, origins))
+    }
+
+    fn find(&mut self, key: &str) -> Option<&mut Value> {
+        let (section, key) = key.split_once('.')?;
+        self.values.get_mut(section)?.as_table_mut()?.get_mut(key)
+    }
+
+    fn set(&mut self, key: &str, origin: &str, value: Value) -> Result<(), Failure> {
+        let Some(current) = self.find(key) else { return Err(self.unknown(key, origin)) };
+        if !current.same_type(&value) {
+            let (wanted, given) = (current.type_str(), value.type_str());
+            return Err(Failure::config(format!("{key} ({origin}): it takes a value of type {wanted}, not {given}")));
+        }
+        *current = value;
+        self.origins.insert(key.to_owned(), origin.to_owned());
+        Ok(())
+    }
+
+    fn unknown(&self, key: &str, origin: &str) -> Failure {
+        let known: Vec<&str> = self.origins.keys().map(String::as_str).collect();
+        Failure::config(format!("{origin}: there is no key {key:?}; the keys are {}", known.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layers() -> Layers {
+        Layers::new(&Config::default()).expect("defaults")
+    }
+
+    fn environment(name: &str, value: &str) -> Result<(Config, Origins), Failure> {
+        let mut layers = layers();
+        layers.environment([(name.into(), value.into())].into_iter())?;
+        layers.finish()
+    }
+
+    #[test]
+    fn later_layers_win_and_are_remembered() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.toml");
+        std::fs::write(&file, "[store]\nurl = \"memory:\"\n[log]\nlevel = \"debug\"\n").expect("written");
+        let mut layers = layers();
+        layers.file(&file).expect("a good file");
+        layers.environment([("ANNALS__LOG__LEVEL".into(), "trace".into())].into_iter()).expect("a good variable");
+        layers.flag("server.dev", "--dev", true.into()).expect("a good flag");
+        let (config, origins) = layers.finish().expect("a configuration");
+        assert_eq!(config.store.url, "memory:");
+        assert_eq!(config.log.level, "trace");
+        assert!(config.server.dev);
+        assert_eq!(origins["store.url"], file.display().to_string());
+        assert_eq!(origins["log.level"], "environment ANNALS__LOG__LEVEL");
+        assert_eq!(origins["server.dev"], "--dev");
+        assert_eq!(origins["server.listen"], "default");
+    }
+
+    #[test]
+    fn variables_are_read_by_the_type_of_their_key() {
+        let (config, _) = environment("ANNALS__TENANTS__NAMES", "a, b").expect("a list");
+        assert_eq!(config.tenants.names, ["a", "b"]);
+        let (config, _) = environment("ANNALS__SERVER__DEV", "true").expect("a boolean");
+        assert!(config.server.dev);
+        assert!(environment("ANNALS__SERVER__DEV", "yes").expect_err("refused").message.contains("server.dev"));
+        assert!(environment("ANNALS__LOG__FORMAT", "xml").expect_err("refused").message.contains("log.format"));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_by_name_wherever_it_stands() {
+        let refused = environment("ANNALS__STORE__URLL", "x").expect_err("refused");
+        assert!(refused.message.contains("store.urll"), "{refused}");
+        assert!(environment("ANNALS__COLOUR", "x").is_err());
+        let folder = tempfile::tempdir().expect("a folder");
+        for (text, says) in [
+            ("[store]\nurll = \"x\"", "store.urll"),
+            ("[stor]\nurl = \"x\"", "stor"),
+            ("store = 1", "store"),
+            ("[server]\ndev = \"yes\"", "server.dev"),
+            ("[server", "a.toml"),
+        ] {
+            let file = folder.path().join("a.toml");
+            std::fs::write(&file, text).expect("written");
+            let refused = layers().file(&file).expect_err(text);
+            assert!(refused.message.contains(says), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn other_variables_are_left_alone() {
+        assert!(environment("ANNALS_TEST_MONGODB", "x").is_ok());
+    }
+}

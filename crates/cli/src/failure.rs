@@ -1,0 +1,115 @@
+//! How a command ends other than well: an error of the one table, or a reader that went away.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use annals::{Code, CommitError, Invalid, OpenError, ReadError, UnknownLog};
+
+/// An error as it is printed, with the code that decides the exit code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub code: Code,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Code::Internal, message)
+    }
+
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidConfig, message)
+    }
+
+    /// The same, saying which line of the input it is about.
+    pub fn at_line(self, line: u64) -> Self {
+        Self { message: format!("line {line}: {}", self.message), ..self }
+    }
+
+    /// Prints it to standard error. A closed standard error changes nothing.
+    pub fn print(&self) {
+        let _ = writeln!(io::stderr(), "{self}");
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}\nhelp: {}", self.code.as_str(), self.message, self.code.advice())
+    }
+}
+
+impl From<CommitError> for Failure {
+    fn from(error: CommitError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        Self::new(error.code, error.message)
+    }
+}
+
+impl From<UnknownLog> for Failure {
+    fn from(error: UnknownLog) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        let message = if invalid.path.is_empty() { invalid.message.clone() } else { invalid.to_string() };
+        Self::new(invalid.code, message)
+    }
+}
+
+/// Why a command stopped early.
+#[derive(Debug)]
+pub enum Stop {
+    /// It failed; nothing is printed yet.
+    Failed(Failure),
+    /// It failed, and said so.
+    Reported(Code),
+    /// Whoever read standard output wants no more, which is an ordinary end.
+    ReaderGone,
+}
+
+impl Stop {
+    /// Prints what is to be printed, and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        match self {
+            Self::Failed(failure) => {
+                failure.print();
+                ExitCode::from(failure.code.exit())
+            }
+            Self::Reported(code) => ExitCode::from(code.exit()),
+            Self::ReaderGone => ExitCode::SUCCESS,
+        }
+    }
+}
+
+impl<T: Into<Failure>> From<T> for Stop {
+    fn from(error: T) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What became of writing to standard output.
+pub fn written(result: io::Result<()>) -> Result<(), Stop> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Stop::ReaderGone),
+        Err(error) => Err(Failure::internal(format!("standard output: {error}")).into()),
+    }
+}

@@ -1,0 +1,113 @@
+//! Standard output: JSON lines for programs, columns for people. Both are written as they come, so nothing piles up.
+
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use annals::wire::{CommitAnswer, CommitView, EventView};
+use annals::{Aggregate, KnownAggregate, RecordedCommit, RecordedEvent};
+
+use crate::args::Format;
+use crate::failure::{Failure, Stop, written};
+use crate::target::Target;
+
+/// Where results go.
+pub struct Output {
+    format: Format,
+    out: BufWriter<Stdout>,
+    headed: bool,
+}
+
+impl Output {
+    /// In the format asked for, else a table on a terminal and JSON elsewhere.
+    pub fn new(format: Option<Format>) -> Self {
+        let usual = if io::stdout().is_terminal() { Format::Table } else { Format::Json };
+        Self { format: format.unwrap_or(usual), out: BufWriter::new(io::stdout()), headed: false }
+    }
+
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Writes what is still held back.
+    pub fn flush(&mut self) -> Result<(), Stop> {
+        written(self.out.flush())
+    }
+
+    pub fn event(&mut self, event: &RecordedEvent, target: &Target) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.json(&EventView { event, tenant: &target.tenant, scope: &target.scope }),
+            Format::Table => {
+                self.head(format_args!("{:>10}  {:<24}  {:<24}  {:<28}  DATA", "NUMBER", "TIME", "TYPE", "AGGREGATE"))?;
+                let aggregate = format!("{} v{}", event.commit.aggregate, event.commit.version);
+                self.text(format_args!(
+                    "{:>10}  {:<24}  {:<24}  {:<28}  {:?}",
+                    event.sequence_number, event.time, event.event_type, aggregate, event.data
+                ))
+            }
+        }
+    }
+
+    pub fn commit(&mut self, commit: &RecordedCommit, target: &Target) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.json(&CommitView { commit, tenant: &target.tenant, scope: &target.scope }),
+            Format::Table => {
+                self.head(format_args!("{:>8}  {:<24}  {:>10}  {:<24}  DATA", "VERSION", "TIME", "NUMBER", "TYPE"))?;
+                for event in &commit.events {
+                    self.text(format_args!(
+                        "{:>8}  {:<24}  {:>10}  {:<24}  {:?}",
+                        commit.info.version, event.time, event.sequence_number, event.event_type, event.data
+                    ))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub fn answer(&mut self, aggregate: &Aggregate, answer: &CommitAnswer) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.json(answer),
+            Format::Table => {
+                self.head(format_args!(
+                    "{:<28}  {:>8}  {:>10}  {:>7}  OUTCOME",
+                    "AGGREGATE", "VERSION", "NUMBER", "EVENTS"
+                ))?;
+                let number = answer.events.first().map_or(0, |event| event.sequence_number);
+                self.text(format_args!(
+                    "{:<28}  {:>8}  {:>10}  {:>7}  {}",
+                    aggregate.to_string(),
+                    answer.version,
+                    number,
+                    answer.events.len(),
+                    if answer.duplicate { "duplicate" } else { "committed" }
+                ))
+            }
+        }
+    }
+
+    pub fn aggregate(&mut self, known: &KnownAggregate) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.json(&serde_json::json!({ "id": known.id, "tenant_id": known.tenant_id })),
+            Format::Table => {
+                self.head(format_args!("{:<40}  TENANT_ID", "ID"))?;
+                self.text(format_args!("{:<40}  {}", known.id, known.tenant_id))
+            }
+        }
+    }
+
+    /// One JSON document on a line.
+    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), Stop> {
+        match serde_json::to_writer(&mut self.out, value) {
+            Ok(()) => written(self.out.write_all(b"\n")),
+            Err(error) if error.is_io() => written(Err(error.into())),
+            Err(error) => Err(Failure::internal(format!("an answer cannot be written as JSON: {error}")).into()),
+        }
+    }
+
+    /// One line of text.
+    pub fn text(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), Stop> {
+        written(writeln!(self.out, "{line}"))
+    }
+
+    fn head(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), Stop> {
+        if std::mem::replace(&mut self.headed, true) { Ok(()) } else { self.text(line) }
+    }
+}

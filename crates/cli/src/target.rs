@@ -1,0 +1,56 @@
+//! The log that a command works on: in a store that it opens, or at a server.
+
+use std::sync::Arc;
+
+use annals::{Client, EventLog, OpenOptions, Store};
+
+use crate::args::Global;
+use crate::config::Config;
+use crate::failure::{Failure, Stop};
+
+/// An open log, and the store it is in if this process opened one.
+pub struct Target {
+    pub log: Arc<dyn EventLog>,
+    pub tenant: String,
+    pub scope: String,
+    store: Option<Arc<dyn Store>>,
+}
+
+impl Target {
+    /// The log to write to; a store that is not there yet is created.
+    pub async fn to_write(global: &Global, config: &Config) -> Result<Self, Failure> {
+        Self::open(global, annals::DEFAULT_SCOPE, config, false).await
+    }
+
+    /// The log of a scope to read; a store that is not there is an error, because a mistyped path would look like an empty store.
+    pub async fn to_read(global: &Global, scope: &str, config: &Config) -> Result<Self, Failure> {
+        Self::open(global, scope, config, true).await
+    }
+
+    async fn open(global: &Global, scope: &str, config: &Config, must_exist: bool) -> Result<Self, Failure> {
+        let (tenant, scope) = (global.tenant.clone(), scope.to_owned());
+        if let Some(server) = &global.server {
+            let log = Arc::new(Client::new(server, &tenant, &scope)?);
+            return Ok(Self { log, tenant, scope, store: None });
+        }
+        let store = open_store(config, must_exist).await?;
+        let log = store.log(&tenant, &scope)?;
+        Ok(Self { log, tenant, scope, store: Some(store) })
+    }
+
+    /// Runs a command's work on it, then closes it whatever came of that.
+    pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {
+        let outcome = work(&self).await;
+        if let Some(store) = self.store {
+            store.close().await;
+        }
+        outcome
+    }
+}
+
+/// Opens the configured store.
+pub async fn open_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
+    let options =
+        OpenOptions { tenants: config.tenants.names.clone(), scopes: config.tenants.scopes.clone(), must_exist };
+    Ok(annals::open_with(&config.store.url, options).await?)
+}
