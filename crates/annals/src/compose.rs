@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use annals_core::{Code, DEFAULT_TENANT, OpenError, Store};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
+use annals_embedded::{EmbeddedStore, Options};
 
 /// The ways to write a store, for messages.
 const STORES: &str = "embedded:PATH, for example embedded:./data, or memory:";
@@ -51,8 +52,12 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
         }
         Backend::Embedded(path) => Arc::new(RealDisk::new(path)),
     };
-    drop(disk);
-    Err(OpenError::new(Code::Internal, "the embedded store is not part of this build yet"))
+    let options = Options { tenants: options.tenants, scopes: options.scopes, ..Options::default() };
+    let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(disk, options)).await;
+    match opened {
+        Ok(store) => Ok(Arc::new(store?)),
+        Err(error) => Err(OpenError::new(Code::Internal, format!("opening {url} ended early: {error}"))),
+    }
 }
 
 #[derive(Debug, PartialEq)]

@@ -57,11 +57,6 @@ impl Http {
         Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), tenant })
     }
 
-    /// The address as it was given, without a slash at the end.
-    pub fn base(&self) -> &str {
-        &self.base
-    }
-
     pub async fn get(&self, path: &str) -> Result<Answer, String> {
         self.whole(Method::GET, path, Bytes::new()).await
     }
@@ -74,7 +69,7 @@ impl Http {
     pub async fn stream(&self, path: &str) -> Result<Result<EventStream, Answer>, String> {
         let response = self.send(Method::GET, path, Bytes::new(), "text/event-stream").await?;
         if response.status() == StatusCode::OK {
-            return Ok(Ok(EventStream { body: response.into_body(), line: Vec::new() }));
+            return Ok(Ok(EventStream { body: response.into_body(), line: Vec::new(), is_problem: false }));
         }
         collect(response).await.map(Err)
     }
@@ -141,15 +136,24 @@ where
     }
 }
 
+/// What a stream of events tells.
+pub(super) enum Happening {
+    /// There is an event.
+    Event,
+    /// The server ends the stream for this reason.
+    Problem(Answer),
+}
+
 /// A stream of server-sent events.
 pub(super) struct EventStream {
     body: Incoming,
     line: Vec<u8>,
+    is_problem: bool,
 }
 
 impl EventStream {
-    /// Waits for the next `id:` line; none when the server ends the stream.
-    pub async fn next_id(&mut self) -> Result<Option<String>, String> {
+    /// Waits for the next event; none when the server ends the stream because it stops.
+    pub async fn next(&mut self) -> Result<Option<Happening>, String> {
         loop {
             let Some(bytes) = next_frame(&mut self.body).await? else { return Ok(None) };
             for byte in bytes {
@@ -158,10 +162,22 @@ impl EventStream {
                     continue;
                 }
                 let line = std::mem::take(&mut self.line);
-                if let Some(id) = line.strip_prefix(b"id:") {
-                    return Ok(Some(String::from_utf8_lossy(id).trim().to_owned()));
+                if let Some(happening) = self.line(&line) {
+                    return Ok(Some(happening));
                 }
             }
         }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Option<Happening> {
+        if line.starts_with(b"id:") {
+            return Some(Happening::Event);
+        }
+        if let Some(kind) = line.strip_prefix(b"event:") {
+            self.is_problem = kind.trim_ascii() == b"problem";
+        }
+        let data = line.strip_prefix(b"data:").filter(|_| self.is_problem)?;
+        let body = Bytes::copy_from_slice(data);
+        Some(Happening::Problem(Answer { status: StatusCode::SERVICE_UNAVAILABLE, body }))
     }
 }
