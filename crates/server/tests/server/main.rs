@@ -1,1 +1,20 @@
-fn main(){}
+//! The server as a client sees it: a real server on the loopback interface over the embedded store on a memory disk, and a real HTTP
+//! client. All in one binary, because linking it costs more than running it.
+
+mod aggregates;
+mod bad_input;
+mod commits;
+mod connections;
+mod docs;
+mod faults;
+mod follow;
+mod health;
+mod limits;
+mod lines;
+mod log;
+mod problems;
+mod raw;
+mod running;
+mod stopping;
+mod tapped;
+mod tenants;

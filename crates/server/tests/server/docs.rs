@@ -1,0 +1,73 @@
+//! The documentation says what the code says.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use annals_core::Code;
+
+fn document(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+}
+
+fn table() -> String {
+    let mut table = String::from("| code | status | exit | meaning | what to do |\n|---|---|---|---|---|\n");
+    for code in Code::ALL {
+        let (name, status, exit, meaning, advice) =
+            (code.as_str(), code.status(), code.exit(), code.meaning(), code.advice());
+        writeln!(table, "| `{name}` | {status} | {exit} | {meaning} | {advice} |").expect("writes to a string");
+    }
+    table
+}
+
+#[test]
+fn the_table_of_errors_is_that_of_the_code() {
+    const MARKS: [&str; 2] = ["<!-- the table begins -->\n", "<!-- the table ends -->\n"];
+    let path = document("errors.md");
+    let text = std::fs::read_to_string(&path).expect("docs/errors.md");
+    let (before, rest) = text.split_once(MARKS[0]).expect("the mark where the table begins");
+    let (shown, after) = rest.split_once(MARKS[1]).expect("the mark where the table ends");
+    let table = table();
+    if std::env::var_os("ANNALS_WRITE_DOCS").is_some() {
+        let text = format!("{before}{}{table}{}{after}", MARKS[0], MARKS[1]);
+        std::fs::write(&path, text).expect("docs/errors.md is written");
+        return;
+    }
+    assert_eq!(shown, table, "run ANNALS_WRITE_DOCS=1 cargo test -p annals-server docs to write the table anew");
+}
+
+#[test]
+fn the_description_of_the_api_names_every_address_and_parameter() {
+    let text = std::fs::read_to_string(document("http.md")).expect("docs/http.md");
+    for part in [
+        "POST /v1/commits",
+        "GET /v1/aggregates/{name}",
+        "GET /v1/aggregates/{name}/{id}/commits",
+        "GET /v1/aggregates/{name}/{id}/requests/{request_id}",
+        "GET /v1/log",
+        "GET /v1/log/{sequence_number}",
+        "GET /v1/log/follow",
+        "GET /health/live",
+        "GET /health/ready",
+        "GET /metrics",
+        "GET /v1`",
+        "`from_version`",
+        "`to_version`",
+        "`from_time`",
+        "`to_time`",
+        "`limit`",
+        "`last`",
+        "`tenant_id`",
+        "`after`",
+        "`from`",
+        "`types`",
+        "`tags`",
+        "`aggregate`",
+        "`backwards`",
+        "`scope`",
+        "`Annals-Tenant`",
+        "`Last-Event-ID`",
+        "application/x-ndjson",
+    ] {
+        assert!(text.contains(part), "{part} is not in docs/http.md");
+    }
+}

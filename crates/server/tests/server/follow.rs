@@ -1,0 +1,214 @@
+//! `GET /v1/log/follow`.
+
+use std::time::Duration;
+
+use annals_core::Code;
+use annals_server::Options;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use crate::running::{Running, soon};
+use crate::tapped::{Reads, Tapped};
+
+/// A stream of server-sent events, read as the standard says.
+pub struct Events {
+    response: Response,
+    unread: Vec<u8>,
+}
+
+/// A block of the stream.
+#[derive(Debug, Default, PartialEq)]
+pub struct Block {
+    pub id: Option<String>,
+    pub event: Option<String>,
+    pub data: String,
+    pub comment: Option<String>,
+}
+
+impl Events {
+    pub async fn open(server: &Running, path: &str, last_event_id: Option<&str>) -> Self {
+        let mut request = server.request(Method::GET, path).header("accept", "text/event-stream");
+        if let Some(id) = last_event_id {
+            request = request.header("last-event-id", id);
+        }
+        let response = soon("an answer", request.send()).await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { response, unread: Vec::new() }
+    }
+
+    /// The next block; none at the end.
+    pub async fn block(&mut self) -> Option<Block> {
+        loop {
+            if let Some(end) = self.unread.windows(2).position(|two| two == b"\n\n") {
+                let block: Vec<u8> = self.unread.drain(..end + 2).collect();
+                return Some(parse(std::str::from_utf8(&block).expect("UTF-8")));
+            }
+            let chunk = soon("more of the stream", self.response.chunk()).await.expect("an unbroken stream")?;
+            self.unread.extend_from_slice(&chunk);
+        }
+    }
+
+    /// The next event, past comments.
+    pub async fn next(&mut self) -> Block {
+        loop {
+            let block = self.block().await.expect("more events");
+            if block.comment.is_none() {
+                return block;
+            }
+        }
+    }
+
+    pub async fn numbers(&mut self, count: usize) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while numbers.len() < count {
+            let block = self.next().await;
+            let event: Value = serde_json::from_str(&block.data).expect("JSON");
+            let number = event["sequence_number"].as_u64().expect("a number");
+            assert_eq!(block.id, Some(number.to_string()));
+            numbers.push(number);
+        }
+        numbers
+    }
+}
+
+fn parse(text: &str) -> Block {
+    let mut block = Block::default();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        let (field, value) = line.split_once(": ").expect("field: value");
+        match field {
+            "" => block.comment = Some(value.to_owned()),
+            "id" => block.id = Some(value.to_owned()),
+            "event" => block.event = Some(value.to_owned()),
+            "data" => block.data.push_str(value),
+            other => panic!("{other:?} in {text:?}"),
+        }
+    }
+    block
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_gets_what_is_there_and_then_what_comes_without_gap_or_repeat() {
+    let server = Running::start().await;
+    server.commit_orders("o-1", 1_500).await;
+    let mut events = Events::open(&server, "/v1/log/follow", None).await;
+    let writers = (0..20).map(|n| {
+        let request = server.request(Method::POST, "/v1/commits").body(
+            json!({"aggregate": {"name": "order", "id": n.to_string()}, "events": vec![json!({"type": "t", "data": {}}); 50]})
+                .to_string(),
+        );
+        tokio::spawn(async move { request.send().await.expect("an answer").status() })
+    });
+    let writers: Vec<_> = writers.collect();
+    assert_eq!(events.numbers(2_500).await, (0..2_500).collect::<Vec<_>>());
+    for writer in writers {
+        assert_eq!(writer.await.expect("no panic"), 201);
+    }
+    server.commit_orders("o-2", 1).await;
+    let last = events.next().await;
+    assert_eq!(serde_json::from_str::<Value>(&last.data).expect("JSON"), server.get("/v1/log/2500").await.json());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn following_begins_where_it_is_told_to() {
+    let server = Running::start().await;
+    server.commit_orders("o-1", 10).await;
+    for (path, last_event_id, first) in [
+        ("/v1/log/follow?from=4", None, 4),
+        ("/v1/log/follow?from=4", Some(""), 4),
+        ("/v1/log/follow?from=4", Some("6"), 7),
+        ("/v1/log/follow", Some("6@0"), 7),
+        ("/v1/log/follow", Some("0"), 1),
+    ] {
+        let mut events = Events::open(&server, path, last_event_id).await;
+        assert_eq!(events.numbers(1).await, [first], "{path} {last_event_id:?}");
+    }
+    // At the head nothing comes until something does; a number past the head is waited for.
+    let mut at_head = Events::open(&server, "/v1/log/follow", Some("9")).await;
+    let mut ahead = Events::open(&server, "/v1/log/follow?from=12", None).await;
+    server.commit_orders("o-1", 5).await;
+    assert_eq!(at_head.numbers(5).await, [10, 11, 12, 13, 14]);
+    assert_eq!(ahead.numbers(3).await, [12, 13, 14]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_position_that_this_log_cannot_have_shown_is_clamped_and_reported() {
+    let server = Running::start().await;
+    server.commit_orders("o-1", 3).await;
+    for (id, from) in [("7@2", 0), ("0@1", 0), ("3", 3), ("18446744073709551615", 3)] {
+        let mut events = Events::open(&server, "/v1/log/follow", Some(id)).await;
+        let report = events.next().await;
+        assert_eq!((report.event.as_deref(), report.id), (Some("position_clamped"), None), "{id}");
+        let report: Value = serde_json::from_str(&report.data).expect("JSON");
+        assert_eq!((&report["from"], &report["incarnation"]), (&json!(from), &json!(0)), "{id}");
+        if from == 0 {
+            assert_eq!(events.numbers(3).await, [0, 1, 2]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filtered_follower_gets_what_it_asked_for() {
+    let server = Running::start().await;
+    let commit = async |kind: &str, id: &str, tags: &[&str]| {
+        let event = json!({"type": kind, "data": {}, "tags": tags});
+        server.commit(&json!({"aggregate": {"name": "order", "id": id}, "events": [event]})).await;
+    };
+    let mut typed = Events::open(&server, "/v1/log/follow?types=a,b", None).await;
+    let mut tagged = Events::open(&server, "/v1/log/follow?tags=x", None).await;
+    let mut one = Events::open(&server, "/v1/log/follow?aggregate=order/2&types=a", None).await;
+    for round in 0..3 {
+        commit("a", "1", &[]).await;
+        commit("c", "1", &["x", "y"]).await;
+        commit("b", "2", &["y"]).await;
+        commit("a", "2", &["x"]).await;
+        let at = round * 4;
+        assert_eq!(typed.numbers(3).await, [at, at + 2, at + 3]);
+        assert_eq!(tagged.numbers(2).await, [at + 1, at + 3]);
+        assert_eq!(one.numbers(1).await, [at + 3]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_stream_sends_comments() {
+    let mut options = Options::default();
+    options.comment_interval = Duration::from_millis(20);
+    let server = Running::start_with(options).await;
+    let mut events = Events::open(&server, "/v1/log/follow", None).await;
+    assert_eq!(events.block().await.and_then(|block| block.comment), Some("from 0, head 0".to_owned()));
+    for _ in 0..3 {
+        assert_eq!(events.block().await.and_then(|block| block.comment), Some("quiet".to_owned()));
+    }
+    server.commit_orders("o-1", 2).await;
+    assert_eq!(events.numbers(2).await, [0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_are_counted_while_they_follow() {
+    let server = Running::start().await;
+    let events = Events::open(&server, "/v1/log/follow", None).await;
+    assert!(server.get("/metrics").await.text().contains("annals_followers 1\n"));
+    drop(events);
+    soon("the follower to be gone", async {
+        while !server.get("/metrics").await.text().contains("annals_followers 0\n") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_cannot_go_on_says_why_and_ends() {
+    let (store, tap) = Tapped::store();
+    let server = Running::over(store, Options::default()).await;
+    let mut events = Events::open(&server, "/v1/log/follow", None).await;
+    server.commit_orders("o-1", 1).await;
+    assert_eq!(events.numbers(1).await, [0]);
+    tap.reading.send_replace(Reads::Fail);
+    server.commit_orders("o-1", 1).await;
+    let last = events.next().await;
+    assert_eq!((last.event.as_deref(), last.id), (Some("problem"), None));
+    let problem: Value = serde_json::from_str(&last.data).expect("JSON");
+    assert_eq!(problem["code"], Code::ReadFailed.as_str());
+    assert_eq!(events.block().await, None);
+}

@@ -1,0 +1,134 @@
+//! A server that is told to stop.
+
+use std::time::Duration;
+
+use annals_core::{Code, CommitError, NewCommit, NewEvent, StoreError};
+use annals_server::{Options, Stop};
+use reqwest::Method;
+use serde_json::json;
+use tokio::net::TcpStream;
+
+use crate::follow::Events;
+use crate::raw::{Raw, commit_request};
+use crate::running::{DEADLINE, Running, opened, soon};
+use crate::tapped::Tapped;
+
+/// What a server may take to stop.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_end_and_the_store_is_closed() {
+    let mut server = Running::start().await;
+    server.commit_orders("o-1", 10).await;
+    let mut events = Events::open(&server, "/v1/log/follow", None).await;
+    events.numbers(10).await;
+    let store = server.store.clone();
+    let log = store.log("default", "default").expect("the default log");
+    server.begin_stop();
+    // The stream ends as one that is complete, not as one that broke.
+    while let Some(block) = events.block().await {
+        assert!(block.comment.is_some(), "{block:?}");
+    }
+    tokio::time::timeout(STOP_MAX, server.stopped()).await.expect("stopped in time");
+    let commit = NewCommit::new("order", "o-1").event(NewEvent::new("t", annals_core::Data::empty()));
+    assert_eq!(log.commit(commit).await, Err(CommitError::Store(StoreError::Closed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_does_not_read_does_not_hold_up_the_stop() {
+    let mut server = Running::start().await;
+    let text = "x".repeat(10_000);
+    let batch = json!({"aggregate": {"name": "a", "id": "1"}, "events": vec![json!({"type": "t", "data": {"text": text}}); 1_000]});
+    for _ in 0..3 {
+        server.commit(&batch).await;
+    }
+    let mut readers = Vec::new();
+    for accept in ["application/x-ndjson", "text/event-stream"] {
+        let path = if accept.ends_with("ndjson") { "/v1/log" } else { "/v1/log/follow" };
+        let request = server.request(Method::GET, path).header("accept", accept);
+        let mut response = soon("an answer", request.send()).await.expect("an answer");
+        assert!(soon("a chunk", response.chunk()).await.expect("a chunk").is_some());
+        readers.push(response);
+    }
+    server.begin_stop();
+    tokio::time::timeout(STOP_MAX, server.stopped()).await.expect("stopped in time");
+    // The lines are broken off, so that nobody takes them for the whole log.
+    let mut lines = readers.swap_remove(0);
+    let broken = loop {
+        match soon("the end", lines.chunk()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    assert!(broken);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_under_way_is_answered_and_idle_connections_are_closed() {
+    let (store, tap) = Tapped::store();
+    let mut server = Running::over(store, Options::default()).await;
+    let (mut idle, mut busy) = (Raw::open(&server).await, Raw::open(&server).await);
+    idle.write("GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    assert_eq!(idle.answer().await.status, 200);
+    tap.commits_held.send_replace(true);
+    busy.write(commit_request(&opened().to_string())).await.expect("written");
+    soon("the commit to be under way", tap.commits_begun.subscribe().wait_for(|begun| *begun == 1))
+        .await
+        .expect("there");
+    server.begin_stop();
+    assert!(!idle.closed().await);
+    let address = server.address;
+    soon("the port to be closed", async { while TcpStream::connect(address).await.is_ok() {} }).await;
+    tap.commits_held.send_replace(false);
+    assert_eq!(busy.answer().await.status, 201);
+    tokio::time::timeout(STOP_MAX, server.stopped()).await.expect("stopped in time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_never_ends_is_cut() {
+    let (store, tap) = Tapped::store();
+    let mut options = Options::default();
+    options.stop_wait_max = Duration::from_millis(200);
+    let mut server = Running::over(store, options).await;
+    tap.commits_held.send_replace(true);
+    let mut busy = Raw::open(&server).await;
+    busy.write(commit_request(&opened().to_string())).await.expect("written");
+    soon("the commit to be under way", tap.commits_begun.subscribe().wait_for(|begun| *begun == 1))
+        .await
+        .expect("there");
+    server.begin_stop();
+    tokio::time::timeout(STOP_MAX, server.stopped()).await.expect("stopped in time");
+    assert!(!busy.closed().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_going_to_stop_is_not_ready() {
+    let options = Options::default();
+    let stop: Stop = options.stop.clone();
+    let (store, _) = Tapped::store();
+    let server = Running::over(store.clone(), Options::default()).await;
+    assert_eq!(server.get("/health/ready").await.status, 200);
+    // The router alone, as a program with a server of its own mounts it.
+    let router = annals_server::router(store, options);
+    let (listener, other) = listener().await;
+    let (_ended, never) = tokio::sync::oneshot::channel::<()>();
+    let serving = annals_server::serve_router(listener, router, server.store.clone(), Options::default(), async {
+        let _ = never.await;
+    });
+    let asked = async {
+        stop.stop();
+        let request = server.client.get(format!("http://{other}/health/ready"));
+        server.send(request).await.problem(Code::Closing);
+    };
+    tokio::select! {
+        _ = serving => panic!("it serves until it is told to stop"),
+        asked = tokio::time::timeout(DEADLINE, asked) => asked.expect("answered in time"),
+    }
+}
+
+async fn listener() -> (tokio::net::TcpListener, std::net::SocketAddr) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}

@@ -1,0 +1,113 @@
+//! A real store with a tap on its log: reads are counted and can be made to fail, commits can be held back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use annals_core::*;
+use annals_embedded::disk::MemoryDisk;
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::running::store_on;
+
+/// What happens to a read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    Pass,
+    Fail,
+    Panic,
+}
+
+/// The store.
+pub struct Tapped {
+    inner: Arc<dyn Store>,
+    pub tap: Arc<Tap>,
+}
+
+/// The tap.
+pub struct Tap {
+    pub reads: AtomicU64,
+    pub commits_begun: watch::Sender<u64>,
+    pub reading: watch::Sender<Reads>,
+    pub commits_held: watch::Sender<bool>,
+}
+
+impl Tapped {
+    pub fn store() -> (Arc<dyn Store>, Arc<Tap>) {
+        let tap = Arc::new(Tap {
+            reads: AtomicU64::new(0),
+            commits_begun: watch::Sender::new(0),
+            reading: watch::Sender::new(Reads::Pass),
+            commits_held: watch::Sender::new(false),
+        });
+        let inner = store_on(Arc::new(MemoryDisk::default()), annals_embedded::Options::default());
+        (Arc::new(Self { inner, tap: Arc::clone(&tap) }), tap)
+    }
+}
+
+#[async_trait]
+impl Store for Tapped {
+    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
+        Ok(Arc::new(TappedLog { inner: self.inner.log(tenant, scope)?, tap: Arc::clone(&self.tap) }))
+    }
+
+    fn tenants(&self) -> Vec<String> {
+        self.inner.tenants()
+    }
+
+    fn identity(&self, tenant: &str) -> Option<Identity> {
+        self.inner.identity(tenant)
+    }
+
+    fn status(&self) -> Vec<LogStatus> {
+        self.inner.status()
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+struct TappedLog {
+    inner: Arc<dyn EventLog>,
+    tap: Arc<Tap>,
+}
+
+#[async_trait]
+impl EventLog for TappedLog {
+    async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
+        self.tap.commits_begun.send_modify(|begun| *begun += 1);
+        self.tap.commits_held.subscribe().wait_for(|held| !held).await.expect("the tap lives");
+        self.inner.commit(commit).await
+    }
+
+    async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
+        self.inner.read_aggregate(query).await
+    }
+
+    async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
+        self.inner.request_exists(aggregate, request_id).await
+    }
+
+    async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
+        self.inner.aggregate_ids(query).await
+    }
+
+    async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
+        self.tap.reads.fetch_add(1, SeqCst);
+        let reading = *self.tap.reading.borrow();
+        match reading {
+            Reads::Pass => self.inner.read(query).await,
+            Reads::Fail => Err(StoreError::Io("the tap says so".to_owned()).into()),
+            Reads::Panic => panic!("the tap says so"),
+        }
+    }
+
+    async fn head(&self) -> Result<SequenceNumber, ReadError> {
+        self.inner.head().await
+    }
+
+    async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
+        self.inner.wait_past(head).await
+    }
+}
