@@ -193,6 +193,7 @@ codes! {
     InvalidPath "invalid_path" 400 2 "The path is not percent-encoded UTF-8." "Write every byte of an id that is not a letter, digit or one of - . _ ~ as %XX."
     RequestTimeout "request_timeout" 408 5 "The body stopped arriving; nothing of it was stored." "Send it again, with the same request id."
     UnknownRoute "unknown_route" 404 4 "There is nothing at this address." "Compare the path with the documentation of the API."
+    ForbiddenOrigin "forbidden_origin" 403 2 "The request comes from a page of another site, or calls this machine by a name that is not its own." "Use the address that the program printed, from its own page or from a program that is no browser."
     MethodNotAllowed "method_not_allowed" 405 2 "The address exists but does not take this method." "Use a method that the Allow header names."
     UnknownTenant "unknown_tenant" 404 4 "The tenant is not declared." "Declare it in the configuration under [tenants], or correct the Annals-Tenant header."
     UnknownScope "unknown_scope" 404 4 "The tenant has no such scope." "Correct the scope; leave it out for the default scope."

@@ -1,5 +1,7 @@
 //! What a processor does with an event.
 
+use std::sync::Arc;
+
 use annals_core::{CommitError, ReadError, RecordedEvent, StoreError};
 use async_trait::async_trait;
 
@@ -16,6 +18,14 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// [`HandlerError::Retry`] to get the same event again later, [`HandlerError::Stop`] to end the processor before it.
     async fn handle(&self, event: &RecordedEvent) -> Result<(), HandlerError>;
+}
+
+/// A handler that its owner keeps a hold of.
+#[async_trait]
+impl<H: Handler + ?Sized> Handler for Arc<H> {
+    async fn handle(&self, event: &RecordedEvent) -> Result<(), HandlerError> {
+        (**self).handle(event).await
+    }
 }
 
 /// Why an event could not be handled. Neither kind skips it.

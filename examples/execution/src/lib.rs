@@ -1,1 +1,34 @@
-//! A code-execution service on the event log
+//! A code-execution service whose only memory is the event log; the first thing a new user of Annals sees, as `annals demo`. After
+//! Integr8sCode, which needs MongoDB, Kafka, Redis and Kubernetes for the same events. It uses the public library only.
+//!
+//! ```text
+//!  page, POST /executions ──▶ execution_requested ──▶ log ──▶ worker (follows the log) ──▶ child process
+//!                                                      ▲                                       │
+//!  page (SSE), lines ◀── execution_started, execution_completed | _failed | _timeout ◀─────────┘
+//! ```
+//!
+//! The worker's state is a fold over the log: an execution without a terminal event is still to be done. So the service can be killed
+//! at any moment; started again it goes on, and every execution gets exactly one terminal event. Read `step` for how that is made
+//! sure, `worker` for the life of an execution, `process` for what a program may do and how it ends.
+//!
+//! Linux only: elsewhere [`run`] says so.
+
+mod events;
+mod folder;
+mod language;
+mod lines;
+#[cfg_attr(not(target_os = "linux"), path = "process_elsewhere.rs")]
+mod process;
+mod samples;
+mod service;
+mod site;
+mod step;
+mod submission;
+mod system;
+mod verdict;
+mod web;
+mod worker;
+
+pub use events::{AGGREGATE, COMPLETED, FAILED, REQUESTED, ResourceUsage, STARTED, TERMINAL, TIMEOUT};
+pub use folder::{DemoFolder, FolderError};
+pub use service::{DEFAULT_LISTEN, Error, Settings, run};

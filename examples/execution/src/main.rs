@@ -1,0 +1,52 @@
+//! The service by itself: `execution-service FOLDER [ADDRESS]`, for example `execution-service ./annals-demo 127.0.0.1:0`. The samples
+//! are submitted unless the environment has `NO_SAMPLES`. `annals demo` is the same with options.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+
+use annals_example_execution::{DemoFolder, Settings, run};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "the only way out for an error of a program")]
+            {
+                eprintln!("error: {error}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let folder = arguments.next().ok_or("name a folder: execution-service FOLDER [ADDRESS]")?;
+    let listen = arguments.next().map(|address| address.parse::<SocketAddr>()).transpose()?;
+    let folder = DemoFolder::claim(Path::new(&folder), false).await?;
+    let url = folder.store_url();
+    let store = annals::open(&url).await?;
+    let mut settings = Settings::new(store, url, folder.work(), std::io::stdout());
+    settings.listen = listen;
+    settings.submit_samples = std::env::var_os("NO_SAMPLES").is_none();
+    run(settings, asked_to_stop()).await?;
+    Ok(())
+}
+
+async fn asked_to_stop() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut terminated) = signal(SignalKind::terminate()) else { return };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminated.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}

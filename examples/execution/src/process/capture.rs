@@ -1,0 +1,111 @@
+//! What a program writes: the beginning is kept, the rest is read and counted, so that the program never waits for a reader.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::sys;
+
+/// One output of a program.
+pub(super) struct Capture {
+    pipe: Option<std::fs::File>,
+    kept: Vec<u8>,
+    most: usize,
+    dropped: u64,
+}
+
+impl Capture {
+    /// Keeps the first `most` bytes of what comes out of `pipe`.
+    pub(super) fn new(pipe: Option<impl Into<OwnedFd>>, most: usize) -> io::Result<Self> {
+        let pipe = pipe.map(|pipe| std::fs::File::from(pipe.into()));
+        if let Some(pipe) = &pipe {
+            sys::never_block(pipe.as_fd())?;
+        }
+        Ok(Self { pipe, kept: Vec::new(), most, dropped: 0 })
+    }
+
+    /// What to wait on; none once it is closed.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(|pipe| pipe.as_fd())
+    }
+
+    /// Takes what is there, up to 64 KiB. Says whether there was something.
+    pub(super) fn take(&mut self) -> bool {
+        let Some(pipe) = &mut self.pipe else { return false };
+        let mut buffer = [0; 64 * 1024];
+        match pipe.read(&mut buffer) {
+            Ok(read) if read > 0 => {
+                let room = self.most - self.kept.len();
+                let (kept, dropped) = buffer[..read].split_at(read.min(room));
+                self.kept.extend_from_slice(kept);
+                self.dropped += dropped.len() as u64;
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            // The end, or a pipe that cannot be read any more.
+            Ok(_) | Err(_) => {
+                self.pipe = None;
+                false
+            }
+        }
+    }
+
+    /// Takes what a program that has ended left in the pipe. It does not wait for the pipe to be closed, because a process that
+    /// escaped may hold it open, and not for ever if that one goes on writing.
+    pub(super) fn take_rest(&mut self) {
+        const PIPE_BYTES_MAX: usize = 1024 * 1024;
+        for _ in 0..PIPE_BYTES_MAX / 4096 {
+            if !self.take() {
+                break;
+            }
+        }
+        self.pipe = None;
+    }
+
+    /// What was kept as text, with U+FFFD for what is not UTF-8, and a last line that says how much is missing.
+    pub(super) fn text(mut self) -> String {
+        if self.dropped > 0 {
+            let whole = match std::str::from_utf8(&self.kept) {
+                // The cut may have gone through a character.
+                Err(error) if error.error_len().is_none() => error.valid_up_to(),
+                _ => self.kept.len(),
+            };
+            self.dropped += (self.kept.len() - whole) as u64;
+            self.kept.truncate(whole);
+        }
+        let mut text = String::from_utf8_lossy(&self.kept).into_owned();
+        if self.dropped > 0 {
+            text.push_str(&format!("\n[cut here: {} more bytes were written]", self.dropped));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn captured(bytes: &[u8], most: usize) -> String {
+        let (out, mut into) = io::pipe().expect("a pipe");
+        let mut capture = Capture::new(Some(out), most).expect("a pipe can be read without blocking");
+        into.write_all(bytes).expect("fits into a pipe");
+        capture.take_rest();
+        capture.text()
+    }
+
+    #[test]
+    fn what_fits_is_kept_whole() {
+        assert_eq!(captured("größer\n".as_bytes(), 8), "größer\n");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_between_two_characters_and_the_cut_is_shown() {
+        assert_eq!(captured("größer".as_bytes(), 3), "gr\n[cut here: 6 more bytes were written]");
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_replaced() {
+        assert_eq!(captured(b"a\xffb\xc3", 64), "a\u{fffd}b\u{fffd}");
+    }
+}

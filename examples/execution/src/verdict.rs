@@ -1,0 +1,75 @@
+//! Which event an execution ends with.
+
+use annals::NewEvent;
+
+use crate::events::{self, COMPLETED, Completed, ErrorType, FAILED, Failed, TIMEOUT, Timeout};
+use crate::language::Language;
+use crate::process::{Ending, Finished, signal_name};
+use crate::submission::Allowed;
+
+/// The reason of an execution whose service ended before it did.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+
+/// As a shell has it: 128 and the number of the signal, here SIGKILL.
+const KILLED_EXIT_CODE: i32 = 128 + 9;
+/// The same for SIGXFSZ.
+const FILE_LIMIT_EXIT_CODE: i32 = 128 + 25;
+
+/// The event of a program that ran.
+pub(crate) fn of_finished(id: &str, allowed: Allowed, finished: Finished) -> Result<NewEvent, String> {
+    let Finished { ending, stdout, stderr, usage } = finished;
+    let execution_id = id.to_owned();
+    let (exit_code, error_type, reason) = match ending {
+        Ending::Exited(0) => {
+            let data = Completed { execution_id, exit_code: 0, resource_usage: usage, stdout, stderr };
+            return events::event(COMPLETED, &data);
+        }
+        Ending::TimedOut => {
+            let timeout_seconds = allowed.timeout_seconds;
+            let exit_code = KILLED_EXIT_CODE;
+            let data = Timeout { execution_id, timeout_seconds, exit_code, resource_usage: usage, stdout, stderr };
+            return events::event(TIMEOUT, &data);
+        }
+        Ending::Exited(code) if ran_out_of_memory(allowed.language, &stderr) => {
+            (code, ErrorType::ResourceLimit, format!("it needed more memory than its {} MiB", allowed.memory_mb))
+        }
+        Ending::Exited(code) => (code, ErrorType::ScriptError, format!("it ended with exit code {code}")),
+        Ending::CpuLimit => {
+            (KILLED_EXIT_CODE, ErrorType::ResourceLimit, "it used more processor time than it may".to_owned())
+        }
+        Ending::FileLimit => {
+            (FILE_LIMIT_EXIT_CODE, ErrorType::ResourceLimit, "it wrote a larger file than it may".to_owned())
+        }
+        Ending::Signalled(signal) => {
+            let reason = format!("it was ended by signal {signal} ({})", signal_name(signal));
+            (128 + signal, ErrorType::ScriptError, reason)
+        }
+        Ending::Cancelled => (KILLED_EXIT_CODE, ErrorType::SystemError, INTERRUPTED.to_owned()),
+    };
+    let resource_usage = Some(usage);
+    let data = Failed { execution_id, exit_code, error_type, reason, resource_usage, stdout, stderr };
+    events::event(FAILED, &data)
+}
+
+/// The event of a program that did not run, or of which nothing is known.
+pub(crate) fn of_system_error(id: &str, reason: impl Into<String>) -> Result<NewEvent, String> {
+    let data = Failed {
+        execution_id: id.to_owned(),
+        exit_code: 1,
+        error_type: ErrorType::SystemError,
+        reason: reason.into(),
+        resource_usage: None,
+        stdout: String::new(),
+        stderr: String::new(),
+    };
+    events::event(FAILED, &data)
+}
+
+/// A process that may not allocate more is told so and says so itself; the system does not count it.
+fn ran_out_of_memory(language: Language, stderr: &str) -> bool {
+    let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    match language {
+        Language::Python => last_line.starts_with("MemoryError"),
+        Language::Sh => last_line.ends_with("Out of space") || last_line.contains("cannot allocate"),
+    }
+}
