@@ -13,7 +13,7 @@ use std::sync::{PoisonError, RwLock};
 use annals_core::{ByteString, SequenceNumber};
 
 pub(crate) use file::{FileIndex, encode};
-pub(crate) use memory::{Head, IndexedCommit, MemoryIndex};
+pub(crate) use memory::{Head, IndexedCommit, MemoryIndex, TermMap};
 pub(crate) use pages::repair_pages;
 
 use crate::terms::Term;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Bound;
 
-use annals_core::{ByteString, SequenceNumber, Version};
+use annals_core::{Aggregate, ByteString, SequenceNumber, Version};
 
-use super::Entry;
+use super::{Entry, aggregate_key};
 use crate::format::SEGMENT_HEADER;
 use crate::terms::{ExactTerm, Term, short};
 
@@ -18,16 +18,16 @@ pub(crate) struct Head {
 }
 
 /// A durable commit, as the index wants it.
-pub(crate) struct IndexedCommit {
+pub(crate) struct IndexedCommit<'a> {
     pub(crate) entry: Entry,
     pub(crate) events: u32,
     pub(crate) version: Version,
-    pub(crate) aggregate: ExactTerm,
-    pub(crate) request: ExactTerm,
+    pub(crate) aggregate: &'a Aggregate,
+    pub(crate) aggregate_term: ExactTerm,
+    pub(crate) request_term: ExactTerm,
     /// Terms of types, tags and the aggregate's name.
-    pub(crate) terms: Vec<Term>,
-    pub(crate) key: ByteString,
-    pub(crate) tenant_id: ByteString,
+    pub(crate) terms: &'a [Term],
+    pub(crate) tenant_id: &'a ByteString,
 }
 
 /// Terms are keyed hashes already, so a map need not hash them again.
@@ -87,7 +87,7 @@ impl MemoryIndex {
     }
 
     /// Adds the commit that follows the last one.
-    pub(crate) fn push(&mut self, commit: IndexedCommit) {
+    pub(crate) fn push(&mut self, commit: &IndexedCommit<'_>) {
         debug_assert_eq!(commit.entry.sequence_number, self.next);
         let ordinal = self.packed.len() as u32;
         self.packed.push(Packed {
@@ -97,16 +97,17 @@ impl MemoryIndex {
         });
         self.next = commit.entry.sequence_number + u64::from(commit.events);
         for term in commit.terms {
-            self.postings.entry(term).or_default().push(ordinal);
+            self.postings.entry(*term).or_default().push(ordinal);
         }
-        self.postings.entry(short(commit.aggregate)).or_default().push(ordinal);
-        self.requests.insert(commit.request, ordinal);
-        let head = Head { version: commit.version, tenant_id: commit.tenant_id };
-        if let Some(known) = self.heads.get_mut(&commit.aggregate) {
-            *known = head;
+        self.postings.entry(short(commit.aggregate_term)).or_default().push(ordinal);
+        self.requests.insert(commit.request_term, ordinal);
+        if let Some(head) = self.heads.get_mut(&commit.aggregate_term) {
+            head.version = commit.version;
         } else {
-            self.aggregates.insert(commit.key, head.tenant_id.clone());
-            self.heads.insert(commit.aggregate, head);
+            let Aggregate { name, id } = commit.aggregate;
+            self.aggregates.insert(aggregate_key(name, id), commit.tenant_id.clone());
+            let head = Head { version: commit.version, tenant_id: commit.tenant_id.clone() };
+            self.heads.insert(commit.aggregate_term, head);
         }
     }
 

@@ -14,16 +14,16 @@ fn sample(count: u32) -> MemoryIndex {
     for n in 0..count {
         let aggregate = annals_core::Aggregate::new(format!("name{}", n % 2), format!("id{:03}", n % 37));
         let events = n % 3 + 1;
-        let terms = vec![KEY.aggregate_name(&aggregate.name), KEY.event_type(&format!("t{}", n % 5)), KEY.tag("even")];
-        index.push(IndexedCommit {
+        let terms = [KEY.aggregate_name(&aggregate.name), KEY.event_type(&format!("t{}", n % 5)), KEY.tag("even")];
+        index.push(&IndexedCommit {
             entry: Entry { sequence_number, offset, length: 100 + n },
             events,
             version: u64::from(n / 37 + 1),
-            aggregate: KEY.aggregate(&aggregate),
-            request: KEY.request(&aggregate, &n.to_string()),
-            terms: terms[..if n % 2 == 0 { 3 } else { 2 }].to_vec(),
-            key: aggregate_key(&aggregate.name, &aggregate.id),
-            tenant_id: "(0)".into(),
+            aggregate: &aggregate,
+            aggregate_term: KEY.aggregate(&aggregate),
+            request_term: KEY.request(&aggregate, &n.to_string()),
+            terms: &terms[..if n % 2 == 0 { 3 } else { 2 }],
+            tenant_id: &"(0)".into(),
         });
         sequence_number += u64::from(events);
         offset += u64::from(100 + n).next_multiple_of(8);

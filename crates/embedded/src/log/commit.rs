@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::core::Core;
 use super::lookup::{self, Found};
-use super::queue::{Verdict, Waiting};
+use super::queue::{Encoded, Verdict, Waiting};
 use crate::index::read;
 use crate::record::{self, derived_event_id};
 
@@ -21,19 +21,19 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
     let content = Content {
         digest: commit.content_digest(&core.key.0),
         tenant_id: commit.tenant_id.clone().unwrap_or(ByteString::from_static(DEFAULT_TENANT_ID)),
-        request_id: commit.request_id.clone(),
     };
     let event_ids: Vec<Uuid> = (0..)
         .zip(&commit.events)
         .map(|(n, event)| event.id.unwrap_or_else(|| derived_event_id(commit_id, n)))
         .collect();
-    valid_ids(&event_ids)?;
+    if commit.events.iter().any(|event| event.id.is_some()) {
+        valid_ids(&event_ids)?;
+    }
     let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
     let payload = record::encode(&commit, commit_id, content.digest, time);
     let expected = commit.expected_version;
-    let (answer, verdict) = oneshot::channel();
     let room = room_for(core, payload.len()).await?;
-    let mut waiting = Waiting {
+    let mut encoded = Box::new(Encoded {
         aggregate_term: core.key.aggregate(&commit.aggregate),
         request_term: match &commit.request_id {
             Some(id) => core.key.request(&commit.aggregate, id),
@@ -49,16 +49,16 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
         payload,
         probed_head: None,
         probed_below: 0,
-        answer,
         _room: room,
-    };
-    if let Some(found) = core.noticed(probe(core, &mut waiting))? {
+    });
+    if let Some(found) = core.noticed(probe(core, &mut encoded))? {
         return content.outcome_of(&core.noticed(found.record())?);
     }
-    core.queue.push(waiting)?;
+    let (answer, answered) = oneshot::channel();
+    core.queue.push(Waiting { commit: encoded, answer })?;
     // A writer that is gone without an answer has left the outcome open.
-    let verdict = verdict.await.unwrap_or_else(|_| Err(StoreError::Failed("the log writer has ended".to_owned())))?;
-    match verdict {
+    let (verdict, _) = answered.await.map_err(|_| StoreError::Failed("the log writer has ended".to_owned()))?;
+    match verdict? {
         Verdict::Committed { sequence_number, version } => Ok(CommitOutcome {
             commit_id,
             version,
@@ -80,7 +80,6 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
 struct Content {
     digest: u128,
     tenant_id: ByteString,
-    request_id: Option<ByteString>,
 }
 
 impl Content {
@@ -91,7 +90,7 @@ impl Content {
             return Err(CommitError::AggregateOfOtherTenant { tenant_id: info.tenant_id.to_string() });
         }
         if first.digest != self.digest {
-            let request_id = self.request_id.as_deref().unwrap_or_default().to_owned();
+            let request_id = info.request_id.as_deref().unwrap_or_default().to_owned();
             return Err(CommitError::RequestIdReused { request_id });
         }
         Ok(CommitOutcome {
@@ -121,7 +120,7 @@ async fn room_for(core: &Core, bytes: usize) -> Result<tokio::sync::OwnedSemapho
 
 /// Looks the aggregate and the request up in the closed segments, so that the writer need not read files. What is in memory is
 /// left to the writer; should a segment move to a file meanwhile, the writer sees by its number that it was not probed.
-fn probe(core: &Core, commit: &mut Waiting) -> Result<Option<Found>, StoreError> {
+fn probe(core: &Core, commit: &mut Encoded) -> Result<Option<Found>, StoreError> {
     let view = core.view();
     let below = view.first_in_memory();
     commit.probed_below = below;

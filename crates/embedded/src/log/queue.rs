@@ -9,8 +9,14 @@ use super::lookup::Found;
 use crate::index::Head;
 use crate::terms::{ExactTerm, Term};
 
-/// An encoded commit that waits for its verdict.
+/// A commit that waits for its verdict.
 pub(super) struct Waiting {
+    pub(super) commit: Box<Encoded>,
+    pub(super) answer: oneshot::Sender<Answer>,
+}
+
+/// An encoded commit: everything the log writer needs to know of it.
+pub(super) struct Encoded {
     pub(super) aggregate: Aggregate,
     pub(super) aggregate_term: ExactTerm,
     pub(super) request_term: ExactTerm,
@@ -18,6 +24,7 @@ pub(super) struct Waiting {
     pub(super) request_id: Option<ByteString>,
     pub(super) tenant_id: ByteString,
     pub(super) expected: ExpectedVersion,
+    /// Terms of types, tags and the aggregate's name.
     pub(super) terms: Vec<Term>,
     pub(super) events: u32,
     pub(super) payload: Vec<u8>,
@@ -26,10 +33,12 @@ pub(super) struct Waiting {
     pub(super) probed_head: Option<Head>,
     /// The request id was looked up in all segments below this number and not found.
     pub(super) probed_below: u64,
-    pub(super) answer: oneshot::Sender<Result<Verdict, StoreError>>,
     /// Its share of the bytes that may wait.
     pub(super) _room: OwnedSemaphorePermit,
 }
+
+/// The verdict, and the commit back again, so that its memory is freed by the thread that asked for it.
+pub(super) type Answer = (Result<Verdict, StoreError>, Box<Encoded>);
 
 /// What the log writer found.
 pub(super) enum Verdict {

@@ -24,7 +24,7 @@ use super::{Place, Scan, names, scan};
 use crate::Options;
 use crate::disk::Open;
 use crate::format::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
-use crate::index::{Entry, FileIndex, Index, IndexedCommit, MemoryIndex, aggregate_key};
+use crate::index::{Entry, FileIndex, Index, IndexedCommit, MemoryIndex};
 use crate::options::SeededBug;
 use crate::record::Record;
 use crate::terms::TermKey;
@@ -193,7 +193,7 @@ impl Recovery<'_> {
         let key = self.place.key;
         let checked = !self.options.has(SeededBug::SkipChecksumOnRecovery);
         let scan = scan(&at, self.next, checked, |offset, length, record| {
-            index.push(indexed(key, offset, length, &record));
+            index_record(&mut index, key, offset, length, &record);
         })?;
         Ok((Segment { at, first: self.next, index: Index::memory(index) }, scan))
     }
@@ -299,17 +299,19 @@ impl Recovery<'_> {
     }
 }
 
-fn indexed(key: TermKey, offset: u64, length: u32, record: &Record) -> IndexedCommit {
+/// Adds a commit that was read back.
+fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, length: u32, record: &Record) {
     let info = &record.commit.info;
     let events = &record.commit.events;
-    IndexedCommit {
+    let terms = events.iter().map(|event| (&*event.event_type, &event.tags[..]));
+    index.push(&IndexedCommit {
         entry: Entry { sequence_number: events[0].sequence_number, offset, length },
         events: events.len() as u32,
         version: info.version,
-        aggregate: key.aggregate(&info.aggregate),
-        request: key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()),
-        terms: key.filterable(&info.aggregate.name, events.iter().map(|event| (&*event.event_type, &event.tags[..]))),
-        key: aggregate_key(&info.aggregate.name, &info.aggregate.id),
-        tenant_id: info.tenant_id.clone(),
-    }
+        aggregate: &info.aggregate,
+        aggregate_term: key.aggregate(&info.aggregate),
+        request_term: key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()),
+        terms: &key.filterable(&info.aggregate.name, terms),
+        tenant_id: &info.tenant_id,
+    });
 }

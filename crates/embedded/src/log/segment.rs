@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::disk::DiskFile;
 use crate::format::{FRAME_HEADER, FrameHeader};
-use crate::index::{Entry, Index, IndexFault, MemoryIndex};
+use crate::index::{Entry, Index, IndexFault, IndexedCommit, MemoryIndex};
 use crate::record::{self, Record};
 
 /// Neighbouring frames are read together up to this many bytes.
@@ -117,10 +117,10 @@ impl Segment {
     }
 
     /// Adds durable commits. Only the log writer calls it, for the last segment.
-    pub(crate) fn publish(&self, commits: impl Iterator<Item = crate::index::IndexedCommit>) {
+    pub(crate) fn publish<'a>(&self, commits: impl Iterator<Item = IndexedCommit<'a>>) {
         if let Some(index) = self.memory() {
             let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
-            commits.for_each(|commit| index.push(commit));
+            commits.for_each(|commit| index.push(&commit));
         }
     }
 }

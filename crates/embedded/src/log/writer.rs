@@ -6,7 +6,7 @@
 //! - Nothing is published and nobody is answered before the sync of the batch in which it was judged.
 //! - After a failed write or sync nothing is written any more: what the file holds is unknown until it is opened again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use annals_core::{SequenceNumber, StoreError, Version};
@@ -14,10 +14,10 @@ use annals_core::{SequenceNumber, StoreError, Version};
 use super::core::Core;
 use super::keeper::Preparation;
 use super::lookup::{self, Found};
-use super::queue::{Verdict, Waiting};
+use super::queue::{Encoded, Verdict, Waiting};
 use super::segment::{Segment, SegmentFile, View};
 use crate::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER};
-use crate::index::{Entry, Head, Index, IndexedCommit, MemoryIndex, aggregate_key};
+use crate::index::{Entry, Head, Index, IndexedCommit, MemoryIndex, TermMap};
 use crate::options::SeededBug;
 use crate::terms::ExactTerm;
 
@@ -43,11 +43,20 @@ pub(super) struct Writer {
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
-    commits: Vec<IndexedCommit>,
     events: u64,
-    answers: Vec<(Waiting, Verdict)>,
-    heads: HashMap<ExactTerm, Head>,
-    requests: HashMap<ExactTerm, usize>,
+    accepted: Vec<Accepted>,
+    refused: Vec<(Waiting, Verdict)>,
+    /// Where aggregates stand after the accepted ones.
+    heads: TermMap<ExactTerm, Head>,
+    /// The requests of the accepted ones.
+    requests: TermMap<ExactTerm, Entry>,
+}
+
+/// A commit whose frame is in the batch.
+struct Accepted {
+    waiting: Waiting,
+    entry: Entry,
+    version: Version,
 }
 
 enum Judgement {
@@ -69,35 +78,25 @@ impl Writer {
     /// One batch, from the front of what waits.
     fn turn(&mut self, waiting: &mut VecDeque<Waiting>) {
         if let Some(refusal) = self.core.refusal() {
-            waiting.drain(..).for_each(|commit| answer(commit, Err(refusal.clone())));
+            waiting.drain(..).for_each(|waiting| answer(waiting, Err(refusal.clone())));
             return;
         }
         let view = self.core.view();
         let mut batch = Batch::default();
-        while let Some(commit) = waiting.pop_front() {
-            match self.judge(&view, &batch, &commit) {
-                Err(error) => answer(commit, Err(error)),
-                Ok(Judgement::Refuse(verdict)) => {
-                    if self.core.options.has(SeededBug::AnswerRepeatsBeforeSync) {
-                        answer(commit, Ok(verdict));
-                    } else {
-                        batch.answers.push((commit, verdict));
-                    }
+        while let Some(next) = waiting.pop_front() {
+            match self.judge(&view, &batch, &next.commit) {
+                Err(error) => answer(next, Err(error)),
+                Ok(Judgement::Refuse(verdict)) if self.core.options.has(SeededBug::AnswerRepeatsBeforeSync) => {
+                    answer(next, Ok(verdict));
                 }
+                Ok(Judgement::Refuse(verdict)) => batch.refused.push((next, verdict)),
                 Ok(Judgement::Accept { version }) => {
-                    let length = FrameHeader::frame_length(commit.payload.len());
-                    if self.end + (batch.bytes.len() + length) as u64 > self.capacity {
-                        if batch.bytes.is_empty() {
-                            match self.roll(length as u64) {
-                                Ok(()) => waiting.push_front(commit),
-                                Err(error) => answer(commit, Err(error)),
-                            }
-                        } else {
-                            waiting.push_front(commit);
-                        }
+                    let length = FrameHeader::frame_length(next.commit.payload.len()) as u64;
+                    if self.end + batch.bytes.len() as u64 + length > self.capacity {
+                        self.make_room(&batch, next, length, waiting);
                         break;
                     }
-                    self.append(&mut batch, commit, version);
+                    self.append(&mut batch, next, version);
                     if batch.bytes.len() >= BATCH_BYTES_MAX {
                         break;
                     }
@@ -107,8 +106,20 @@ impl Writer {
         self.make_durable(batch);
     }
 
+    /// The frame does not fit: what is gathered is written first, and only an empty batch goes on in the next segment.
+    fn make_room(&mut self, batch: &Batch, next: Waiting, length: u64, waiting: &mut VecDeque<Waiting>) {
+        if !batch.bytes.is_empty() {
+            waiting.push_front(next);
+            return;
+        }
+        match self.roll(length) {
+            Ok(()) => waiting.push_front(next),
+            Err(error) => answer(next, Err(error)),
+        }
+    }
+
     /// tenantId, then request id, then version: see the port.
-    fn judge(&self, view: &View, batch: &Batch, commit: &Waiting) -> Result<Judgement, StoreError> {
+    fn judge(&self, view: &View, batch: &Batch, commit: &Encoded) -> Result<Judgement, StoreError> {
         let same_batch = !self.core.options.has(SeededBug::IgnoreCommitsOfSameBatch);
         let head = match batch.heads.get(&commit.aggregate_term).filter(|_| same_batch) {
             Some(head) => Some(head.clone()),
@@ -122,7 +133,7 @@ impl Writer {
         }
         if let Some(request_id) = &commit.request_id {
             let repeat = match batch.requests.get(&commit.request_term).filter(|_| same_batch) {
-                Some(n) => Some(Found { segment: self.active.clone(), entry: batch.commits[*n].entry }),
+                Some(entry) => Some(Found { segment: self.active.clone(), entry: *entry }),
                 None => {
                     let unprobed = commit.probed_below..;
                     lookup::request(view, unprobed, &commit.aggregate, request_id, commit.request_term)?
@@ -140,7 +151,8 @@ impl Writer {
     }
 
     /// Gives the commit its place and adds its frame to the batch.
-    fn append(&self, batch: &mut Batch, mut commit: Waiting, version: Version) {
+    fn append(&self, batch: &mut Batch, waiting: Waiting, version: Version) {
+        let commit = &*waiting.commit;
         let offset = self.end + batch.bytes.len() as u64;
         let sequence_number = self.next + batch.events;
         let header = FrameHeader {
@@ -153,64 +165,70 @@ impl Writer {
         batch.bytes.extend_from_slice(&header.encode(self.active.at.salt, offset));
         batch.bytes.extend_from_slice(&commit.payload);
         batch.bytes.resize(batch.bytes.len().next_multiple_of(8), 0);
-        let length = (FRAME_HEADER + commit.payload.len()) as u32;
+        let entry = Entry { sequence_number, offset, length: (FRAME_HEADER + commit.payload.len()) as u32 };
         batch.heads.insert(commit.aggregate_term, Head { version, tenant_id: commit.tenant_id.clone() });
-        batch.requests.insert(commit.request_term, batch.commits.len());
-        batch.commits.push(IndexedCommit {
-            entry: Entry { sequence_number, offset, length },
-            events: commit.events,
-            version,
-            aggregate: commit.aggregate_term,
-            request: commit.request_term,
-            terms: std::mem::take(&mut commit.terms),
-            key: aggregate_key(&commit.aggregate.name, &commit.aggregate.id),
-            tenant_id: commit.tenant_id.clone(),
-        });
+        batch.requests.insert(commit.request_term, entry);
         batch.events += u64::from(commit.events);
-        batch.answers.push((commit, Verdict::Committed { sequence_number, version }));
+        batch.accepted.push(Accepted { waiting, entry, version });
     }
 
     /// Writes the batch, syncs it, and only then publishes it and answers.
     fn make_durable(&mut self, mut batch: Batch) {
         if batch.bytes.is_empty() {
-            batch.answers.into_iter().for_each(|(commit, verdict)| answer(commit, Ok(verdict)));
+            batch.answer();
             return;
-        }
-        if self.core.options.has(SeededBug::AcknowledgeBeforeSync) {
-            let early = std::mem::take(&mut batch.answers);
-            early.into_iter().for_each(|(commit, verdict)| answer(commit, Ok(verdict)));
         }
         let file = &self.active.at.file;
         let written = file.write_at(&batch.bytes, self.end);
-        let published_early = self.core.options.has(SeededBug::PublishBeforeSync) && written.is_ok();
-        if published_early {
-            self.publish(&mut batch);
-        }
+        let published_early = written.is_ok() && self.defect_before_sync(&mut batch);
         if let Err(error) = written.and_then(|()| file.sync())
             && !self.core.options.has(SeededBug::GoOnAfterFailedSync)
         {
             let failed = StoreError::Failed(format!("{}: {error}", self.active.at.name));
             self.core.refuse(failed.clone());
-            batch.answers.into_iter().for_each(|(commit, _)| answer(commit, Err(failed.clone())));
+            batch.fail(&failed);
             return;
         }
         if !published_early {
-            self.publish(&mut batch);
+            self.publish(&batch);
         }
         self.end += batch.bytes.len() as u64;
         self.next += batch.events;
-        batch.answers.into_iter().for_each(|(commit, verdict)| answer(commit, Ok(verdict)));
+        batch.answer();
         if self.end > self.capacity / PREPARE_AT {
             self.preparation.prepare(self.next_capacity(0));
         }
     }
 
+    /// Does what must wait for the sync before it, if the store was asked to have that defect.
+    fn defect_before_sync(&self, batch: &mut Batch) -> bool {
+        let acknowledge = self.core.options.has(SeededBug::AcknowledgeBeforeSync);
+        let publish = acknowledge || self.core.options.has(SeededBug::PublishBeforeSync);
+        if publish {
+            self.publish(batch);
+        }
+        if acknowledge {
+            batch.answer();
+        }
+        publish
+    }
+
     /// Shows durable commits to readers and followers.
-    fn publish(&self, batch: &mut Batch) {
-        let commits = std::mem::take(&mut batch.commits);
-        let count = commits.len() as u64;
-        self.active.publish(commits.into_iter());
-        self.core.advance(self.next + batch.events, count, batch.bytes.len() as u64);
+    fn publish(&self, batch: &Batch) {
+        self.active.publish(batch.accepted.iter().map(|accepted| {
+            let commit = &*accepted.waiting.commit;
+            IndexedCommit {
+                entry: accepted.entry,
+                events: commit.events,
+                version: accepted.version,
+                aggregate: &commit.aggregate,
+                aggregate_term: commit.aggregate_term,
+                request_term: commit.request_term,
+                terms: &commit.terms,
+                tenant_id: &commit.tenant_id,
+            }
+        }));
+        self.core.advance(self.next + batch.events, batch.accepted.len() as u64, batch.bytes.len() as u64);
     }
 
     /// Goes on in the next segment, which has room for a frame of this length.
@@ -235,7 +253,22 @@ pub(super) fn segment(at: SegmentFile, first: SequenceNumber) -> Arc<Segment> {
     Arc::new(Segment { at, first, index: Index::memory(MemoryIndex::new(first)) })
 }
 
-fn answer(commit: Waiting, verdict: Result<Verdict, StoreError>) {
+impl Batch {
+    fn answer(&mut self) {
+        for Accepted { waiting, entry, version } in self.accepted.drain(..) {
+            answer(waiting, Ok(Verdict::Committed { sequence_number: entry.sequence_number, version }));
+        }
+        self.refused.drain(..).for_each(|(waiting, verdict)| answer(waiting, Ok(verdict)));
+    }
+
+    fn fail(self, why: &StoreError) {
+        let accepted = self.accepted.into_iter().map(|accepted| accepted.waiting);
+        let refused = self.refused.into_iter().map(|(waiting, _)| waiting);
+        accepted.chain(refused).for_each(|waiting| answer(waiting, Err(why.clone())));
+    }
+}
+
+fn answer(waiting: Waiting, verdict: Result<Verdict, StoreError>) {
     // A caller that no longer waits has dropped its end; the commit stands all the same.
-    let _ = commit.answer.send(verdict);
+    let _ = waiting.answer.send((verdict, waiting.commit));
 }
