@@ -1,1 +1,26 @@
-//! The suite that every adapter must pass, as async functions over the ports
+//! The suite that every adapter must pass, as async functions over the ports. It is a crate of its own so that any backend can prove
+//! itself and none can drift.
+//!
+//! - [`event_log!`] adopts every case of the suite for one backend with one line; [`Subject`] is what the backend gives for it.
+//! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
+//! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
+//!   [`EventLog`](annals_core::EventLog).
+//! - [`ManualClock`] and [`SeededRandomness`] make a store repeatable.
+//!
+//! Cases come from the promises themselves and from the behaviour statements of the systems whose users come to Annals: Wow's event
+//! store compatibility kit and the Dolittle Runtime's specifications. Those that Annals decides otherwise are listed, with reasons, in
+//! docs/decisions/0002-replaced-conformance-statements.md.
+
+pub mod cases;
+pub mod history;
+pub mod model;
+mod ports;
+#[cfg(test)]
+mod reference;
+mod sample;
+mod subject;
+mod suite;
+mod words;
+
+pub use ports::{ManualClock, SeededRandomness};
+pub use subject::{OTHER_TENANT, Subject, run};

@@ -1,0 +1,16 @@
+//! The cases, grouped by promise. Each is an async function of a [`Subject`](crate::Subject) and panics when the promise is broken.
+
+pub mod aggregate_ids;
+pub mod aggregates;
+pub mod atomic;
+pub mod content;
+pub mod durable;
+pub mod filters;
+pub mod follow;
+pub mod immutable;
+pub mod judgement;
+pub mod log_pages;
+pub mod once_per_request;
+pub mod one_order;
+pub mod one_winner;
+pub mod stores;

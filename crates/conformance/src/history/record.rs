@@ -1,0 +1,179 @@
+//! What is kept of each call.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use annals_core::{
+    Aggregate, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, KnownAggregate, LogQuery, NewCommit,
+    RecordedEvent, SequenceNumber, StoreError, Version,
+};
+
+use super::final_log::FinalLog;
+use super::{Broken, Checked};
+
+/// A point in the order of calls and answers as the clients' machine saw it.
+pub(crate) type Tick = u64;
+
+#[derive(Default)]
+pub(crate) struct Record {
+    now: Tick,
+    pub calls: Vec<Call>,
+    restarts: Vec<Tick>,
+    /// Each event as it was first shown.
+    shown: BTreeMap<SequenceNumber, RecordedEvent>,
+    pub broken: Broken,
+}
+
+pub(crate) struct Call {
+    pub client: Arc<str>,
+    pub began: Tick,
+    /// None when no answer came: the client went away, or the store did.
+    pub ended: Option<Tick>,
+    pub what: What,
+}
+
+pub(crate) enum What {
+    Commit { commit: Arc<NewCommit>, answer: Option<Result<CommitOutcome, CommitError>> },
+    Read { query: LogQuery, answer: Option<PageSeen> },
+    ReadAggregate { query: AggregateQuery, answer: Option<CommitsSeen> },
+    RequestExists { aggregate: Aggregate, request_id: String, answer: Option<bool> },
+    AggregateIds { query: AggregateIdsQuery, answer: Option<Vec<KnownAggregate>> },
+    Head { answer: Option<SequenceNumber> },
+    WaitPast { head: SequenceNumber, answer: Option<SequenceNumber> },
+}
+
+pub(crate) struct PageSeen {
+    pub numbers: Vec<SequenceNumber>,
+    pub next: SequenceNumber,
+    pub head: SequenceNumber,
+}
+
+pub(crate) struct CommitsSeen {
+    pub version: Version,
+    /// Version, first number and number of events of each.
+    pub commits: Vec<(Version, SequenceNumber, usize)>,
+}
+
+/// What a client can know about its commit.
+pub(crate) enum Outcome<'a> {
+    Stored(&'a CommitOutcome),
+    Repeat(&'a CommitOutcome),
+    Refused(&'a CommitError),
+    Unknown,
+}
+
+impl Record {
+    pub fn begin(&mut self, client: &Arc<str>, what: What) -> usize {
+        self.now += 1;
+        self.calls.push(Call { client: client.clone(), began: self.now, ended: None, what });
+        self.calls.len() - 1
+    }
+
+    pub fn end(&mut self, call: usize, answer: impl FnOnce(&mut What)) {
+        self.now += 1;
+        self.calls[call].ended = Some(self.now);
+        answer(&mut self.calls[call].what);
+    }
+
+    /// Forgets a call that was refused without telling anything.
+    pub fn end_untold(&mut self, call: usize) {
+        self.now += 1;
+        self.calls[call].ended = Some(self.now);
+    }
+
+    pub fn restarted(&mut self) {
+        self.now += 1;
+        self.restarts.push(self.now);
+    }
+
+    /// The first restart after a call began: by then it has taken effect or never will.
+    pub fn restart_after(&self, began: Tick) -> Option<Tick> {
+        self.restarts.get(self.restarts.partition_point(|restart| *restart < began)).copied()
+    }
+
+    /// Keeps an event that was shown, or compares it with what was shown before.
+    pub fn show(&mut self, call: usize, event: &RecordedEvent) {
+        let first = self.shown.entry(event.sequence_number).or_insert_with(|| event.clone());
+        if first != event {
+            let before = format!("{first:?}");
+            let call = &self.calls[call];
+            self.broken.note(format!("{call}: it was shown as\n  {event:?}\nbut earlier as\n  {before}"));
+        }
+    }
+
+    /// Everything shown is in the log in the end, as it was shown.
+    pub fn check_shown(&self, events: &[RecordedEvent], broken: &mut Broken) {
+        for (number, shown) in &self.shown {
+            match usize::try_from(*number).ok().and_then(|index| events.get(index)) {
+                Some(event) if event == shown => {}
+                Some(event) => broken.note(format!("event {number} was shown as\n  {shown:?}\nbut is\n  {event:?}")),
+                None => broken.note(format!("event {number} was shown but is gone: {shown:?}")),
+            }
+        }
+    }
+
+    pub fn summary(&self, log: &FinalLog<'_>) -> Checked {
+        let mut sum = Checked { commits: log.commits.len(), ..Checked::default() };
+        for call in &self.calls {
+            match (&call.what, call.outcome()) {
+                (What::Commit { .. }, Some(Outcome::Stored(_))) => sum.acknowledged += 1,
+                (What::Commit { .. }, Some(Outcome::Repeat(_))) => sum.duplicates += 1,
+                (What::Commit { .. }, Some(Outcome::Refused(CommitError::Invalid(_) | CommitError::Store(_)))) => {}
+                (What::Commit { .. }, Some(Outcome::Refused(_))) => sum.refusals += 1,
+                (What::Commit { .. }, Some(Outcome::Unknown)) => sum.unknown += 1,
+                _ => sum.reads += usize::from(call.ended.is_some()),
+            }
+        }
+        sum
+    }
+}
+
+impl Call {
+    /// What became of a commit as far as the client knows; none for reads.
+    pub fn outcome(&self) -> Option<Outcome<'_>> {
+        let What::Commit { answer, .. } = &self.what else { return None };
+        Some(match answer {
+            None | Some(Err(CommitError::Store(StoreError::Failed(_) | StoreError::Unreachable(_)))) => {
+                Outcome::Unknown
+            }
+            Some(Ok(outcome)) if outcome.duplicate => Outcome::Repeat(outcome),
+            Some(Ok(outcome)) => Outcome::Stored(outcome),
+            Some(Err(error)) => Outcome::Refused(error),
+        })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.client, self.began)?;
+        match self.ended {
+            Some(ended) => write!(f, "-{ended}: ")?,
+            None => f.write_str("-?: ")?,
+        }
+        match &self.what {
+            What::Commit { commit, answer } => {
+                let (aggregate, expected) = (&commit.aggregate, commit.expected_version);
+                let request = commit.request_id.as_deref().unwrap_or("(none)");
+                let count = commit.events.len();
+                write!(f, "commit of {aggregate} at {expected}, request {request}, {count} events -> {answer:?}")
+            }
+            What::Read { query, answer } => {
+                write!(f, "read {query:?}")?;
+                let Some(page) = answer else { return Ok(()) };
+                write!(f, " -> {:?} next {} head {}", page.numbers, page.next, page.head)
+            }
+            What::ReadAggregate { query, answer } => {
+                write!(f, "read {query:?}")?;
+                let Some(seen) = answer else { return Ok(()) };
+                write!(f, " -> version {} {:?}", seen.version, seen.commits)
+            }
+            What::RequestExists { aggregate, request_id, answer } => {
+                write!(f, "request {request_id} of {aggregate} exists -> {answer:?}")
+            }
+            What::AggregateIds { query, answer } => write!(f, "{query:?} -> {answer:?}"),
+            What::Head { answer } => write!(f, "head -> {answer:?}"),
+            What::WaitPast { head, answer } => write!(f, "wait past {head} -> {answer:?}"),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The model as a store, so that the suite is tested before any backend is: a case that the model does not pass is wrong.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use annals_core::{
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
+    DEFAULT_TENANT, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, Randomness, ReadError,
+    SequenceNumber, Store, StoreError, UnknownLog, new_uuid,
+};
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::model::{Model, Verdict};
+use crate::{ManualClock, OTHER_TENANT, SeededRandomness, Subject};
+
+pub(crate) struct ReferenceSubject {
+    clock: Arc<ManualClock>,
+    models: BTreeMap<&'static str, Arc<Mutex<Model>>>,
+}
+
+impl ReferenceSubject {
+    pub fn new() -> Self {
+        let models = [DEFAULT_TENANT, OTHER_TENANT].map(|tenant| (tenant, Arc::default()));
+        Self { clock: Arc::new(ManualClock::at(annals_core::Timestamp::from_millis(1_000_000))), models: models.into() }
+    }
+}
+
+#[async_trait]
+impl Subject for ReferenceSubject {
+    async fn open(&self) -> Arc<dyn Store> {
+        let random = Arc::new(SeededRandomness::new(fastrand::u64(..)));
+        let logs = self.models.iter().map(|(tenant, model)| {
+            let head = watch::Sender::new(Some(model.lock().expect("unpoisoned").head()));
+            let log = ReferenceLog { model: model.clone(), clock: self.clock.clone(), random: random.clone(), head };
+            (*tenant, Arc::new(log))
+        });
+        Arc::new(ReferenceStore(logs.collect()))
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+}
+
+struct ReferenceStore(BTreeMap<&'static str, Arc<ReferenceLog>>);
+
+#[async_trait]
+impl Store for ReferenceStore {
+    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
+        match self.0.get(tenant) {
+            Some(log) if scope == DEFAULT_SCOPE => Ok(log.clone()),
+            Some(_) => Err(UnknownLog::Scope { tenant: tenant.into(), scope: scope.into() }),
+            None => Err(UnknownLog::Tenant(tenant.into())),
+        }
+    }
+
+    fn tenants(&self) -> Vec<String> {
+        self.0.keys().map(|tenant| (*tenant).to_owned()).collect()
+    }
+
+    fn identity(&self, tenant: &str) -> Option<Identity> {
+        let store_id = annals_core::Uuid::from_u128(tenant.len() as u128);
+        self.0.contains_key(tenant).then_some(Identity { store_id, incarnation: 0, incarnation_start: 0 })
+    }
+
+    fn status(&self) -> Vec<LogStatus> {
+        let of = |(tenant, log): (&&str, &Arc<ReferenceLog>)| {
+            let head = log.head.borrow().unwrap_or_default();
+            LogStatus {
+                tenant: (*tenant).to_owned(),
+                scope: DEFAULT_SCOPE.to_owned(),
+                head,
+                refusing: None,
+                commits: head,
+                syncs: head,
+                bytes: head,
+                recovery: Vec::new(),
+            }
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    async fn close(&self) {
+        self.0.values().for_each(|log| {
+            let _closing = log.model.lock().expect("unpoisoned");
+            log.head.send_replace(None);
+        });
+    }
+}
+
+struct ReferenceLog {
+    model: Arc<Mutex<Model>>,
+    clock: Arc<ManualClock>,
+    random: Arc<dyn Randomness>,
+    /// None once closed.
+    head: watch::Sender<Option<SequenceNumber>>,
+}
+
+#[async_trait]
+impl EventLog for ReferenceLog {
+    async fn commit(&self, mut commit: NewCommit) -> Result<CommitOutcome, CommitError> {
+        let mut model = self.model.lock().expect("unpoisoned");
+        if self.head.borrow().is_none() {
+            return Err(StoreError::Closed.into());
+        }
+        let (version, first_sequence_number) = match model.judge(&commit) {
+            Verdict::Refused(error) => return Err(error),
+            Verdict::Repeat(outcome) => return Ok(outcome),
+            Verdict::Stored(version, first) => (version, first),
+        };
+        let now = self.clock.now();
+        let new_id = || new_uuid(now, &*self.random);
+        commit.request_id.get_or_insert_with(|| new_id().to_string().into());
+        let outcome = CommitOutcome {
+            commit_id: new_id(),
+            version,
+            first_sequence_number,
+            event_ids: commit.events.iter().map(|event| event.id.unwrap_or_else(new_id)).collect(),
+            duplicate: false,
+        };
+        model.commit(&commit, now, &Ok(outcome.clone())).expect("the verdict is the model's own");
+        self.head.send_replace(Some(model.head()));
+        Ok(outcome)
+    }
+
+    async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
+        query.validate()?;
+        let mut read = self.model.lock().expect("unpoisoned").commits(&query);
+        if query.last {
+            read.commits.drain(..read.commits.len().saturating_sub(query.limit));
+        }
+        read.commits.truncate(query.limit);
+        Ok(read)
+    }
+
+    async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
+        aggregate.validate()?;
+        let query = AggregateQuery::new(aggregate.clone());
+        let commits = self.model.lock().expect("unpoisoned").commits(&query).commits;
+        Ok(commits.iter().any(|commit| commit.info.request_id.as_deref() == Some(request_id)))
+    }
+
+    async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
+        query.validate()?;
+        Ok(self.model.lock().expect("unpoisoned").ids(&query))
+    }
+
+    async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
+        query.validate()?;
+        let model = self.model.lock().expect("unpoisoned");
+        let head = model.head();
+        let from = query.from.unwrap_or(if query.backwards { head } else { 0 }).min(head);
+        let admitted = model.events().iter().filter(|event| query.filter.admits(event));
+        let (events, end): (Vec<_>, _) = if query.backwards {
+            (admitted.rev().filter(|event| event.sequence_number < from).take(query.limit).cloned().collect(), 0)
+        } else {
+            (admitted.filter(|event| event.sequence_number >= from).take(query.limit).cloned().collect(), head)
+        };
+        let next = match events.last().filter(|_| events.len() == query.limit) {
+            Some(last) => last.sequence_number + u64::from(!query.backwards),
+            None => end,
+        };
+        Ok(LogPage { events, next, head })
+    }
+
+    async fn head(&self) -> Result<SequenceNumber, ReadError> {
+        Ok(self.model.lock().expect("unpoisoned").head())
+    }
+
+    async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
+        let mut heads = self.head.subscribe();
+        let reached = heads.wait_for(|now| now.is_none_or(|now| now > head)).await.map_err(|_| StoreError::Closed)?;
+        (*reached).ok_or(ReadError::Store(StoreError::Closed))
+    }
+}
+
+mod passes {
+    crate::event_log!(crate::reference::ReferenceSubject::new());
+}

@@ -1,0 +1,37 @@
+//! What a backend gives to be tested.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::{Clock, Store};
+use async_trait::async_trait;
+
+/// The second tenant that every [`Subject`] declares, beside [`annals_core::DEFAULT_TENANT`].
+pub const OTHER_TENANT: &str = "other";
+
+/// How long one case may take before it counts as stuck.
+const CASE_SECONDS_MAX: u64 = 180;
+
+/// One store under test. Each value of it is a new, empty store.
+///
+/// Its smallest unit of storage (segment, file, page) should be tiny, so that a few hundred commits cross many of them.
+#[async_trait]
+pub trait Subject: Send + Sync {
+    /// Opens the store with the tenants `default` and [`OTHER_TENANT`]. Opening it again after [`Store::close`] gives what it held.
+    async fn open(&self) -> Arc<dyn Store>;
+
+    /// The clock that the store reads.
+    fn clock(&self) -> Arc<dyn Clock>;
+}
+
+/// Runs one case to its end, on a runtime with two threads.
+///
+/// # Panics
+/// When the case fails or is stuck.
+pub fn run(subject: impl Subject, case: impl AsyncFn(&dyn Subject)) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    runtime.expect("a runtime can be built").block_on(async {
+        let limit = Duration::from_secs(CASE_SECONDS_MAX);
+        tokio::time::timeout(limit, case(&subject)).await.expect("the case ends in time");
+    });
+}
