@@ -5,11 +5,17 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done · 1 a defect of Annals · 2 wrong usage or bad input · 3 refused because of what the store holds, for example a
-version conflict · 4 not found, for example an unknown tenant · 5 try again later · 6 needs an operator, for example a full disk or a
-store that another process has open. Errors are printed to standard error as `error[code]: …` with a `help: …` line.
+Exit codes:
+  0  done
+  1  a defect of Annals
+  2  wrong usage or bad input
+  3  refused because of what the store holds, for example a version conflict
+  4  not found, for example an unknown tenant
+  5  try again later
+  6  needs an operator, for example a full disk, or a store that another process has open
+Errors are printed to standard error as `error[code]: …` with a `help: …` line.
 
-Configuration: defaults, then annals.toml or --config FILE, then the environment (ANNALS__SECTION__KEY, for example
+Configuration: defaults, then annals.toml or --config FILE, then the environment (ANNALS__SECTION__KEY, for example \
 ANNALS__STORE__URL), then flags; `annals config show` prints the result.
 
 Example:

@@ -42,9 +42,9 @@ impl RequestIds {
         match self {
             Self::Prefix(prefix) => Ok(format!("{prefix}:{number}")),
             _ => {
-                let message = "the line has no request_id, and this input can be read only once, so none can be made \
+                let message = "request_id: the line has none, and this input can be read only once, so none can be made \
                                from its digest; give --id-prefix, or import a file";
-                Err(Failure::new(Code::InvalidId, message))
+                Err(Failure::new(Code::InvalidBody, message))
             }
         }
     }

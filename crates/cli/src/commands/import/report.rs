@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use annals::{Code, CommitOutcome};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::args::Format;
 use crate::failure::Stop;
@@ -55,6 +55,27 @@ pub struct Count {
     began: Instant,
 }
 
+/// The summary as a program reads it.
+#[derive(Serialize)]
+struct Summary {
+    /// Lines that were read and are not blank: the sum of the five that follow.
+    lines: u64,
+    /// Lines that this import put into the log.
+    committed: u64,
+    /// Lines that were in the log before.
+    duplicates: u64,
+    /// Lines that broke a rule.
+    refused: u64,
+    /// Lines of which the store could not say what became.
+    unanswered: u64,
+    /// Lines that were not tried, because an earlier one of their aggregate is not in the log.
+    held_back: u64,
+    /// Events of the committed lines.
+    events: u64,
+    seconds: f64,
+    events_per_second: u64,
+}
+
 impl Default for Count {
     #[expect(clippy::disallowed_methods, reason = "the duration is only shown")]
     fn default() -> Self {
@@ -97,19 +118,19 @@ impl Count {
     pub fn print(&self, output: &mut Output) -> Result<(), Stop> {
         let seconds = self.began.elapsed().as_secs_f64();
         let lines = self.committed + self.duplicates + self.refused + self.unanswered + self.held_back;
-        let rate = if seconds > 0.0 { (self.events as f64 / seconds).round() } else { 0.0 };
+        let rate = if seconds > 0.0 { (self.events as f64 / seconds).round() as u64 } else { 0 };
         match output.format() {
-            Format::Json => output.json(&json!({
-                "lines": lines,
-                "committed": self.committed,
-                "duplicates": self.duplicates,
-                "refused": self.refused,
-                "unanswered": self.unanswered,
-                "held_back": self.held_back,
-                "events": self.events,
-                "seconds": (seconds * 1000.0).round() / 1000.0,
-                "events_per_second": rate,
-            }))?,
+            Format::Json => output.json(&Summary {
+                lines,
+                committed: self.committed,
+                duplicates: self.duplicates,
+                refused: self.refused,
+                unanswered: self.unanswered,
+                held_back: self.held_back,
+                events: self.events,
+                seconds: (seconds * 1000.0).round() / 1000.0,
+                events_per_second: rate,
+            })?,
             Format::Table => {
                 let numbers = [
                     ("lines", lines),
@@ -119,7 +140,7 @@ impl Count {
                     ("unanswered", self.unanswered),
                     ("held back", self.held_back),
                     ("events", self.events),
-                    ("events/s", rate as u64),
+                    ("events/s", rate),
                 ];
                 for (name, number) in numbers {
                     output.text(format_args!("{name:<10}  {number:>12}"))?;
