@@ -118,7 +118,10 @@ fn checked(mut options: Options) -> Result<Options, OpenError> {
 /// A folder with other things in it is not taken over.
 fn check_folder(disk: &dyn Disk) -> Result<(), OpenError> {
     let names = disk.list("").map_err(|error| cannot_open("the store", &error))?;
-    let ours = |name: &String| name == STORE_FILE || name == LOCK_FILE || name.starts_with(STORE_FILE);
+    // What file systems and desktops put into an empty folder is nobody's data.
+    let ours = |name: &String| {
+        name == LOCK_FILE || name == "lost+found" || name.starts_with(STORE_FILE) || name.starts_with('.')
+    };
     if names.iter().any(|name| name == STORE_FILE) || names.iter().all(ours) {
         return Ok(());
     }

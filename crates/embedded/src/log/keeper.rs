@@ -160,7 +160,7 @@ impl Keeper {
     fn prepare(&mut self, small: Option<Ready>, capacity: u64) {
         let made = match small {
             Some(small) => grow(small, capacity),
-            None => create(&self.core.place, &self.core.options, self.next_number, capacity),
+            None => create_what_fits(&self.core.place, &self.core.options, self.next_number, capacity),
         };
         let mut state = self.preparation.state();
         *state = match made {
@@ -171,6 +171,18 @@ impl Keeper {
             Err(error) => State::Failed(error.to_string()),
         };
         self.preparation.changed.notify_all();
+    }
+}
+
+/// Makes a segment of this capacity, or of half of it, and so on, while there is no room: the last of a disk is of use too.
+fn create_what_fits(place: &Place, options: &Options, number: u64, mut capacity: u64) -> io::Result<Ready> {
+    loop {
+        match create(place, options, number, capacity) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && capacity / 2 >= options.segment_bytes_first => {
+                capacity /= 2;
+            }
+            made => return made,
+        }
     }
 }
 
