@@ -3,3 +3,7 @@
 
 pub mod canary;
 pub mod commit;
+pub mod frames;
+pub mod http;
+pub mod index;
+pub mod payload;

@@ -1,0 +1,75 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use crate::workload::{Row, WRITERS};
+
+/// What `--help` prints.
+pub const USAGE: &str = "\
+cargo xtask bench [OPTIONS]
+
+  --rounds N       rounds of all rows and systems (5); medians are taken over them
+  --seconds S      measured seconds of each cell, behind a fifth of it to warm up (1.5)
+  --rows LIST      writers x events of a commit, for example 1x1,64x10 (1x1,1x10,8x1,8x10,64x1,64x10)
+  --folder PATH    where the stores are put (beside the build); the disk under it is what is measured
+  --json FILE      every cell of every round
+  --no-reads       leave reading, opening and following out
+  --no-server      leave the server out
+";
+
+/// The options, checked.
+pub struct Arguments {
+    pub rounds: usize,
+    pub seconds: f64,
+    pub rows: Vec<Row>,
+    pub folder: PathBuf,
+    pub json: Option<PathBuf>,
+    pub reads: bool,
+    /// The program `annals`.
+    pub server: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Reads the options; none when help is wanted.
+    pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut arguments = Self {
+            rounds: 5,
+            seconds: 1.5,
+            rows: WRITERS.iter().flat_map(|&writers| [1, 10].map(|events| Row { writers, events })).collect(),
+            folder: beside_the_build(),
+            json: None,
+            reads: true,
+            server: None,
+        };
+        let mut without_server = false;
+        while let Some(option) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{option} needs a value"));
+            match option.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--rounds" => arguments.rounds = positive(&option, &value()?)?,
+                "--seconds" => arguments.seconds = positive(&option, &value()?)?,
+                "--rows" => arguments.rows = value()?.split(',').map(Row::parse).collect::<Result<_, _>>()?,
+                "--folder" => arguments.folder = value()?.into(),
+                "--json" => arguments.json = Some(value()?.into()),
+                "--server" => arguments.server = Some(value()?.into()),
+                "--no-reads" => arguments.reads = false,
+                "--no-server" => without_server = true,
+                other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
+            }
+        }
+        if without_server {
+            arguments.server = None;
+        }
+        Ok(Some(arguments))
+    }
+}
+
+fn positive<T: std::str::FromStr + PartialOrd + Default>(option: &str, text: &str) -> Result<T, String> {
+    let number: Option<T> = text.parse().ok().filter(|number| *number > T::default());
+    number.ok_or_else(|| format!("{option} takes a number above 0, not {text:?}"))
+}
+
+fn beside_the_build() -> PathBuf {
+    let program = std::env::current_exe().ok();
+    program.as_deref().and_then(std::path::Path::parent).map_or_else(|| PathBuf::from("."), PathBuf::from)
+}

@@ -1,0 +1,89 @@
+//! One measurement: some writers in a closed loop for some seconds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use crate::workload::Row;
+
+/// How long a cell takes.
+pub struct Cell {
+    warm_up: Duration,
+    measured: Duration,
+}
+
+impl Cell {
+    /// A cell of so many measured seconds.
+    pub fn new(seconds: f64) -> Self {
+        Self { warm_up: Duration::from_secs_f64(seconds / 5.0), measured: Duration::from_secs_f64(seconds) }
+    }
+
+    /// The measured seconds.
+    pub fn seconds(&self) -> f64 {
+        self.measured.as_secs_f64()
+    }
+}
+
+/// What came of a cell: how long each commit took that was answered in the measured time, in nanoseconds, ascending.
+pub struct Measured {
+    latencies: Vec<u64>,
+}
+
+impl Measured {
+    /// Events acknowledged per second.
+    pub fn events_per_second(&self, row: &Row, cell: &Cell) -> f64 {
+        (self.latencies.len() * row.events) as f64 / cell.seconds()
+    }
+
+    /// The latency below which this share of the commits was answered, in microseconds.
+    pub fn latency_us(&self, share: f64) -> f64 {
+        percentile_us(&self.latencies, share)
+    }
+}
+
+/// The value below which this share of `ascending` nanoseconds lies, in microseconds.
+pub fn percentile_us(ascending: &[u64], share: f64) -> f64 {
+    let place = (ascending.len() as f64 * share) as usize;
+    let nanoseconds = ascending.get(place.min(ascending.len().saturating_sub(1))).copied().unwrap_or_default();
+    nanoseconds as f64 / 1_000.0
+}
+
+/// A writer of a system under measurement.
+pub trait Commits: Send + 'static {
+    /// Commits once and waits for the acknowledgement.
+    fn commit(&mut self) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Runs the writers until the time is over.
+pub async fn run<W: Commits>(cell: &Cell, writers: Vec<W>) -> Result<Measured, String> {
+    let together = Arc::new(Barrier::new(writers.len()));
+    let (warm_up, measured) = (cell.warm_up, cell.measured);
+    let mut tasks = JoinSet::new();
+    for mut writer in writers {
+        let together = Arc::clone(&together);
+        tasks.spawn(async move {
+            together.wait().await;
+            let begin = Instant::now() + warm_up;
+            let end = begin + measured;
+            let mut latencies = Vec::new();
+            let mut started = Instant::now();
+            while started < end {
+                writer.commit().await?;
+                let ended = Instant::now();
+                if ended >= begin && ended < end {
+                    latencies.push((ended - started).as_nanos() as u64);
+                }
+                started = ended;
+            }
+            Ok::<_, String>(latencies)
+        });
+    }
+    let mut latencies = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        latencies.extend(ended.map_err(|error| error.to_string())??);
+    }
+    latencies.sort_unstable();
+    Ok(Measured { latencies })
+}

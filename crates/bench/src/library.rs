@@ -1,0 +1,66 @@
+//! The embedded store in this process, through its port. Event data is built beforehand, the commits around it are built inside
+//! the measured time.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, ExpectedVersion, NewCommit, NewEvent, Store};
+use annals_embedded::disk::RealDisk;
+use annals_embedded::{EmbeddedStore, Options};
+
+use crate::cell::{Cell, Commits, Measured, run};
+use crate::workload::{Row, Writer, payloads};
+
+struct Library {
+    log: Arc<dyn EventLog>,
+    data: Arc<Vec<Data>>,
+    writer: Writer,
+    events: usize,
+}
+
+impl Commits for Library {
+    async fn commit(&mut self) -> Result<(), String> {
+        let turn = self.writer.turn();
+        let mut commit = NewCommit::new("order", turn.aggregate_id.as_str())
+            .expect(ExpectedVersion::Exact(turn.expected_version))
+            .request_id(turn.request_id.as_str());
+        for offset in 0..self.events {
+            let data = self.data[(turn.payload + offset) % self.data.len()].clone();
+            commit = commit.event(NewEvent::new("order_placed", data));
+        }
+        let outcome = self.log.commit(commit).await.map_err(|error| error.to_string())?;
+        self.writer.committed(&turn, outcome.version, outcome.duplicate)
+    }
+}
+
+/// Opens the store in `folder`.
+pub fn open(folder: &Path) -> Result<EmbeddedStore, String> {
+    let disk = RealDisk::new(folder.join("store"));
+    EmbeddedStore::open(Arc::new(disk), Options::default()).map_err(|error| error.to_string())
+}
+
+/// The store's log.
+pub fn log(store: &EmbeddedStore) -> Result<Arc<dyn EventLog>, String> {
+    store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(|error| error.to_string())
+}
+
+/// Event data, ready to be committed.
+pub fn data() -> Result<Vec<Data>, String> {
+    payloads().iter().map(|text| Data::from_json(text)).collect()
+}
+
+/// Measures a new store in `folder`.
+pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, String> {
+    let store = open(folder)?;
+    let log = log(&store)?;
+    let data = Arc::new(data()?);
+    let library = |number: usize| Library {
+        log: Arc::clone(&log),
+        data: Arc::clone(&data),
+        writer: Writer::new(number, row),
+        events: row.events,
+    };
+    let measured = run(cell, (0..row.writers).map(library).collect()).await;
+    store.close().await;
+    measured
+}

@@ -1,0 +1,113 @@
+//! The library and the server beside the bare disk, in interleaved rounds on one machine.
+//!
+//! Nothing here is asserted: absolute figures belong to a machine. What travels is the ratio to the probe, which does nothing but
+//! the write and the sync that any durable store must do.
+
+mod arguments;
+mod cell;
+mod follow;
+mod library;
+mod machine;
+mod probe;
+mod report;
+mod server;
+mod workload;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use arguments::Arguments;
+use cell::{Cell, Measured};
+use workload::Row;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            print!("{}", arguments::USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(sentence) => return failed(&sentence),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let outcome = runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(bench(&arguments)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => failed(&sentence),
+    }
+}
+
+fn failed(sentence: &str) -> ExitCode {
+    eprintln!("bench: {sentence}");
+    ExitCode::FAILURE
+}
+
+/// What is measured in one round: every system in every row.
+async fn bench(arguments: &Arguments) -> Result<(), String> {
+    let mut measured = Vec::new();
+    for round in 0..arguments.rounds {
+        for row in &arguments.rows {
+            for system in turn(arguments, round) {
+                let folder = tempfile::tempdir_in(&arguments.folder)
+                    .map_err(|error| format!("{}: {error}", arguments.folder.display()))?;
+                let cell = Cell::new(arguments.seconds);
+                let outcome = system.measure(row, &cell, folder.path(), arguments).await?;
+                eprintln!("round {} {row} {system}: {:.0} events/s", round + 1, outcome.events_per_second(row, &cell));
+                measured.push(report::Entry::new(round, *row, system, &outcome, &cell));
+            }
+        }
+    }
+    let reads = match arguments.reads {
+        true => Some(follow::measure(&arguments.folder).await?),
+        false => None,
+    };
+    let machine = machine::describe(&arguments.folder);
+    print!("{}", report::markdown(&machine, arguments, &measured, reads.as_ref()));
+    match &arguments.json {
+        Some(file) => report::write_json(file, &machine, arguments, &measured, reads.as_ref()),
+        None => Ok(()),
+    }
+}
+
+/// The systems in the order of this round: each is first, second and third equally often.
+fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
+    let mut systems = vec![System::Probe, System::Library];
+    if arguments.server.is_some() {
+        systems.push(System::Server);
+    }
+    let first = round % systems.len();
+    systems.rotate_left(first);
+    systems
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum System {
+    /// Write and sync, nothing else.
+    Probe,
+    /// The embedded store in this process.
+    Library,
+    /// The real server in a process of its own, over loopback.
+    Server,
+}
+
+impl System {
+    async fn measure(self, row: &Row, cell: &Cell, folder: &Path, arguments: &Arguments) -> Result<Measured, String> {
+        match (self, &arguments.server) {
+            (Self::Probe, _) => probe::measure(row, cell, folder).await,
+            (Self::Library, _) => library::measure(row, cell, folder).await,
+            (Self::Server, Some(program)) => server::measure(row, cell, folder, program).await,
+            (Self::Server, None) => Err("the server's program is not known".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for System {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Probe => "probe",
+            Self::Library => "library",
+            Self::Server => "server",
+        })
+    }
+}
