@@ -40,7 +40,7 @@ pub fn decode_index(bytes: &[u8]) -> Option<u32> {
     let index = FileIndex::open(file(&pages)?, "fuzz".to_owned()).ok()?;
     for number in [0, 1, 2, 7, u64::MAX] {
         let _ = index.ordinal_of(number);
-        let _ = index.postings(number);
+        let _ = index.postings(number, 0..u32::MAX);
     }
     let _ = index.entries(&[0, 1, 5, u32::MAX]);
     let _ = index.aggregates(b"a\0", b"", 10);

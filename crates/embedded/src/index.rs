@@ -8,6 +8,7 @@ mod file;
 mod memory;
 mod pages;
 
+use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
 use annals_core::{ByteString, SequenceNumber};
@@ -72,11 +73,26 @@ impl Index {
         }
     }
 
-    /// The commits that may hold this term, ascending.
-    pub(crate) fn postings(&self, term: Term) -> Answer<Vec<u32>> {
+    /// The commits of these ordinals that may hold this term, ascending.
+    pub(crate) fn postings(&self, term: Term, within: Range<u32>) -> Answer<Vec<u32>> {
         match self {
-            Self::Memory(index) => Ok(read(index).postings(term)),
-            Self::File(index) => index.postings(term),
+            Self::Memory(index) => Ok(read(index).postings(term, within)),
+            Self::File(index) => index.postings(term, within),
+        }
+    }
+
+    /// The commits that may hold this term, ascending.
+    pub(crate) fn all_postings(&self, term: Term) -> Answer<Vec<u32>> {
+        self.postings(term, 0..u32::MAX)
+    }
+
+    /// How many commits' postings are worth asking for at once. In memory they are copied, so that the lock is held for a moment
+    /// only; from a file they are decoded from the beginning each time.
+    pub(crate) fn stride(&self) -> u32 {
+        const COPIED_AT_ONCE: u32 = 16 * 1024;
+        match self {
+            Self::Memory(_) => COPIED_AT_ONCE,
+            Self::File(_) => u32::MAX,
         }
     }
 
@@ -93,6 +109,12 @@ impl Index {
             Self::File(index) => index.aggregates(prefix, after, limit),
         }
     }
+}
+
+/// The part of an ascending list that lies within a range.
+fn part(ordinals: &[u32], within: &Range<u32>) -> Range<usize> {
+    let start = ordinals.partition_point(|ordinal| *ordinal < within.start);
+    start..ordinals.partition_point(|ordinal| *ordinal < within.end).max(start)
 }
 
 pub(crate) fn read(index: &RwLock<MemoryIndex>) -> std::sync::RwLockReadGuard<'_, MemoryIndex> {

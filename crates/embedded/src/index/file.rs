@@ -11,6 +11,7 @@
 //! footer      the last page: magic, format, which segment, sections
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use annals_core::{ByteString, SequenceNumber};
@@ -18,7 +19,7 @@ use annals_core::{ByteString, SequenceNumber};
 use super::bloom::Bloom;
 use super::memory::{MemoryIndex, Packed};
 use super::pages::{self, PAGE, Pages, Section};
-use super::{Answer, Entry, IndexFault};
+use super::{Answer, Entry, IndexFault, part};
 use crate::disk::DiskFile;
 use crate::format::{u32_at, u64_at};
 use crate::terms::{Term, short};
@@ -218,7 +219,15 @@ impl FileIndex {
         Ok(entries)
     }
 
-    pub(crate) fn postings(&self, term: Term) -> Answer<Vec<u32>> {
+    pub(crate) fn postings(&self, term: Term, within: Range<u32>) -> Answer<Vec<u32>> {
+        let mut ordinals = self.all_postings(term)?;
+        let part = part(&ordinals, &within);
+        ordinals.truncate(part.end);
+        ordinals.drain(..part.start);
+        Ok(ordinals)
+    }
+
+    fn all_postings(&self, term: Term) -> Answer<Vec<u32>> {
         if !self.may_hold(term) {
             return Ok(Vec::new());
         }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use annals_core::{Aggregate, ByteString, SequenceNumber, Version};
 
-use super::{Entry, aggregate_key};
+use super::{Entry, aggregate_key, part};
 use crate::format::SEGMENT_HEADER;
 use crate::terms::{ExactTerm, Term, short};
 
@@ -144,8 +144,9 @@ impl MemoryIndex {
         found.map(|packed| packed.entry(self.first)).collect()
     }
 
-    pub(crate) fn postings(&self, term: Term) -> Vec<u32> {
-        self.postings.get(&term).cloned().unwrap_or_default()
+    pub(crate) fn postings(&self, term: Term, within: Range<u32>) -> Vec<u32> {
+        let Some(ordinals) = self.postings.get(&term) else { return Vec::new() };
+        ordinals[part(ordinals, &within)].to_vec()
     }
 
     pub(crate) fn aggregates(&self, prefix: &[u8], after: &[u8], limit: usize) -> Vec<(ByteString, ByteString)> {

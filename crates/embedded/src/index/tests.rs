@@ -58,7 +58,9 @@ fn a_file_gives_the_same_answers_as_the_memory_it_was_made_from() {
             }),
         );
         for term in terms {
-            assert_eq!(file.postings(term), Ok(memory.postings(term)));
+            for within in [0..u32::MAX, 0..0, 3..3, 2..260, 90..250] {
+                assert_eq!(file.postings(term, within.clone()), Ok(memory.postings(term, within)));
+            }
         }
         for after in ["", "name0\0", "name0\0id003", "name1\0id005x", "name9"] {
             for prefix in ["name0\0", "name1\0", "name\0"] {
@@ -77,7 +79,7 @@ fn every_request_is_found_in_the_file() {
         let aggregate = annals_core::Aggregate::new(format!("name{}", n % 2), format!("id{:03}", n % 37));
         let request = KEY.request(&aggregate, &n.to_string());
         assert_eq!(memory.request(request), Some(n));
-        assert_eq!(file.postings(crate::terms::short(request)), Ok(vec![n]));
+        assert_eq!(file.postings(crate::terms::short(request), 0..u32::MAX), Ok(vec![n]));
     }
 }
 
@@ -91,7 +93,8 @@ fn a_flipped_byte_is_a_fault_and_never_a_wrong_answer() {
         let mut bad = good.clone();
         bad[at] ^= 0x40;
         let Ok(file) = FileIndex::open(file_of(&bad), "index".into()) else { continue };
-        assert!(file.postings(term).is_err() || file.postings(term) == Ok(memory.postings(term)));
+        let postings = file.postings(term, 0..u32::MAX);
+        assert!(postings.is_err() || postings == Ok(memory.postings(term, 0..u32::MAX)));
         assert!(file.entries(&all).is_err() || file.entries(&all) == Ok(memory.entries(&all)));
         let keys = file.aggregates(b"name1\0", b"", 50);
         assert!(keys.is_err() || keys == Ok(memory.aggregates(b"name1\0", b"", 50)));

@@ -38,7 +38,7 @@ pub(super) fn head(
             }
             continue;
         }
-        for ordinal in segment.index.postings(short(exact))?.into_iter().rev() {
+        for ordinal in segment.index.all_postings(short(exact))?.into_iter().rev() {
             for record in segment.records(&[ordinal])? {
                 let info = &record.commit.info;
                 if info.aggregate == *aggregate {
@@ -62,7 +62,7 @@ pub(super) fn request(
         let in_memory = segment.memory().map(|index| read(index).request(exact));
         let ordinals = match in_memory {
             Some(ordinal) => Vec::from_iter(ordinal),
-            None => segment.index.postings(short(exact))?,
+            None => segment.index.all_postings(short(exact))?,
         };
         for entry in segment.index.entries(&ordinals)? {
             let found = Found { segment: segment.clone(), entry };

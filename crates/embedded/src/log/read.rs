@@ -1,6 +1,7 @@
 //! Reading: index → frames → events. Everything an index names is durable, so readers need no other bound.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use annals_core::{
     AggregateCommits, AggregateIdsQuery, AggregateQuery, ByteString, Filter, KnownAggregate, LogPage, LogQuery,
@@ -51,26 +52,24 @@ pub(super) fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError>
 fn forwards(
     core: &Core,
     query: &LogQuery,
-    range: std::ops::Range<SequenceNumber>,
+    range: Range<SequenceNumber>,
     page: &mut Page,
 ) -> Result<SequenceNumber, StoreError> {
     let view = core.view();
     let start = view.position_of(range.start).unwrap_or(0);
     for segment in view.segments[start..].iter().take_while(|segment| segment.first < range.end) {
         let first = segment.index.ordinal_of(range.start)?.unwrap_or(0);
-        let mut candidates = Candidates::new(core.key, segment, &query.filter, first..segment.index.commits())?;
-        while let Some(group) = candidates.next_group() {
-            for record in segment.records(&group)? {
-                for event in record.commit.events {
-                    let n = event.sequence_number;
-                    if n >= range.end {
-                        return Ok(range.end);
-                    }
-                    if n >= range.start && query.filter.admits(&event) {
-                        page.push(event);
-                        if page.full() {
-                            return Ok(n + 1);
-                        }
+        let mut candidates = Candidates::new(core.key, segment, &query.filter, first..segment.index.commits());
+        while let Some(group) = candidates.next_group()? {
+            for event in segment.records(&group)?.into_iter().flat_map(|record| record.commit.events) {
+                let n = event.sequence_number;
+                if n >= range.end {
+                    return Ok(range.end);
+                }
+                if n >= range.start && query.filter.admits(&event) {
+                    page.push(event);
+                    if page.full() {
+                        return Ok(n + 1);
                     }
                 }
             }
@@ -90,16 +89,15 @@ fn backwards(
     let Some(position) = view.position_of(last) else { return Ok(0) };
     for segment in view.segments[..=position].iter().rev() {
         let end = segment.index.ordinal_of(last)?.map_or(0, |ordinal| ordinal + 1);
-        let mut candidates = Candidates::new(core.key, segment, &query.filter, 0..end)?;
-        while let Some(group) = candidates.last_group() {
-            for record in segment.records(&group)?.into_iter().rev() {
-                for event in record.commit.events.into_iter().rev().filter(|event| event.sequence_number < from) {
-                    let n = event.sequence_number;
-                    if query.filter.admits(&event) {
-                        page.push(event);
-                        if page.full() {
-                            return Ok(n);
-                        }
+        let mut candidates = Candidates::new(core.key, segment, &query.filter, 0..end);
+        while let Some(group) = candidates.last_group()? {
+            let newest_first = segment.records(&group)?.into_iter().rev();
+            for event in newest_first.flat_map(|record| record.commit.events.into_iter().rev()) {
+                let n = event.sequence_number;
+                if n < from && query.filter.admits(&event) {
+                    page.push(event);
+                    if page.full() {
+                        return Ok(n);
                     }
                 }
             }
@@ -109,61 +107,62 @@ fn backwards(
 }
 
 /// The commits of a segment that may hold what a filter wants, taken in groups from either end.
-enum Candidates {
-    All(std::ops::Range<u32>),
-    Listed { ordinals: Vec<u32>, rest: std::ops::Range<usize> },
+struct Candidates<'a> {
+    key: TermKey,
+    segment: &'a Segment,
+    filter: &'a Filter,
+    /// Ordinals that have not been looked at.
+    rest: Range<u32>,
+    /// Those looked at and not yet taken.
+    listed: VecDeque<u32>,
 }
 
-impl Candidates {
-    fn new(key: TermKey, segment: &Segment, filter: &Filter, range: std::ops::Range<u32>) -> Answer<Self> {
-        if filter.is_all() {
-            return Ok(Self::All(range));
-        }
-        let mut lists = Vec::new();
-        for term in required(key, filter) {
-            lists.push(segment.index.postings(term)?);
-        }
-        if !filter.types.is_empty() {
-            lists.push(union(segment, filter.types.iter().map(|name| key.event_type(name)))?);
-        }
-        let ordinals = intersection(lists);
-        let start = ordinals.partition_point(|ordinal| *ordinal < range.start);
-        let end = ordinals.partition_point(|ordinal| *ordinal < range.end);
-        Ok(Self::Listed { ordinals, rest: start..end })
+impl<'a> Candidates<'a> {
+    fn new(key: TermKey, segment: &'a Segment, filter: &'a Filter, rest: Range<u32>) -> Self {
+        Self { key, segment, filter, rest, listed: VecDeque::new() }
     }
 
-    fn next_group(&mut self) -> Option<Vec<u32>> {
-        match self {
-            Self::All(rest) => {
-                let end = rest.end.min(rest.start.saturating_add(GROUP as u32));
-                let group: Vec<u32> = (rest.start..end).collect();
-                rest.start = end.max(rest.start);
-                (!group.is_empty()).then_some(group)
-            }
-            Self::Listed { ordinals, rest } => {
-                let end = rest.end.min(rest.start + GROUP);
-                let group = ordinals.get(rest.start..end)?.to_vec();
-                rest.start = end;
-                (!group.is_empty()).then_some(group)
-            }
+    /// The next ones in ascending order, from the front; none at the end.
+    fn next_group(&mut self) -> Answer<Option<Vec<u32>>> {
+        while self.listed.is_empty() && !self.rest.is_empty() {
+            let end = self.rest.end.min(self.rest.start.saturating_add(self.stride()));
+            self.listed = self.list(self.rest.start..end)?.into();
+            self.rest.start = end;
         }
+        let group: Vec<u32> = self.listed.drain(..self.listed.len().min(GROUP)).collect();
+        Ok((!group.is_empty()).then_some(group))
     }
 
-    fn last_group(&mut self) -> Option<Vec<u32>> {
-        match self {
-            Self::All(rest) => {
-                let start = rest.start.max(rest.end.saturating_sub(GROUP as u32));
-                let group: Vec<u32> = (start..rest.end).collect();
-                rest.end = start.min(rest.end);
-                (!group.is_empty()).then_some(group)
-            }
-            Self::Listed { ordinals, rest } => {
-                let start = rest.start.max(rest.end.saturating_sub(GROUP));
-                let group = ordinals.get(start..rest.end)?.to_vec();
-                rest.end = start;
-                (!group.is_empty()).then_some(group)
-            }
+    /// The last ones, in ascending order, from the back; none at the end.
+    fn last_group(&mut self) -> Answer<Option<Vec<u32>>> {
+        while self.listed.is_empty() && !self.rest.is_empty() {
+            let start = self.rest.start.max(self.rest.end.saturating_sub(self.stride()));
+            self.listed = self.list(start..self.rest.end)?.into();
+            self.rest.end = start;
         }
+        let group: Vec<u32> = self.listed.drain(self.listed.len().saturating_sub(GROUP)..).collect();
+        Ok((!group.is_empty()).then_some(group))
+    }
+
+    fn stride(&self) -> u32 {
+        if self.filter.is_all() { GROUP as u32 } else { self.segment.index.stride() }
+    }
+
+    /// Any of the types, all of the tags, the aggregate.
+    fn list(&self, within: Range<u32>) -> Answer<Vec<u32>> {
+        if self.filter.is_all() {
+            return Ok(within.collect());
+        }
+        let postings = |term| self.segment.index.postings(term, within.clone());
+        let mut lists = required(self.key, self.filter).map(postings).collect::<Answer<Vec<_>>>()?;
+        if !self.filter.types.is_empty() {
+            let of_types = self.filter.types.iter().map(|name| postings(self.key.event_type(name)));
+            let mut union = of_types.collect::<Answer<Vec<_>>>()?.concat();
+            union.sort_unstable();
+            union.dedup();
+            lists.push(union);
+        }
+        Ok(intersection(lists))
     }
 }
 
@@ -171,16 +170,6 @@ impl Candidates {
 fn required(key: TermKey, filter: &Filter) -> impl Iterator<Item = Term> {
     let tags = filter.tags.iter().map(move |tag| key.tag(tag));
     tags.chain(filter.aggregate.iter().map(move |aggregate| key.aggregate_filter(aggregate)))
-}
-
-fn union(segment: &Segment, terms: impl Iterator<Item = Term>) -> Answer<Vec<u32>> {
-    let mut all = Vec::new();
-    for term in terms {
-        all.extend(segment.index.postings(term)?);
-    }
-    all.sort_unstable();
-    all.dedup();
-    Ok(all)
 }
 
 fn intersection(mut lists: Vec<Vec<u32>>) -> Vec<u32> {
@@ -245,7 +234,7 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
 
 /// The commits of a segment that may be the aggregate's and of the wanted versions.
 fn versions(segment: &Segment, term: Term, query: &AggregateQuery) -> Result<Vec<u32>, StoreError> {
-    let ordinals = segment.index.postings(term)?;
+    let ordinals = segment.index.all_postings(term)?;
     if ordinals.is_empty() || (query.from_version <= 1 && query.to_version == u64::MAX) {
         return Ok(ordinals);
     }
