@@ -41,13 +41,7 @@ pub(crate) async fn read(server: &Server, parts: &Parts, mut body: Body) -> Resu
 }
 
 fn check(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
-    if let Some(value) = headers.get(header::CONTENT_TYPE) {
-        let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        if !media_type.eq_ignore_ascii_case("application/json") {
-            let message = format!("{value:?} is not application/json");
-            return Err(Problem::new(Code::UnsupportedMediaType, message));
-        }
-    }
+    check_media_type(headers)?;
     if let Some(value) = headers.get(header::CONTENT_ENCODING)
         && !value.as_bytes().eq_ignore_ascii_case(b"identity")
     {
@@ -58,6 +52,23 @@ fn check(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
     match declared {
         Some(bytes) if bytes > server.options.body_bytes_max as u64 => Err(too_large(server)),
         _ => Ok(()),
+    }
+}
+
+fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let refused = |message: String| Err(Problem::new(Code::UnsupportedMediaType, message));
+    match headers.get(header::CONTENT_TYPE) {
+        Some(value) => {
+            let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+            if media_type.eq_ignore_ascii_case("application/json") {
+                return Ok(());
+            }
+            refused(format!("{value:?} is not application/json"))
+        }
+        // A browser asks before it sends JSON to another site, but not before it sends a body without a type: a page from anywhere
+        // could commit to a server on the reader's own machine.
+        None if headers.contains_key(header::ORIGIN) => refused("a browser must say application/json".to_owned()),
+        None => Ok(()),
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Problem {
 impl Problem {
     /// A problem with what is particular to this occurrence, as one sentence.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), path: None, fact: None, closes: false }
+        Self { code, detail: cut(detail.into()), path: None, fact: None, closes: false }
     }
 
     /// A query parameter or header that is not as it must be.
@@ -52,6 +52,17 @@ impl Problem {
         self.closes = true;
         self
     }
+}
+
+/// The text, ended where it would flood the answer: it may quote what the request holds.
+fn cut(mut text: String) -> String {
+    const BYTES_MAX: usize = 1_000;
+    if text.len() > BYTES_MAX {
+        let end = (0..=BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 impl Serialize for Problem {
@@ -95,7 +106,7 @@ impl From<Invalid> for Problem {
         // Without a path the sentence needs no "path: " before it.
         let detail = if invalid.path.is_empty() { invalid.message.clone() } else { invalid.to_string() };
         let always = invalid.code.status() == 422;
-        let path = (always || !invalid.path.is_empty()).then_some(invalid.path);
+        let path = (always || !invalid.path.is_empty()).then_some(cut(invalid.path));
         Self { path, ..Self::new(invalid.code, detail) }
     }
 }

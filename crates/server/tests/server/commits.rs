@@ -46,7 +46,22 @@ async fn everything_given_is_read_back() {
         "scope": "default", "header": {"b": "1", "a": "2"}, "public": true, "tenant_id": "t", "owner_id": "o",
         "space_id": "s", "command_id": "c-1", "correlation_id": "k", "causation_id": "u"});
     assert_eq!(event.json(), expected);
-    assert!(event.text().contains(r#""data":{"z":1,"a":{"$date":2.5},"ž":[null,true]}"#), "{}", event.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_is_read_back_as_it_was_written() {
+    let server = Running::start().await;
+    for data in [
+        r#"{"z":1,"a":{"$date":2.5},"ž":[null,true,{}],"b":[]}"#,
+        r#"{"least":-9223372036854775808,"most":9223372036854775807,"whole":1.0,"small":1e-300}"#,
+        r#"{"text":"\"\\ \n \u0000 \u2028 😀","":"empty key","a.b":1,"$c":2}"#,
+    ] {
+        let body = opened().to_string().replace(r#"{"by":"Eva"}"#, data);
+        let answer = server.post(body).await.json();
+        let event = server.get(&format!("/v1/log/{}", answer["events"][0]["sequence_number"])).await;
+        let data = data.replace("\\u2028", "\u{2028}");
+        assert!(event.text().contains(&format!(r#""data":{data},"tags""#)), "{data} {}", event.text());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,6 +143,8 @@ async fn the_content_type_is_json_or_absent() {
     for bad in ["text/plain", "application/ejson", "application/x-www-form-urlencoded", "application/jsonp", ""] {
         send(bad).await.problem(Code::UnsupportedMediaType);
     }
+    let page = server.request(Method::POST, "/v1/commits").header("origin", "http://example.org");
+    server.send(page.body(opened().to_string())).await.problem(Code::UnsupportedMediaType);
     let packed = server.request(Method::POST, "/v1/commits").header("content-encoding", "gzip").body("x");
     server.send(packed).await.problem(Code::UnsupportedMediaType);
 }

@@ -66,6 +66,21 @@ async fn a_path_that_is_not_percent_encoded_utf8_is_a_problem() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_target_in_another_form_is_answered_too() {
+    let server = Running::start().await;
+    for (line, code) in [
+        ("OPTIONS *", Code::UnknownRoute),
+        ("CONNECT example.org:80", Code::UnknownRoute),
+        ("GET http://example.org/v1/nothing", Code::UnknownRoute),
+        ("PUT http://example.org/v1/log", Code::MethodNotAllowed),
+    ] {
+        let mut raw = Raw::open(&server).await;
+        raw.write(format!("{line} HTTP/1.1\r\nhost: x\r\n\r\n")).await.expect("written");
+        raw.answer().await.problem(code);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ids_of_dots_are_reached_by_clients_that_send_paths_as_they_are() {
     let server = Running::start().await;
     let body = opened().to_string().replace("\"7\"", "\"..\"");

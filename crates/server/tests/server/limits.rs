@@ -136,7 +136,10 @@ async fn headers_over_their_limit_are_answered_431() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_request_target_counts_with_the_headers() {
     let server = Running::start().await;
-    server.get(&format!("/v1/{}", "x".repeat(65_400))).await.problem(Code::HeadersTooLarge);
+    let target = format!("/v1/{}", "x".repeat(60_000));
+    server.get(&target).await.problem(Code::UnknownRoute);
+    let both = server.request(Method::GET, &target).header("x-long", "x".repeat(6_000));
+    server.send(both).await.problem(Code::HeadersTooLarge);
 }
 
 #[tokio::test(flavor = "multi_thread")]
