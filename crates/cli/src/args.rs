@@ -126,7 +126,7 @@ pub struct Commit {
     #[arg(long = "tag", value_name = "TAG", requires = "aggregate")]
     pub tags: Vec<String>,
     /// The version the aggregate must have: a number, any, empty or exists
-    #[arg(long, value_name = "VERSION", requires = "aggregate")]
+    #[arg(long, value_name = "VERSION", requires = "aggregate", allow_hyphen_values = true)]
     pub expect: Option<String>,
     /// Names the request, so that a repeat is recognised
     #[arg(long, value_name = "ID", requires = "aggregate")]

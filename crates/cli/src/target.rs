@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::{Client, EventLog, OpenOptions, Store};
+use annals::{Client, EventLog, OpenOptions, Store, StoreError};
 
 use crate::args::Global;
 use crate::config::Config;
@@ -38,13 +38,21 @@ impl Target {
         Ok(Self { log, tenant, scope, store: Some(store) })
     }
 
-    /// Runs a command's work on it, then closes it whatever came of that.
+    /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no
+    /// error, because what it saw is only the part up to the damage.
     pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {
         let outcome = work(&self).await;
-        if let Some(store) = self.store {
-            store.close().await;
-        }
-        outcome
+        let Some(store) = &self.store else { return outcome };
+        let damage = self.damage(&**store);
+        store.close().await;
+        outcome?;
+        damage.map_or(Ok(()), |error| Err(Failure::new(error.code(), error.to_string()).into()))
+    }
+
+    fn damage(&self, store: &dyn Store) -> Option<StoreError> {
+        let logs = store.status();
+        let log = logs.into_iter().find(|log| log.tenant == self.tenant && log.scope == self.scope)?;
+        log.refusing.filter(|error| matches!(error, StoreError::Damaged(_)))
     }
 }
 

@@ -1,0 +1,12 @@
+//! The command line as its users meet it: the real binary, real files, real pipes.
+
+#[path = "../process/mod.rs"]
+mod process;
+mod run;
+
+mod bad_input;
+mod configuration;
+mod importing;
+mod pipes;
+mod serving;
+mod stores;

@@ -1,0 +1,96 @@
+//! `annals serve`, and that `--server` is the same as `--store`.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::process::{Server, annals};
+use crate::run::{body, folder, lines, run, run_with};
+
+#[test]
+fn what_a_server_answers_is_what_its_store_holds() {
+    let folder = folder();
+    let input = lines((0..2_300u64).map(|n| {
+        json!({ "aggregate": { "name": "order", "id": format!("a/{}?č%&+ {n}", n % 3) }, "owner_id": "me",
+                "tenant_id": format!("t{}", n % 2), "correlation_id": "c", "header": { "b": "1", "a": "2" },
+                "events": [{ "type": "placed", "data": { "n": n }, "tags": ["x,y", "z\\"], "public": true },
+                           { "type": "paid", "data": {}, "generation": 3 }] })
+    }));
+    let server = Server::start(folder.path());
+    let there = ["--server", &server.url];
+    assert_eq!(run_with(folder.path(), &[&["commit"], &there[..]].concat(), &input).ok().json().len(), 2_300);
+    let reads: &[&[&str]] = &[
+        &["log", "read"],
+        &["log", "read", "--backwards", "--from", "1100"],
+        &["log", "read", "--types", "paid", "--limit", "1500"],
+        &["log", "read", "--aggregate", "order/a/1?č%&+ 7"],
+        &["log", "read", "--types", "placed,paid", "--from", "4590"],
+        &["aggregate", "read", "order", "a/1?č%&+ 7"],
+        &["aggregate", "read", "order", "nobody"],
+        &["aggregate", "list", "order"],
+        &["aggregate", "list", "order", "--after", "a/1"],
+        &["aggregate", "list", "nothing"],
+    ];
+    let remote: Vec<String> =
+        reads.iter().map(|read| run(folder.path(), &[read, &there[..]].concat()).ok().out).collect();
+    assert_eq!(server.terminate(), Some(0));
+    for (read, remote) in reads.iter().zip(remote) {
+        assert_eq!(run(folder.path(), read).ok().out, remote, "{read:?}");
+    }
+}
+
+#[test]
+fn without_dev_it_refuses_to_start_and_dev_refuses_the_network() {
+    let folder = folder();
+    let said = run(folder.path(), &["serve", "--listen", "127.0.0.1:0"]).refused("invalid_config", 2);
+    assert!(said.contains("--dev"), "{said}");
+    let said = run(folder.path(), &["serve", "--dev", "--listen", "0.0.0.0:0"]).refused("invalid_config", 2);
+    assert!(said.contains("loopback"), "{said}");
+    assert!(!folder.path().join("data").exists());
+}
+
+#[test]
+fn an_address_in_use_is_refused() {
+    let folder = folder();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let said = run(folder.path(), &["serve", "--dev", "--listen", &address]).refused("invalid_config", 2);
+    assert!(said.contains(&address), "{said}");
+    // The store is free again.
+    run(folder.path(), &["log", "read"]).ok();
+}
+
+#[test]
+fn a_store_that_a_server_has_open_is_locked_and_the_error_says_how_to_go_on() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    for arguments in [&["log", "read"][..], &["commit", "--aggregate", "order/o-1", "--type", "t"]] {
+        assert!(run(folder.path(), arguments).refused("store_locked", 6).contains("--server"));
+    }
+    // A lock of a process that was killed does not block.
+    server.kill();
+    run(folder.path(), &["log", "read"]).ok();
+}
+
+#[test]
+fn it_stops_on_sigterm_with_exit_code_0_although_someone_follows() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let commit = ["commit", "--server", &server.url, "--aggregate", "order/o-1", "--type", "t"];
+    run(folder.path(), &commit).ok();
+    let mut command = annals(folder.path());
+    let mut tail = command
+        .args(["log", "tail", "--server", &server.url])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut first = String::new();
+    let mut printed = std::io::BufReader::new(tail.stdout.take().expect("piped"));
+    std::io::BufRead::read_line(&mut printed, &mut first).expect("an event");
+    assert_eq!(server.terminate(), Some(0));
+    // The follower is told to come back later.
+    assert_eq!(tail.wait().expect("it ends").code(), Some(5));
+    run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).ok();
+    assert_eq!(run(folder.path(), &["log", "read"]).ok().json().len(), 2);
+}

@@ -1,0 +1,116 @@
+//! Stores that cannot be opened as they should be.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::process::annals;
+use crate::run::{Ran, body, folder, lines, run, run_with};
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() { found.extend(files(&entry)) } else { found.push(entry) }
+    }
+    found.sort();
+    found
+}
+
+fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    files(folder).into_iter().map(|file| (file.clone(), fs::read(file).expect("a file"))).collect()
+}
+
+#[test]
+fn reading_a_store_that_is_not_there_creates_nothing() {
+    let folder = folder();
+    let said = run(folder.path(), &["log", "read"]).refused("not_a_store", 6);
+    assert!(said.contains("./data"), "{said}");
+    assert!(!folder.path().join("data").exists());
+}
+
+#[test]
+fn a_folder_with_other_files_is_left_alone() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("data")).expect("made");
+    fs::write(folder.path().join("data/thesis.txt"), "precious").expect("written");
+    run_with(folder.path(), &["commit"], &lines([body("o-1", json!({}))])).refused("not_a_store", 6);
+    assert_eq!(files(&folder.path().join("data")), [folder.path().join("data/thesis.txt")]);
+}
+
+#[test]
+fn a_store_of_a_newer_format_is_refused_and_not_touched() {
+    let folder = folder();
+    run_with(folder.path(), &["commit"], &lines([body("o-1", json!({}))])).ok();
+    let root = folder.path().join("data/store.json");
+    let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&root).expect("read")).expect("JSON");
+    text["format"] = json!(text["format"].as_u64().expect("a number") + 1);
+    fs::write(&root, text.to_string()).expect("written");
+    let before = contents(&folder.path().join("data"));
+    run(folder.path(), &["log", "read"]).refused("newer_format", 6);
+    run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).refused("newer_format", 6);
+    assert!(contents(&folder.path().join("data")) == before);
+}
+
+/// Runs the binary as someone who may not write what belongs to the one who runs the tests.
+fn run_without_rights(folder: &Path, arguments: &[&str]) -> Ran {
+    const NOBODY: u32 = 65_534;
+    let mut command = annals(folder);
+    if fs::metadata(folder).expect("a folder").uid() == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.args(arguments).output().expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Ran { code: output.status.code().expect("a code"), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn set_mode(folder: &Path, of_folders: u32, of_files: u32) {
+    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() {
+            set_mode(&entry, of_folders, of_files);
+        } else {
+            fs::set_permissions(&entry, fs::Permissions::from_mode(of_files)).expect("set");
+        }
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(of_folders)).expect("set");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_refused_with_what_to_do() {
+    let folder = folder();
+    run_with(folder.path(), &["commit"], &lines([body("o-1", json!({}))])).ok();
+    let before = contents(&folder.path().join("data"));
+    set_mode(folder.path(), 0o555, 0o444);
+    let commit = ["commit", "--aggregate", "order/o-2", "--type", "t"];
+    let refused = run_without_rights(folder.path(), &commit);
+    let elsewhere = run_without_rights(folder.path(), &[&commit[..], &["--store", "embedded:./new"]].concat());
+    set_mode(folder.path(), 0o755, 0o644);
+    refused.refused("store_read_only", 6);
+    elsewhere.refused("store_read_only", 6);
+    assert!(contents(&folder.path().join("data")) == before);
+}
+
+#[test]
+fn a_store_damaged_in_the_middle_is_read_up_to_there_and_takes_no_commits() {
+    let folder = folder();
+    let input = lines((0..200).map(|n| body("o-1", json!({ "n": n, "marker": format!("marker-{n}-") }))));
+    run_with(folder.path(), &["commit"], &input).ok();
+    let find = |bytes: &[u8], text: &str| bytes.windows(text.len()).position(|window| window == text.as_bytes());
+    let segment = files(&folder.path().join("data"))
+        .into_iter()
+        .find(|file| find(&fs::read(file).expect("read"), "marker-100-").is_some())
+        .expect("the file that holds the event");
+    let mut bytes = fs::read(&segment).expect("read");
+    let at = find(&bytes, "marker-100-").expect("the event");
+    bytes[at] ^= 0xff;
+    fs::write(&segment, bytes).expect("written");
+    let ran = run(folder.path(), &["log", "read"]);
+    let shown = ran.json().len();
+    assert!(shown <= 100, "{shown} events were shown");
+    let said = ran.refused("store_damaged", 6);
+    assert!(said.contains("damaged"), "{said}");
+    run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).refused("store_damaged", 6);
+}

@@ -1,0 +1,77 @@
+//! The real binary, run the way a user runs it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// The binary, deaf to the configuration of whoever runs the tests.
+pub fn annals(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_annals"));
+    command.current_dir(folder);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ANNALS") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// A running `annals serve --dev` on a free port. Dropping it kills it.
+pub struct Server {
+    process: Child,
+    /// `http://127.0.0.1:PORT`.
+    pub url: String,
+    // Held so that what the server prints has somewhere to go.
+    _out: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Starts it in `folder` on the store `./data` there, and waits until it says its address.
+    pub fn start(folder: &Path) -> Self {
+        let mut command = annals(folder);
+        command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]);
+        let mut process =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the server's process starts");
+        let mut out = BufReader::new(process.stdout.take().expect("its standard output is piped"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("it prints a line");
+        let Some(url) = line.split_whitespace().find(|word| word.starts_with("http://")) else {
+            let mut said = String::new();
+            process.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+            panic!("the server ended without an address: {said}");
+        };
+        let url = url.to_owned();
+        // Whoever reads nothing must not block the server once the pipe is full.
+        let mut err = process.stderr.take().expect("its standard error is piped");
+        std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::sink()));
+        Self { process, url, _out: out }
+    }
+
+    /// Sends SIGKILL and waits for the end.
+    #[allow(dead_code, reason = "not every test binary kills")]
+    pub fn kill(mut self) {
+        self.process.kill().expect("it can be killed");
+        self.process.wait().expect("it ends");
+    }
+
+    /// Sends SIGTERM and waits for the end; gives the exit code.
+    #[allow(dead_code, reason = "not every test binary terminates")]
+    pub fn terminate(mut self) -> Option<i32> {
+        signal("TERM", self.process.id());
+        self.process.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Sends a signal to a process of this test.
+#[allow(dead_code, reason = "not every test binary signals")]
+pub fn signal(name: &str, process: u32) {
+    let status = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
+    assert!(status.expect("kill runs").success());
+}
