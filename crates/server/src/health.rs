@@ -6,15 +6,46 @@ use annals_core::{Code, LogStatus, StoreError};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::answer;
 use crate::problem::Problem;
 use crate::router::Server;
 
+#[derive(Serialize)]
+struct Live {
+    status: &'static str,
+}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    status: &'static str,
+    logs: &'a [Log<'a>],
+}
+
+#[derive(Serialize)]
+struct Log<'a> {
+    tenant: &'a str,
+    scope: &'a str,
+    head: u64,
+    commits: u64,
+    syncs: u64,
+    bytes: u64,
+    recovery: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusing: Option<Refusing>,
+}
+
+#[derive(Serialize)]
+struct Refusing {
+    code: &'static str,
+    detail: String,
+}
+
 /// The process answers. That is all it says.
 pub(crate) async fn live() -> Result<Response, Problem> {
-    answer::json(StatusCode::OK, &json!({"status": "live"}))
+    answer::json(StatusCode::OK, &Live { status: "live" })
 }
 
 /// Every log takes commits; or which do not, and why.
@@ -23,31 +54,31 @@ pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Response,
         return Err(Problem::new(Code::Closing, StoreError::Closed.to_string()));
     }
     let status = server.store.status();
-    let logs: Vec<Value> = status.iter().map(shown).collect();
-    let refusing: Vec<(&LogStatus, &StoreError)> =
-        status.iter().filter_map(|log| Some((log, log.refusing.as_ref()?))).collect();
-    match refusing.first() {
-        None => answer::json(StatusCode::OK, &json!({"status": "ready", "logs": logs})),
-        Some(_) => {
-            let reasons: Vec<_> =
-                refusing.iter().map(|(log, error)| format!("{}/{}: {error}", log.tenant, log.scope)).collect();
-            Err(Problem::new(Code::NotReady, reasons.join("; ")).fact("logs", logs))
-        }
+    let logs: Vec<Log<'_>> = status.iter().map(shown).collect();
+    let reasons: Vec<String> = logs.iter().filter_map(reason).collect();
+    if reasons.is_empty() {
+        return answer::json(StatusCode::OK, &Ready { status: "ready", logs: &logs });
     }
+    // Strings and numbers cannot fail to become JSON.
+    let logs = serde_json::to_value(&logs).unwrap_or(Value::Null);
+    Err(Problem::new(Code::NotReady, reasons.join("; ")).fact("logs", logs))
 }
 
-fn shown(log: &LogStatus) -> Value {
-    let mut shown = json!({
-        "tenant": log.tenant,
-        "scope": log.scope,
-        "head": log.head,
-        "commits": log.commits,
-        "syncs": log.syncs,
-        "bytes": log.bytes,
-        "recovery": log.recovery,
-    });
-    if let Some(error) = &log.refusing {
-        shown["refusing"] = json!({"code": error.code().as_str(), "detail": error.to_string()});
+fn reason(log: &Log<'_>) -> Option<String> {
+    let refusing = log.refusing.as_ref()?;
+    Some(format!("{}/{}: {}", log.tenant, log.scope, refusing.detail))
+}
+
+fn shown(log: &LogStatus) -> Log<'_> {
+    let refusing = |error: &StoreError| Refusing { code: error.code().as_str(), detail: error.to_string() };
+    Log {
+        tenant: &log.tenant,
+        scope: &log.scope,
+        head: log.head,
+        commits: log.commits,
+        syncs: log.syncs,
+        bytes: log.bytes,
+        recovery: &log.recovery,
+        refusing: log.refusing.as_ref().map(refusing),
     }
-    shown
 }

@@ -11,7 +11,7 @@ use crate::running::{Answer, Running, opened, soon};
 
 async fn impatient() -> Running {
     let mut options = Options::default();
-    options.header_wait_max = Duration::from_millis(150);
+    options.header_wait_max = Duration::from_millis(700);
     Running::start_with(options).await
 }
 

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use crate::running::{Running, opened, store_on};
 use crate::tapped::{Reads, Tapped};
 
-/// A memory disk whose syncs fail when told to.
+/// A memory disk whose syncs fail, or that has no room for another file, when told to.
 #[derive(Default)]
 struct FailingDisk {
     memory: MemoryDisk,
     fails: Arc<AtomicBool>,
+    full: Arc<AtomicBool>,
 }
 
 struct FailingFile {
@@ -34,6 +35,9 @@ impl Disk for FailingDisk {
     }
 
     fn open(&self, path: &str, open: Open) -> io::Result<Arc<dyn DiskFile>> {
+        if open == Open::Create && self.full.load(SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let file = self.memory.open(path, open)?;
         Ok(Arc::new(FailingFile { file, fails: Arc::clone(&self.fails) }))
     }
@@ -98,6 +102,35 @@ async fn after_a_failed_sync_commits_are_refused_reads_go_on_and_the_server_is_n
     let metrics = server.get("/metrics").await;
     assert!(metrics.text().contains("annals_log_refusing{tenant=\"default\",scope=\"default\"} 1\n"));
     assert!(metrics.text().contains("annals_commits_refused_total{code=\"store_failed\"} 2\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_full_disk_commits_are_refused_whole_until_there_is_room_and_reads_go_on() {
+    let disk = FailingDisk::default();
+    let full = Arc::clone(&disk.full);
+    let segment = 128 * 1024;
+    let options = annals_embedded::Options {
+        segment_bytes_first: segment,
+        segment_bytes_max: segment,
+        ..annals_embedded::Options::default()
+    };
+    let server = Running::over(store_on(Arc::new(disk), options), Options::default()).await;
+    full.store(true, SeqCst);
+    let body =
+        json!({"aggregate": {"name": "file", "id": "1"}, "events": [{"type": "t", "data": {"x": "y".repeat(20_000)}}]});
+    let mut stored = 0;
+    let refused = loop {
+        let answer = server.post(body.to_string()).await;
+        if answer.status != 201 {
+            break answer;
+        }
+        stored += 1;
+        assert!(stored < 1_000, "the disk is never full");
+    };
+    refused.problem(Code::DiskFull);
+    assert_eq!(server.head().await, stored);
+    full.store(false, SeqCst);
+    assert_eq!(server.commit(&body).await["events"][0]["sequence_number"], stored);
 }
 
 #[tokio::test(flavor = "multi_thread")]
