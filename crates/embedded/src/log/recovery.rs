@@ -52,7 +52,10 @@ pub(super) fn open(place: Place, options: &Options) -> Result<(Arc<Core>, Thread
         preparation.index(segment.clone());
     }
     let Tail { active, end, capacity } = tail;
-    Ok((core.clone(), Some((Writer { core, preparation, active, end, capacity, next }, keeper))))
+    Ok((
+        core.clone(),
+        Some((Writer { core, preparation, active, end, capacity, next, spare: Default::default() }, keeper)),
+    ))
 }
 
 /// Why a log could not be opened.

@@ -37,11 +37,13 @@ pub(super) struct Writer {
     /// Bytes zero-filled in the active segment.
     pub(super) capacity: u64,
     pub(super) next: SequenceNumber,
+    /// An empty batch whose memory is used again.
+    pub(super) spare: Batch,
 }
 
 /// Commits judged together, and their frames.
 #[derive(Default)]
-struct Batch {
+pub(super) struct Batch {
     bytes: Vec<u8>,
     events: u64,
     accepted: Vec<Accepted>,
@@ -82,7 +84,7 @@ impl Writer {
             return;
         }
         let view = self.core.view();
-        let mut batch = Batch::default();
+        let mut batch = std::mem::take(&mut self.spare);
         while let Some(next) = waiting.pop_front() {
             match self.judge(&view, &batch, &next.commit) {
                 Err(error) => answer(next, Err(error)),
@@ -103,7 +105,9 @@ impl Writer {
                 }
             }
         }
-        self.make_durable(batch);
+        self.make_durable(&mut batch);
+        batch.clear();
+        self.spare = batch;
     }
 
     /// The frame does not fit: what is gathered is written first, and only an empty batch goes on in the next segment.
@@ -173,14 +177,14 @@ impl Writer {
     }
 
     /// Writes the batch, syncs it, and only then publishes it and answers.
-    fn make_durable(&mut self, mut batch: Batch) {
+    fn make_durable(&mut self, batch: &mut Batch) {
         if batch.bytes.is_empty() {
             batch.answer();
             return;
         }
         let file = &self.active.at.file;
         let written = file.write_at(&batch.bytes, self.end);
-        let published_early = written.is_ok() && self.defect_before_sync(&mut batch);
+        let published_early = written.is_ok() && self.defect_before_sync(batch);
         if let Err(error) = written.and_then(|()| file.sync())
             && !self.core.options.has(SeededBug::GoOnAfterFailedSync)
         {
@@ -190,7 +194,7 @@ impl Writer {
             return;
         }
         if !published_early {
-            self.publish(&batch);
+            self.publish(batch);
         }
         self.end += batch.bytes.len() as u64;
         self.next += batch.events;
@@ -261,9 +265,17 @@ impl Batch {
         self.refused.drain(..).for_each(|(waiting, verdict)| answer(waiting, Ok(verdict)));
     }
 
-    fn fail(self, why: &StoreError) {
-        let accepted = self.accepted.into_iter().map(|accepted| accepted.waiting);
-        let refused = self.refused.into_iter().map(|(waiting, _)| waiting);
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * BATCH_BYTES_MAX);
+        self.events = 0;
+        self.heads.clear();
+        self.requests.clear();
+    }
+
+    fn fail(&mut self, why: &StoreError) {
+        let accepted = self.accepted.drain(..).map(|accepted| accepted.waiting);
+        let refused = self.refused.drain(..).map(|(waiting, _)| waiting);
         accepted.chain(refused).for_each(|waiting| answer(waiting, Err(why.clone())));
     }
 }
