@@ -67,6 +67,46 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
+/// Folders whose paths documents mention in backticks.
+const MENTIONED: [&str; 6] = ["crates/", "docs/", "examples/", "xtask/", "fuzz/", ".ci/"];
+
+/// Paths that documents mention as code exist. What is mentioned with a placeholder, such as `docs/*.md`, is not a path.
+pub fn mention_faults(files: &[File], paths: &BTreeSet<&str>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".md") && file.path != "CHANGELOG.md") {
+        for (index, line) in file.text.lines().enumerate() {
+            for word in line.split('`').skip(1).step_by(2) {
+                let path = word.trim_end_matches('/');
+                let is_path = MENTIONED.iter().any(|folder| word.starts_with(folder))
+                    && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte));
+                let exists = || paths.contains(path) || paths.iter().any(|p| p.starts_with(&format!("{path}/")));
+                if is_path && !exists() {
+                    faults.push(fault(&file.path, index + 1, "mention", format!("{path} does not exist")));
+                }
+            }
+        }
+    }
+    faults
+}
+
+/// The example of the README is the one that is compiled and run as the facade's documentation.
+pub fn example_fault(files: &[File]) -> Option<Fault> {
+    const README: &str = "README.md";
+    const COMPILED: &str = "crates/annals/src/lib.rs";
+    let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
+    let shown: Vec<&str> = block(text(README)?.lines(), "```rust");
+    let documentation = text(COMPILED)?.lines().filter_map(|line| line.strip_prefix("//!"));
+    let documentation = documentation.map(|line| line.strip_prefix(' ').unwrap_or(line));
+    let compiled = block(documentation.filter(|line| *line != "#" && !line.starts_with("# ")), "```");
+    let message = format!("its example is not the one in {COMPILED}, so nothing compiles it; make them the same");
+    (shown.is_empty() || shown != compiled).then(|| fault(README, 0, "example", message))
+}
+
+/// The lines of the first code block that opens with `fence`.
+fn block<'a>(lines: impl Iterator<Item = &'a str>, fence: &str) -> Vec<&'a str> {
+    lines.skip_while(|line| *line != fence).skip(1).take_while(|line| *line != "```").collect()
+}
+
 /// The path a relative link means, from the repository's root.
 fn resolve(from: &str, link: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();

@@ -57,8 +57,8 @@ fn long_files_lines_and_functions_are_found() {
     assert_eq!(broken("src/a.rs", &format!("// {}\n", "é".repeat(138))), [("columns", 1)]);
     assert_eq!(broken("src/a.rs", &format!("let a = \"{}\";\n", "x".repeat(200))), [], "text may be long");
     let function = |lines: usize| format!("\nfn f(a: [u8; 2]) {{\n{}}}\n", "    g();\n".repeat(lines - 2));
-    assert_eq!(broken("src/a.rs", &function(90)), []);
-    assert_eq!(broken("src/a.rs", &function(91)), [("function", 2)]);
+    assert_eq!(broken("src/a.rs", &function(100)), []);
+    assert_eq!(broken("src/a.rs", &function(101)), [("function", 2)]);
 }
 
 #[test]
@@ -101,4 +101,27 @@ fn names_white_space_and_manifests_are_judged() {
     assert!(documents::manifest_fault(&file("c/Cargo.toml", "[lints]\nworkspace = true\n"), &paths).is_none());
     assert!(documents::manifest_fault(&file("c/Cargo.toml", "[package]\n"), &paths).is_some());
     assert!(documents::manifest_fault(&file("d/Cargo.toml", "[lints]\nworkspace = true\n"), &paths).is_some());
+}
+
+#[test]
+fn paths_that_documents_mention_exist() {
+    let text = "`crates/a/src/b.rs` `crates/a/` `crates/a/src/c.rs` `docs/*.md` `a/b` `crates/a/src`\n";
+    let paths = BTreeSet::from(["README.md", "crates/a/src/b.rs"]);
+    let faults = documents::mention_faults(&[file("README.md", text)], &paths);
+    assert_eq!(
+        faults.iter().map(|fault| fault.message.as_str()).collect::<Vec<_>>(),
+        ["crates/a/src/c.rs does not exist"]
+    );
+}
+
+#[test]
+fn the_example_of_the_readme_is_the_compiled_one() {
+    let crate_text = "//! Words.\n//!\n//! ```\n//! a();\n//!\n//! # hidden\n//! #\n//! b();\n//! ```\n";
+    let fault = |readme: &str| {
+        let files = [file("README.md", readme), file("crates/annals/src/lib.rs", crate_text)];
+        documents::example_fault(&files)
+    };
+    assert_eq!(fault("```sh\nx\n```\n```rust\na();\n\nb();\n```\n"), None);
+    assert!(fault("```rust\na();\nb();\n```\n").is_some());
+    assert!(fault("no example\n").is_some());
 }
