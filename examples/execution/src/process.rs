@@ -143,12 +143,7 @@ pub(crate) fn run(
         (None, Err(libc::SIGXFSZ)) => Ending::FileLimit,
         (None, Err(signal)) => Ending::Signalled(signal),
     };
-    // The system counts the copy of the service that the child was before it became the program. Where that is all the count shows,
-    // the program's own high-water mark, read while it ran, is closer.
-    let peak_memory_kb = match watched.seen_peak_kib {
-        Some(seen) if counted.peak_kib <= own_peak_kib + 256 => seen.min(counted.peak_kib),
-        _ => counted.peak_kib,
-    };
+    let peak_memory_kb = peak(counted.peak_kib, own_peak_kib, watched.seen_peak_kib);
     let usage = ResourceUsage {
         execution_time_wall_seconds: (wall.as_secs_f64() * 1e6).round() / 1e6,
         cpu_time_jiffies: (counted.cpu.as_secs_f64() * sys::ticks_per_second() as f64).round() as u64,
@@ -201,19 +196,21 @@ struct Watched {
 
 /// Reads what it writes until it ends or has to end.
 fn watch(child: &mut Child, bounds: Bounds, begun: std::time::Instant, cancel: &io::PipeReader) -> io::Result<Watched> {
+    // Often at first, because most programs are short.
+    const LOOK_MIN: Duration = Duration::from_micros(200);
     const LOOK_MAX: Duration = Duration::from_millis(50);
     let pid = child.id() as i32;
     let ended = sys::open_pidfd(pid)?;
     let mut stdout = Capture::new(child.stdout.take(), bounds.output_bytes)?;
     let mut stderr = Capture::new(child.stderr.take(), bounds.output_bytes)?;
     let mut seen_peak_kib = None;
-    let mut look_after = Duration::from_millis(1);
+    let mut look_after = LOOK_MIN;
     let cut_short = loop {
         seen_peak_kib = seen_peak_kib.max(peak_kib(pid));
         let left = bounds.wall.saturating_sub(begun.elapsed());
         let fds = [Some(ended.as_fd()), Some(cancel.as_fd()), stdout.fd(), stderr.fd()];
         let [has_ended, cancelled, out, err] = sys::wait_readable(fds, left.min(look_after))?;
-        look_after = (look_after * 2).min(LOOK_MAX);
+        look_after = (begun.elapsed() / 8).clamp(LOOK_MIN, LOOK_MAX);
         if out {
             stdout.take();
         }
@@ -231,6 +228,22 @@ fn watch(child: &mut Child, bounds: Bounds, begun: std::time::Instant, cancel: &
         }
     };
     Ok(Watched { cut_short, stdout, stderr, seen_peak_kib })
+}
+
+/// The peak memory of a program in KiB.
+///
+/// What the system counts for a process begins with the copy of the service that it was before it became the program. A count beyond
+/// that copy is the program's own. Otherwise the program needed less, and its high-water mark as it was seen while it ran is closer; one
+/// that ended before it could be seen has the count, which it did not exceed.
+fn peak(counted_kib: u64, own_kib: u64, seen_kib: Option<u64>) -> u64 {
+    /// How far the system's own numbers for the same copy are apart.
+    const UNSHARP_KIB: u64 = 4 * 1024;
+    /// No program is loaded with less, so what was seen was not the program yet.
+    const LOADED_KIB: u64 = 512;
+    match seen_kib.filter(|seen| *seen >= LOADED_KIB) {
+        Some(seen) if counted_kib <= own_kib + UNSHARP_KIB => seen.min(counted_kib),
+        _ => counted_kib,
+    }
 }
 
 /// The high-water mark of a running process's memory.
@@ -264,5 +277,18 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
         libc::SIGSYS => "SIGSYS",
         libc::SIGTRAP => "SIGTRAP",
         _ => "a signal",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::peak;
+
+    #[test]
+    fn the_peak_is_counted_beyond_the_copy_of_the_service_and_seen_below_it() {
+        assert_eq!(peak(80_000, 20_000, Some(79_000)), 80_000, "counted");
+        assert_eq!(peak(20_300, 20_000, Some(1_700)), 1_700, "seen");
+        assert_eq!(peak(20_300, 20_000, None), 20_300, "not seen");
+        assert_eq!(peak(20_300, 20_000, Some(16)), 20_300, "seen before it was loaded");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn of_finished(id: &str, allowed: Allowed, finished: Finished) -> Res
         Ending::Exited(code) if ran_out_of_memory(allowed.language, &stderr) => {
             (code, ErrorType::ResourceLimit, format!("it needed more memory than its {} MiB", allowed.memory_mb))
         }
-        Ending::Exited(code) => (code, ErrorType::ScriptError, format!("it ended with exit code {code}")),
+        Ending::Exited(code) => (code, ErrorType::ScriptError, "its exit code is not 0".to_owned()),
         Ending::CpuLimit => {
             (KILLED_EXIT_CODE, ErrorType::ResourceLimit, "it used more processor time than it may".to_owned())
         }

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_fits_is_kept_whole() {
-        assert_eq!(captured("größer\n".as_bytes(), 8), "größer\n");
+        assert_eq!(captured("größer\n".as_bytes(), 9), "größer\n");
     }
 
     #[test]

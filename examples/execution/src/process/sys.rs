@@ -116,9 +116,9 @@ pub(super) fn wait_readable<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], mo
         events: libc::POLLIN,
         revents: 0,
     });
-    let millis = most.as_micros().div_ceil(1_000).min(60_000) as libc::c_int;
-    // SAFETY: `polled` is an array of N `pollfd` that lives until poll returns.
-    match checked(unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, millis) }) {
+    let most = libc::timespec { tv_sec: most.as_secs() as libc::time_t, tv_nsec: most.subsec_nanos() as libc::c_long };
+    // SAFETY: `polled` is an array of N `pollfd` that lives until ppoll returns, as does `most`; no signal mask is given.
+    match checked(unsafe { libc::ppoll(polled.as_mut_ptr(), N as libc::nfds_t, &most, std::ptr::null()) }) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok([false; N]),
         Err(error) => Err(error),
         Ok(_) => Ok(polled.map(|entry| entry.revents != 0)),

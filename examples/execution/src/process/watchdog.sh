@@ -13,7 +13,9 @@ for group in $groups; do
 done
 # Those that left their group. What is killed may have started something meanwhile, so look again, but not for ever.
 for round in 1 2 3 4 5 6 7 8; do
-    found=$(grep -l -a -s -F -e "$1" /proc/[0-9]*/environ) || exit 0
+    # grep calls it an error when a process ends before it is read, so what it found counts and not its status.
+    found=$(grep -l -a -s -F -e "$1" /proc/[0-9]*/environ)
+    test -n "$found" || exit 0
     for environ in $found; do
         pid=${environ#/proc/}
         kill -s KILL "${pid%/environ}"

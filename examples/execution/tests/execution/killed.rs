@@ -1,0 +1,212 @@
+//! The real process is killed: nothing it started survives, and started again it goes on.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use annals::{Follower, LogQuery, limits};
+use annals_example_execution::{COMPLETED, FAILED, REQUESTED, STARTED, TERMINAL};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::machine::{marker, running, until_running};
+use crate::service::{ended, history, log_of, within};
+
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    address: String,
+}
+
+impl Process {
+    async fn start(folder: &Path) -> Self {
+        Self::start_with(folder, |_| {}).await
+    }
+
+    async fn start_with(folder: &Path, change: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_execution-service"));
+        command.arg(folder).arg("127.0.0.1:0").env("NO_SAMPLES", "1").kill_on_drop(true);
+        change(&mut command);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
+        let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
+        let mut process = Self { child, lines, address: String::new() };
+        let line = process.line_with("Open http://").await;
+        process.address = line.split_whitespace().nth(1).expect("an address").to_owned();
+        process
+    }
+
+    async fn line_with(&mut self, text: &str) -> String {
+        within(&format!("a line with {text:?}"), async {
+            loop {
+                let line = self.lines.next_line().await.expect("can be read").expect("it goes on");
+                if line.contains(text) {
+                    return line;
+                }
+            }
+        })
+        .await
+    }
+
+    async fn submit(&self, language: &str, script: &str) -> String {
+        let body = json!({ "language": language, "script": script, "timeout_seconds": 60 });
+        let answer = reqwest::Client::new().post(format!("{}executions", self.address)).json(&body).send();
+        let answer: Value = within("an answer", answer).await.expect("answers").json().await.expect("JSON");
+        answer["execution_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// kill -9.
+    async fn kill(mut self) {
+        self.child.kill().await.expect("can be killed");
+    }
+
+    /// Ctrl-C, and waits for its end.
+    async fn interrupt(mut self) -> std::process::ExitStatus {
+        let pid = self.child.id().expect("still runs").to_string();
+        let sent = Command::new("/bin/sh").args(["-c", "kill -INT \"$1\"", "sh", &pid]).status().await;
+        assert!(sent.expect("there is a shell").success());
+        tokio::time::timeout(std::time::Duration::from_secs(10), self.child.wait())
+            .await
+            .expect("ends within 10 seconds")
+            .expect("can be waited for")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_survives_a_killed_service_and_the_next_start_says_interrupted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let process = Process::start(folder.path()).await;
+    let marker = marker();
+    // A child in the group, one in a session of its own whose parent is gone, and the program itself.
+    let script = format!("sh -c 'sleep {marker} & setsid sleep {marker} & wait' & sleep {marker}");
+    let id = process.submit("sh", &script).await;
+    until_running(&marker, 3).await;
+    process.kill().await;
+    until_running(&marker, 0).await;
+    let mut process = Process::start(folder.path()).await;
+    let line = process.line_with(FAILED).await;
+    assert!(line.contains(&id[..8]) && line.contains("interrupted"), "{line}");
+    assert!(process.interrupt().await.success());
+    let store = annals::open(&format!("embedded:{}", folder.path().join("store").display())).await.expect("opens");
+    assert_eq!(history(&log_of(&store), &id).await, [REQUESTED, STARTED, FAILED]);
+    let left: Vec<_> = std::fs::read_dir(folder.path().join("work")).expect("is there").collect();
+    assert!(left.is_empty(), "the program's folder is gone: {left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_the_service_well_and_kills_what_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut process = Process::start(folder.path()).await;
+    let marker = marker();
+    let id = process.submit("sh", &format!("trap '' INT TERM; sleep {marker} & sleep {marker}")).await;
+    // A follower of the log must not hold the end up either.
+    let follower = reqwest::get(format!("{}v1/log/follow", process.address)).await.expect("answers");
+    until_running(&marker, 2).await;
+    process.line_with(STARTED).await;
+    assert!(process.interrupt().await.success());
+    until_running(&marker, 0).await;
+    let seen = follower.text().await.expect("ends whole");
+    assert!(seen.contains(FAILED), "whoever watches sees the end: {seen}");
+    let store = annals::open(&format!("embedded:{}", folder.path().join("store").display())).await.expect("opens");
+    assert_eq!(ended(&log_of(&store), &id).await.text("reason"), "interrupted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_again_and_again_each_execution_still_ends_exactly_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ids = Vec::new();
+    for kill_after in 0..8 {
+        let mut process = Process::start(folder.path()).await;
+        for n in 0..3 {
+            ids.push(process.submit("sh", &format!("echo {n}; : {}", "x".repeat(n))).await);
+        }
+        for _ in 0..kill_after {
+            process.line_with("#").await;
+        }
+        process.kill().await;
+    }
+    let process = Process::start(folder.path()).await;
+    let last = process.submit("sh", "echo last").await;
+    ids.push(last.clone());
+    // The others were requested before it, and it may overtake one of them.
+    for id in &ids {
+        let address = format!("{}v1/log/follow?aggregate=execution/{id}&types={}", process.address, TERMINAL.join(","));
+        let mut stream = reqwest::get(address).await.expect("answers");
+        within("a terminal event", async {
+            loop {
+                let chunk = stream.chunk().await.expect("can be read").expect("goes on");
+                if chunk.windows(5).any(|window| window == b"data:") {
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+    assert!(process.interrupt().await.success());
+    let store = annals::open(&format!("embedded:{}", folder.path().join("store").display())).await.expect("opens");
+    let log = log_of(&store);
+    let mut kept = Follower::new(log.clone(), 0, Default::default());
+    assert_eq!(kept.next_page().await.expect("can be read")[0].sequence_number, 0);
+    for id in &ids {
+        let history = history(&log, id).await;
+        assert!(history.len() == 3 && history[..2] == [REQUESTED, STARTED], "{id}: {history:?}");
+        assert!(TERMINAL.contains(&history[2].as_str()), "{id}: {history:?}");
+        let end = ended(&log, id).await;
+        assert!(end.event_type == COMPLETED || end.text("reason") == "interrupted", "{end:?}");
+    }
+    assert_eq!(ended(&log, &last).await.event_type, COMPLETED);
+    let all = log.read(LogQuery { limit: limits::PAGE_MAX, ..LogQuery::default() }).await.expect("can be read");
+    assert_eq!(all.events.len(), 3 * ids.len(), "and nothing else is in the log");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watchdog_that_was_killed_is_replaced_before_the_next_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let process = Process::start(folder.path()).await;
+    let (before, after) = (marker(), marker());
+    process.submit("sh", &format!("sleep {before} & sleep {before}")).await;
+    until_running(&before, 2).await;
+    let watchdogs = running("annals-demo-watchdog");
+    let own = process.child.id().expect("still runs");
+    let watchdog = watchdogs.into_iter().find(|pid| parent(*pid) == Some(own)).expect("there is one");
+    let killed = Command::new("/bin/sh").args(["-c", "kill -KILL \"$1\"", "sh", &watchdog.to_string()]).status().await;
+    assert!(killed.expect("there is a shell").success());
+    process.submit("sh", &format!("sleep {after} & sleep {after}")).await;
+    until_running(&after, 2).await;
+    process.kill().await;
+    until_running(&before, 0).await;
+    until_running(&after, 0).await;
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_python_its_programs_fail_with_a_sentence_and_those_in_sh_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nowhere = folder.path().join("nowhere");
+    let mut process = Process::start_with(folder.path().join("demo").as_path(), |command| {
+        command.env("PATH", &nowhere);
+    })
+    .await;
+    assert!(process.line_with("! ").await.contains("python3 was not found"));
+    process.submit("python", "print(1)").await;
+    let line = process.line_with(FAILED).await;
+    assert!(line.contains("install Python 3"), "{line}");
+    process.submit("sh", "echo fine").await;
+    process.line_with(COMPLETED).await;
+    assert!(process.interrupt().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_ends_when_nobody_reads_its_lines_any_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Process { mut child, lines, address } = Process::start(folder.path()).await;
+    drop(lines);
+    // The next line finds the pipe closed.
+    let body = json!({ "language": "sh", "script": "echo" });
+    let answer = reqwest::Client::new().post(format!("{address}executions")).json(&body).send().await;
+    assert_eq!(answer.expect("answers").status(), 201);
+    assert!(within("the end", child.wait()).await.expect("can be waited for").success());
+}

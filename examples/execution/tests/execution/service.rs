@@ -1,0 +1,179 @@
+//! A service in this process, on the real store.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals::{AggregateFilter, EventLog, Filter, Follower, LogQuery, RecordedEvent, SequenceNumber, Store, limits};
+use annals_example_execution::{AGGREGATE, Error, STARTED, Settings, TERMINAL, run};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// Long enough for a slow machine that does many other things; nothing waits for it to pass.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Fails the test instead of hanging.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(DEADLINE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("not within {DEADLINE:?}: {what}"),
+    }
+}
+
+pub async fn memory() -> Arc<dyn Store> {
+    annals::open("memory:").await.expect("opens")
+}
+
+pub fn log_of(store: &Arc<dyn Store>) -> Arc<dyn EventLog> {
+    store.log("default", "default").expect("always there")
+}
+
+pub struct Service {
+    pub log: Arc<dyn EventLog>,
+    pub address: SocketAddr,
+    lines: mpsc::UnboundedReceiver<String>,
+    running: JoinHandle<Result<(), Error>>,
+    stop: oneshot::Sender<()>,
+    _work: TempDir,
+}
+
+struct Output(mpsc::UnboundedSender<String>);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let line = String::from_utf8(bytes.to_vec()).expect("lines are UTF-8");
+        assert!(line.ends_with('\n') && line.lines().count() == 1, "one line at a time: {line:?}");
+        self.0.send(line.trim_end().to_owned()).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Service {
+    pub async fn start(store: &Arc<dyn Store>) -> Self {
+        Self::start_with(store, |_| {}).await
+    }
+
+    pub async fn start_with(store: &Arc<dyn Store>, change: impl FnOnce(&mut Settings)) -> Self {
+        let work = tempfile::tempdir().expect("a folder");
+        let (line, mut lines) = mpsc::unbounded_channel();
+        let mut settings = Settings::new(Arc::clone(store), "of a test", work.path(), Output(line));
+        settings.listen = Some("127.0.0.1:0".parse().expect("an address"));
+        settings.submit_samples = false;
+        change(&mut settings);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(run(settings, async {
+            let _ = stopped.await;
+        }));
+        let address = within("the address", async {
+            loop {
+                let line: String = lines.recv().await.expect("it says where it is before it ends");
+                if let Some(rest) = line.strip_prefix("Open http://") {
+                    break rest.split('/').next().unwrap_or_default().parse().expect("an address");
+                }
+            }
+        });
+        Self { log: log_of(store), address: address.await, lines, running, stop, _work: work }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Submits a program with 10 seconds and 128 MiB, and returns its id.
+    pub async fn submit(&self, language: &str, script: &str) -> String {
+        self.submit_with(json!({ "language": language, "script": script })).await
+    }
+
+    pub async fn submit_with(&self, body: Value) -> String {
+        let answer = reqwest::Client::new().post(self.url("/executions")).json(&body).send().await.expect("answers");
+        assert_eq!(answer.status(), 201);
+        let answer: Value = answer.json().await.expect("JSON");
+        answer["execution_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Runs a program and returns the event it ends with.
+    pub async fn result_of(&self, language: &str, script: &str) -> Ended {
+        let id = self.submit(language, script).await;
+        ended(&self.log, &id).await
+    }
+
+    /// The next line that holds `text`.
+    pub async fn line_with(&mut self, text: &str) -> String {
+        within(&format!("a line with {text:?}"), async {
+            loop {
+                let line = self.lines.recv().await.expect("the service prints");
+                if line.contains(text) {
+                    return line;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Stops it as Ctrl-C would.
+    pub async fn stop(self) {
+        let _ = self.stop.send(());
+        within("the end", self.running).await.expect("does not panic").expect("ends well");
+    }
+
+    /// Ends it at once: none of its tasks goes on, nothing is tidied up.
+    pub async fn crash(self) {
+        self.running.abort();
+        assert!(self.running.await.is_err_and(|error| error.is_cancelled()));
+    }
+}
+
+/// The event that ended an execution.
+#[derive(Debug)]
+pub struct Ended {
+    pub event_type: String,
+    pub data: Value,
+}
+
+impl Ended {
+    pub fn text(&self, field: &str) -> &str {
+        self.data[field].as_str().unwrap_or_else(|| panic!("{field} of {self:?} is text"))
+    }
+
+    pub fn usage(&self, field: &str) -> f64 {
+        self.data["resource_usage"][field].as_f64().unwrap_or_else(|| panic!("{field} of {self:?} is a number"))
+    }
+}
+
+fn filter(id: &str, types: &[&str]) -> Filter {
+    Filter {
+        types: types.iter().map(|event_type| (*event_type).into()).collect(),
+        aggregate: Some(AggregateFilter { name: AGGREGATE.into(), id: Some(id.into()) }),
+        ..Filter::default()
+    }
+}
+
+async fn first(log: &Arc<dyn EventLog>, filter: Filter) -> RecordedEvent {
+    let mut follower = Follower::new(Arc::clone(log), 0, filter);
+    follower.next_page().await.expect("can be read").swap_remove(0)
+}
+
+/// Waits until an execution has started.
+pub async fn started(log: &Arc<dyn EventLog>, id: &str) -> SequenceNumber {
+    within(&format!("the start of {id}"), first(log, filter(id, &[STARTED]))).await.sequence_number
+}
+
+/// Waits until an execution has ended.
+pub async fn ended(log: &Arc<dyn EventLog>, id: &str) -> Ended {
+    let event = within(&format!("the end of {id}"), first(log, filter(id, &TERMINAL))).await;
+    Ended { event_type: event.event_type.to_string(), data: event.data.decode().expect("JSON") }
+}
+
+/// The types of an aggregate's events, in order.
+pub async fn history(log: &Arc<dyn EventLog>, id: &str) -> Vec<String> {
+    let query = LogQuery { limit: limits::PAGE_MAX, filter: filter(id, &[]), ..LogQuery::default() };
+    let page = log.read(query).await.expect("can be read");
+    page.events.iter().map(|event| event.event_type.to_string()).collect()
+}
