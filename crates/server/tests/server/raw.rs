@@ -5,7 +5,7 @@ use std::io;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::running::{Answer, Running, soon};
 
@@ -19,18 +19,54 @@ impl Raw {
         Self { stream: TcpStream::connect(server.address).await.expect("a connection"), unread: Vec::new() }
     }
 
+    /// Asks for `path` over a connection that takes little ahead of its reader, and reads nothing yet.
+    pub async fn slow_reader(server: &Running, path: &str, accept: &str) -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(16 * 1024).expect("a small buffer");
+        let stream = socket.connect(server.address).await.expect("a connection");
+        let mut raw = Self { stream, unread: Vec::new() };
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\n\r\n");
+        raw.write(request).await.expect("written");
+        raw
+    }
+
+    /// The body of an answer that comes in chunks; none when it breaks off before its end.
+    pub async fn body_in_chunks(&mut self) -> Option<Vec<u8>> {
+        self.through(b"\r\n\r\n").await?;
+        let mut body = Vec::new();
+        loop {
+            let size = String::from_utf8(self.through(b"\r\n").await?).expect("text");
+            let size = usize::from_str_radix(size.trim_end(), 16).expect("a size");
+            while self.unread.len() < size + 2 {
+                (self.read_more().await > 0).then_some(())?;
+            }
+            if size == 0 {
+                return Some(body);
+            }
+            body.extend_from_slice(&self.unread[..size]);
+            self.unread.drain(..size + 2);
+        }
+    }
+
+    /// What comes up to and with `mark`; none when the connection ends before.
+    pub async fn through(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
+        let mut searched = 0;
+        loop {
+            if let Some(place) = self.unread[searched..].windows(mark.len()).position(|part| part == mark) {
+                return Some(self.unread.drain(..searched + place + mark.len()).collect());
+            }
+            searched = self.unread.len().saturating_sub(mark.len());
+            (self.read_more().await > 0).then_some(())?;
+        }
+    }
+
     pub async fn write(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         soon("a write", self.stream.write_all(bytes.as_ref())).await
     }
 
     /// The next answer, which says its length.
     pub async fn answer(&mut self) -> Answer {
-        let head = loop {
-            if let Some(end) = self.unread.windows(4).position(|four| four == b"\r\n\r\n") {
-                break self.unread.drain(..end + 4).collect::<Vec<u8>>();
-            }
-            assert!(self.read_more().await > 0, "closed without an answer");
-        };
+        let head = self.through(b"\r\n\r\n").await.expect("an answer");
         let head = String::from_utf8(head).expect("text");
         let mut lines = head.trim_end().split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse::<u16>().ok()).expect("a status line");
@@ -61,7 +97,8 @@ impl Raw {
     }
 
     async fn read_more(&mut self) -> usize {
-        soon("more of an answer", self.stream.read_buf(&mut self.unread)).await.expect("a connection")
+        // A connection that is cut ends like one that is closed.
+        soon("more of an answer", self.stream.read_buf(&mut self.unread)).await.unwrap_or(0)
     }
 }
 

@@ -135,6 +135,15 @@ impl Running {
         self.commit(&json!({"aggregate": {"name": "order", "id": id}, "events": events})).await
     }
 
+    /// Makes `count` commits of 1,000 events with 5 MB of data each.
+    pub async fn commit_batches(&self, count: usize) {
+        let event = json!({"type": "t", "data": {"text": "x".repeat(5_000)}});
+        let batch = json!({"aggregate": {"name": "batch", "id": "1"}, "events": vec![event; 1_000]}).to_string();
+        for _ in 0..count {
+            assert_eq!(self.post(batch.clone()).await.status, 201);
+        }
+    }
+
     /// The number of events in the default log.
     pub async fn head(&self) -> u64 {
         self.get("/v1/log?from=18446744073709551615").await.json()["head"].as_u64().expect("a number")
