@@ -211,7 +211,8 @@ impl FileIndex {
         let mut rest = ordinals;
         while let Some(&first) = rest.first() {
             // Neighbours are read at once.
-            let run = rest.iter().zip(first..).take_while(|(ordinal, next)| *ordinal == next).count();
+            let neighbours = rest.iter().zip(u64::from(first)..);
+            let run = neighbours.take_while(|(ordinal, next)| u64::from(**ordinal) == *next).count();
             let packed = self.packed(u64::from(first), run as u64)?;
             entries.extend(packed.into_iter().map(|packed| packed.entry(self.extent.first)));
             rest = &rest[run..];
@@ -244,11 +245,12 @@ impl FileIndex {
         const LONGEST: u64 = 5;
         let bytes = self.pages.read(self.sections[2], u64::from(value), u64::from(count) * LONGEST)?;
         let mut left = &bytes[..];
-        let mut ordinals = Vec::with_capacity(count as usize);
+        // Each ordinal takes at least a byte, whatever the count claims.
+        let mut ordinals = Vec::with_capacity(bytes.len().min(count as usize));
         let mut last = 0u64;
         for _ in 0..count {
-            let difference = varint::take(&mut left).ok_or_else(|| self.pages.fault(u64::from(value)))?;
-            last += difference;
+            let sum = varint::take(&mut left).and_then(|difference| last.checked_add(difference));
+            last = sum.ok_or_else(|| self.pages.fault(u64::from(value)))?;
             ordinals.push(last as u32);
         }
         Ok(ordinals)
