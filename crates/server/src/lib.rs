@@ -4,16 +4,10 @@
 //! [`router`] is the API as an [`axum::Router`], to be mounted beside routes of your own; [`serve`] runs it on a listener with limits
 //! and a graceful stop. `docs/http.md` describes the API, `docs/errors.md` its errors.
 
-mod aggregates;
 mod answer;
 mod body;
-mod commits;
-mod follow;
 mod gate;
 mod health;
-mod index;
-mod lines;
-mod log;
 mod metrics;
 mod options;
 mod problem;
@@ -21,6 +15,7 @@ mod query;
 mod router;
 mod serve;
 mod source;
+mod v1;
 mod wire_guard;
 
 pub use options::{Options, Stop};

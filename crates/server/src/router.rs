@@ -15,7 +15,8 @@ use crate::gate::{Gate, gate};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::problem::Problem;
-use crate::{aggregates, commits, follow, health, index, log, metrics};
+use crate::v1::{aggregates, commits, follow, index, log};
+use crate::{health, metrics};
 
 /// What the handlers share.
 pub(crate) struct Server {

@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use serde::Serialize;
 
+use super::lines;
 use crate::answer::{data_bytes, json_of_events};
-use crate::lines;
 use crate::problem::Problem;
 use crate::query::{Query, number};
 use crate::router::Server;

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures_util::stream;
 use tokio::time::{Duration, sleep};
 
+use super::lines::CHUNK_BYTES;
 use crate::answer::not_written;
-use crate::lines::CHUNK_BYTES;
 use crate::metrics::Counted;
 use crate::options::Stop;
 use crate::problem::Problem;
