@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome,
-    DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, OpenError, ReadError,
-    SequenceNumber, StoreError, Version, new_uuid, wire,
+    DEFAULT_SCOPE, EventLog, ExpectedVersion, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, OpenError,
+    ReadError, SequenceNumber, StoreError, Timestamp, Version, new_uuid, wire,
 };
 use annals_embedded::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
@@ -43,7 +43,11 @@ impl Client {
     }
 
     async fn get<T: serde::de::DeserializeOwned>(&self, path: String) -> Result<T, ReadError> {
-        let answer = self.http.get(&path).await.map_err(StoreError::Unreachable)?;
+        // A kept connection may be closed just when it is used again, so a read that breaks off is tried once more.
+        let answer = match self.http.get(&path).await {
+            Ok(answer) => answer,
+            Err(_) => self.http.get(&path).await.map_err(StoreError::Unreachable)?,
+        };
         answers::read(&answer)
     }
 
@@ -104,10 +108,16 @@ impl EventLog for Client {
             let id = new_uuid(SystemClock.now(), &*self.random);
             commit.request_id = Some(id.to_string().into());
         }
-        let body = wire::CommitBody::from(commit);
+        let expected = commit.expected_version;
+        let mut body = wire::CommitBody::from(commit);
+        // JSON integers end at int64; no aggregate has a version beyond, so all of these expect in vain alike.
+        if let ExpectedVersion::Exact(version) = &mut body.expected_version {
+            *version = (*version).min(i64::MAX as u64);
+        }
         let json = serde_json::to_vec(&body)
             .map_err(|error| StoreError::Unreachable(format!("the commit cannot be written as JSON: {error}")))?;
-        let (commit, path) = (NewCommit::from(body), self.path(&["commits"]).done());
+        let commit = NewCommit { expected_version: expected, ..body.into() };
+        let path = self.path(&["commits"]).done();
         let json = bytes::Bytes::from(json);
         let answer = match self.http.post(&path, json.clone()).await {
             Ok(answer) => answer,
@@ -122,7 +132,7 @@ impl EventLog for Client {
         let mut path = self.path(&["aggregates", &aggregate.name, &aggregate.id, "commits"]);
         path = path.number("from_version", query.from_version).number("limit", query.limit);
         path = path.maybe("to_version", (query.to_version != Version::MAX).then_some(query.to_version));
-        path = path.maybe("from_time", query.from_time).maybe("to_time", query.to_time);
+        path = path.maybe("from_time", query.from_time.map(writable)).maybe("to_time", query.to_time.map(writable));
         path = path.maybe("last", query.last.then_some(true));
         path = path.maybe("tenant_id", query.tenant_id);
         Ok(self.get::<Commits>(path.done()).await?.into())
@@ -176,9 +186,29 @@ impl EventLog for Client {
     }
 }
 
+/// The nearest time that RFC 3339 can write. Events have no other times, so a range over all of them stays one.
+fn writable(time: Timestamp) -> Timestamp {
+    const FIRST: i64 = -377_705_023_201_000;
+    const LAST: i64 = 253_402_207_199_999;
+    Timestamp::from_millis(time.as_millis().clamp(FIRST, LAST))
+}
+
 fn refused(answer: &Answer) -> ReadError {
     match answers::read::<Page>(answer) {
         Err(error) => error,
         Ok(_) => StoreError::Unreachable("it answered a page instead of a stream".to_owned()).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_time_can_be_written() {
+        for millis in [i64::MIN, i64::MAX] {
+            let time = writable(Timestamp::from_millis(millis));
+            assert_eq!(Timestamp::parse(&time.to_string()), Ok(time));
+        }
     }
 }

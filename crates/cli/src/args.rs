@@ -60,7 +60,9 @@ pub enum Format {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the demo: a service that executes programs, on this engine, with a page that shows its events
-    #[command(after_help = "Example:\n  annals demo --fresh")]
+    #[command(
+        after_help = "Its store stays in ./demo-data (or at --store), and it goes on where it was.\n\nExample:\n  annals demo --fresh"
+    )]
     Demo(Demo),
     /// Serve a store over HTTP until SIGTERM or Ctrl-C
     #[command(
@@ -90,10 +92,10 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Start anew: remove what earlier runs stored
+    /// Start anew: remove what earlier runs stored in ./demo-data
     #[arg(long)]
     pub fresh: bool,
-    /// Where the page is served
+    /// Where the page is served [default: 127.0.0.1:7171, or a free port]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::Cli;
+use crate::args::{Cli, Command};
 use crate::config::Loaded;
 use crate::failure::{Failure, Stop};
 
@@ -29,7 +29,11 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> Result<(), Stop> {
-    let loaded = Loaded::read(&cli)?;
+    let mut loaded = Loaded::read(&cli)?;
+    if matches!(cli.command, Command::Demo(_)) && loaded.origins.get("log.level").is_some_and(|o| o == "default") {
+        // Its own lines are the show.
+        loaded.config.log.level = "warn".to_owned();
+    }
     logging::start(&loaded.config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

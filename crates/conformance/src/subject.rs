@@ -29,7 +29,7 @@ pub trait Subject: Send + Sync {
 /// # Panics
 /// When the case fails or is stuck.
 pub fn run(subject: impl Subject, case: impl AsyncFn(&dyn Subject)) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime can be built").block_on(async {
         let limit = Duration::from_secs(CASE_SECONDS_MAX);
         tokio::time::timeout(limit, case(&subject)).await.expect("the case ends in time");

@@ -6,6 +6,7 @@ mod run;
 
 mod bad_input;
 mod configuration;
+mod demo;
 mod importing;
 mod pipes;
 mod serving;

@@ -118,7 +118,7 @@ impl Run {
         let server = self.start(clients).await;
         self.meeting.open(&server.url);
         // The moment is chosen by how much was answered, so that slow machines do as much as fast ones.
-        self.meeting.answers(self.rng.u64(1..500)).await;
+        self.meeting.answers(self.rng.u64(1..400)).await;
         tokio::task::spawn_blocking(|| server.kill()).await.expect("it is killed");
         self.meeting.all_know(clients).await;
         self.history.restarted();

@@ -1,0 +1,87 @@
+//! The client of a server keeps the contract of the log: it passes the suite that every store passes, over real connections.
+
+mod until;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::until::Until;
+use annals::server::{Options, serve};
+use annals::{Client, Clock, DEFAULT_TENANT, EventLog, Identity, LogStatus, Store, UnknownLog};
+use annals_conformance::{OTHER_TENANT, Subject};
+use annals_embedded::disk::MemoryDisk;
+use annals_embedded::{EmbeddedStore, SystemClock};
+use async_trait::async_trait;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+mod remote {
+    annals_conformance::event_log!(crate::Remote::default());
+}
+
+/// Opens its store behind a server, and shows it through clients.
+#[derive(Default)]
+struct Remote {
+    disk: Arc<MemoryDisk>,
+}
+
+#[async_trait]
+impl Subject for Remote {
+    async fn open(&self) -> Arc<dyn Store> {
+        let tenants = [DEFAULT_TENANT, OTHER_TENANT].map(str::to_owned).to_vec();
+        let options = annals_embedded::Options { tenants, ..annals_embedded::Options::default() };
+        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(self.disk.clone(), options).expect("it opens"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = Arc::clone(&store);
+        let serving = tokio::spawn(async move {
+            let stopped = async { stopped.await.unwrap_or_default() };
+            serve(listener, served, Options::default(), stopped).await.expect("it serves");
+        });
+        Arc::new(Served { url, store, closed: Arc::default(), serving: Mutex::new(Some((stop, serving))) })
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(SystemClock)
+    }
+}
+
+/// A store whose logs are reached through its server only.
+struct Served {
+    url: String,
+    store: Arc<dyn Store>,
+    closed: Arc<AtomicBool>,
+    serving: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+#[async_trait]
+impl Store for Served {
+    fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
+        self.store.log(tenant, scope)?;
+        let client = Client::new(&self.url, tenant, scope).expect("an address");
+        Ok(Arc::new(Until { client, closed: Arc::clone(&self.closed) }))
+    }
+
+    fn tenants(&self) -> Vec<String> {
+        self.store.tenants()
+    }
+
+    fn identity(&self, tenant: &str) -> Option<Identity> {
+        self.store.identity(tenant)
+    }
+
+    fn status(&self) -> Vec<LogStatus> {
+        self.store.status()
+    }
+
+    async fn close(&self) {
+        let serving = self.serving.lock().expect("no test panics while it holds this").take();
+        if let Some((stop, serving)) = serving {
+            self.closed.store(true, Ordering::SeqCst);
+            let _ = stop.send(());
+            serving.await.expect("the server ends");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `annals demo`, the first command of a new user.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+use crate::process::{annals, signal};
+use crate::run::{folder, run};
+
+struct Demo {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Demo {
+    fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let mut command = annals(folder);
+        command.args(["demo", "--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("it starts");
+        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        Self { process, lines }
+    }
+
+    /// Reads up to the line that holds this.
+    fn wait_for(&mut self, part: &str) -> String {
+        for line in &mut self.lines {
+            let line = line.expect("text");
+            if line.contains(part) {
+                return line;
+            }
+        }
+        panic!("the demo ended without {part:?}");
+    }
+
+    fn stop(mut self, name: &str) {
+        signal(name, self.process.id());
+        assert_eq!(self.process.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+#[test]
+fn it_shows_programs_being_run_and_goes_on_where_it_was() {
+    let folder = folder();
+    let mut demo = Demo::start(folder.path(), &[]);
+    demo.wait_for("holds 0 events");
+    demo.wait_for("http://127.0.0.1:");
+    demo.wait_for("execution_timeout");
+    demo.stop("TERM");
+    let log = ["log", "read", "--store", "embedded:./demo-data/store", "--types"];
+    let ended = [&log[..], &["execution_completed,execution_failed,execution_timeout"]].concat();
+    let requested = [&log[..], &["execution_requested"]].concat();
+    assert_eq!(run(folder.path(), &requested).ok().json().len(), 7);
+    assert!(!run(folder.path(), &ended).ok().json().is_empty());
+    let mut demo = Demo::start(folder.path(), &[]);
+    assert!(!demo.wait_for("holds").contains("holds 0 events"));
+    demo.stop("INT");
+    let mut fresh = Demo::start(folder.path(), &["--fresh"]);
+    fresh.wait_for("holds 0 events");
+    fresh.stop("INT");
+}
+
+#[test]
+fn it_leaves_a_folder_alone_that_it_did_not_make() {
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("demo-data")).expect("made");
+    std::fs::write(folder.path().join("demo-data/thesis.txt"), "precious").expect("written");
+    run(folder.path(), &["demo", "--fresh"]).refused("not_a_store", 6);
+    assert!(folder.path().join("demo-data/thesis.txt").exists());
+}
