@@ -202,6 +202,7 @@ impl Service {
             ended
         };
         let (ended, served) = tokio::join!(working, serving);
+        lines.print("Stopped.").await;
         lines.drained().await;
         ended.and(served.map_err(Error::System))
     }
