@@ -38,7 +38,11 @@ fn check_stored(stored: &StoredCommit<'_>, record: &Record, time: &RealTime<'_>,
     }
     match owners {
         0 if possible => {}
-        0 => broken.note(format!("{stored} is in the log, but nobody sent it, or all who did were refused")),
+        0 => {
+            let senders: Vec<String> = time.senders(stored).map(|(call, _)| format!("\n  sent by {call}")).collect();
+            let senders = senders.concat();
+            broken.note(format!("{stored} is in the log, but nobody sent it, or all who did were refused{senders}"));
+        }
         1 => {}
         _ => broken.note(format!("{stored} was acknowledged as new {owners} times")),
     }

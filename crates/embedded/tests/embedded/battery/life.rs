@@ -1,0 +1,237 @@
+//! One life of a store: what goes wrong, what clients do meanwhile, and how it ends.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use annals_conformance::model::{Answer, Operation, Operations};
+use annals_core::{
+    AggregateQuery, CommitError, EventLog, ExpectedVersion, Filter, Follower, NewCommit, Store, StoreError, limits,
+};
+use tokio::task::JoinHandle;
+
+use super::Battery;
+use crate::faulty_disk::Fault;
+use crate::stores::{Opened, open};
+
+/// How long a life may take before something is stuck.
+const LIFE_SECONDS_MAX: u64 = 30;
+/// How often everybody may look around while a sync hangs, before the process ends.
+const LOOKS_WHILE_HELD: usize = 40;
+
+/// What clients are doing now, for those who look on.
+#[derive(Default)]
+struct Activity {
+    /// Clients that have something to do still.
+    busy: AtomicUsize,
+    /// Commits that wait for their answer.
+    waiting: Mutex<Vec<NewCommit>>,
+}
+
+type Client = JoinHandle<Operations>;
+
+impl Battery {
+    /// One life, from opening to its end.
+    pub(super) async fn live(&mut self) -> Result<(), String> {
+        self.plan_faults();
+        match open(self.disk.clone(), self.options.clone()) {
+            Ok(opened) => self.live_in(opened).await?,
+            Err(error) if self.disk.fired().is_empty() && error.code != annals_core::Code::DiskFull => {
+                return Err(format!("it did not open although nothing failed: {error}"));
+            }
+            Err(error) => {
+                self.story.push(format!("not opened: {error}"));
+                let power_stays = self.random.bool();
+                self.next_disk(power_stays);
+            }
+        }
+        self.history.restarted();
+        Ok(())
+    }
+
+    fn plan_faults(&mut self) {
+        let near = self.random.bool();
+        let operation = if near { self.random.u64(0..25) } else { self.random.u64(0..150) };
+        let fault = match self.random.u8(0..10) {
+            0 => return,
+            1 | 2 => Fault::Error,
+            3..6 => Fault::End,
+            6..9 => Fault::Hold,
+            _ => {
+                let room = self.disk.used() + self.random.u64(0..20_000);
+                self.story.push(format!("room for {room} bytes"));
+                self.disk.set_room(Some(room));
+                return;
+            }
+        };
+        self.story.push(format!("{fault:?} planned at operation {operation}"));
+        if fault == Fault::Hold {
+            // Opening would wait for it for ever.
+            self.hold_at = Some(operation);
+            return;
+        }
+        self.disk.plan(operation, fault);
+        if self.random.u8(0..4) == 0 {
+            self.disk.plan(operation + self.random.u64(1..20), Fault::End);
+        }
+    }
+
+    async fn live_in(&mut self, opened: Opened) -> Result<(), String> {
+        let status = opened.status();
+        self.story.push(format!("opened: head {}, recovery {:?}", status.head, status.recovery));
+        if let Some(refusal) = status.refusing {
+            return Err(format!("it was opened damaged: {refusal}"));
+        }
+        if let Some(operation) = self.hold_at.take() {
+            self.disk.plan(operation, Fault::Hold);
+        }
+        let activity = Arc::new(Activity::default());
+        let clients = self.start_clients(&opened, &activity);
+        let follower = self.start_follower(&opened);
+        let probes = self.watch_over(&opened, &activity).await?;
+        // An orderly end now and then; else the process ends with everything under way.
+        if self.random.u8(0..4) == 0 {
+            self.story.push("closed".into());
+            self.disk.release();
+            tokio::time::timeout(Duration::from_secs(LIFE_SECONDS_MAX), opened.store.close())
+                .await
+                .map_err(|_| "closing is stuck")?;
+        }
+        let power_stays = self.random.bool();
+        self.next_disk(power_stays);
+        self.clients = join(clients, &activity).await?;
+        // All who asked the dead process must have ended: it must not seem to answer in the next life.
+        for probe in probes {
+            probe.abort();
+            let _ = probe.await;
+        }
+        follower.abort();
+        if let Ok(followed) = follower.await {
+            self.followed = followed;
+        }
+        Ok(())
+    }
+
+    fn start_clients(&mut self, opened: &Opened, activity: &Arc<Activity>) -> Vec<Client> {
+        let operations = std::mem::take(&mut self.clients);
+        activity.busy.store(operations.len(), Ordering::SeqCst);
+        let start = |(n, operations): (usize, Operations)| {
+            let log = self.history.watch(&format!("client {n}"), opened.log.clone());
+            let (count, twice) = (self.random.usize(5..60), self.random.fork());
+            tokio::spawn(client(operations, count, twice, log, activity.clone()))
+        };
+        operations.into_iter().enumerate().map(start).collect()
+    }
+
+    fn start_follower(&self, opened: &Opened) -> JoinHandle<u64> {
+        let log = self.history.watch("follower", opened.log.clone());
+        let mut follower = Follower::new(log, self.followed, Filter::default());
+        tokio::spawn(async move {
+            while follower.next_page().await.is_ok() {}
+            follower.position()
+        })
+    }
+
+    /// Waits until the clients are done, or cannot go on because a sync hangs; then looks at what can be seen meanwhile.
+    async fn watch_over(&mut self, opened: &Opened, activity: &Arc<Activity>) -> Result<Vec<JoinHandle<()>>, String> {
+        let deadline = Instant::now() + Duration::from_secs(LIFE_SECONDS_MAX);
+        let mut looks = 0;
+        let mut probes = Vec::new();
+        while activity.busy.load(Ordering::SeqCst) > 0 && looks < LOOKS_WHILE_HELD {
+            if Instant::now() > deadline {
+                self.disk.release();
+                return Err("the clients are stuck".into());
+            }
+            if self.disk.holds() {
+                if looks == 0 {
+                    probes = self.probe(opened, activity);
+                }
+                looks += 1;
+            }
+            tokio::task::yield_now().await;
+        }
+        // Some hanging syncs come to an end after all.
+        if self.random.u8(0..4) == 0 {
+            self.disk.release();
+        }
+        Ok(probes)
+    }
+
+    /// Asks, while a sync hangs, everything whose answer may depend on what hangs: repeats of the waiting commits, commits that would
+    /// follow them or conflict with them, and reads.
+    fn probe(&self, opened: &Opened, activity: &Activity) -> Vec<JoinHandle<()>> {
+        let waiting = activity.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut probes = Vec::new();
+        let log = || self.history.watch("prober", opened.log.clone());
+        for commit in waiting {
+            let aggregate = commit.aggregate.clone();
+            let conflicting = NewCommit { request_id: None, ..commit.clone() }.expect(ExpectedVersion::Empty);
+            for again in [commit.clone(), conflicting] {
+                let log = log();
+                probes.push(tokio::spawn(async move {
+                    let _ = log.commit(again).await;
+                }));
+            }
+            let log = log();
+            probes.push(tokio::spawn(async move {
+                let query = AggregateQuery { limit: limits::PAGE_MAX, ..AggregateQuery::new(aggregate.clone()) };
+                let _ = log.read_aggregate(query).await;
+                if let Some(request) = commit.request_id {
+                    let _ = log.request_exists(&aggregate, &request).await;
+                }
+            }));
+        }
+        let log = log();
+        probes.push(tokio::spawn(async move {
+            let _ = log.head().await;
+            let _ = annals_conformance::history::read_all(&log).await;
+        }));
+        probes
+    }
+}
+
+async fn client(
+    mut operations: Operations,
+    count: usize,
+    mut twice: fastrand::Rng,
+    log: Arc<dyn EventLog>,
+    activity: Arc<Activity>,
+) -> Operations {
+    for _ in 0..count {
+        let operation = operations.next_operation();
+        let answer = if let Operation::Commit(commit) = &operation {
+            activity.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(commit.clone());
+            let answer = if twice.u8(0..6) == 0 {
+                // A client that is impatient sends the same twice at once.
+                tokio::join!(operation.run(&log), operation.run(&log)).0
+            } else {
+                operation.run(&log).await
+            };
+            let mut waiting = activity.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = waiting.iter().position(|waiting| waiting == commit) {
+                waiting.swap_remove(at);
+            }
+            answer
+        } else {
+            operation.run(&log).await
+        };
+        operations.learn(&operation, &answer);
+        if let Answer::Commit(Err(CommitError::Store(StoreError::Failed(_) | StoreError::Closed))) = answer {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    activity.busy.fetch_sub(1, Ordering::SeqCst);
+    operations
+}
+
+/// Waits for clients whose store has ended: every operation of theirs ends too, with an answer or an error.
+async fn join(clients: Vec<Client>, activity: &Activity) -> Result<Vec<Operations>, String> {
+    let mut operations = Vec::new();
+    for client in clients {
+        let ended = tokio::time::timeout(Duration::from_secs(LIFE_SECONDS_MAX), client).await;
+        let ended = ended.map_err(|_| format!("{} clients are stuck", activity.busy.load(Ordering::SeqCst)))?;
+        operations.push(ended.map_err(|error| format!("a client failed: {error}"))?);
+    }
+    Ok(operations)
+}

@@ -1,0 +1,62 @@
+//! The suite of the port, on a disk in memory and on a real one, with segments so small that every case crosses many of them, and with
+//! those that a user gets.
+
+use std::sync::Arc;
+
+use annals_conformance::{OTHER_TENANT, Subject};
+use annals_core::{Clock, DEFAULT_TENANT, Store};
+use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
+use annals_embedded::{EmbeddedStore, Options, SystemClock};
+use async_trait::async_trait;
+
+use crate::stores::tiny_segments;
+
+struct Embedded {
+    disk: Arc<dyn Disk>,
+    options: Options,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Embedded {
+    fn in_memory(options: Options) -> Self {
+        Self { disk: Arc::new(MemoryDisk::default()), options, _folder: None }
+    }
+
+    fn in_a_folder(options: Options) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        Self { disk: Arc::new(RealDisk::new(folder.path().join("store"))), options, _folder: Some(folder) }
+    }
+}
+
+#[async_trait]
+impl Subject for Embedded {
+    async fn open(&self) -> Arc<dyn Store> {
+        let tenants = [DEFAULT_TENANT, OTHER_TENANT].map(str::to_owned).to_vec();
+        let options = Options { tenants, ..self.options.clone() };
+        Arc::new(EmbeddedStore::open(self.disk.clone(), options).expect("the store opens"))
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(SystemClock)
+    }
+}
+
+mod memory {
+    use super::*;
+    annals_conformance::event_log!(Embedded::in_memory(Options::default()));
+}
+
+mod memory_with_tiny_segments {
+    use super::*;
+    annals_conformance::event_log!(Embedded::in_memory(tiny_segments()));
+}
+
+mod real_disk {
+    use super::*;
+    annals_conformance::event_log!(Embedded::in_a_folder(Options::default()));
+}
+
+mod real_disk_with_tiny_segments {
+    use super::*;
+    annals_conformance::event_log!(Embedded::in_a_folder(tiny_segments()));
+}

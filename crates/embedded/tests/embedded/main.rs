@@ -1,0 +1,12 @@
+//! The embedded store from outside: the suite of its port, a model, and every fault a disk can have.
+
+mod battery;
+mod conformance;
+mod damage;
+mod faulty_disk;
+mod model;
+mod refusals;
+mod reopening;
+#[cfg(feature = "seeded-bugs")]
+mod seeded_bugs;
+mod stores;

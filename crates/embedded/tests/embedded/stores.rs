@@ -1,0 +1,42 @@
+//! How the tests open stores.
+
+use std::sync::Arc;
+
+use annals_conformance::SeededRandomness;
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, LogStatus, OpenError, Store};
+use annals_embedded::disk::Disk;
+use annals_embedded::{EmbeddedStore, Options};
+
+/// Segments so small that a few commits fill one.
+pub fn tiny_segments() -> Options {
+    Options { segment_bytes_first: 1_500, segment_bytes_max: 6_000, ..Options::default() }
+}
+
+/// Tiny segments, and ids that follow from the seed.
+pub fn repeatable(seed: u64) -> Options {
+    Options { random: Arc::new(SeededRandomness::new(seed)), ..tiny_segments() }
+}
+
+/// An open store and its default log.
+pub struct Opened {
+    pub store: EmbeddedStore,
+    pub log: Arc<dyn EventLog>,
+}
+
+pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Opened, OpenError> {
+    let store = EmbeddedStore::open(disk, options)?;
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the default log exists");
+    Ok(Opened { store, log })
+}
+
+impl Opened {
+    pub fn status(&self) -> LogStatus {
+        self.store.status().into_iter().find(|log| log.tenant == DEFAULT_TENANT).expect("the log has a status")
+    }
+}
+
+/// Runs a test that waits, on two threads.
+pub fn block_on<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    runtime.expect("a runtime can be built").block_on(test)
+}
