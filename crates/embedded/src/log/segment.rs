@@ -116,11 +116,13 @@ impl Segment {
         self.at.records(&self.index.entries(ordinals)?)
     }
 
-    /// Adds durable commits. Only the log writer calls it, for the last segment.
-    pub(crate) fn publish<'a>(&self, commits: impl Iterator<Item = IndexedCommit<'a>>) {
+    /// Adds durable commits and lets `advance` move the head before any reader can see them: whoever is told of a commit then finds
+    /// the head past it. Only the log writer calls it, for the last segment.
+    pub(crate) fn publish<'a>(&self, commits: impl Iterator<Item = IndexedCommit<'a>>, advance: impl FnOnce()) {
         if let Some(index) = self.memory() {
             let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
             commits.for_each(|commit| index.push(&commit));
+            advance();
         }
     }
 }

@@ -219,7 +219,7 @@ impl Writer {
 
     /// Shows durable commits to readers and followers.
     fn publish(&self, batch: &Batch) {
-        self.active.publish(batch.accepted.iter().map(|accepted| {
+        let commits = batch.accepted.iter().map(|accepted| {
             let commit = &*accepted.waiting.commit;
             IndexedCommit {
                 entry: accepted.entry,
@@ -231,8 +231,9 @@ impl Writer {
                 terms: &commit.terms,
                 tenant_id: &commit.tenant_id,
             }
-        }));
-        self.core.advance(self.next + batch.events, batch.accepted.len() as u64, batch.bytes.len() as u64);
+        });
+        let (head, count) = (self.next + batch.events, batch.accepted.len() as u64);
+        self.active.publish(commits, || self.core.advance(head, count, batch.bytes.len() as u64));
     }
 
     /// Goes on in the next segment, which has room for a frame of this length.
