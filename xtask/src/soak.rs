@@ -8,5 +8,5 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     println!("every test that looks at ANNALS_SOAK_SECONDS runs for {seconds} s");
     let mut tests = cargo();
     tests.env("ANNALS_SOAK_SECONDS", seconds.to_string());
-    run_command(tests.args(["test", "--locked", "--workspace", "--tests", "--", "--nocapture"]))
+    run_command(tests.args(["test", "--locked", "--workspace", "--tests"]))
 }

@@ -51,7 +51,12 @@ impl Arguments {
                 "--rows" => arguments.rows = value()?.split(',').map(Row::parse).collect::<Result<_, _>>()?,
                 "--folder" => arguments.folder = value()?.into(),
                 "--json" => arguments.json = Some(value()?.into()),
-                "--server" => arguments.server = Some(value()?.into()),
+                // The server runs in a folder of its own, so its path must not depend on ours.
+                "--server" => {
+                    let program = value()?;
+                    let found = std::fs::canonicalize(&program).map_err(|error| format!("{program}: {error}"))?;
+                    arguments.server = Some(found);
+                }
                 "--no-reads" => arguments.reads = false,
                 "--no-server" => without_server = true,
                 other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),

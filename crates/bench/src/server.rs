@@ -123,7 +123,7 @@ fn start(program: &Path, folder: &Path, address: SocketAddr) -> Result<Child, St
     command.args(["serve", "--dev", "--store", &store, "--listen", &address.to_string()]);
     // What it says is of no interest unless it fails, and errors go to standard error.
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).current_dir(folder);
-    command.env("RUST_LOG", "warn");
+    command.env("ANNALS__LOG__LEVEL", "warn");
     command.spawn().map_err(|error| format!("{} could not be started: {error}", program.display()))
 }
 
