@@ -45,7 +45,7 @@ pub fn read(mut input: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
         let (mut number, mut end) = (0, 0);
         loop {
             number += 1;
-            let text = match read_line(&mut *input, &mut end) {
+            let text = match read_line(&mut *input, &mut end).map(|line| without_mark(number, line)) {
                 Ok(None) => return,
                 Ok(Some(Ok(text))) if text.iter().all(u8::is_ascii_whitespace) => continue,
                 Ok(Some(text)) => text,
@@ -61,6 +61,18 @@ pub fn read(mut input: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
         }
     });
     receiver
+}
+
+/// Some programs begin a file of UTF-8 with a byte order mark, which JSON does not allow.
+fn without_mark(number: u64, mut line: Option<Result<Vec<u8>, Failure>>) -> Option<Result<Vec<u8>, Failure>> {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    if number == 1
+        && let Some(Ok(text)) = &mut line
+        && text.starts_with(MARK)
+    {
+        text.drain(..MARK.len());
+    }
+    line
 }
 
 /// Reads to the end of the line, and holds at most as much of it as a body may have.
@@ -115,6 +127,13 @@ mod tests {
             read,
             [(1, 8, b"{\"a\":1}".as_slice()), (4, 29, b"{\"b\":22222222}\r".as_slice()), (5, 33, b"last".as_slice())]
         );
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        let lines = all(b"\xef\xbb\xbf{}\n\xef\xbb\xbf{}");
+        assert_eq!(lines[0].text.as_deref(), Ok(b"{}".as_slice()));
+        assert_eq!(lines[1].text.as_deref(), Ok(b"\xef\xbb\xbf{}".as_slice()));
     }
 
     #[test]

@@ -77,6 +77,16 @@ impl Run {
             }
         }
         self.progress.finish();
+        if self.count.has_refused()
+            && let Some(prefix) = self.ids.made_prefix()
+        {
+            // A corrected file has another digest, so its lines would be other requests and be committed twice.
+            let _ = writeln!(
+                std::io::stderr(),
+                "note: to correct this file and import it again, leave every line at its number and add --id-prefix \
+                 {prefix}, or what is in the log already would be committed once more"
+            );
+        }
         self.count.print(&mut output)?;
         self.count.first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
     }

@@ -1,10 +1,12 @@
 //! `annals import`: files of any size, run as often as need be.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::process::Server;
+use crate::process::{Server, annals};
 use crate::run::{Ran, body, folder, lines, run, run_with};
 
 fn summary(ran: &Ran) -> Value {
@@ -38,10 +40,43 @@ fn a_file_is_imported_once_however_often_it_is_run() {
 }
 
 #[test]
-fn an_import_that_stopped_goes_on_where_it_was() {
+fn an_import_that_was_killed_is_simply_run_again() {
+    const LINES: u64 = 6_000;
+    let folder = folder();
+    let server = Server::start(folder.path());
+    fs::write(
+        folder.path().join("h.jsonl"),
+        lines((0..LINES).map(|n| body(&format!("o-{}", n % 3), json!({ "n": n })))),
+    )
+    .expect("written");
+    let import = ["import", "h.jsonl", "--server", &server.url];
+    let mut command = annals(folder.path());
+    let mut killed = command.args(import).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    // Once something of it is in the log it is killed somewhere in the middle.
+    let mut command = annals(folder.path());
+    let tail = command.args(["log", "tail", "--from", "1000", "--server", &server.url]).stdout(Stdio::piped()).spawn();
+    let mut tail = tail.expect("it starts");
+    BufReader::new(tail.stdout.take().expect("piped")).read_line(&mut String::new()).expect("an event");
+    killed.kill().expect("it can be killed");
+    killed.wait().expect("it ends");
+    tail.kill().expect("it can be killed");
+    tail.wait().expect("it ends");
+    let [of, committed, duplicates, refused] = counts(&run(folder.path(), &import).ok());
+    assert_eq!((of, committed + duplicates, refused), (LINES, LINES, 0));
+    assert!(duplicates > 1_000 && committed > 0, "{committed} committed, {duplicates} duplicates");
+    let events = run(folder.path(), &["log", "read", "--server", &server.url]).ok().json();
+    assert_eq!(events.len() as u64, LINES);
+    for id in 0..3 {
+        let of_one = events.iter().filter(|event| event["aggregate"]["id"] == json!(format!("o-{id}")));
+        let content: Vec<_> = of_one.map(|event| event["data"]["n"].as_u64().expect("a number")).collect();
+        assert_eq!(content, (0..LINES).filter(|n| n % 3 == id).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_prefix_makes_the_ids_of_what_can_be_read_only_once() {
     let folder = folder();
     let good = lines((0..300).map(|n| body("o-1", json!({ "n": n }))));
-    // The first half by a file that ends early stands for a run that was killed: the ids come from the prefix.
     let half: String = good.lines().take(150).map(|line| format!("{line}\n")).collect();
     let import = ["import", "-", "--id-prefix", "history"];
     assert_eq!(counts(&run_with(folder.path(), &import, &half).ok()), [150, 150, 0, 0]);
@@ -76,6 +111,20 @@ fn it_stops_at_the_first_bad_line_and_names_it() {
     assert_eq!(counts(&ran), [2, 1, 0, 1]);
     assert!(ran.refused("not_json", 2).contains("line 2: "));
     assert_eq!(run(folder.path(), &["log", "read"]).ok().json().len(), 1);
+}
+
+#[test]
+fn a_corrected_file_is_not_imported_twice() {
+    let folder = folder();
+    let file = folder.path().join("h.jsonl");
+    let good = lines((0..20).map(|n| body(&format!("o-{n}"), json!({ "n": n }))));
+    fs::write(&file, format!("{good}oops\n")).expect("written");
+    let ran = run(folder.path(), &["import", "h.jsonl"]);
+    assert_eq!(counts(&ran), [21, 20, 0, 1]);
+    let prefix = ran.err.split_whitespace().skip_while(|word| *word != "--id-prefix").nth(1).expect("a prefix");
+    fs::write(&file, format!("{good}{}", lines([body("o-20", json!({ "n": 20 }))]))).expect("written");
+    let again = ["import", "h.jsonl", "--id-prefix", prefix.trim_end_matches(',')];
+    assert_eq!(counts(&run(folder.path(), &again).ok()), [21, 1, 20, 0]);
 }
 
 #[test]

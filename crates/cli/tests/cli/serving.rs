@@ -88,7 +88,10 @@ fn it_stops_on_sigterm_with_exit_code_0_although_someone_follows() {
     let mut first = String::new();
     let mut printed = std::io::BufReader::new(tail.stdout.take().expect("piped"));
     std::io::BufRead::read_line(&mut printed, &mut first).expect("an event");
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    let asked = std::time::Instant::now();
     assert_eq!(server.terminate(), Some(0));
+    assert!(asked.elapsed() < std::time::Duration::from_secs(10), "{:?}", asked.elapsed());
     // The follower is told to come back later.
     assert_eq!(tail.wait().expect("it ends").code(), Some(5));
     run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).ok();

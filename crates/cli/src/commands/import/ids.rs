@@ -12,8 +12,10 @@ use crate::lines::unreadable;
 
 /// Where the ids come from.
 pub enum RequestIds {
-    /// `PREFIX:<line>`.
+    /// `PREFIX:<line>`, with a prefix that was given.
     Prefix(String),
+    /// The same, with a prefix that was made from the digest of the file.
+    OfFile(String),
     /// `import:<digest>:<line>`, once the file has been read through, which happens when the first line needs it.
     Digest(PathBuf),
     /// There is nothing to make them from, because the input can be read only once.
@@ -30,6 +32,14 @@ impl RequestIds {
         }
     }
 
+    /// The prefix that was made from the file and would be another one once the file is changed.
+    pub fn made_prefix(&self) -> Option<&str> {
+        match self {
+            Self::OfFile(prefix) => Some(prefix),
+            _ => None,
+        }
+    }
+
     /// The id of a line.
     pub async fn of_line(&mut self, number: u64) -> Result<String, Failure> {
         if let Self::Digest(path) = self {
@@ -37,10 +47,10 @@ impl RequestIds {
             let digest = tokio::task::spawn_blocking(move || digest(&path).map_err(|error| unreadable(&path, &error)))
                 .await
                 .map_err(|error| Failure::internal(format!("the digest of the file: {error}")))??;
-            *self = Self::Prefix(format!("import:{digest}"));
+            *self = Self::OfFile(format!("import:{digest}"));
         }
         match self {
-            Self::Prefix(prefix) => Ok(format!("{prefix}:{number}")),
+            Self::Prefix(prefix) | Self::OfFile(prefix) => Ok(format!("{prefix}:{number}")),
             _ => {
                 let message = "request_id: the line has none, and this input can be read only once, so none can be made \
                                from its digest; give --id-prefix, or import a file";

@@ -108,6 +108,10 @@ impl Count {
         self.first_failure.get_or_insert(code);
     }
 
+    pub fn has_refused(&self) -> bool {
+        self.refused > 0
+    }
+
     /// Counts a line whose outcome is unknown; says whether it is the first.
     pub fn unanswered(&mut self, code: Code) -> bool {
         self.unanswered += 1;
