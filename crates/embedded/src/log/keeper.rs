@@ -69,10 +69,11 @@ impl Preparation {
         let _ = self.jobs.send(job);
     }
 
-    /// Asks for a segment of this capacity, unless one is ready or on its way. After a failure it tries again.
+    /// Asks for a segment of this capacity, unless one is ready, on its way, or could not be made: then [`take`](Self::take) tries
+    /// again when it is needed, and not every batch until then.
     pub(super) fn prepare(&self, capacity: u64) {
         let mut state = self.state();
-        if matches!(*state, State::Idle | State::Failed(_)) {
+        if matches!(*state, State::Idle) {
             *state = State::Preparing;
             self.send(Job::Prepare(None, capacity));
         }
