@@ -60,7 +60,6 @@ impl Battery {
     }
 
     async fn lives(&mut self) -> Result<Checked, String> {
-        drop(open(self.disk.clone(), self.options.clone())); // TEMP
         for _ in 0..self.random.usize(2..6) {
             self.live().await?;
         }

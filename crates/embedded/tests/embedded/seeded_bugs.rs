@@ -1,1 +1,47 @@
+//! The fault battery against stores with a deliberate defect: each must be caught by the same seeds that a sound store passes. A battery
+//! that misses one of them would miss the like of it in the product.
 
+use annals_embedded::SeededBug;
+
+use crate::battery::run_seeds;
+
+/// Seeds within which every defect is caught.
+const SEEDS: u64 = 400;
+
+#[track_caller]
+fn is_caught(bug: SeededBug) {
+    for seed in 0..SEEDS {
+        if let Err(broken) = run_seeds(seed..=seed, |options| options.seeded_bug = Some(bug)) {
+            println!("{bug:?} was caught: {broken}");
+            return;
+        }
+    }
+    panic!("{SEEDS} seeds did not catch {bug:?}");
+}
+
+#[test]
+fn a_store_without_a_defect_passes_the_same_seeds() {
+    run_seeds(0..SEEDS, |options| options.seeded_bug = None).unwrap_or_else(|broken| panic!("{broken}"));
+}
+
+macro_rules! caught {
+    ($($test:ident $bug:ident)+) => {
+        $(#[test]
+        fn $test() {
+            is_caught(SeededBug::$bug);
+        })+
+    };
+}
+
+caught! {
+    acknowledging_before_the_sync_is_caught AcknowledgeBeforeSync
+    publishing_before_the_sync_is_caught PublishBeforeSync
+    answering_repeats_before_the_sync_is_caught AnswerRepeatsBeforeSync
+    going_on_after_a_failed_sync_is_caught GoOnAfterFailedSync
+    skipping_checksums_in_recovery_is_caught SkipChecksumOnRecovery
+    keeping_an_unsynced_tail_in_recovery_is_caught KeepUnsyncedTailOnRecovery
+    leaving_a_torn_tail_in_place_is_caught LeaveTornTailInPlace
+    forgetting_to_sync_the_folder_is_caught ForgetDirectorySync
+    forgetting_the_request_ids_of_closed_segments_is_caught ForgetSealedRequestIds
+    ignoring_commits_of_the_same_batch_is_caught IgnoreCommitsOfSameBatch
+}
