@@ -94,7 +94,7 @@ impl Preparation {
                     State::Preparing
                 }
                 State::Failed(why) if asked => {
-                    *state = State::Idle;
+                    *state = State::Failed(why.clone());
                     return Err(why);
                 }
                 State::Idle | State::Failed(_) => {
