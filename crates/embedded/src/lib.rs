@@ -12,10 +12,12 @@ mod index;
 mod log;
 mod options;
 mod record;
+mod refused;
 mod store;
 mod system;
 mod terms;
 mod varint;
+mod whole;
 
 pub use format::FORMAT;
 pub use options::Options;

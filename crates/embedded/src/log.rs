@@ -20,8 +20,6 @@ mod scan;
 mod segment;
 mod writer;
 
-pub(crate) use self::keeper::write_whole;
-
 use std::sync::Arc;
 
 use annals_core::{

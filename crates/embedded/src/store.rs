@@ -19,11 +19,13 @@ use annals_core::{
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::Options;
 use crate::disk::{Disk, Open};
 use crate::format::FORMAT;
-use crate::log::{Log, Place, write_whole};
+use crate::log::{Log, Place};
+use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
-use crate::{Options, format};
+use crate::whole::write_whole;
 
 const STORE_FILE: &str = "store.json";
 const LOCK_FILE: &str = "lock";
@@ -188,32 +190,6 @@ fn file_or<T: Serialize + DeserializeOwned>(
             Ok(made)
         }
         Err(error) => Err(fail(&error)),
-    }
-}
-
-pub(crate) fn newer_format(name: &str, found: u32) -> OpenError {
-    let message = format!(
-        "{name} has format {found}, and this version reads up to {}; use the version that wrote it or a later one",
-        format::FORMAT
-    );
-    OpenError::new(Code::NewerFormat, message)
-}
-
-pub(crate) fn cannot_open(what: &str, error: &io::Error) -> OpenError {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => OpenError::new(
-            Code::StoreReadOnly,
-            format!("{what} cannot be written ({error}); give this process write access to the data folder"),
-        ),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::new(
-            Code::DiskFull,
-            format!("there is no room to open {what} ({error}); free some space and open it again"),
-        ),
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => OpenError::new(
-            Code::NotAStore,
-            format!("{what} is not a folder ({error}); name an empty or new folder, or the folder of a store"),
-        ),
-        _ => OpenError::new(Code::ReadFailed, format!("{what} cannot be opened: {error}")),
     }
 }
 

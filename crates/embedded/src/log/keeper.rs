@@ -14,10 +14,11 @@ use super::core::Core;
 use super::names;
 use super::segment::{Segment, SegmentFile};
 use crate::Options;
-use crate::disk::{Disk, Open};
+use crate::disk::Open;
 use crate::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::index::{FileIndex, Index, MemoryIndex, read};
 use crate::options::SeededBug;
+use crate::whole::write_whole;
 
 /// Zeros are written and synced in pieces of this many bytes, so that they never pile up in front of the writer's own sync.
 const ZERO_STEP: u64 = 2 * 1024 * 1024;
@@ -244,26 +245,6 @@ fn write_index(core: &Core, closed: &Segment) -> io::Result<()> {
 
 fn encode_index(memory: &MemoryIndex, options: &Options, at: &SegmentFile) -> Vec<u8> {
     crate::index::encode(memory, at.number, at.salt, !options.has(SeededBug::ForgetSealedRequestIds))
-}
-
-/// Writes a file so that after a crash it is there whole or not at all.
-pub(crate) fn write_whole(
-    disk: &dyn Disk,
-    dir: &str,
-    name: &str,
-    bytes: &[u8],
-) -> io::Result<Arc<dyn crate::disk::DiskFile>> {
-    let unfinished = format!("{name}{}", names::UNFINISHED);
-    match disk.remove(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = disk.open(&unfinished, Open::Create)?;
-    file.write_at(bytes, 0)?;
-    file.sync()?;
-    disk.rename(&unfinished, name)?;
-    disk.sync_dir(dir)?;
-    Ok(file)
 }
 
 fn write_checkpoint(place: &Place, checkpoint: Checkpoint) -> io::Result<()> {

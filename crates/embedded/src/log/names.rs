@@ -2,8 +2,6 @@
 
 const SEGMENT: &str = ".segment";
 const INDEX: &str = ".index";
-/// What a file is called until it is whole.
-pub(super) const UNFINISHED: &str = ".unfinished";
 /// How far the log reached when it was closed in an orderly way.
 pub(super) const CHECKPOINT: &str = "checkpoint.json";
 

@@ -27,7 +27,9 @@ use crate::format::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
 use crate::index::{Entry, FileIndex, Index, IndexedCommit, MemoryIndex};
 use crate::options::SeededBug;
 use crate::record::Record;
+use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
+use crate::whole::UNFINISHED;
 
 type Threads = Option<(Writer, Keeper)>;
 
@@ -73,8 +75,8 @@ impl From<io::Error> for Fault {
 impl Fault {
     fn explained(self, dir: &str) -> OpenError {
         match self {
-            Self::Newer(name, format) => crate::store::newer_format(&name, format),
-            Self::Io(error) => crate::store::cannot_open(dir, &error),
+            Self::Newer(name, format) => newer_format(&name, format),
+            Self::Io(error) => cannot_open(dir, &error),
         }
     }
 }
@@ -160,7 +162,7 @@ impl Recovery<'_> {
 
     fn numbers(&self) -> Result<Vec<u64>, Fault> {
         let names = self.place.disk.list(&self.place.dir)?;
-        for name in names.iter().filter(|name| name.ends_with(names::UNFINISHED)) {
+        for name in names.iter().filter(|name| name.ends_with(UNFINISHED)) {
             self.place.disk.remove(&format!("{}/{name}", self.place.dir))?;
         }
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| names::segment_number(name)).collect();
