@@ -239,7 +239,10 @@ impl NewCommit {
             total += event.data.as_bytes().len() + event.event_type.len() + tags;
         }
         if total > limits::COMMIT_BYTES_MAX {
-            let message = format!("{total} bytes of data as BSON, types and tags; at most {} are allowed", limits::COMMIT_BYTES_MAX);
+            let message = format!(
+                "{total} bytes of data as BSON, types and tags; at most {} are allowed",
+                limits::COMMIT_BYTES_MAX
+            );
             return Err(Invalid::new(Code::CommitTooLarge, "events", message));
         }
         let mut ids: Vec<_> = self.events.iter().filter_map(|event| event.id).collect();

@@ -131,8 +131,8 @@ fn contents() -> Vec<Value> {
     ]
 }
 
-/// A commit may be as large as its limits allow: events of 8 MiB, commits of 15 MiB with their types and tags, 64 tags of 256 bytes, a header of 64 KiB,
-/// names of 100 bytes and ids of 256.
+/// A commit may be as large as its limits allow: events of 8 MiB, commits of 15 MiB with their types and tags, 64 tags of 256 bytes, a
+/// header of 64 KiB, names of 100 bytes and ids of 256.
 pub async fn a_commit_may_be_as_large_as_its_limits(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let longest_id = "i".repeat(limits::ID_BYTES_MAX);
