@@ -36,15 +36,23 @@ const LIMIT: Duration = Duration::from_secs(240);
 
 #[test]
 fn nothing_that_a_client_was_told_is_lost_or_changed_by_kill_9() {
-    let seed = match std::env::var("ANNALS_KILL_SEED") {
-        Ok(seed) => seed.parse().expect("ANNALS_KILL_SEED is a number"),
-        Err(_) => fastrand::u64(..),
-    };
-    let _seed = ShownOnFailure(seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        tokio::time::timeout(LIMIT, Run::new(seed).all()).await.expect("the run ends in time");
+        // One run, or as many as `cargo xtask soak` has time for.
+        let end = tokio::time::Instant::now() + Duration::from_secs(number("ANNALS_SOAK_SECONDS").unwrap_or(0));
+        loop {
+            let seed = number("ANNALS_KILL_SEED").unwrap_or_else(|| fastrand::u64(..));
+            let _seed = ShownOnFailure(seed);
+            tokio::time::timeout(LIMIT, Run::new(seed).all()).await.expect("the run ends in time");
+            if tokio::time::Instant::now() >= end {
+                return;
+            }
+        }
     });
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect(variable))
 }
 
 /// Says how to repeat a run that failed. The server's timing is its own, so a repeat is alike and not the same.

@@ -81,7 +81,7 @@ impl Writer {
             .expect(self.expected(aggregate))
             .request_id(format!("{:x}-{}", self.name, self.made));
         for n in 0..self.rng.u64(1..=5) {
-            let pad = "x".repeat(self.rng.usize(..6_000));
+            let pad = "x".repeat(self.rng.usize(..800));
             let data = json!({ "writer": format!("{:x}", self.name), "made": self.made, "n": n, "pad": pad });
             let data = Data::from_value(&data).expect("an object");
             commit = commit.event(NewEvent::new(format!("kind_{n}"), data).tag(format!("tag-{}", self.made % 5)));
