@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use toml::Table;
 
-use crate::command::{cargo, only, output, root, run as run_command};
+use crate::command::{cargo, only, output, root};
 use crate::steps::{Step, Steps};
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
@@ -38,6 +38,9 @@ pub fn check() -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(format!("{} faults\n{}", faults.len(), faults.join("\n"))) }
 }
 
+/// What cargo-deny says when it could not ask.
+const NO_DATABASE: &str = "failed to fetch advisory database";
+
 /// Runs cargo-deny's advisory check, where it is installed.
 pub fn advisories() -> Result<Step, String> {
     let mut version = Command::new("cargo-deny");
@@ -48,7 +51,15 @@ pub fn advisories() -> Result<Step, String> {
         return Ok(Step::NotRun(why.to_owned()));
     }
     let mut advisories = cargo();
-    run_command(advisories.args(["deny", "--all-features", "check", "advisories"])).map(|()| Step::Passed)
+    advisories.args(["deny", "--all-features", "check", "advisories"]);
+    match output(&mut advisories) {
+        Ok(_) => Ok(Step::Passed),
+        Err(said) if said.contains(NO_DATABASE) => {
+            println!("{said}");
+            Ok(Step::NotRun("cargo-deny could not fetch the advisory database; it needs the network".to_owned()))
+        }
+        Err(said) => Err(said),
+    }
 }
 
 fn or_none(names: &[String]) -> String {
