@@ -10,12 +10,12 @@ use annals_core::{
 
 use super::core::Core;
 use super::lookup;
-use super::segment::Segment;
+use super::segment::{Segment, runs};
 use crate::index::{Answer, aggregate_key};
 use crate::record::Record;
 use crate::terms::{Term, TermKey, short};
 
-/// Commits are read in groups of so many, so that a page that fills up early has not read much too far.
+/// Entries are looked up in groups of at most so many.
 const GROUP: usize = 64;
 
 /// A page that is being filled.
@@ -28,6 +28,11 @@ struct Page {
 impl Page {
     fn full(&self) -> bool {
         self.events.len() >= self.limit || self.bytes >= limits::PAGE_BYTES_MAX
+    }
+
+    /// How many commits could be needed still, at most.
+    fn wanted(&self) -> usize {
+        self.limit - self.events.len().min(self.limit)
     }
 
     fn push(&mut self, event: RecordedEvent) {
@@ -60,16 +65,21 @@ fn forwards(
     for segment in view.segments[start..].iter().take_while(|segment| segment.first < range.end) {
         let first = segment.index.ordinal_of(range.start)?.unwrap_or(0);
         let mut candidates = Candidates::new(core.key, segment, &query.filter, first..segment.index.commits());
-        while let Some(group) = candidates.next_group()? {
-            for event in segment.records(&group)?.into_iter().flat_map(|record| record.commit.events) {
-                let n = event.sequence_number;
-                if n >= range.end {
-                    return Ok(range.end);
-                }
-                if n >= range.start && query.filter.admits(&event) {
-                    page.push(event);
-                    if page.full() {
-                        return Ok(n + 1);
+        while let Some(group) = candidates.next_group(page.wanted())? {
+            let entries = segment.index.entries(&group)?;
+            for run in runs(&entries) {
+                for record in segment.at.read(run)? {
+                    for event in record?.commit.events {
+                        let n = event.sequence_number;
+                        if n >= range.end {
+                            return Ok(range.end);
+                        }
+                        if n >= range.start && query.filter.admits(&event) {
+                            page.push(event);
+                            if page.full() {
+                                return Ok(n + 1);
+                            }
+                        }
                     }
                 }
             }
@@ -90,14 +100,18 @@ fn backwards(
     for segment in view.segments[..=position].iter().rev() {
         let end = segment.index.ordinal_of(last)?.map_or(0, |ordinal| ordinal + 1);
         let mut candidates = Candidates::new(core.key, segment, &query.filter, 0..end);
-        while let Some(group) = candidates.last_group()? {
-            let newest_first = segment.records(&group)?.into_iter().rev();
-            for event in newest_first.flat_map(|record| record.commit.events.into_iter().rev()) {
-                let n = event.sequence_number;
-                if n < from && query.filter.admits(&event) {
-                    page.push(event);
-                    if page.full() {
-                        return Ok(n);
+        while let Some(group) = candidates.last_group(page.wanted())? {
+            let entries = segment.index.entries(&group)?;
+            for run in runs(&entries).rev() {
+                for record in segment.at.read(run)?.rev() {
+                    for event in record?.commit.events.into_iter().rev() {
+                        let n = event.sequence_number;
+                        if n < from && query.filter.admits(&event) {
+                            page.push(event);
+                            if page.full() {
+                                return Ok(n);
+                            }
+                        }
                     }
                 }
             }
@@ -123,24 +137,24 @@ impl<'a> Candidates<'a> {
     }
 
     /// The next ones in ascending order, from the front; none at the end.
-    fn next_group(&mut self) -> Answer<Option<Vec<u32>>> {
+    fn next_group(&mut self, most: usize) -> Answer<Option<Vec<u32>>> {
         while self.listed.is_empty() && !self.rest.is_empty() {
             let end = self.rest.end.min(self.rest.start.saturating_add(self.stride()));
             self.listed = self.list(self.rest.start..end)?.into();
             self.rest.start = end;
         }
-        let group: Vec<u32> = self.listed.drain(..self.listed.len().min(GROUP)).collect();
+        let group: Vec<u32> = self.listed.drain(..self.listed.len().min(GROUP).min(most)).collect();
         Ok((!group.is_empty()).then_some(group))
     }
 
     /// The last ones, in ascending order, from the back; none at the end.
-    fn last_group(&mut self) -> Answer<Option<Vec<u32>>> {
+    fn last_group(&mut self, most: usize) -> Answer<Option<Vec<u32>>> {
         while self.listed.is_empty() && !self.rest.is_empty() {
             let start = self.rest.start.max(self.rest.end.saturating_sub(self.stride()));
             self.listed = self.list(start..self.rest.end)?.into();
             self.rest.end = start;
         }
-        let group: Vec<u32> = self.listed.drain(self.listed.len().saturating_sub(GROUP)..).collect();
+        let group: Vec<u32> = self.listed.drain(self.listed.len().saturating_sub(GROUP.min(most))..).collect();
         Ok((!group.is_empty()).then_some(group))
     }
 
@@ -210,9 +224,12 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
             while !rest.is_empty() {
                 let (older, group) = rest.split_at(rest.len().saturating_sub(query.limit.min(GROUP)));
                 rest = older;
-                for record in segment.records(group)?.into_iter().rev() {
-                    if take(record) {
-                        break 'newest;
+                let entries = segment.index.entries(group)?;
+                for run in runs(&entries).rev() {
+                    for record in segment.at.read(run)?.rev() {
+                        if take(record?) {
+                            break 'newest;
+                        }
                     }
                 }
             }
@@ -221,9 +238,12 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
     } else {
         'oldest: for segment in &view.segments {
             for group in versions(segment, short(exact), query)?.chunks(query.limit.min(GROUP)) {
-                for record in segment.records(group)? {
-                    if take(record) {
-                        break 'oldest;
+                let entries = segment.index.entries(group)?;
+                for run in runs(&entries) {
+                    for record in segment.at.read(run)? {
+                        if take(record?) {
+                            break 'oldest;
+                        }
                     }
                 }
             }

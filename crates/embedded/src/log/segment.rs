@@ -40,21 +40,28 @@ impl SegmentFile {
         StoreError::Damaged(format!("{} at offset {offset}: {what}", self.name))
     }
 
-    /// Reads the frames that stand at these entries and decodes them.
+    /// Reads the frames that stand at these entries and decodes them. For a few commits only: all of them are held at once.
     pub(crate) fn records(&self, entries: &[Entry]) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::with_capacity(entries.len());
-        let mut rest = entries;
-        while let Some(first) = rest.first() {
-            let (count, end) = run(rest);
-            let bytes = self.bytes(first.offset, (end - first.offset) as usize)?;
-            for entry in &rest[..count] {
-                let start = (entry.offset - first.offset) as usize;
-                let frame = bytes.slice(start..start + entry.length as usize);
-                records.push(self.record(*entry, frame)?);
+        for run in runs(entries) {
+            for record in self.read(run)? {
+                records.push(record?);
             }
-            rest = &rest[count..];
         }
         Ok(records)
+    }
+
+    /// Reads one run of frames at once and decodes each when it is asked for.
+    pub(crate) fn read<'a>(
+        &'a self,
+        run: &'a [Entry],
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Record, StoreError>> + 'a, StoreError> {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        let bytes = self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize)?;
+        Ok(run.iter().map(move |entry| {
+            let start = (entry.offset - first.offset) as usize;
+            self.record(*entry, bytes.slice(start..start + entry.length as usize))
+        }))
     }
 
     fn record(&self, entry: Entry, frame: Bytes) -> Result<Record, StoreError> {
@@ -87,19 +94,22 @@ impl SegmentFile {
     }
 }
 
-/// How many of the entries stand next to each other from the first on, and where the last of those ends.
-fn run(entries: &[Entry]) -> (usize, u64) {
-    let mut end = entries[0].offset + u64::from(entries[0].length);
-    let mut count = 1;
-    for entry in &entries[1..] {
-        let entry_end = entry.offset + u64::from(entry.length);
-        if entry.offset != end.next_multiple_of(8) || entry_end - entries[0].offset > WINDOW {
-            break;
+/// Cuts ascending entries into runs of neighbours, each small enough to be read at once, or a single commit.
+pub(crate) fn runs(entries: &[Entry]) -> impl DoubleEndedIterator<Item = &[Entry]> {
+    let mut runs = Vec::new();
+    let mut start = 0;
+    for at in 1..=entries.len() {
+        let neighbours = entries.get(at).is_some_and(|entry| {
+            let last = entries[at - 1];
+            let touches = entry.offset == (last.offset + u64::from(last.length)).next_multiple_of(8);
+            touches && entry.offset + u64::from(entry.length) - entries[start].offset <= WINDOW
+        });
+        if !neighbours {
+            runs.push(&entries[start..at]);
+            start = at;
         }
-        end = entry_end;
-        count += 1;
     }
-    (count, end)
+    runs.into_iter()
 }
 
 impl Segment {
