@@ -43,6 +43,18 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
 }
 
+/// Fails unless the targets can be built here. Asked before a long run, so that it does not end with this.
+pub fn can_build() -> Result<(), String> {
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let found = output(Command::new(&compiler).arg("--version"));
+    found.map(|_| ()).map_err(|error| {
+        format!(
+            "fuzzing needs a C++ compiler, because libFuzzer is C++: install g++ or clang++, or leave fuzzing out with \
+             --without-fuzz ({error})"
+        )
+    })
+}
+
 /// Fuzzes every target, `seconds` in all, after the canary has shown that the instrumentation works.
 pub fn all_targets(seconds: u64) -> Result<(), String> {
     let binaries = build()?;
@@ -53,13 +65,13 @@ pub fn all_targets(seconds: u64) -> Result<(), String> {
 
 /// Builds all targets and gives the folder they are in.
 fn build() -> Result<PathBuf, String> {
+    can_build()?;
     let host = host()?;
     let mut build = cargo();
     // Naming the host as the target keeps the instrumentation out of build scripts and macros.
     build.args(["build", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", &host]);
     build.env("RUSTFLAGS", INSTRUMENTATION).env("CARGO_TARGET_DIR", folder("target"));
-    run_command(&mut build)
-        .map_err(|error| format!("{error}; libFuzzer is C++, so a C++ compiler is needed: g++ or clang++"))?;
+    run_command(&mut build)?;
     Ok(folder("target").join(host).join("debug"))
 }
 

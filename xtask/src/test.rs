@@ -10,6 +10,9 @@ const FUZZ_SECONDS: u64 = 60;
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &["--without-fuzz"], &[])?;
     let without_fuzz = arguments.iter().any(|argument| argument == "--without-fuzz");
+    if !without_fuzz {
+        fuzz::can_build()?;
+    }
     let mut steps = Steps::default();
     steps.run("tidy", tidy::check)?;
     lint::format(&mut steps)?;
