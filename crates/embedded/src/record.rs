@@ -40,8 +40,9 @@ pub(crate) fn derived_event_id(commit_id: Uuid, ordinal: u32) -> Uuid {
     Uuid::from_u128((id & !LOW) | (id.wrapping_add(u128::from(ordinal) + 1) & LOW))
 }
 
-/// Encodes a valid commit.
-pub(crate) fn encode(commit: &NewCommit, commit_id: Uuid, digest: u128, time: Timestamp) -> Vec<u8> {
+/// Encodes a valid commit that is accepted at `now`, which is the time of its events that have none of their own.
+pub(crate) fn encode(commit: &NewCommit, commit_id: Uuid, digest: u128, now: Timestamp) -> Vec<u8> {
+    let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
     let data: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + 64).sum();
     let mut out = Vec::with_capacity(data + 192);
     let request_uuid = commit.request_id.as_deref().and_then(canonical_uuid);
@@ -74,7 +75,7 @@ pub(crate) fn encode(commit: &NewCommit, commit_id: Uuid, digest: u128, time: Ti
         }
     }
     put(&mut out, commit.events.len() as u64);
-    commit.events.iter().for_each(|event| encode_event(&mut out, event, time));
+    commit.events.iter().for_each(|event| encode_event(&mut out, event, time, now));
     out
 }
 
@@ -107,8 +108,8 @@ fn non_empty(text: &Option<ByteString>) -> Option<&ByteString> {
     text.as_ref().filter(|text| !text.is_empty())
 }
 
-fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp) {
-    let time = event.time.filter(|time| *time != commit_time);
+fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now: Timestamp) {
+    let time = Some(event.time.unwrap_or(now)).filter(|time| *time != commit_time);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     out.push(
         flag(event.public, PUBLIC)

@@ -29,8 +29,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
     if commit.events.iter().any(|event| event.id.is_some()) {
         valid_ids(&event_ids)?;
     }
-    let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
-    let payload = record::encode(&commit, commit_id, content.digest, time);
+    let payload = record::encode(&commit, commit_id, content.digest, now);
     let expected = commit.expected_version;
     let room = room_for(core, payload.len()).await?;
     let mut encoded = Box::new(Encoded {

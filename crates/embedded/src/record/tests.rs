@@ -36,7 +36,7 @@ fn a_commit_with_every_field_survives() {
     let record = through(&given);
     let info = &record.commit.info;
     assert_eq!(record.digest, 42);
-    assert_eq!((info.commit_id, info.version, info.time), (ID, 5, TIME));
+    assert_eq!((info.commit_id, info.version, info.time), (ID, 5, Timestamp::from_millis(-5)));
     assert_eq!(info.aggregate, given.aggregate);
     assert_eq!(info.request_id, given.request_id);
     assert_eq!(Some(&info.tenant_id), given.tenant_id.as_ref());
