@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use annals::Code;
+use tokio::time::{Duration, interval, timeout};
 
 /// A folder that no other demo uses while this exists.
 ///
@@ -68,16 +69,37 @@ impl DemoFolder {
         }
         fs::create_dir_all(path).map_err(at(path))?;
         let lock = File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(at(&lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(at(&lock_path)(error)),
-        }
+        let waited = take(&lock).await.map_err(|error| match error {
+            TryLockError::WouldBlock => FolderError::InUse(path.to_owned()),
+            TryLockError::Error(error) => at(&lock_path)(error),
+        })?;
         let folder = Self { path: path.to_owned(), _lock: lock };
+        if waited {
+            folder.wait_for_store().await;
+        }
         if fresh {
             folder.remove_content().await?;
         }
         Ok(folder)
+    }
+
+    /// Waits until whoever had the folder's lock a moment ago has let go of the store too.
+    async fn wait_for_store(&self) {
+        if !self.path.join(STORE).exists() {
+            return;
+        }
+        let released = async {
+            let mut again = interval(ASK_AGAIN);
+            loop {
+                match annals::open(&self.store_url()).await {
+                    Err(error) if error.code == Code::StoreLocked => again.tick().await,
+                    Ok(store) => return store.close().await,
+                    Err(_) => return,
+                };
+            }
+        };
+        // If somebody else has it, opening it says so.
+        let _ = timeout(RELEASE_WAIT_MAX, released).await;
     }
 
     async fn remove_content(&self) -> Result<(), FolderError> {
@@ -115,4 +137,26 @@ impl DemoFolder {
     pub fn work(&self) -> PathBuf {
         self.path.join(WORK)
     }
+}
+
+/// How long a lock may outlive its process. A child that a service was about to make into a program shares its locks for a moment, also
+/// when the service is killed in that moment.
+const RELEASE_WAIT_MAX: Duration = Duration::from_secs(1);
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Takes the lock, and says whether it had to wait for it.
+async fn take(lock: &File) -> Result<bool, TryLockError> {
+    let mut again = interval(ASK_AGAIN);
+    let mut waited = false;
+    let taken = timeout(RELEASE_WAIT_MAX, async {
+        loop {
+            again.tick().await;
+            match lock.try_lock() {
+                Err(TryLockError::WouldBlock) => waited = true,
+                taken => return taken,
+            }
+        }
+    });
+    taken.await.unwrap_or(Err(TryLockError::WouldBlock))?;
+    Ok(waited)
 }

@@ -11,6 +11,11 @@
 //! at any moment; started again it goes on, and every execution gets exactly one terminal event. Read `step` for how that is made
 //! sure, `worker` for the life of an execution, `process` for what a program may do and how it ends.
 //!
+//! # This is no sandbox
+//! Programs have limits of time, memory, file size and output, a folder of their own and an empty environment, and nothing they start
+//! outlives the service. But they run as the user who started it and see that user's files and the network. So the service listens on
+//! loopback only, and refuses requests that the pages of other sites send. Submit programs of people you trust.
+//!
 //! Linux only: elsewhere [`run`] says so.
 
 mod events;

@@ -197,7 +197,7 @@ impl Service {
         let working = async {
             let ended = until_the_end(self.working, &self.worker, &self.lines, shutdown).await;
             print_the_rest(self.printer, &*self.log).await;
-            // Only now, so that whoever watches sees the last events too.
+            // Only now, so that whoever watches can see the last events too.
             drop(stop);
             ended
         };

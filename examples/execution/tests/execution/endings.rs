@@ -140,7 +140,7 @@ async fn a_program_that_does_not_end_is_killed_with_all_it_started() {
     let service = Service::start(&store).await;
     let marker = marker();
     let script = format!("trap '' TERM INT HUP; sleep {marker} & setsid sleep {marker} & sleep {marker}");
-    let id = service.submit_with(json!({ "language": "sh", "script": script, "timeout_seconds": 2 })).await;
+    let id = service.submit_with(json!({ "language": "sh", "script": script, "timeout_seconds": 4 })).await;
     until_running(&marker, 3).await;
     assert_eq!(ended(&service.log, &id).await.event_type, TIMEOUT);
     until_running(&marker, 0).await;
@@ -178,7 +178,7 @@ async fn no_more_programs_run_at_once_than_set_and_the_rest_wait_in_the_log() {
     let marker = marker();
     let mut ids = Vec::new();
     for _ in 0..3 {
-        let body = json!({ "language": "sh", "script": format!("exec sleep {marker}"), "timeout_seconds": 2 });
+        let body = json!({ "language": "sh", "script": format!("exec sleep {marker}"), "timeout_seconds": 4 });
         ids.push(service.submit_with(body).await);
     }
     until_running(&marker, 2).await;

@@ -79,7 +79,11 @@ impl Service {
                 }
             }
         });
-        Self { log: log_of(store), address: address.await, lines, running, stop, _work: work }
+        let address = address.await;
+        // It answers once it has taken up what an earlier run left.
+        let page = within("the page", reqwest::get(format!("http://{address}/"))).await.expect("answers");
+        assert_eq!(page.status(), 200);
+        Self { log: log_of(store), address, lines, running, stop, _work: work }
     }
 
     pub fn url(&self, path: &str) -> String {
