@@ -174,14 +174,16 @@ fn file_or<T: Serialize + DeserializeOwned>(
     let fail = |error: &io::Error| cannot_open(&path, error);
     match disk.open(&path, Open::Read) {
         Ok(file) => {
-            // Whoever made it may have been killed before its name was durable, and everything that follows hangs on it.
-            disk.sync_dir(dir).map_err(|error| fail(&error))?;
             let mut bytes = vec![0; file.length().map_err(|error| fail(&error))? as usize];
             file.read_at(&mut bytes, 0).map_err(|error| fail(&error))?;
-            serde_json::from_slice(&bytes).map_err(|error| {
+            let known = serde_json::from_slice(&bytes).map_err(|error| {
                 let message = format!("{path} is not what was written ({error}); restore it from a backup");
                 OpenError::new(Code::StoreDamaged, message)
-            })
+            })?;
+            // Whoever made it may have been killed before its name was durable, or have been told that it is not; everything that
+            // follows hangs on it, so it is written again.
+            write_whole(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
+            Ok(known)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = make();

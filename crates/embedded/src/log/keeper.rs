@@ -217,7 +217,7 @@ fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str
 }
 
 fn grow(mut ready: Ready, capacity: u64) -> io::Result<Ready> {
-    let zeros = vec![0; ZERO_STEP as usize];
+    let zeros = vec![0; ZERO_STEP.min(capacity.saturating_sub(ready.capacity)) as usize];
     while ready.capacity < capacity {
         let step = ZERO_STEP.min(capacity - ready.capacity);
         ready.at.file.write_at(&zeros[..step as usize], ready.capacity)?;

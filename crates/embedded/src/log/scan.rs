@@ -26,18 +26,24 @@ pub(crate) struct Scan {
 /// A file read through a window.
 struct Window<'a> {
     file: &'a SegmentFile,
+    length: u64,
     start: u64,
     bytes: Bytes,
 }
 
-impl Window<'_> {
+impl<'a> Window<'a> {
+    fn new(file: &'a SegmentFile) -> io::Result<Self> {
+        Ok(Self { file, length: file.file.length()?, start: 0, bytes: Bytes::new() })
+    }
+
     /// Up to `length` bytes at `offset`; fewer at the end of the file.
     fn at(&mut self, offset: u64, length: usize) -> io::Result<Bytes> {
         let inside = |window: &Self| {
             offset >= window.start && offset + length as u64 <= window.start + window.bytes.len() as u64
         };
         if !inside(self) {
-            let mut buffer = vec![0; length.max(WINDOW)];
+            let left = self.length.saturating_sub(offset).min(length.max(WINDOW) as u64);
+            let mut buffer = vec![0; left as usize];
             let got = self.file.file.read_at(&mut buffer, offset)?;
             buffer.truncate(got);
             (self.start, self.bytes) = (offset, buffer.into());
@@ -67,7 +73,7 @@ pub(crate) fn scan(
     checked: bool,
     mut visit: impl FnMut(u64, u32, Record),
 ) -> io::Result<Scan> {
-    let mut window = Window { file, start: 0, bytes: Bytes::new() };
+    let mut window = Window::new(file)?;
     let mut scan = Scan { end: SEGMENT_HEADER, next, durable_to: SEGMENT_HEADER, foreign: false };
     while let Some((header, payload)) = window.frame(scan.end, checked)? {
         let follows = header.sequence_number == scan.next && header.durable_to <= scan.end;
@@ -95,8 +101,8 @@ pub(super) struct Rest {
 
 /// Searches `from..to` for what is not zero and for good frames.
 pub(super) fn search(file: &SegmentFile, from: u64, to: u64) -> io::Result<Rest> {
-    let mut window = Window { file, start: 0, bytes: Bytes::new() };
-    let mut frames = Window { file, start: 0, bytes: Bytes::new() };
+    let mut window = Window::new(file)?;
+    let mut frames = Window::new(file)?;
     let mut rest = Rest { end: from, durable_to: None };
     let mut offset = from;
     while offset < to {
@@ -120,5 +126,5 @@ pub(super) fn search(file: &SegmentFile, from: u64, to: u64) -> io::Result<Rest>
 
 /// Whether a good frame stands right behind the segment's header, whatever its sequence number.
 pub(super) fn starts_with_a_frame(file: &SegmentFile) -> io::Result<bool> {
-    Ok(Window { file, start: 0, bytes: Bytes::new() }.frame(SEGMENT_HEADER, true)?.is_some())
+    Ok(Window::new(file)?.frame(SEGMENT_HEADER, true)?.is_some())
 }
