@@ -19,7 +19,7 @@ use annals_core::{
 };
 
 pub use operation::{Answer, Operation};
-pub use operations::{Operations, Shape};
+pub use operations::{Operations, Shape, Variety};
 
 /// The key of the digests that are compared; any will do, they stay here.
 const DIGEST_KEY: [u8; 16] = *b"conformance test";

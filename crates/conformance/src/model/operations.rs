@@ -21,11 +21,22 @@ pub struct Shape {
     pub bytes_max: usize,
     /// Of a hundred operations, how many are commits.
     pub commits_percent: u8,
+    /// What else commits bring.
+    pub variety: Variety,
+}
+
+/// How much commits differ from each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variety {
+    /// Names, tags, ids, times, owners, headers of many kinds.
+    Mixed,
+    /// All have the same length when their texts do, so that one fits exactly where another one stood before a crash.
+    Uniform,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { events_max: 4, bytes_max: 120, commits_percent: 60 }
+        Self { events_max: 4, bytes_max: 120, commits_percent: 60, variety: Variety::Mixed }
     }
 }
 
@@ -109,7 +120,15 @@ impl Operations {
         if self.random.u8(0..50) == 0 {
             commit.events.clear();
         }
-        // Not content: a repeat may bring others, and the first stay.
+        if self.shape.variety == Variety::Mixed {
+            self.add_what_is_not_content(&mut commit);
+        }
+        self.recent.push_back(commit.clone());
+        commit
+    }
+
+    /// A repeat may bring another owner, header or time, and the first stay.
+    fn add_what_is_not_content(&mut self, commit: &mut NewCommit) {
         if self.random.u8(0..4) == 0 {
             commit.owner_id = Some(pick(&mut self.random, IDS).into());
             commit.correlation_id = Some(pick(&mut self.random, IDS).into());
@@ -119,8 +138,6 @@ impl Operations {
             let time = self.time();
             commit.events.iter_mut().for_each(|event| event.time = Some(time));
         }
-        self.recent.push_back(commit.clone());
-        commit
     }
 
     /// One of the last commits again, as a client does that got no answer.
@@ -136,7 +153,10 @@ impl Operations {
     }
 
     fn aggregate(&mut self) -> Aggregate {
-        Aggregate::new(pick(&mut self.random, NAMES), pick(&mut self.random, IDS))
+        match self.shape.variety {
+            Variety::Mixed => Aggregate::new(pick(&mut self.random, NAMES), pick(&mut self.random, IDS)),
+            Variety::Uniform => Aggregate::new(NAMES[0], pick(&mut self.random, &["1", "3", "4", "5", "6"])),
+        }
     }
 
     /// Mostly one that is used about now, sometimes one from long ago.
@@ -145,7 +165,7 @@ impl Operations {
             0 => self.random.u64(0..=self.made),
             _ => self.made + self.random.u64(0..4),
         };
-        format!("request-{number}")
+        format!("request-{number:04}")
     }
 
     fn expected_version(&mut self, aggregate: &Aggregate) -> ExpectedVersion {
@@ -182,6 +202,9 @@ impl Operations {
         let text: String =
             (0..random.usize(0..=self.shape.bytes_max * factor)).map(|_| random.alphanumeric()).collect();
         let data = Data::from_value(&serde_json::json!({ "n": n, "text": text })).unwrap_or_else(|_| Data::empty());
+        if self.shape.variety == Variety::Uniform {
+            return NewEvent::new(TYPES[0], data);
+        }
         NewEvent {
             generation: random.u32(1..3),
             id: (random.u8(0..8) == 0).then(|| Uuid::from_u128(random.u128(..))),

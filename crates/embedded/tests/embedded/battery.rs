@@ -11,11 +11,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use annals_conformance::history::{Checked, History};
-use annals_conformance::model::{Operations, Shape};
+use annals_conformance::model::{Operations, Shape, Variety};
 use annals_embedded::Options;
 
 use crate::faulty_disk::FaultyDisk;
 use crate::stores::{block_on, open, repeatable};
+
+/// What goes wrong in the lives of one seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    /// Anything.
+    Any,
+    /// Every other life ends by power loss while a batch of many commits is being synced; those between are short. So what is left of a
+    /// torn batch stands behind few new commits, where the next recovery must not take it for their successors.
+    TornBatches,
+}
 
 /// What one seed does.
 pub struct Battery {
@@ -24,10 +34,11 @@ pub struct Battery {
     options: Options,
     history: Arc<History>,
     clients: Vec<Operations>,
+    theme: Theme,
+    lives: usize,
     /// Where the follower goes on, across lives.
     followed: u64,
-    /// The operation after opening from which on a sync is to hang.
-    hold_at: Option<u64>,
+    plot: life::Plot,
     /// What happened, for the message of a failure.
     story: Vec<String>,
 }
@@ -35,19 +46,39 @@ pub struct Battery {
 impl Battery {
     pub fn new(seed: u64, change: impl FnOnce(&mut Options)) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
+        let theme = if random.u8(0..4) == 0 { Theme::TornBatches } else { Theme::Any };
         let mut options = repeatable(random.u64(..));
         options.segment_bytes_first = [700, 1_500, 20_000][random.usize(0..3)];
         options.segment_bytes_max = [2_000, 6_000, 50_000][random.usize(0..3)];
         change(&mut options);
-        // Commits of nearly the same length find each other's places after a crash; long ones are torn in the middle.
+        // Commits of one length find each other's places after a crash; long ones are torn in the middle.
         let shape = match random.u8(0..3) {
-            0 => Shape { events_max: 1, bytes_max: 0, commits_percent: 80 },
-            1 => Shape { events_max: 4, bytes_max: 60, commits_percent: 60 },
-            _ => Shape { events_max: 3, bytes_max: 600, commits_percent: 70 },
+            _ if theme == Theme::TornBatches => {
+                options.segment_bytes_first = 20_000;
+                Shape { events_max: 1, bytes_max: 0, commits_percent: 90, variety: Variety::Uniform }
+            }
+            0 => Shape { events_max: 1, bytes_max: 0, commits_percent: 80, variety: Variety::Uniform },
+            1 => Shape { events_max: 4, bytes_max: 60, ..Shape::default() },
+            _ => Shape { events_max: 3, bytes_max: 600, commits_percent: 70, ..Shape::default() },
         };
-        let clients = (0..random.usize(1..5)).map(|_| Operations::new(random.u64(..), shape)).collect();
+        let (clients, lives) = match theme {
+            Theme::Any => (random.usize(1..5), random.usize(2..6)),
+            Theme::TornBatches => (12, 13),
+        };
+        let clients = (0..clients).map(|_| Operations::new(random.u64(..), shape)).collect();
         let disk = FaultyDisk::new(random.u64(..));
-        Self { random, disk, options, history: History::new(), clients, followed: 0, hold_at: None, story: Vec::new() }
+        Self {
+            random,
+            disk,
+            options,
+            history: History::new(),
+            clients,
+            theme,
+            lives,
+            followed: 0,
+            plot: life::Plot::default(),
+            story: Vec::new(),
+        }
     }
 
     /// Lives a few times and checks everything.
@@ -60,8 +91,8 @@ impl Battery {
     }
 
     async fn lives(&mut self) -> Result<Checked, String> {
-        for _ in 0..self.random.usize(2..6) {
-            self.live().await?;
+        for life in 0..self.lives {
+            self.live(life).await?;
         }
         // What is served now was told, so it must survive losing power at once.
         self.check("at last").await?;

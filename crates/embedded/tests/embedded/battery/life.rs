@@ -10,14 +10,16 @@ use annals_core::{
 };
 use tokio::task::JoinHandle;
 
-use super::Battery;
+use super::{Battery, Theme};
 use crate::faulty_disk::Fault;
 use crate::stores::{Opened, open};
 
 /// How long a life may take before something is stuck.
 const LIFE_SECONDS_MAX: u64 = 30;
-/// How often everybody may look around while a sync hangs, before the process ends.
-const LOOKS_WHILE_HELD: usize = 40;
+/// How often it is looked whether the clients are done.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How many such looks a hanging sync lasts, before the process ends.
+const LOOKS_WHILE_HELD: usize = 5;
 
 /// What clients are doing now, for those who look on.
 #[derive(Default)]
@@ -28,12 +30,34 @@ struct Activity {
     waiting: Mutex<Vec<NewCommit>>,
 }
 
+/// What is to happen in a life after its opening.
+#[derive(Default)]
+pub(super) struct Plot {
+    /// The operation from which on a sync hangs.
+    hold_at: Option<u64>,
+    /// The operation at which the process ends, counted from when that sync may go on; none lets it hang to the end.
+    end_after_hold: Option<u64>,
+    /// Whether the life ends by kill -9, not by power loss.
+    power_stays: bool,
+    /// Whether few clients do one or two things and the others none.
+    short: bool,
+}
+
 type Client = JoinHandle<Operations>;
 
 impl Battery {
     /// One life, from opening to its end.
-    pub(super) async fn live(&mut self) -> Result<(), String> {
-        self.plan_faults();
+    pub(super) async fn live(&mut self, life: usize) -> Result<(), String> {
+        self.plot = match self.theme {
+            Theme::Any => self.any_plot(),
+            Theme::TornBatches if life.is_multiple_of(2) => Plot {
+                hold_at: Some(self.random.u64(1..12)),
+                end_after_hold: Some(2),
+                power_stays: false,
+                short: false,
+            },
+            Theme::TornBatches => Plot { power_stays: self.random.bool(), short: true, ..Plot::default() },
+        };
         match open(self.disk.clone(), self.options.clone()) {
             Ok(opened) => self.live_in(opened).await?,
             Err(error) if self.disk.fired().is_empty() && error.code != annals_core::Code::DiskFull => {
@@ -41,39 +65,45 @@ impl Battery {
             }
             Err(error) => {
                 self.story.push(format!("not opened: {error}"));
-                let power_stays = self.random.bool();
-                self.next_disk(power_stays);
+                self.next_disk(self.plot.power_stays);
             }
         }
         self.history.restarted();
         Ok(())
     }
 
-    fn plan_faults(&mut self) {
+    /// Plans what fails from the opening on, and chooses the rest.
+    fn any_plot(&mut self) -> Plot {
         let near = self.random.bool();
         let operation = if near { self.random.u64(0..25) } else { self.random.u64(0..150) };
+        let mut plot = Plot {
+            power_stays: self.random.bool(),
+            // A life that does little leaves most of what it found to the next one.
+            short: self.random.u8(0..4) == 0,
+            ..Plot::default()
+        };
         let fault = match self.random.u8(0..10) {
-            0 => return,
+            0 => return plot,
             1 | 2 => Fault::Error,
             3..6 => Fault::End,
-            6..9 => Fault::Hold,
+            6..9 => {
+                plot.hold_at = Some(operation);
+                plot.end_after_hold = (self.random.u8(0..4) == 0).then(|| self.random.u64(1..3));
+                return plot;
+            }
             _ => {
                 let room = self.disk.used() + self.random.u64(0..20_000);
                 self.story.push(format!("room for {room} bytes"));
                 self.disk.set_room(Some(room));
-                return;
+                return plot;
             }
         };
         self.story.push(format!("{fault:?} planned at operation {operation}"));
-        if fault == Fault::Hold {
-            // Opening would wait for it for ever.
-            self.hold_at = Some(operation);
-            return;
-        }
         self.disk.plan(operation, fault);
         if self.random.u8(0..4) == 0 {
             self.disk.plan(operation + self.random.u64(1..20), Fault::End);
         }
+        plot
     }
 
     async fn live_in(&mut self, opened: Opened) -> Result<(), String> {
@@ -82,7 +112,8 @@ impl Battery {
         if let Some(refusal) = status.refusing {
             return Err(format!("it was opened damaged: {refusal}"));
         }
-        if let Some(operation) = self.hold_at.take() {
+        // Not before: opening would wait for the held sync for ever.
+        if let Some(operation) = self.plot.hold_at {
             self.disk.plan(operation, Fault::Hold);
         }
         let activity = Arc::new(Activity::default());
@@ -97,8 +128,7 @@ impl Battery {
                 .await
                 .map_err(|_| "closing is stuck")?;
         }
-        let power_stays = self.random.bool();
-        self.next_disk(power_stays);
+        self.next_disk(self.plot.power_stays);
         self.clients = join(clients, &activity).await?;
         // All who asked the dead process must have ended: it must not seem to answer in the next life.
         for probe in probes {
@@ -115,9 +145,15 @@ impl Battery {
     fn start_clients(&mut self, opened: &Opened, activity: &Arc<Activity>) -> Vec<Client> {
         let operations = std::mem::take(&mut self.clients);
         activity.busy.store(operations.len(), Ordering::SeqCst);
+        let short = self.plot.short;
         let start = |(n, operations): (usize, Operations)| {
             let log = self.history.watch(&format!("client {n}"), opened.log.clone());
-            let (count, twice) = (self.random.usize(5..60), self.random.fork());
+            let count = match (short, self.random.u8(0..4)) {
+                (true, 0) => self.random.usize(1..3),
+                (true, _) => 0,
+                (false, _) => self.random.usize(5..60),
+            };
+            let twice = self.random.fork();
             tokio::spawn(client(operations, count, twice, log, activity.clone()))
         };
         operations.into_iter().enumerate().map(start).collect()
@@ -148,11 +184,19 @@ impl Battery {
                 }
                 looks += 1;
             }
-            tokio::task::yield_now().await;
+            // Looking without a pause would take the processor from those who are watched.
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-        // Some hanging syncs come to an end after all.
-        if self.random.u8(0..4) == 0 {
+        // Everything that gathered while the sync hung makes one large batch, and the process may end while that one is written (an
+        // operation after the sync) or synced (two after it).
+        if self.disk.holds() && (self.plot.end_after_hold.is_some() || self.random.u8(0..4) == 0) {
+            if let Some(operation) = self.plot.end_after_hold {
+                self.disk.plan(operation, Fault::End);
+            }
             self.disk.release();
+            while activity.busy.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
         }
         Ok(probes)
     }

@@ -215,10 +215,11 @@ fn any_fate(random: &mut fastrand::Rng, keep: u8) -> Fate {
     if random.u8(0..100) < keep {
         return Fate::Kept;
     }
-    match random.u8(0..5) {
+    match random.u8(0..6) {
         0 | 1 => Fate::Gone,
         2 => Fate::Torn(512),
         3 => Fate::Torn([8, 64, 4096][random.usize(0..3)]),
+        4 => Fate::Hole,
         _ => Fate::Cut,
     }
 }

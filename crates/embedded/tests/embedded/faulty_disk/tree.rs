@@ -49,6 +49,8 @@ pub enum Fate {
     Torn(usize),
     /// Only its first bytes.
     Cut,
+    /// All but a few bytes in the middle.
+    Hole,
 }
 
 impl NameChange {
@@ -89,12 +91,18 @@ impl Change {
             (Fate::Kept, change) => change.apply(bytes),
             (Fate::Gone, _) => {}
             // A change of length happens or not.
-            (Fate::Torn(_) | Fate::Cut, Self::Truncate(_)) => {
+            (Fate::Torn(_) | Fate::Cut | Fate::Hole, Self::Truncate(_)) => {
                 if random.bool() {
                     self.apply(bytes);
                 }
             }
             (Fate::Cut, Self::Write { offset, bytes: new }) => put(bytes, *offset, &new[..random.usize(0..=new.len())]),
+            (Fate::Hole, Self::Write { offset, bytes: new }) => {
+                let from = random.usize(0..=new.len());
+                let to = (from + random.usize(1..=64)).min(new.len());
+                put(bytes, *offset, &new[..from]);
+                put(bytes, offset + to, &new[to..]);
+            }
             (Fate::Torn(sector), Self::Write { offset, bytes: new }) => {
                 let mut from = 0;
                 while from < new.len() {
