@@ -76,11 +76,6 @@ impl FaultyDisk {
         self.state().fired.clone()
     }
 
-    /// Operations so far that change something.
-    pub fn operations(&self) -> u64 {
-        self.state().operations
-    }
-
     /// Whether a sync is being held.
     pub fn holds(&self) -> bool {
         self.state().holding

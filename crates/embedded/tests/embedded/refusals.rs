@@ -1,1 +1,231 @@
+//! What cannot be opened or written says so with its own code and a sentence that helps, and loses nothing.
 
+use std::io;
+use std::sync::Arc;
+
+use annals_conformance::history::read_all;
+use annals_core::{Code, Data, EventLog, NewCommit, NewEvent, OpenError, Store};
+use annals_embedded::disk::{Disk, DiskFile, MemoryDisk, Open, RealDisk};
+use annals_embedded::{EmbeddedStore, FORMAT, Options};
+
+use crate::faulty_disk::FaultyDisk;
+use crate::stores::{block_on, open, repeatable, tiny_segments};
+
+fn refusal(disk: Arc<dyn Disk>, options: Options) -> OpenError {
+    let Err(error) = EmbeddedStore::open(disk, options) else { panic!("it must not open") };
+    assert!(error.message.len() > 30, "{:?} is no sentence that helps", error.message);
+    error
+}
+
+fn commit(n: usize) -> NewCommit {
+    let data = Data::from_value(&serde_json::json!({ "n": n, "text": "x".repeat(100) })).expect("an object");
+    NewCommit::new("order", format!("{}", n % 3)).event(NewEvent::new("placed", data)).request_id(format!("r-{n}"))
+}
+
+async fn commit_some(log: &Arc<dyn EventLog>, count: usize) {
+    for n in 0..count {
+        log.commit(commit(n)).await.expect("it is accepted");
+    }
+}
+
+fn write_file(disk: &dyn Disk, path: &str, bytes: &[u8]) {
+    let file = disk.open(path, Open::Write).or_else(|_| disk.open(path, Open::Create)).expect("it opens");
+    file.truncate(0).expect("it is cut");
+    file.write_at(bytes, 0).expect("it is written");
+}
+
+#[test]
+fn a_store_that_is_open_is_locked_until_it_is_closed_or_dropped() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let disks: [Box<dyn Fn() -> Arc<dyn Disk>>; 2] = [
+        Box::new({
+            let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+            move || disk.clone()
+        }),
+        Box::new({
+            let path = folder.path().to_owned();
+            move || Arc::new(RealDisk::new(&path))
+        }),
+    ];
+    for disk in disks {
+        let first = open(disk(), tiny_segments()).expect("it opens");
+        assert_eq!(refusal(disk(), tiny_segments()).code, Code::StoreLocked);
+        block_on(first.store.close());
+        let second = open(disk(), tiny_segments()).expect("it opens once the first is closed, though handles are left");
+        assert_eq!(refusal(disk(), tiny_segments()).code, Code::StoreLocked);
+        drop(second);
+        open(disk(), tiny_segments()).expect("it opens once the second is dropped");
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused_and_left_alone() {
+    let disk = FaultyDisk::new(1);
+    let opened = open(disk.clone(), tiny_segments()).expect("it opens");
+    block_on(async {
+        commit_some(&opened.log, 20).await;
+        opened.store.close().await;
+    });
+    drop(opened);
+    let segment = disk.files().into_iter().map(|(path, _)| path).filter(|path| path.ends_with(".segment")).min();
+    let segment = segment.expect("there is a segment");
+    for path in ["store.json", "tenants/default/tenant.json", &*segment] {
+        let kept = disk.files();
+        disk.damage(path, |bytes| {
+            if path.ends_with(".json") {
+                let newer = format!("\"format\":{}", FORMAT + 1);
+                let text = String::from_utf8(bytes.clone()).expect("it is text");
+                *bytes = text.replace(&format!("\"format\":{FORMAT}"), &newer).into_bytes();
+            } else {
+                bytes[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
+                let crc = crc32c::crc32c(&bytes[..60]);
+                bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+            }
+        });
+        let changed = disk.files();
+        assert_ne!(changed, kept, "{path} is changed");
+        // What is read only when there is no index for it must be looked at then.
+        if path == segment {
+            disk.remove(&segment.replace(".segment", ".index")).expect("there is an index");
+        }
+        assert_eq!(refusal(disk.clone(), tiny_segments()).code, Code::NewerFormat, "{path}");
+        for (path, bytes) in changed {
+            if disk.files().iter().any(|(name, _)| *name == path) {
+                assert!(disk.files().contains(&(path, bytes)), "nothing was changed");
+            }
+        }
+        let original = kept.iter().find(|(name, _)| name == path).expect("it was there");
+        disk.damage(path, |bytes| bytes.clone_from(&original.1));
+    }
+    let opened = open(disk, tiny_segments()).expect("with the old format it opens");
+    assert_eq!(block_on(read_all(&opened.log)).expect("the log is read").len(), 20);
+}
+
+#[test]
+fn a_folder_of_something_else_is_not_taken_over() {
+    let disk = MemoryDisk::default();
+    write_file(&disk, "notes.txt", b"mine");
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    assert_eq!(refusal(disk.clone(), tiny_segments()).code, Code::NotAStore);
+    assert_eq!(disk.list("").expect("it is listed"), ["notes.txt"]);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "mine").expect("it is written");
+    assert_eq!(refusal(Arc::new(RealDisk::new(&file)), tiny_segments()).code, Code::NotAStore);
+    assert_eq!(std::fs::read(&file).expect("it is there"), b"mine");
+}
+
+#[test]
+fn tenants_that_cannot_be_are_refused() {
+    for name in ["", "a/b", "..", "-a", "ü", &"n".repeat(101)] {
+        let options = Options { tenants: vec![name.to_owned()], ..tiny_segments() };
+        assert_eq!(refusal(Arc::new(MemoryDisk::default()), options).code, Code::InvalidConfig, "{name:?}");
+    }
+    let options = Options { tenants: Vec::new(), ..tiny_segments() };
+    assert_eq!(refusal(Arc::new(MemoryDisk::default()), options).code, Code::InvalidConfig);
+}
+
+/// A disk that may be read only.
+struct ReadOnly(Arc<dyn Disk>);
+
+fn denied<T>() -> io::Result<T> {
+    Err(io::ErrorKind::PermissionDenied.into())
+}
+
+impl Disk for ReadOnly {
+    fn create_dir(&self, dir: &str) -> io::Result<()> {
+        // As with a real folder: what is there need not be made.
+        if self.0.list(dir)?.is_empty() { denied() } else { Ok(()) }
+    }
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+    fn open(&self, path: &str, open: Open) -> io::Result<Arc<dyn DiskFile>> {
+        if open == Open::Read { self.0.open(path, open) } else { denied() }
+    }
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        denied()
+    }
+    fn remove(&self, _: &str) -> io::Result<()> {
+        denied()
+    }
+    fn sync_dir(&self, _: &str) -> io::Result<()> {
+        denied()
+    }
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        denied()
+    }
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_is_refused_and_left_alone() {
+    assert_eq!(refusal(Arc::new(ReadOnly(FaultyDisk::new(1))), tiny_segments()).code, Code::StoreReadOnly);
+    let disk = FaultyDisk::new(1);
+    let opened = open(disk.clone(), tiny_segments()).expect("it opens");
+    block_on(commit_some(&opened.log, 20));
+    drop(opened);
+    let kept = disk.files();
+    assert_eq!(refusal(Arc::new(ReadOnly(disk.clone())), tiny_segments()).code, Code::StoreReadOnly);
+    assert_eq!(disk.files(), kept);
+    let opened = open(disk, tiny_segments()).expect("with the right to write it opens");
+    assert_eq!(block_on(read_all(&opened.log)).expect("the log is read").len(), 20);
+}
+
+/// A full disk refuses commits with `disk_full`, each at once; reads go on; with room again commits go on; nothing is lost, before and
+/// after power loss.
+#[test]
+fn a_full_disk_refuses_commits_until_there_is_room() {
+    block_on(async {
+        for seed in 0..20 {
+            let disk = FaultyDisk::new(seed);
+            let opened = open(disk.clone(), repeatable(seed)).expect("it opens");
+            disk.set_room(Some(disk.used() + seed * 700));
+            let (mut accepted, mut refused) = (Vec::new(), 0);
+            for n in 0..200 {
+                match opened.log.commit(commit(n)).await {
+                    Ok(_) => accepted.push(n),
+                    Err(error) => {
+                        assert_eq!(error.code(), Code::DiskFull, "{error}");
+                        assert_eq!(read_all(&opened.log).await.expect("reads go on").len(), accepted.len());
+                        refused += 1;
+                    }
+                }
+                if refused == 5 {
+                    disk.set_room(None);
+                }
+            }
+            assert_eq!((refused, accepted.len()), (5, 195), "with room again every commit is taken");
+            let disk = disk.after_power_loss();
+            drop(opened);
+            let opened = open(disk.clone(), repeatable(seed)).expect("it opens");
+            assert_eq!(read_all(&opened.log).await.expect("the log is read").len(), 195);
+            for n in accepted {
+                assert!(opened.log.commit(commit(n)).await.expect("it is a repeat").duplicate);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_full_disk_has_no_room_for_a_new_store_but_opens_an_old_one() {
+    block_on(async {
+        let disk = FaultyDisk::new(1);
+        disk.set_room(Some(10));
+        assert_eq!(refusal(disk.clone(), tiny_segments()).code, Code::DiskFull);
+        disk.set_room(None);
+        let opened = open(disk.clone(), tiny_segments()).expect("with room it opens");
+        commit_some(&opened.log, 50).await;
+        let disk = disk.after_kill();
+        drop(opened);
+        disk.set_room(Some(disk.used()));
+        let opened = open(disk.clone(), tiny_segments()).expect("it opens without room");
+        assert_eq!(read_all(&opened.log).await.expect("the log is read").len(), 50);
+        let mut n = 50;
+        while opened.log.commit(commit(n)).await.is_ok() {
+            n += 1;
+            assert!(n < 1_000, "the disk is full some time");
+        }
+        disk.set_room(None);
+        opened.log.commit(commit(n)).await.expect("with room commits go on");
+    });
+}
