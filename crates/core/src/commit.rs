@@ -11,7 +11,7 @@ use crate::{Code, Data, Invalid, SequenceNumber, Timestamp, Version, limits};
 
 /// What versions count: an aggregate's name and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with the name and the id of an aggregate")]
 pub struct Aggregate {
     /// 1–100 bytes of `[A-Za-z0-9][A-Za-z0-9_.-]*`, for example `order`.
     pub name: ByteString,

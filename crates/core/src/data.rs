@@ -178,7 +178,7 @@ impl<'de> Visitor<'de> for DocumentWriter<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        if self.depth > DATA_DEPTH_MAX {
+        if self.depth >= DATA_DEPTH_MAX {
             return Err(A::Error::custom(format_args!("nested deeper than {DATA_DEPTH_MAX}")));
         }
         let start = begin(self.out);
@@ -258,7 +258,7 @@ impl<'de> Visitor<'de> for ValueWriter<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        if self.depth > DATA_DEPTH_MAX {
+        if self.depth >= DATA_DEPTH_MAX {
             return Err(A::Error::custom(format_args!("nested deeper than {DATA_DEPTH_MAX}")));
         }
         self.out[self.type_at] = 0x04;

@@ -35,6 +35,10 @@ use crate::{
 ///
 /// Judgement of a commit, in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, version.
 ///
+/// A log that is damaged can be read up to the damage. Whatever would be an answer about its end (an empty page, "no such
+/// aggregate", the newest event) is [`StoreError::Damaged`](crate::StoreError::Damaged) instead, so that a part is never taken for
+/// the whole; [`head`](Self::head) is then the number of events that can be read.
+///
 /// Dropping the future of [`commit`](Self::commit) does not undo it: the commit may or may not be stored, whole. Reads never wait
 /// for writes. Nothing here blocks an async runtime for longer than a read from the disk takes.
 #[async_trait]

@@ -98,7 +98,9 @@ impl EventLog for Log {
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
         query.validate()?;
-        Ok(self.core.noticed(read::aggregate(&self.core, &query))?)
+        let found = self.core.noticed(read::aggregate(&self.core, &query))?;
+        let about_the_end = found.commits.is_empty() || query.last;
+        Ok(self.core.unless_about_the_end(found, about_the_end)?)
     }
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
@@ -106,17 +108,25 @@ impl EventLog for Log {
         annals_core::valid_id("request_id", request_id)?;
         let request = self.core.key.request(aggregate, request_id);
         let found = lookup::request(&self.core.view(), .., aggregate, request_id, request);
-        Ok(self.core.noticed(found)?.is_some())
+        let exists = self.core.noticed(found)?.is_some();
+        Ok(self.core.unless_about_the_end(exists, !exists)?)
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
         query.validate()?;
-        Ok(self.core.noticed(read::aggregate_ids(&self.core, &query))?)
+        let known = self.core.noticed(read::aggregate_ids(&self.core, &query))?;
+        let about_the_end = known.is_empty();
+        Ok(self.core.unless_about_the_end(known, about_the_end)?)
     }
 
     async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
         query.validate()?;
-        Ok(self.core.noticed(read::page(&self.core, &query))?)
+        let page = self.core.noticed(read::page(&self.core, &query))?;
+        let about_the_end = match query.backwards {
+            true => query.from.is_none_or(|from| from > page.head),
+            false => page.events.is_empty(),
+        };
+        Ok(self.core.unless_about_the_end(page, about_the_end)?)
     }
 
     async fn head(&self) -> Result<SequenceNumber, ReadError> {
@@ -124,6 +134,8 @@ impl EventLog for Log {
     }
 
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
+        let now = self.core.head();
+        self.core.unless_about_the_end((), now <= head)?;
         let mut heads = self.core.heads();
         let found = heads.wait_for(|state| state.closed || state.head > head).await.map(|state| *state);
         match found {

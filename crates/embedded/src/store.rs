@@ -28,6 +28,8 @@ use crate::terms::TermKey;
 use crate::whole::write_whole;
 
 const STORE_FILE: &str = "store.json";
+const TENANT_FILE: &str = "tenant.json";
+const FIRST_SEGMENT: &str = "0000000001.segment";
 const LOCK_FILE: &str = "lock";
 /// Segments are addressed with 32 bits.
 const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
@@ -142,9 +144,14 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         incarnation_start: 0,
         key: Uuid::from_u128(options.random.bits()),
     };
-    let file: TenantFile = file_or(&**disk, &dir, "tenant.json", fresh)?;
+    if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
+        let message =
+            format!("{dir}/{TENANT_FILE} is missing beside a log; without it the log is another store's; restore it");
+        return Err(OpenError::new(Code::StoreDamaged, message));
+    }
+    let file: TenantFile = file_or(&**disk, &dir, TENANT_FILE, fresh)?;
     if file.format > FORMAT {
-        return Err(newer_format(&format!("{dir}/tenant.json"), file.format));
+        return Err(newer_format(&format!("{dir}/{TENANT_FILE}"), file.format));
     }
     let mut logs = BTreeMap::new();
     for scope in std::iter::once(DEFAULT_SCOPE).chain(options.scopes.iter().map(String::as_str)) {
@@ -161,6 +168,11 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     let identity =
         Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
     Ok(Tenant { identity, logs })
+}
+
+fn has(disk: &dyn Disk, dir: &str, name: &str) -> Result<bool, OpenError> {
+    let names = disk.list(dir).map_err(|error| cannot_open(dir, &error))?;
+    Ok(names.iter().any(|there| there == name))
 }
 
 /// Reads a small JSON file, or writes it durably where there is none.

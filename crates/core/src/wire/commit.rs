@@ -10,7 +10,7 @@ use crate::{Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, NewC
 
 /// The body of `POST /v1/commits`, and a line of an import file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with the fields of a commit")]
 pub struct CommitBody {
     /// Whose events they are.
     pub aggregate: Aggregate,
@@ -50,7 +50,7 @@ pub struct CommitBody {
 
 /// An event of a [`CommitBody`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with the fields of an event")]
 pub struct EventBody {
     /// Its type.
     #[serde(rename = "type")]
@@ -76,7 +76,7 @@ pub struct EventBody {
 
 /// What an answer waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with the fields of a wait")]
 pub struct Wait {
     /// `committed` or `logged`; on a store that gives sequence numbers at once both are the same.
     #[serde(rename = "for")]

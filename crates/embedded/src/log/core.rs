@@ -24,6 +24,8 @@ pub(super) struct Core {
     view: RwLock<Arc<View>>,
     state: watch::Sender<HeadState>,
     refusal: RwLock<Option<StoreError>>,
+    /// What is wrong with the log from its readable end on, when it was opened damaged.
+    cut_short: Option<StoreError>,
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
@@ -54,6 +56,7 @@ impl Core {
             room: Arc::new(Semaphore::new(WAITING_KIB_MAX)),
             view: RwLock::new(Arc::new(view)),
             state: watch::Sender::new(HeadState { head, closed: false }),
+            cut_short: refusal.clone(),
             refusal: RwLock::new(refusal),
             commits: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
@@ -94,6 +97,15 @@ impl Core {
     /// Why commits are refused; none when they are taken.
     pub(super) fn refusal(&self) -> Option<StoreError> {
         self.refusal.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Passes an answer on unless it tells of the end of the log: where the log is damaged, nobody knows what stands behind its
+    /// readable part, and "no more" or "none" would be a guess.
+    pub(super) fn unless_about_the_end<T>(&self, answer: T, about_the_end: bool) -> Result<T, StoreError> {
+        match &self.cut_short {
+            Some(damage) if about_the_end => Err(damage.clone()),
+            _ => Ok(answer),
+        }
     }
 
     /// Refuses commits from now on. The first reason stays.

@@ -170,7 +170,7 @@ impl Keeper {
                 self.next_number = ready.at.number + 1;
                 State::Ready(ready)
             }
-            Err(error) => State::Failed(error.to_string()),
+            Err(error) => State::Failed(format!("{error}; a new segment needs up to {capacity} bytes")),
         };
         self.preparation.changed.notify_all();
     }

@@ -116,10 +116,17 @@ impl Recovery<'_> {
     /// Reads all segments with commits, in order, up to the end or the damage.
     fn read(&mut self) -> Result<Found, Fault> {
         let numbers = self.numbers()?;
+        if let Some(first) = numbers.first().filter(|first| **first > 1) {
+            return Ok(Found::Damage(format!(
+                "the segments before {} are missing",
+                names::segment(&self.place.dir, *first)
+            )));
+        }
         let mut last = None;
         for (n, &number) in numbers.iter().enumerate() {
             if let Some(previous) = n.checked_sub(1).map(|n| numbers[n]).filter(|previous| previous + 1 != number) {
-                return Ok(Found::Damage(format!("the segments between {previous} and {number} are missing")));
+                let [before, after] = [previous, number].map(|number| names::segment(&self.place.dir, number));
+                return Ok(Found::Damage(format!("the segments between {before} and {after} are missing")));
             }
             let name = names::segment(&self.place.dir, number);
             let file = self.place.disk.open(&name, Open::Write)?;
@@ -255,8 +262,12 @@ impl Recovery<'_> {
         if self.next >= checkpoint.head {
             return Ok(None);
         }
-        let offset = last.map_or(SEGMENT_HEADER, |last| last.scan.end);
-        Ok(Some(format!("{}; it reached {} when it was closed", self.damage_at(offset), checkpoint.head)))
+        let reached = format!("it reached {} in segment {} when it was closed", checkpoint.head, checkpoint.segment);
+        Ok(Some(match (last, self.segments.last()) {
+            (Some(last), _) => format!("{}; {reached}", self.damage_at(last.scan.end)),
+            (None, Some(segment)) => format!("what followed {} is missing; {reached}", segment.at.name),
+            (None, None) => format!("the segments of {} are missing; {reached}", self.place.dir),
+        }))
     }
 
     /// Removes what is behind the last commit, makes the last batch durable, and says where writing goes on.
