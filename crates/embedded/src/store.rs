@@ -25,7 +25,7 @@ use crate::format::FORMAT;
 use crate::log::{Log, Place};
 use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
-use crate::whole::write_whole;
+use crate::whole::{format_of, seal, unseal, write_whole};
 
 const STORE_FILE: &str = "store.json";
 const TENANT_FILE: &str = "tenant.json";
@@ -50,13 +50,11 @@ struct Tenant {
 #[derive(Serialize, Deserialize)]
 struct StoreFile {
     what: String,
-    format: u32,
 }
 
 /// What `tenant.json` says.
 #[derive(Serialize, Deserialize)]
 struct TenantFile {
-    format: u32,
     store_id: Uuid,
     incarnation: u32,
     incarnation_start: u64,
@@ -82,11 +80,8 @@ impl EmbeddedStore {
             ),
             _ => fail(&error),
         })?;
-        let what = StoreFile { what: "annals embedded store".to_owned(), format: FORMAT };
-        let known: StoreFile = file_or(&*disk, "", STORE_FILE, || what)?;
-        if known.format > FORMAT {
-            return Err(newer_format(STORE_FILE, known.format));
-        }
+        let what = StoreFile { what: "annals embedded store".to_owned() };
+        let _: StoreFile = file_or(&*disk, "", STORE_FILE, || what)?;
         let mut tenants = BTreeMap::new();
         for name in &options.tenants {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
@@ -138,7 +133,6 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     let dir = format!("tenants/{name}");
     disk.create_dir(&dir).map_err(|error| cannot_open(&dir, &error))?;
     let fresh = || TenantFile {
-        format: FORMAT,
         store_id: new_uuid(options.clock.now(), &*options.random),
         incarnation: 0,
         incarnation_start: 0,
@@ -150,9 +144,6 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         return Err(OpenError::new(Code::StoreDamaged, message));
     }
     let file: TenantFile = file_or(&**disk, &dir, TENANT_FILE, fresh)?;
-    if file.format > FORMAT {
-        return Err(newer_format(&format!("{dir}/{TENANT_FILE}"), file.format));
-    }
     let mut logs = BTreeMap::new();
     for scope in std::iter::once(DEFAULT_SCOPE).chain(options.scopes.iter().map(String::as_str)) {
         let place = Place {
@@ -188,22 +179,34 @@ fn file_or<T: Serialize + DeserializeOwned>(
         Ok(file) => {
             let mut bytes = vec![0; file.length().map_err(|error| fail(&error))? as usize];
             file.read_at(&mut bytes, 0).map_err(|error| fail(&error))?;
-            let known = serde_json::from_slice(&bytes).map_err(|error| {
-                let message = format!("{path} is not what was written ({error}); restore it from a backup");
+            if let Some(newer) = format_of(&bytes).filter(|format| *format > FORMAT) {
+                return Err(newer_format(&path, newer));
+            }
+            let known = unseal(&bytes).ok_or_else(|| {
+                let message = format!("{path} is not what was written; restore it from a backup");
                 OpenError::new(Code::StoreDamaged, message)
             })?;
-            // Whoever made it may have been killed before its name was durable, or have been told that it is not; everything that
-            // follows hangs on it, so it is written again.
-            write_whole(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
+            make_durable_again(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
             Ok(known)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = make();
-            let bytes = serde_json::to_vec(&made).map_err(|error| fail(&io::Error::other(error)))?;
+            let bytes = seal(&made).map_err(|error| fail(&error))?;
             write_whole(disk, dir, &path, &bytes).map_err(|error| fail(&error))?;
             Ok(made)
         }
         Err(error) => Err(fail(&error)),
+    }
+}
+
+/// Whoever made a file may have been killed before its name was durable, or have been told that it is not; everything that follows
+/// hangs on it, so it is written again. Where there is no room for that, its name is at least synced: reads must go on.
+fn make_durable_again(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> io::Result<()> {
+    match write_whole(disk, dir, path, bytes) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            disk.sync_dir(dir)
+        }
+        written => written.map(|_| ()),
     }
 }
 

@@ -3,7 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::{RawValue, to_raw_value};
+
 use crate::disk::{Disk, DiskFile, Open};
+use crate::format::FORMAT;
 
 /// What a file is called until it is whole.
 pub(crate) const UNFINISHED: &str = ".unfinished";
@@ -21,4 +25,32 @@ pub(crate) fn write_whole(disk: &dyn Disk, dir: &str, name: &str, bytes: &[u8]) 
     disk.rename(&unfinished, name)?;
     disk.sync_dir(dir)?;
     Ok(file)
+}
+
+/// A small JSON document with its format and the checksum of its text.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    format: u32,
+    content: Box<RawValue>,
+    crc32c: u32,
+}
+
+/// The bytes of a small file: JSON with a checksum.
+pub(crate) fn seal(content: &impl Serialize) -> io::Result<Vec<u8>> {
+    let content = to_raw_value(content)?;
+    let crc32c = crc32c::crc32c(content.get().as_bytes());
+    Ok(serde_json::to_vec(&Sealed { format: FORMAT, content, crc32c })?)
+}
+
+/// What [`seal`] was given; none when the bytes are anything else.
+pub(crate) fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let sealed: Sealed = serde_json::from_slice(bytes).ok()?;
+    let whole = sealed.format == FORMAT && crc32c::crc32c(sealed.content.get().as_bytes()) == sealed.crc32c;
+    serde_json::from_str(sealed.content.get()).ok().filter(|_| whole)
+}
+
+/// The format that a sealed file says it has, whatever else a newer version has put into it.
+pub(crate) fn format_of(bytes: &[u8]) -> Option<u32> {
+    let document: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    document.get("format")?.as_u64()?.try_into().ok()
 }

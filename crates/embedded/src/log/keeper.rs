@@ -18,7 +18,7 @@ use crate::disk::Open;
 use crate::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::index::{FileIndex, Index, MemoryIndex, read};
 use crate::options::SeededBug;
-use crate::whole::write_whole;
+use crate::whole::{seal, write_whole};
 
 /// Zeros are written and synced in pieces of this many bytes, so that they never pile up in front of the writer's own sync.
 const ZERO_STEP: u64 = 2 * 1024 * 1024;
@@ -248,6 +248,6 @@ fn encode_index(memory: &MemoryIndex, options: &Options, at: &SegmentFile) -> Ve
 }
 
 fn write_checkpoint(place: &Place, checkpoint: Checkpoint) -> io::Result<()> {
-    let bytes = serde_json::to_vec(&checkpoint).map_err(io::Error::other)?;
+    let bytes = seal(&checkpoint)?;
     write_whole(&*place.disk, &place.dir, &format!("{}/{}", place.dir, names::CHECKPOINT), &bytes).map(|_| ())
 }

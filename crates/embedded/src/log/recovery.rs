@@ -29,7 +29,7 @@ use crate::options::SeededBug;
 use crate::record::Record;
 use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
-use crate::whole::UNFINISHED;
+use crate::whole::{UNFINISHED, unseal};
 
 type Threads = Option<(Writer, Keeper)>;
 
@@ -256,7 +256,7 @@ impl Recovery<'_> {
         };
         let mut bytes = vec![0; file.length()? as usize];
         file.read_at(&mut bytes, 0)?;
-        let Ok(checkpoint) = serde_json::from_slice::<Checkpoint>(&bytes) else {
+        let Some(checkpoint) = unseal::<Checkpoint>(&bytes) else {
             return Ok(Some(format!("{name} is not what was written")));
         };
         if self.next >= checkpoint.head {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use annals_conformance::history::read_all;
 use annals_core::{
-    AggregateIdsQuery, AggregateQuery, Code, CommitError, DEFAULT_TENANT, Data, EventLog, Filter, Identity, LogQuery, NewCommit, NewEvent, ReadError,
-    RecordedEvent, Store, StoreError, limits,
+    AggregateIdsQuery, AggregateQuery, Code, CommitError, DEFAULT_TENANT, Data, EventLog, Filter, Identity, LogQuery,
+    NewCommit, NewEvent, ReadError, RecordedEvent, Store, StoreError, limits,
 };
 
 use crate::faulty_disk::FaultyDisk;
@@ -298,7 +298,9 @@ fn a_lost_file_is_noticed_or_made_again() {
 fn files_that_do_not_belong_there_do_no_harm() {
     let original = original(true);
     let made_up: Vec<u8> = (0..5_000).map(|_| fastrand::u8(..)).collect();
-    for name in ["0000000099.segment", "0000000099.index", "0000000001.index.unfinished", "notes.txt", "1.segment", ".segment"] {
+    for name in
+        ["0000000099.segment", "0000000099.index", "0000000001.index.unfinished", "notes.txt", "1.segment", ".segment"]
+    {
         let mut files = original.files.clone();
         files.push((format!("tenants/default/default/{name}"), made_up.clone()));
         block_on(examine(&original, &files)).unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
@@ -321,7 +323,14 @@ fn damage_is_named_and_what_is_before_it_is_read() {
         let damage = status.refusing.expect("it refuses commits").to_string();
         assert!(damage.contains(&path) && damage.contains("offset"), "{damage}");
         assert!(damage.contains(&format!("sequence number {}", status.head)), "{damage}");
-        let events = read_all(&opened.log).await.expect("what is before is read");
+        let query = LogQuery { limit: limits::PAGE_MAX, ..LogQuery::default() };
+        let events = opened.log.read(query.clone()).await.expect("what is before is read").events;
+        let end = opened
+            .log
+            .read(LogQuery { from: Some(status.head), ..query })
+            .await
+            .expect_err("nobody knows what follows");
+        assert_eq!(end.code(), Code::StoreDamaged);
         assert!(!events.is_empty() && events.len() as u64 == status.head);
         assert_eq!(events[..], original.events[..events.len()]);
         let error = opened.log.commit(commit(1_000)).await.expect_err("it is refused");
