@@ -2,7 +2,7 @@
 //! not pay for a web server.
 //!
 //! [`router`] is the API as an [`axum::Router`], to be mounted beside routes of your own; [`serve`] runs it on a listener with limits
-//! and a graceful stop. `docs/http.md` describes the API, `docs/errors.md` its errors.
+//! and a graceful stop; [`this_machine_only`] keeps the pages of other sites out where there are no credentials. `docs/http.md` describes the API, `docs/errors.md` its errors.
 
 mod answer;
 mod body;
@@ -14,6 +14,7 @@ mod problem;
 mod query;
 mod router;
 mod serve;
+mod site;
 mod source;
 mod v1;
 mod wire_guard;
@@ -22,3 +23,4 @@ pub use options::{Options, Stop};
 pub use problem::Problem;
 pub use router::router;
 pub use serve::{serve, serve_router};
+pub use site::this_machine_only;

@@ -26,7 +26,6 @@ mod lines;
 mod process;
 mod samples;
 mod service;
-mod site;
 mod step;
 mod submission;
 mod system;

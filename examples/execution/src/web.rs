@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use annals::server::Problem;
+use annals::server::{Problem, this_machine_only};
 use annals::{Code, EventLog, wire};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::middleware::{Next, from_fn};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 
 use crate::language::Interpreters;
-use crate::site::foreign;
 use crate::submission::Submission;
 use crate::system::random_uuid;
 
@@ -32,14 +30,7 @@ pub(crate) fn router(office: Office, api: Router) -> Router {
         .route("/", get(page).fallback(method_not_allowed))
         .route("/executions", post(submit).fallback(method_not_allowed))
         .with_state(Arc::new(office));
-    routes.merge(api).layer(from_fn(only_this_site))
-}
-
-async fn only_this_site(request: Request, next: Next) -> Response {
-    match foreign(request.headers(), request.uri()) {
-        Some(why) => Problem::new(Code::ForbiddenOrigin, why).into_response(),
-        None => next.run(request).await,
-    }
+    this_machine_only(routes.merge(api))
 }
 
 async fn page() -> Response {

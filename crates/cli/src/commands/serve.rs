@@ -1,6 +1,7 @@
 //! `annals serve`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use annals::server;
 use tokio::net::TcpListener;
@@ -35,7 +36,10 @@ pub async fn run(config: &Config) -> Result<(), Stop> {
             failure.print();
         }
     };
-    let served = server::serve(listener, store, server::Options::default(), stopped).await;
+    let options = server::Options::default();
+    // Without credentials whoever gets through may do everything, and a browser gets through from any page.
+    let router = server::this_machine_only(server::router(Arc::clone(&store), options.clone()));
+    let served = server::serve_router(listener, router, store, options, stopped).await;
     served.map_err(|error| Failure::internal(format!("the server ended: {error}")).into())
 }
 

@@ -1,5 +1,6 @@
 //! `annals serve`, and that `--server` is the same as `--store`.
 
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 use serde_json::json;
@@ -47,6 +48,28 @@ fn without_dev_it_refuses_to_start_and_dev_refuses_the_network() {
     let said = run(folder.path(), &["serve", "--dev", "--listen", "0.0.0.0:0"]).refused("invalid_config", 2);
     assert!(said.contains("loopback"), "{said}");
     assert!(!folder.path().join("data").exists());
+}
+
+#[test]
+fn with_dev_only_this_machine_s_programs_and_pages_are_let_in() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let address = server.url.strip_prefix("http://").expect("a URL");
+    let commit = body("o-1", json!({})).to_string();
+    for (host, origin, status) in [
+        (address, "", "201"),
+        ("example.org", "", "403"),
+        (address, "origin: http://example.org\r\n", "403"),
+        (address, "origin: null\r\n", "403"),
+    ] {
+        let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+        let head = format!("host: {host}\r\n{origin}connection: close\r\ncontent-length: {}", commit.len());
+        write!(stream, "POST /v1/commits HTTP/1.1\r\n{head}\r\n\r\n{commit}").expect("written");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host} {origin}: {answer}");
+        assert_eq!(answer.contains("forbidden_origin"), status == "403", "{answer}");
+    }
 }
 
 #[test]

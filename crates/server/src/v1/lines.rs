@@ -1,6 +1,6 @@
 //! The log as lines of JSON: as much as is asked for in one answer, in constant memory, as fast as the reader takes it.
 
-use annals_core::{LogQuery, RecordedEvent, SequenceNumber};
+use annals_core::{Filter, LogQuery, RecordedEvent, SequenceNumber};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -20,7 +20,7 @@ pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Answers what `query` finds among the events that are there now, at most `limit`.
 ///
-/// An answer that cannot be finished (the server stops, the disk fails) breaks the connection off, so that no reader takes a part for
+/// An answer that cannot be finished (the server stops, the disk fails, the log is damaged) breaks the connection off, so that no reader takes a part for
 /// the whole.
 pub(crate) async fn answer(
     server: &Server,
@@ -49,6 +49,8 @@ pub(crate) async fn answer(
             Ok(chunk) => Ok(chunk.map(|chunk| (chunk, lines))),
             Err(problem) => {
                 tracing::warn!(code = problem.code().as_str(), "a stream of lines was broken off");
+                // An error makes the connection forget what it has not sent, so it gets the time to send the last lines.
+                tokio::task::yield_now().await;
                 Err(std::io::Error::other("the log could not be read to the end"))
             }
         }
@@ -72,14 +74,26 @@ struct Lines {
 
 impl Lines {
     async fn turn_page(&mut self) -> Result<(), Problem> {
+        if !self.query.backwards && self.query.from.unwrap_or(0) >= self.head {
+            return self.reach_end().await;
+        }
         self.query.limit = self.query.limit.min(self.left);
         let mut found = self.source.log.read(self.query.clone()).await?;
-        self.ended = found.events.is_empty() || (!self.query.backwards && found.next >= self.head);
+        self.ended = found.events.is_empty();
         self.query.from = Some(found.next);
         found.events.retain(|event| event.sequence_number < self.head);
         self.left -= found.events.len().min(self.left);
         self.ended |= self.left == 0;
         self.page = found.events.into_iter();
+        Ok(())
+    }
+
+    /// Ends at the head. A damaged log has one too, and only a read there says that events are missing behind it.
+    async fn reach_end(&mut self) -> Result<(), Problem> {
+        let at_head =
+            LogQuery { from: Some(self.head), limit: 1, backwards: false, filter: Filter::default() };
+        self.source.log.read(at_head).await?;
+        self.ended = true;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use annals_core::{Code, Store};
 use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::{Disk, MemoryDisk};
 use annals_server::Options;
+use axum::Router;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, header::HeaderMap};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -93,6 +94,11 @@ impl Running {
     }
 
     pub async fn over(store: Arc<dyn Store>, options: Options) -> Self {
+        Self::with_router(store, options, |router| router).await
+    }
+
+    /// A server whose router is changed before it serves.
+    pub async fn with_router(store: Arc<dyn Store>, options: Options, change: impl FnOnce(Router) -> Router) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();
@@ -100,7 +106,9 @@ impl Running {
             // A dropped sender is a test that ended.
             let _ = stopped.await;
         };
-        let served = tokio::spawn(annals_server::serve(listener, Arc::clone(&store), options, shutdown));
+        let router = change(annals_server::router(Arc::clone(&store), options.clone()));
+        let served =
+            tokio::spawn(annals_server::serve_router(listener, router, Arc::clone(&store), options, shutdown));
         let client = Client::builder().no_proxy().build().expect("a client");
         Self { address, store, client, stop: Some(stop), served }
     }

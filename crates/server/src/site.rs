@@ -1,0 +1,95 @@
+//! Keeps the pages of other sites away from a server without credentials. Whoever reaches it may do everything, so a page that the user
+//! happens to have open must not be able to: neither by sending requests across sites, nor by giving its own name this machine's
+//! address.
+
+use std::net::IpAddr;
+
+use annals_core::Code;
+use axum::Router;
+use axum::extract::Request;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+
+use crate::problem::Problem;
+
+/// Lets only this machine's own pages and programs at every route of `router`; everything else is `forbidden_origin` (403).
+///
+/// The name that a request calls the server by (`Host`, or `:authority`) must be `localhost` or a loopback address. A request with an
+/// `Origin`, as browsers send it, must come from a page of this same server; programs that are no browser send none and pass.
+///
+/// It is for servers that listen on loopback and ask for no credentials. It is to be put around the whole router, because it covers
+/// only what was added before.
+pub fn this_machine_only(router: Router) -> Router {
+    router.layer(from_fn(guard))
+}
+
+async fn guard(request: Request, next: Next) -> Response {
+    match foreign(request.headers(), request.uri()) {
+        Some(why) => Problem::new(Code::ForbiddenOrigin, why).into_response(),
+        None => next.run(request).await,
+    }
+}
+
+/// Says why a request is refused; none when it is let in.
+fn foreign(headers: &HeaderMap, uri: &Uri) -> Option<String> {
+    let host = headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
+    let host = host.or_else(|| uri.authority().map(Authority::as_str));
+    if let Some(host) = host.filter(|host| !is_this_machine(host)) {
+        return Some(format!("{host:?} is not a name of this machine; use 127.0.0.1 or localhost"));
+    }
+    // Browsers send it with every request that could change something.
+    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
+    let authority = origin.strip_prefix("http://");
+    let same = authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host));
+    (!same)
+        .then(|| format!("the request comes from a page of {origin:?}, and only this service's own page may send it"))
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(host: &str, origin: Option<&str>) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().expect("a header value"));
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().expect("a header value"));
+        }
+        foreign(&headers, &Uri::from_static("/")).is_some()
+    }
+
+    #[test]
+    fn programs_and_the_service_s_own_page_are_let_in() {
+        for host in ["127.0.0.1:7171", "localhost:7171", "LOCALHOST", "[::1]:7171", "127.8.9.1"] {
+            assert!(!refused(host, None), "{host}");
+            assert!(!refused(host, Some(&format!("http://{host}"))), "{host}");
+        }
+    }
+
+    #[test]
+    fn without_a_host_a_program_is_let_in_and_a_page_is_not() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(foreign(&headers, &Uri::from_static("/")), None);
+        headers.insert(header::ORIGIN, "http://127.0.0.1".parse().expect("a header value"));
+        assert!(foreign(&headers, &Uri::from_static("/")).is_some());
+        assert!(foreign(&HeaderMap::new(), &Uri::from_static("http://example.org/")).is_some());
+    }
+
+    #[test]
+    fn other_sites_are_kept_out() {
+        for host in ["example.org", "localhost.example.org", "192.0.2.1:7171", "", "user@127.0.0.1@example.org"] {
+            assert!(refused(host, None), "{host}");
+        }
+        for origin in ["http://example.org", "null", "https://127.0.0.1:7171", "http://127.0.0.1:8080", ""] {
+            assert!(refused("127.0.0.1:7171", Some(origin)), "{origin}");
+        }
+    }
+}
