@@ -1,5 +1,5 @@
 //! The suite of the port, on a disk in memory and on a real one, with segments so small that every case crosses many of them, and with
-//! those that a user gets.
+//! such that hold a whole case.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
 use annals_embedded::{EmbeddedStore, Options, SystemClock};
 use async_trait::async_trait;
 
-use crate::stores::tiny_segments;
+use crate::stores::{roomy_segments, tiny_segments};
 
 struct Embedded {
     disk: Arc<dyn Disk>,
@@ -43,7 +43,7 @@ impl Subject for Embedded {
 
 mod memory {
     use super::*;
-    annals_conformance::event_log!(Embedded::in_memory(Options::default()));
+    annals_conformance::event_log!(Embedded::in_memory(roomy_segments()));
 }
 
 mod memory_with_tiny_segments {
@@ -53,7 +53,7 @@ mod memory_with_tiny_segments {
 
 mod real_disk {
     use super::*;
-    annals_conformance::event_log!(Embedded::in_a_folder(Options::default()));
+    annals_conformance::event_log!(Embedded::in_a_folder(roomy_segments()));
 }
 
 mod real_disk_with_tiny_segments {

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use annals_conformance::history::{History, read_all};
 use annals_core::{Data, EventLog, NewCommit, NewEvent, Store};
-use annals_embedded::Options;
 
 use crate::faulty_disk::{Fault, FaultyDisk};
-use crate::stores::{block_on, open, repeatable};
+use crate::stores::{block_on, open, repeatable, roomy_segments};
 
 /// More operations than an opening of these small stores has.
 const OPERATIONS_MAX: u64 = 60;
@@ -121,8 +120,8 @@ fn after_a_failed_sync_commits_are_refused_until_reopened() {
     block_on(async {
         for seed in 0..30 {
             let disk = FaultyDisk::new(seed);
-            // Large segments, so that nothing but these commits is written.
-            let opened = open(disk.clone(), Options::default()).expect("an empty disk opens");
+            // Roomy segments, so that nothing but these commits is written.
+            let opened = open(disk.clone(), roomy_segments()).expect("an empty disk opens");
             assert_eq!(commit_some(&opened.log, 0, 3).await, 3);
             disk.plan(seed % 2, Fault::Error);
             let error = opened.log.commit(commit(3)).await.expect_err("its write or sync fails");
@@ -135,7 +134,7 @@ fn after_a_failed_sync_commits_are_refused_until_reopened() {
             assert_eq!(read_all(&opened.log).await.expect("reads go on").len(), 3);
             opened.store.close().await;
             drop(opened);
-            let opened = open(disk.clone(), Options::default()).expect("it opens again");
+            let opened = open(disk.clone(), roomy_segments()).expect("it opens again");
             assert!(opened.status().refusing.is_none());
             let retried = opened.log.commit(commit(3)).await.expect("the retry tells");
             assert_eq!(retried.first_sequence_number, 3);

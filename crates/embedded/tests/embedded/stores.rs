@@ -12,6 +12,11 @@ pub fn tiny_segments() -> Options {
     Options { segment_bytes_first: 1_500, segment_bytes_max: 6_000, ..Options::default() }
 }
 
+/// Segments that hold some thousand commits, and do not take long to make.
+pub fn roomy_segments() -> Options {
+    Options { segment_bytes_first: 1024 * 1024, ..Options::default() }
+}
+
 /// Tiny segments, and ids that follow from the seed.
 pub fn repeatable(seed: u64) -> Options {
     Options { random: Arc::new(SeededRandomness::new(seed)), ..tiny_segments() }
