@@ -92,7 +92,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Start anew: remove what earlier runs stored in ./demo-data
+    /// Start anew: remove what earlier runs stored in ./demo-data; not with --store
     #[arg(long)]
     pub fresh: bool,
     /// Where the page is served [default: 127.0.0.1:7171, or a free port]

@@ -20,13 +20,14 @@ pub struct Problem {
     detail: String,
     path: Option<String>,
     fact: Option<(&'static str, Value)>,
+    advice: &'static str,
     closes: bool,
 }
 
 impl Problem {
     /// A problem with what is particular to this occurrence, as one sentence.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: cut(detail.into()), path: None, fact: None, closes: false }
+        Self { code, detail: cut(detail.into()), path: None, fact: None, advice: code.advice(), closes: false }
     }
 
     /// A query parameter or header that is not as it must be.
@@ -43,6 +44,13 @@ impl Problem {
     #[must_use]
     pub fn fact(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fact = Some((name, value.into()));
+        self
+    }
+
+    /// Says what to do at an address of your own where the code's advice does not fit.
+    #[must_use]
+    pub fn advise(mut self, advice: &'static str) -> Self {
+        self.advice = advice;
         self
     }
 
@@ -79,7 +87,7 @@ impl Serialize for Problem {
         if let Some((name, value)) = &self.fact {
             map.serialize_entry(name, value)?;
         }
-        map.serialize_entry("advice", self.code.advice())?;
+        map.serialize_entry("advice", self.advice)?;
         map.end()
     }
 }

@@ -48,6 +48,22 @@ pub enum FolderError {
     },
 }
 
+impl FolderError {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::InUse(_) | Self::StoreInUse { .. } => Code::StoreLocked,
+            Self::NotTheDemos(_) => Code::NotAStore,
+            Self::Io { error, .. } => match error.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Code::StoreReadOnly,
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::DiskFull,
+                io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Code::NotAStore,
+                _ => Code::ReadFailed,
+            },
+        }
+    }
+}
+
 const LOCK: &str = "demo.lock";
 const STORE: &str = "store";
 const WORK: &str = "work";

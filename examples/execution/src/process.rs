@@ -28,6 +28,7 @@ use std::time::Duration;
 use crate::events::ResourceUsage;
 use capture::Capture;
 pub(crate) use straggler::{EXECUTION_VARIABLE, SERVICE_VARIABLE, kill_stragglers};
+pub(crate) use sys::is_root;
 pub(crate) use watchdog::Watchdog;
 
 /// What is to be run.

@@ -11,6 +11,11 @@ pub(crate) const EXECUTION_VARIABLE: &str = "ANNALS_EXECUTION";
 pub(crate) const SERVICE_VARIABLE: &str = "ANNALS_EXECUTION_SERVICE";
 
 /// See `process`.
+pub(crate) fn is_root() -> bool {
+    false
+}
+
+/// See `process`.
 #[expect(dead_code, reason = "read on Linux only")]
 pub(crate) struct Program {
     pub(crate) interpreter: PathBuf,

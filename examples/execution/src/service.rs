@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::language::{Interpreters, Language};
 use crate::lines::{Lines, Printer};
-use crate::process::Watchdog;
+use crate::process::{Watchdog, is_root};
 use crate::samples;
 use crate::system::random_uuid;
 use crate::web::{self, Office};
@@ -159,6 +159,10 @@ impl Service {
         let lines = Lines::to(settings.output).map_err(Error::System)?;
         lines.print(format!("Store {} holds {head} events.", settings.store_name)).await;
         lines.print(format!("Open http://{address}/ in a browser. Ctrl-C stops.")).await;
+        if is_root() {
+            const WARNING: &str = "! You are root, so the programs run with root's rights: this is no sandbox. Run it as an ordinary user.";
+            lines.print(WARNING).await;
+        }
         let interpreters = Interpreters::find().await;
         if let Err(reason) = interpreters.of(Language::Python) {
             lines.print(format!("! {reason}")).await;

@@ -12,6 +12,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 
 use crate::language::Interpreters;
+use crate::process::is_root;
 use crate::submission::Submission;
 use crate::system::random_uuid;
 
@@ -45,7 +46,19 @@ async fn page() -> Response {
         (header::REFERRER_POLICY, "no-referrer".to_owned()),
         (header::CACHE_CONTROL, "no-store".to_owned()),
     ];
-    (headers, Html(include_str!("page.html").replace("{{nonce}}", &nonce))).into_response()
+    let (user, rights) = if is_root() {
+        (
+            "root",
+            "Root started the demo, so programs run with root’s rights: this is no sandbox. Run it as an ordinary user.",
+        )
+    } else {
+        (
+            "ordinary",
+            "Programs run on this machine with the rights of the user who started the demo: this is no sandbox.",
+        )
+    };
+    let page = include_str!("page.html").replace("{{nonce}}", &nonce);
+    (headers, Html(page.replace("{{user}}", user).replace("{{rights}}", rights))).into_response()
 }
 
 /// `POST /executions`: 201 with the execution's id, 200 when this execution was submitted before.
@@ -56,6 +69,7 @@ async fn submit(State(office): State<Arc<Office>>, headers: HeaderMap, body: Bod
             Code::BodyTooLarge,
             format!("a program to run has at most {BODY_BYTES_MAX} bytes of JSON: {error}"),
         )
+        .advise("Send a shorter program.")
     })?;
     let submission: Submission = wire::parse_json(&body)?;
     let id = submission.execution_id.unwrap_or_else(random_uuid);

@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use annals::Code;
 use annals_example_execution::{DemoFolder, FolderError, Settings};
 
 use crate::args::{Demo, Global};
@@ -16,6 +15,13 @@ const FOLDER: &str = "./demo-data";
 
 pub async fn run(global: &Global, args: &Demo) -> Result<(), Stop> {
     let listen = args.listen.as_deref().map(address).transpose()?;
+    if let Some(url) = global.store.as_ref().filter(|_| args.fresh) {
+        let message = format!(
+            "--fresh: it empties the demo's own store in {FOLDER} and nothing else, so it does not go with --store {url}; \
+             name a new store, or leave one of the two out"
+        );
+        return Err(Failure::config(message).into());
+    }
     let folder = DemoFolder::claim(Path::new(FOLDER), args.fresh).await?;
     let url = global.store.clone().unwrap_or_else(|| folder.store_url());
     let store = annals::open(&url).await?;
@@ -38,11 +44,6 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
 
 impl From<FolderError> for Failure {
     fn from(error: FolderError) -> Self {
-        let code = match error {
-            FolderError::InUse(_) | FolderError::StoreInUse { .. } => Code::StoreLocked,
-            FolderError::NotTheDemos(_) => Code::NotAStore,
-            FolderError::Io { .. } => Code::ReadFailed,
-        };
-        Self::new(code, error.to_string())
+        Self::new(error.code(), error.to_string())
     }
 }

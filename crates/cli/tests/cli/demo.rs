@@ -1,6 +1,7 @@
 //! `annals demo`, the first command of a new user.
 
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -44,6 +45,10 @@ fn it_shows_programs_being_run_and_goes_on_where_it_was() {
     let mut demo = Demo::start(folder.path(), &[]);
     demo.wait_for("holds 0 events");
     demo.wait_for("http://127.0.0.1:");
+    // What /proc shows of this process belongs to its effective user.
+    if std::fs::metadata("/proc/self").expect("there is /proc").uid() == 0 {
+        demo.wait_for("root's rights: this is no sandbox");
+    }
     demo.wait_for("execution_timeout");
     demo.stop("TERM");
     let log = ["log", "read", "--store", "embedded:./demo-data/store", "--types"];
@@ -66,4 +71,12 @@ fn it_leaves_a_folder_alone_that_it_did_not_make() {
     std::fs::write(folder.path().join("demo-data/thesis.txt"), "precious").expect("written");
     run(folder.path(), &["demo", "--fresh"]).refused("not_a_store", 6);
     assert!(folder.path().join("demo-data/thesis.txt").exists());
+}
+
+#[test]
+fn a_fresh_start_does_not_go_with_a_store_that_is_named() {
+    let folder = folder();
+    let said = run(folder.path(), &["demo", "--fresh", "--store", "embedded:./mine"]).refused("invalid_config", 2);
+    assert!(said.contains("embedded:./mine") && said.contains("./demo-data"), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
 }

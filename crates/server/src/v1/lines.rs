@@ -90,8 +90,7 @@ impl Lines {
 
     /// Ends at the head. A damaged log has one too, and only a read there says that events are missing behind it.
     async fn reach_end(&mut self) -> Result<(), Problem> {
-        let at_head =
-            LogQuery { from: Some(self.head), limit: 1, backwards: false, filter: Filter::default() };
+        let at_head = LogQuery { from: Some(self.head), limit: 1, backwards: false, filter: Filter::default() };
         self.source.log.read(at_head).await?;
         self.ended = true;
         Ok(())

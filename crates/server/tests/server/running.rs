@@ -107,8 +107,7 @@ impl Running {
             let _ = stopped.await;
         };
         let router = change(annals_server::router(Arc::clone(&store), options.clone()));
-        let served =
-            tokio::spawn(annals_server::serve_router(listener, router, Arc::clone(&store), options, shutdown));
+        let served = tokio::spawn(annals_server::serve_router(listener, router, Arc::clone(&store), options, shutdown));
         let client = Client::builder().no_proxy().build().expect("a client");
         Self { address, store, client, stop: Some(stop), served }
     }

@@ -184,6 +184,12 @@ pub(super) fn reap(pid: i32) -> io::Result<Counted> {
     })
 }
 
+/// Whether this process may do everything, and so every program that it starts.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: a call without arguments that cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Clock ticks of a second: what a jiffy is to programs.
 pub(super) fn ticks_per_second() -> u64 {
     // SAFETY: a call on a number.

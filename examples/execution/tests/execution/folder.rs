@@ -1,8 +1,9 @@
 //! The folder of the demo, and what `--fresh` removes.
 
 use std::fs;
+use std::io::ErrorKind;
 
-use annals::{Data, NewCommit, NewEvent};
+use annals::{Code, Data, NewCommit, NewEvent};
 use annals_example_execution::{DemoFolder, FolderError};
 
 async fn with_an_event(folder: &DemoFolder) {
@@ -67,4 +68,17 @@ async fn a_store_that_another_process_has_open_is_not_removed() {
     let head = open.log("default", "default").expect("always there").head().await;
     assert_eq!(head.expect("can be read"), 1);
     open.close().await;
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_says_why() {
+    let io = |kind: ErrorKind| FolderError::Io { path: "demo-data".into(), error: kind.into() };
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
+        assert_eq!(io(kind).code(), Code::StoreReadOnly);
+    }
+    assert_eq!(io(ErrorKind::StorageFull).code(), Code::DiskFull);
+    let parent = tempfile::tempdir().expect("a folder");
+    let file = parent.path().join("demo-data");
+    fs::write(&file, "no folder").expect("can be written");
+    assert_eq!(DemoFolder::claim(&file, true).await.expect_err("a file").code(), Code::NotAStore);
 }

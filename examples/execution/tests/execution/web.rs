@@ -25,6 +25,10 @@ async fn the_page_needs_nothing_from_elsewhere_and_forbids_everything_else() {
     let nonce = policy.split("script-src 'nonce-").nth(1).and_then(|rest| rest.split('\'').next()).expect("a nonce");
     assert!(page.contains(&format!("<script nonce=\"{nonce}\">")) && !page.contains("{{"));
     assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("innerHTML"));
+    // What /proc shows of this process belongs to its effective user.
+    let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("there is /proc")) == 0;
+    assert_eq!(page.contains("data-user=\"root\">Root started the demo"), root);
+    assert!(page.contains("this is no sandbox"));
     let again = reqwest::get(service.url("/")).await.expect("answers").text().await.expect("text");
     assert!(!again.contains(nonce), "each answer has a nonce of its own");
     service.stop().await;
@@ -82,6 +86,7 @@ async fn a_bad_submission_is_refused_with_its_code_and_path_and_nothing_is_commi
         let (got_status, got_code, problem) = problem(post.body(body).send().await.expect("answers")).await;
         assert_eq!((got_status, got_code.as_str()), (status, code), "{problem}");
         assert_eq!(problem["path"].as_str(), path, "{problem}");
+        assert!(!problem["advice"].as_str().expect("advice").contains("import"), "{problem}");
     }
     assert_eq!(service.log.head().await.expect("can be read"), 0);
     service.stop().await;
