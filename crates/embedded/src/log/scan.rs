@@ -10,6 +10,7 @@ use crate::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER};
 use crate::record::{self, Record};
 
 const WINDOW: usize = 4 * 1024 * 1024;
+const BLOCK: usize = 4096;
 
 /// What a segment holds from its beginning up to the first place that is no frame.
 pub(crate) struct Scan {
@@ -110,13 +111,19 @@ pub(super) fn search(file: &SegmentFile, from: u64, to: u64) -> io::Result<Rest>
         if bytes.is_empty() {
             break;
         }
-        for (at, word) in (offset..).step_by(8).zip(bytes.chunks(8)) {
-            if word.iter().all(|byte| *byte == 0) {
+        for (start, block) in (offset..).step_by(BLOCK).zip(bytes.chunks(BLOCK)) {
+            // Nearly all of it is zeros written ahead.
+            if block == &[0; BLOCK][..block.len()] {
                 continue;
             }
-            rest.end = at + word.len() as u64;
-            if let Some((header, _)) = frames.frame(at, true)? {
-                rest.durable_to = rest.durable_to.max(Some(header.durable_to));
+            for (at, word) in (start..).step_by(8).zip(block.chunks(8)) {
+                if word.iter().all(|byte| *byte == 0) {
+                    continue;
+                }
+                rest.end = at + word.len() as u64;
+                if let Some((header, _)) = frames.frame(at, true)? {
+                    rest.durable_to = rest.durable_to.max(Some(header.durable_to));
+                }
             }
         }
         offset += bytes.len() as u64;
