@@ -39,8 +39,8 @@ pub async fn serve(
 /// Then it stops gracefully: no connection is accepted any more, `options.stop` is given, which ends streams, and requests under way
 /// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed.
 ///
-/// Both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines or 400 KiB of them,
-/// is answered 400 or 431 without a body by the HTTP library itself.
+/// Both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of them or a
+/// request line over 64 KiB, is answered 400, 431 or 414 without a body by the HTTP library itself.
 ///
 /// # Errors
 /// When the listener has no address, which is only when it is broken.
