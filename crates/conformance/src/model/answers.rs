@@ -98,7 +98,7 @@ impl Model {
         };
         let count = page.events.len();
         let right = count <= matching.len().min(query.limit)
-            && (count > 0) == !matching.is_empty()
+            && (count == 0) == matching.is_empty()
             && page.head == head
             && matching.iter().zip(&page.events).all(|(due, read)| same_event(due, read));
         // `next` stands after the last event of the page and not after the first one that is left.
