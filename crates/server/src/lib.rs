@@ -2,7 +2,8 @@
 //! not pay for a web server.
 //!
 //! [`router`] is the API as an [`axum::Router`], to be mounted beside routes of your own; [`serve`] runs it on a listener with limits
-//! and a graceful stop; [`this_machine_only`] keeps the pages of other sites out where there are no credentials. `docs/http.md` describes the API, `docs/errors.md` its errors.
+//! and a graceful stop; [`this_machine_only`] keeps the pages of other sites out where there are no credentials. `docs/http.md`
+//! describes the API, `docs/errors.md` its errors.
 
 mod answer;
 mod body;

@@ -26,7 +26,7 @@ fn commit(n: usize) -> NewCommit {
     let data = Data::from_value(&serde_json::json!({ "n": n, "text": "x".repeat(n * 7 % 150) })).expect("an object");
     let event = NewEvent::new(["placed", "paid", "shipped"][n % 3], data).tag(format!("tag-{}", n % 4));
     let commit = NewCommit::new("order", format!("{}", n % 5)).event(event.clone()).request_id(format!("r-{n}"));
-    if n % 4 == 0 { commit.event(event) } else { commit }
+    if n.is_multiple_of(4) { commit.event(event) } else { commit }
 }
 
 /// A store that was closed in an orderly way, or whose process was killed.

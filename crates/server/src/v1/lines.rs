@@ -20,8 +20,8 @@ pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Answers what `query` finds among the events that are there now, at most `limit`.
 ///
-/// An answer that cannot be finished (the server stops, the disk fails, the log is damaged) breaks the connection off, so that no reader takes a part for
-/// the whole.
+/// An answer that cannot be finished (the server stops, the disk fails, the log is damaged) breaks the connection off, so that no
+/// reader takes a part for the whole.
 pub(crate) async fn answer(
     server: &Server,
     source: Source,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use annals_conformance::model::{Answer, Operation, Operations};
 use annals_core::{
@@ -18,8 +18,8 @@ use crate::stores::{Opened, open};
 const LIFE_SECONDS_MAX: u64 = 30;
 /// How often it is looked whether the clients are done.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How many such looks a hanging sync lasts, before the process ends.
-const LOOKS_WHILE_HELD: usize = 5;
+/// How long a sync hangs, so that everybody may run into it, before the process ends.
+const WHILE_HELD: Duration = Duration::from_millis(5);
 
 /// What clients are doing now, for those who look on.
 #[derive(Default)]
@@ -28,6 +28,16 @@ struct Activity {
     busy: AtomicUsize,
     /// Commits that wait for their answer.
     waiting: Mutex<Vec<NewCommit>>,
+}
+
+impl Activity {
+    /// Waits until no client has anything to do, or something else has come about.
+    async fn until_done_or(&self, come_about: impl Fn() -> bool) {
+        while self.busy.load(Ordering::SeqCst) > 0 && !come_about() {
+            // Looking without a pause would take the processor from those who are watched.
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
 }
 
 /// What is to happen in a life after its opening.
@@ -170,33 +180,25 @@ impl Battery {
 
     /// Waits until the clients are done, or cannot go on because a sync hangs; then looks at what can be seen meanwhile.
     async fn watch_over(&mut self, opened: &Opened, activity: &Arc<Activity>) -> Result<Vec<JoinHandle<()>>, String> {
-        let deadline = Instant::now() + Duration::from_secs(LIFE_SECONDS_MAX);
-        let mut looks = 0;
-        let mut probes = Vec::new();
-        while activity.busy.load(Ordering::SeqCst) > 0 && looks < LOOKS_WHILE_HELD {
-            if Instant::now() > deadline {
-                self.disk.release();
-                return Err("the clients are stuck".into());
-            }
-            if self.disk.holds() {
-                if looks == 0 {
-                    probes = self.probe(opened, activity);
-                }
-                looks += 1;
-            }
-            // Looking without a pause would take the processor from those who are watched.
-            tokio::time::sleep(LOOK_EVERY).await;
+        let limit = Duration::from_secs(LIFE_SECONDS_MAX);
+        let held = tokio::time::timeout(limit, activity.until_done_or(|| self.disk.holds())).await;
+        if held.is_err() {
+            self.disk.release();
+            return Err("the clients are stuck".into());
         }
+        if !self.disk.holds() {
+            return Ok(Vec::new());
+        }
+        let probes = self.probe(opened, activity);
+        let _ = tokio::time::timeout(WHILE_HELD, activity.until_done_or(|| false)).await;
         // Everything that gathered while the sync hung makes one large batch, and the process may end while that one is written (an
         // operation after the sync) or synced (two after it).
-        if self.disk.holds() && (self.plot.end_after_hold.is_some() || self.random.u8(0..4) == 0) {
+        if self.plot.end_after_hold.is_some() || self.random.u8(0..4) == 0 {
             if let Some(operation) = self.plot.end_after_hold {
                 self.disk.plan(operation, Fault::End);
             }
             self.disk.release();
-            while activity.busy.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
+            let _ = tokio::time::timeout(limit, activity.until_done_or(|| false)).await;
         }
         Ok(probes)
     }
