@@ -159,10 +159,10 @@ fn one_seed_holds_again_and_again() {
 
 /// New seeds for as long as `cargo xtask soak` asks; one round of them otherwise.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "the soak lasts as long as it was asked to")]
 fn the_promises_hold_for_new_seeds() {
     let seconds = std::env::var(SOAK_SECONDS).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     block_on(async {
+        // tidy: allow(pause) the soak lasts as long as it was asked to
         let time_is_up = tokio::spawn(tokio::time::sleep(Duration::from_secs(seconds)));
         loop {
             let first = fastrand::u64(1_000_000..u64::MAX / 2);

@@ -34,7 +34,7 @@ impl Activity {
     /// Waits until no client has anything to do, or something else has come about.
     async fn until_done_or(&self, come_about: impl Fn() -> bool) {
         while self.busy.load(Ordering::SeqCst) > 0 && !come_about() {
-            // Looking without a pause would take the processor from those who are watched.
+            // tidy: allow(pause) between two looks, or the processor would be taken from those who are watched
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
