@@ -337,3 +337,22 @@ fn damage_is_named_and_what_is_before_it_is_read() {
         assert_eq!(error.code(), Code::StoreDamaged);
     });
 }
+
+/// A partial copy: no crash makes a segment shorter than it was made, so this is damage also where nothing torn is left to see.
+#[test]
+fn a_file_that_was_cut_between_two_commits_is_noticed() {
+    let original = original(false);
+    let mut files = original.files.clone();
+    let last = files.iter_mut().filter(|(path, _)| path.ends_with(".segment")).rfind(|(_, bytes)| bytes[64] != 0);
+    let (path, bytes) = last.expect("there are segments");
+    // Frames begin at multiples of 8 with the same two bytes.
+    let starts: Vec<usize> =
+        (64..bytes.len() - 1).step_by(8).filter(|at| bytes[*at..at + 2] == bytes[64..66]).collect();
+    for start in starts {
+        let mut files = original.files.clone();
+        let cut = files.iter_mut().find(|(name, _)| name == path).expect("it is there");
+        cut.1.truncate(start);
+        let found = block_on(examine(&original, &files)).unwrap_or_else(|wrong| panic!("cut to {start}: {wrong}"));
+        assert!(found.is_some(), "{path} was cut to {start} bytes and nobody noticed");
+    }
+}
