@@ -4,7 +4,8 @@
 //! segment   64 bytes of header │ frame │ frame │ … │ zeros written ahead
 //! frame     40 bytes of header │ payload │ zeros up to a multiple of 8
 //!
-//! segment header   0 magic "ANNALSEG" · 8 format u32 · 12 zero · 16 number u64 · 24 salt u64 · 32 zeros · 60 crc32c of bytes 0..60
+//! segment header   0 magic "ANNALSEG" · 8 format u32 · 12 zero · 16 number u64 · 24 salt u64 · 32 capacity u64 ·
+//!                  40 zeros · 60 crc32c of bytes 0..60
 //! frame header     0 magic u16 · 2 kind u8 · 3 flags u8 · 4 payload length u32 · 8 first sequence number u64 · 16 version u64
 //!                  24 durable_to u64 · 32 crc32c of the payload · 36 crc32c of (salt, offset of the frame, bytes 0..36)
 //! ```
@@ -30,6 +31,8 @@ pub(crate) const PAYLOAD_MAX: usize = 32 * 1024 * 1024;
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
     pub(crate) salt: u64,
+    /// The bytes the file had, all synced, before this header was written. A shorter file has been cut since.
+    pub(crate) capacity: u64,
 }
 
 /// Why a segment header is no header.
@@ -48,6 +51,7 @@ impl SegmentHeader {
         out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         out[16..24].copy_from_slice(&self.number.to_le_bytes());
         out[24..32].copy_from_slice(&self.salt.to_le_bytes());
+        out[32..40].copy_from_slice(&self.capacity.to_le_bytes());
         let crc = crc32c::crc32c(&out[..60]);
         out[60..64].copy_from_slice(&crc.to_le_bytes());
         out
@@ -59,7 +63,7 @@ impl SegmentHeader {
             return Err(SegmentHeaderFault::Damaged);
         }
         match u32_at(bytes, 8) {
-            FORMAT => Ok(Self { number: u64_at(bytes, 16), salt: u64_at(bytes, 24) }),
+            FORMAT => Ok(Self { number: u64_at(bytes, 16), salt: u64_at(bytes, 24), capacity: u64_at(bytes, 32) }),
             newer => Err(SegmentHeaderFault::Newer(newer)),
         }
     }
@@ -152,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_segment_header_survives_and_a_newer_format_is_told_from_damage() {
-        let header = SegmentHeader { number: 7, salt: 0x0123_4567_89ab_cdef };
+        let header = SegmentHeader { number: 7, salt: 0x0123_4567_89ab_cdef, capacity: 4096 };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         bytes[30] ^= 1;

@@ -207,7 +207,6 @@ pub(super) fn create(place: &Place, options: &Options, number: u64, capacity: u6
 fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str) -> io::Result<Ready> {
     let salt = options.random.bits() as u64;
     let file = place.disk.open(name, Open::Create)?;
-    file.write_at(&SegmentHeader { number, salt }.encode(), 0)?;
     let at = SegmentFile { number, salt, name: name.to_owned(), file };
     let ready = grow(Ready { at, capacity: SEGMENT_HEADER }, capacity)?;
     if !options.has(SeededBug::ForgetDirectorySync) {
@@ -216,6 +215,7 @@ fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str
     Ok(ready)
 }
 
+/// Adds zeros up to this capacity. The header comes last, when all that it says is there is synced.
 fn grow(mut ready: Ready, capacity: u64) -> io::Result<Ready> {
     let zeros = vec![0; ZERO_STEP.min(capacity.saturating_sub(ready.capacity)) as usize];
     while ready.capacity < capacity {
@@ -224,6 +224,8 @@ fn grow(mut ready: Ready, capacity: u64) -> io::Result<Ready> {
         ready.at.file.sync()?;
         ready.capacity += step;
     }
+    let header = SegmentHeader { number: ready.at.number, salt: ready.at.salt, capacity: ready.capacity };
+    ready.at.file.write_at(&header.encode(), 0)?;
     ready.at.file.sync()?;
     Ok(ready)
 }

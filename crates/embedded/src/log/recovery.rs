@@ -132,8 +132,10 @@ impl Recovery<'_> {
             let file = self.place.disk.open(&name, Open::Write)?;
             let mut header = [0; SEGMENT_HEADER as usize];
             file.read_at(&mut header, 0)?;
-            let at = match SegmentHeader::decode(&header) {
-                Ok(header) if header.number == number => SegmentFile { number, salt: header.salt, name, file },
+            let (at, capacity) = match SegmentHeader::decode(&header) {
+                Ok(header) if header.number == number => {
+                    (SegmentFile { number, salt: header.salt, name, file }, header.capacity)
+                }
                 Err(SegmentHeaderFault::Newer(format)) => return Err(Fault::Newer(name, format)),
                 _ => {
                     // A segment that was being made when the power went has no content behind its header.
@@ -152,6 +154,12 @@ impl Recovery<'_> {
                 continue;
             }
             let (segment, scan) = self.scan(at)?;
+            let length = segment.at.file.length()?;
+            if length < capacity {
+                let cut = format!("{} is {length} bytes long and had {capacity}; copy it again", segment.at.name);
+                self.adopt(segment, &scan);
+                return Ok(Found::Damage(cut));
+            }
             let rest = self.rest_of(&segment.at, &scan)?;
             if scan.foreign || rest.durable_to.is_some_and(|synced| synced > scan.end) {
                 self.adopt(segment, &scan);
