@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::process::annals;
+use crate::process::annals_at;
 use crate::run::{Ran, body, folder, lines, run, run_with};
 
 /// Every file below a folder.
@@ -58,7 +58,12 @@ fn a_store_of_a_newer_format_is_refused_and_not_touched() {
 /// Runs the binary as someone who may not write what belongs to the one who runs the tests.
 fn run_without_rights(folder: &Path, arguments: &[&str]) -> Ran {
     const NOBODY: u32 = 65_534;
-    let mut command = annals(folder);
+    // Where the tests were built, somebody else may not even enter.
+    let place = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).expect("set");
+    let program = place.path().join("annals");
+    fs::copy(env!("CARGO_BIN_EXE_annals"), &program).expect("copied");
+    let mut command = annals_at(&program, folder);
     if fs::metadata(folder).expect("a folder").uid() == 0 {
         command.uid(NOBODY).gid(NOBODY);
     }

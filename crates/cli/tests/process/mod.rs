@@ -6,7 +6,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// The binary, deaf to the configuration of whoever runs the tests.
 pub fn annals(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_annals"));
+    annals_at(Path::new(env!("CARGO_BIN_EXE_annals")), folder)
+}
+
+/// The same for a copy of the binary.
+pub fn annals_at(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(folder);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ANNALS") {
