@@ -4,12 +4,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, ExpectedVersion, NewCommit, NewEvent, Store};
+use annals_core::{
+    ByteString, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, ExpectedVersion, NewCommit, NewEvent, Store,
+};
 use annals_embedded::disk::RealDisk;
 use annals_embedded::{EmbeddedStore, Options};
 
 use crate::cell::{Cell, Commits, Measured, run};
 use crate::workload::{Row, Writer, payloads};
+
+const AGGREGATE_NAME: ByteString = ByteString::from_static("order");
+const EVENT_TYPE: ByteString = ByteString::from_static("order_placed");
 
 struct Library {
     log: Arc<dyn EventLog>,
@@ -21,13 +26,13 @@ struct Library {
 impl Commits for Library {
     async fn commit(&mut self) -> Result<(), String> {
         let turn = self.writer.turn();
-        let mut commit = NewCommit::new("order", turn.aggregate_id.as_str())
-            .expect(ExpectedVersion::Exact(turn.expected_version))
-            .request_id(turn.request_id.as_str());
-        for offset in 0..self.events {
-            let data = self.data[(turn.payload + offset) % self.data.len()].clone();
-            commit = commit.event(NewEvent::new("order_placed", data));
-        }
+        let data = (turn.payload..).map(|place| self.data[place % self.data.len()].clone());
+        let commit = NewCommit {
+            events: data.take(self.events).map(|data| NewEvent::new(EVENT_TYPE, data)).collect(),
+            ..NewCommit::new(AGGREGATE_NAME, turn.aggregate_id.as_str())
+                .expect(ExpectedVersion::Exact(turn.expected_version))
+                .request_id(turn.request_id.as_str())
+        };
         let outcome = self.log.commit(commit).await.map_err(|error| error.to_string())?;
         self.writer.committed(&turn, outcome.version, outcome.duplicate)
     }
