@@ -161,7 +161,11 @@ impl Keeper {
 
     fn prepare(&mut self, small: Option<Ready>, capacity: u64) {
         let made = match small {
-            Some(small) => grow(small, capacity),
+            Some(small) => {
+                // Should it fail, the next try makes this very segment anew: a number left out would be a segment that is missing.
+                self.next_number = small.at.number;
+                grow(small, capacity)
+            }
             None => create_what_fits(&self.core.place, &self.core.options, self.next_number, capacity),
         };
         let mut state = self.preparation.state();

@@ -285,9 +285,14 @@ fn a_lost_file_is_noticed_or_made_again() {
         for lost in 0..original.files.len() {
             let mut files = original.files.clone();
             let (path, _) = files.remove(lost);
-            let found = block_on(examine(&original, &files)).unwrap_or_else(|wrong| panic!("{path} lost: {wrong}"));
             let last_of_all = original.files.iter().filter(|(path, _)| path.ends_with(".segment")).max();
-            if path.ends_with(".segment") && last_of_all.is_none_or(|(last, _)| *last != path) {
+            let is_last = last_of_all.is_some_and(|(last, _)| *last == path);
+            if is_last && !closed {
+                // Nothing names the last segment of a store that was killed: it looks like one that was killed a moment earlier.
+                continue;
+            }
+            let found = block_on(examine(&original, &files)).unwrap_or_else(|wrong| panic!("{path} lost: {wrong}"));
+            if path.ends_with(".segment") && !is_last {
                 assert!(found.is_some(), "{path} lost and nobody noticed");
             }
         }
