@@ -157,7 +157,7 @@ fn one_seed_holds_again_and_again() {
     block_on(run_seeds(std::iter::repeat_n(seed, 50), |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
 }
 
-/// New seeds for as long as `cargo xtask soak` asks; one round of them otherwise.
+/// New seeds for as long as `cargo xtask soak` asks; otherwise the same fifty, so that what nobody changed does not fail by chance.
 #[test]
 fn the_promises_hold_for_new_seeds() {
     let seconds = std::env::var(SOAK_SECONDS).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -165,7 +165,7 @@ fn the_promises_hold_for_new_seeds() {
         // tidy: allow(pause) the soak lasts as long as it was asked to
         let time_is_up = tokio::spawn(tokio::time::sleep(Duration::from_secs(seconds)));
         loop {
-            let first = fastrand::u64(1_000_000..u64::MAX / 2);
+            let first = if seconds == 0 { 1_000_000 } else { fastrand::u64(1_000_000..u64::MAX / 2) };
             run_seeds(first..first + 50, |_| {}).await.unwrap_or_else(|broken| panic!("{broken}"));
             if time_is_up.is_finished() {
                 return;
