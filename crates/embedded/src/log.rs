@@ -38,7 +38,7 @@ use crate::terms::TermKey;
 
 use self::core::Core;
 
-pub(crate) use self::scan::{Scan, scan};
+pub(crate) use self::scan::{How, Scan, scan};
 pub(crate) use self::segment::SegmentFile;
 
 /// One open event log.

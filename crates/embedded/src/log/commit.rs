@@ -65,8 +65,8 @@ pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result
         probed: ProbedHead::default(),
     });
     let expect = expect.collect();
-    let request = Request { first, request_id, request_probed_below: 0, others: encoded, expect, _room: room };
-    match judged(core, Box::new(request)).await? {
+    let first = Request::commit_of(first, request_id, room);
+    match judged(core, Box::new(Request { others: encoded, expect, ..*first })).await? {
         Verdict::Committed { mut sequence_number, versions } => {
             let outcomes = kept.into_iter().zip(versions.iter()).map(|(kept, version)| {
                 let first = sequence_number;
@@ -218,9 +218,12 @@ fn probe(core: &Core, mut request: Box<Request>) -> Result<Probed, StoreError> {
     request.request_probed_below = below;
     if let Some(id) = &request.request_id {
         let first = &request.first;
-        if let Some(found) = lookup::request(&view, ..below, &first.aggregate, id, first.request_term)? {
-            return Ok(Probed::Repeat(found));
-        }
+        let found = lookup::request(&view, ..below, &first.aggregate, id, first.request_term)?;
+        // Whether a transaction's other aggregates are its tenantId's is judged before its request id, by the writer.
+        request.repeats = match found {
+            Some(found) if request.others.is_empty() => return Ok(Probed::Repeat(found)),
+            found => found,
+        };
     }
     let Request { first, others, expect, .. } = &mut *request;
     let commits = std::iter::once(first).chain(others);

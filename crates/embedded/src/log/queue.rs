@@ -21,8 +21,10 @@ pub(super) struct Request {
     pub(super) first: Encoded,
     /// None when the request id is the commit's own fresh id, which cannot repeat.
     pub(super) request_id: Option<ByteString>,
-    /// The request id was looked up in all segments below this number and not found.
+    /// The request id was looked up in all segments below this number.
     pub(super) request_probed_below: u64,
+    /// What was found there.
+    pub(super) repeats: Option<Found>,
     /// What else there is of a transaction.
     pub(super) others: Vec<Encoded>,
     pub(super) expect: Vec<Expected>,
@@ -34,7 +36,7 @@ impl Request {
     /// A commit that stands for itself.
     pub(super) fn commit_of(first: Encoded, request_id: Option<ByteString>, room: OwnedSemaphorePermit) -> Box<Self> {
         let (others, expect) = (Vec::new(), Vec::new());
-        Box::new(Self { first, request_id, request_probed_below: 0, others, expect, _room: room })
+        Box::new(Self { first, request_id, request_probed_below: 0, repeats: None, others, expect, _room: room })
     }
 
     /// The commits, in order.
