@@ -176,7 +176,7 @@ pub async fn a_reader_never_sees_part_of_a_transaction(subject: &dyn Subject) {
             }
         }
     });
-    let whole = |number: u64| number % (COMMITS * EVENTS) == 0;
+    let whole = |number: u64| number.is_multiple_of(COMMITS * EVENTS);
     let mut from = 0;
     for limit in [1, 2, 5, 7, limits::PAGE_MAX].into_iter().cycle() {
         let query = LogQuery { from: Some(from), limit, ..LogQuery::default() };
