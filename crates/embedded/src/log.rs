@@ -14,6 +14,7 @@ mod conditions;
 mod core;
 mod heads;
 mod keeper;
+mod keys;
 mod lookup;
 mod names;
 mod queue;

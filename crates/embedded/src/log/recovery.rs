@@ -344,7 +344,7 @@ fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, length: u32,
         aggregate: &info.aggregate,
         aggregate_term: key.aggregate(&info.aggregate),
         request_term: key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()),
-        terms: &key.filterable(&info.aggregate.name, terms),
+        terms: &key.filterable(&info.aggregate.name, terms, &record.keys),
         tenant_id: &info.tenant_id,
     });
 }
