@@ -71,7 +71,7 @@ pub enum Command {
     Serve(Serve),
     /// Commit events: bodies of POST /v1/commits as JSON lines, or one event by flags
     #[command(
-        after_help = "Answers are printed in the order of the lines; lines of one aggregate are committed in their order, and a line with an append_condition after all before it and before all after it. A refused line is reported and the others go on; the exit code is that of the first refusal.\n\nExample:\n  annals commit --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}' --expect empty\n  annals commit --server http://127.0.0.1:4000 < commits.jsonl"
+        after_help = "Answers are printed in the order of the lines; lines of one aggregate are committed in their order, and a line with an append_condition or prepare keys after all before it and before all after it. A refused line is reported and the others go on; the exit code is that of the first refusal.\n\nExample:\n  annals commit --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}' --expect empty\n  annals commit --server http://127.0.0.1:4000 < commits.jsonl"
     )]
     Commit(Box<Commit>),
     /// Commit to several aggregates at once, all or none: bodies of POST /v1/transactions as JSON lines
