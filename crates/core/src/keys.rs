@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::commit::{valid_id, valid_name};
-use crate::{Code, Data, Invalid, Timestamp, limits};
+use crate::{Code, Data, Invalid, NewCommit, Timestamp, limits};
 
 /// What a commit does to prepare keys, atomically with its events: first all releases, then all reservations, each in its order. When
 /// one of them is refused the whole commit is.
@@ -45,6 +45,50 @@ pub struct Release {
     /// The value that it must have; then an expired key may be given back too. Any value when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<KeyValue>,
+}
+
+impl Reserve {
+    /// Takes a key until it is released.
+    pub fn new(name: impl Into<ByteString>, key: impl Into<ByteString>, value: KeyValue) -> Self {
+        Self { name: name.into(), key: key.into(), value, ttl_at: None }
+    }
+
+    /// Sets from when on others may take it.
+    #[must_use]
+    pub fn until(mut self, ttl_at: Timestamp) -> Self {
+        self.ttl_at = Some(ttl_at);
+        self
+    }
+}
+
+impl Release {
+    /// Gives a key back, whatever its value.
+    pub fn new(name: impl Into<ByteString>, key: impl Into<ByteString>) -> Self {
+        Self { name: name.into(), key: key.into(), value: None }
+    }
+
+    /// Sets the value that it must have.
+    #[must_use]
+    pub fn of_value(mut self, value: KeyValue) -> Self {
+        self.value = Some(value);
+        self
+    }
+}
+
+impl NewCommit {
+    /// Adds a key that it takes.
+    #[must_use]
+    pub fn reserve(mut self, key: Reserve) -> Self {
+        self.keys.reserve.push(key);
+        self
+    }
+
+    /// Adds a key that it gives back.
+    #[must_use]
+    pub fn release(mut self, key: Release) -> Self {
+        self.keys.release.push(key);
+        self
+    }
 }
 
 /// The value of a prepare key: any JSON or BSON value.
@@ -123,6 +167,14 @@ impl KeyChanges {
     pub fn names(&self) -> impl Iterator<Item = (&ByteString, &ByteString)> {
         let release = self.release.iter().map(|it| (&it.name, &it.key));
         release.chain(self.reserve.iter().map(|it| (&it.name, &it.key)))
+    }
+
+    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of names, keys and values as BSON.
+    pub(crate) fn content_bytes(&self) -> usize {
+        let released = self.release.iter().filter_map(|it| it.value.as_ref());
+        let values = released.chain(self.reserve.iter().map(|it| &it.value));
+        let names = self.names().map(|(name, key)| name.len() + key.len());
+        names.chain(values.map(|value| value.data().as_bytes().len())).sum()
     }
 
     /// Adds what is changed to the digest of a commit's content, and nothing where nothing is.
