@@ -56,6 +56,8 @@ pub struct Checked {
     pub duplicates: usize,
     /// Commits and transactions refused because of a version, append condition, prepare key, request id or tenantId.
     pub refusals: usize,
+    /// Of these, because of a prepare key.
+    pub key_refusals: usize,
     /// Commits and transactions whose outcome nobody learnt.
     pub unknown: usize,
     /// Answered reads of all kinds.
