@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::commit::{valid_id, valid_name};
+use crate::data::documents_equal;
 use crate::{Code, Data, Invalid, NewCommit, Timestamp, limits};
 
 /// What a commit does to prepare keys, atomically with its events: first all releases, then all reservations, each in its order. When
@@ -91,9 +92,16 @@ impl NewCommit {
     }
 }
 
-/// The value of a prepare key: any JSON or BSON value.
-#[derive(Debug, Clone, PartialEq)]
+/// The value of a prepare key: any JSON or BSON value. Equal values are equal BSON values: 7 and 7.0 are, and documents whose fields
+/// have another order are not.
+#[derive(Debug, Clone)]
 pub struct KeyValue(Data);
+
+impl PartialEq for KeyValue {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0 || documents_equal(self.0.as_raw(), other.0.as_raw())
+    }
+}
 
 /// The field that holds the value in its document.
 const FIELD: &str = "value";

@@ -32,6 +32,6 @@ impl Operations {
 
 /// Two documents differ in nothing but the order of their fields.
 fn value(random: &mut fastrand::Rng) -> KeyValue {
-    let json = pick(random, &["\"u-1\"", "7", r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#]);
+    let json = pick(random, &["\"u-1\"", "7", "7.0", r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#]);
     serde_json::from_str(json).unwrap_or_else(|_| unreachable!("the texts above are JSON"))
 }
