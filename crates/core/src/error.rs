@@ -184,6 +184,7 @@ codes! {
     InvalidVersion "invalid_version" 422 2 "An expected version is neither a number nor a known word." "Use a whole number from 0, or \"any\", \"empty\" or \"exists\"."
     InvalidRange "invalid_range" 422 2 "A range ends before it begins, or a number in it is not allowed." "Give from and to in ascending order; versions count from 1."
     InvalidQuery "invalid_query" 422 2 "A query parameter is unknown, given twice or of the wrong type." "Correct the parameter that `path` names."
+    InvalidCondition "invalid_condition" 422 2 "A condition has an operator, field or value that is not allowed." "Correct the part that `path` names."
     InvalidWait "invalid_wait" 422 2 "The commit asks to wait for something this store does not have." "Wait for \"committed\" or \"logged\"."
     EventTooLarge "event_too_large" 413 2 "The data of an event is larger than 8 MiB as BSON." "Keep large content elsewhere and commit a reference to it."
     CommitTooLarge "commit_too_large" 413 2 "The commit is larger than 15 MiB as BSON." "Split it into several commits."

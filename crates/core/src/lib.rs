@@ -5,11 +5,13 @@
 //! Start with [`EventLog`]: its documentation is the contract that every backend keeps.
 
 mod commit;
+mod condition;
 mod data;
 mod error;
 mod event_log;
 pub mod json;
 pub mod limits;
+pub mod order;
 mod query;
 mod recorded;
 mod store;
@@ -17,6 +19,7 @@ mod time;
 pub mod wire;
 
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
+pub use condition::{Condition, Matcher, Test};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
@@ -27,6 +30,7 @@ pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
 
+pub use bson;
 pub use bytestring::ByteString;
 pub use uuid::Uuid;
 

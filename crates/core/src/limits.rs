@@ -28,3 +28,9 @@ pub const PAGE_MAX: usize = 1_000;
 pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Deepest nesting of JSON data.
 pub const DATA_DEPTH_MAX: usize = 100;
+/// Most parts of a condition.
+pub const CONDITION_NODES_MAX: usize = 1_000;
+/// Most values of one operator of a condition.
+pub const CONDITION_VALUES_MAX: usize = 10_000;
+/// Longest path of a field, in bytes of UTF-8.
+pub const PATH_BYTES_MAX: usize = 1_000;
