@@ -25,6 +25,7 @@ pub use matcher::Matcher;
 /// `{"operator":"AND","children":[{"field":"state.total","operator":"GT","value":5},{"field":"tags","operator":"EQ","value":"new"}]}`.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are fields")]
 pub enum Condition {
     /// Every document.
     #[default]

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod order;
 mod query;
 mod recorded;
+mod records;
 mod store;
 mod time;
 pub mod wire;
@@ -27,6 +28,11 @@ pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
+pub use records::{
+    ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Index, Projection, Record,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision, SortBy, Stored,
+    TypedRecords, valid_document,
+};
 pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
 

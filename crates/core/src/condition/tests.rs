@@ -159,7 +159,8 @@ fn wrong_json_is_refused_with_a_sentence() {
 #[test]
 fn a_condition_that_cannot_be_judged_is_refused() {
     let deep = (0..200).fold(Condition::All, |inner, _| Condition::Nor(vec![inner]));
-    let regex = Bson::RegularExpression(bson::Regex { pattern: bson::cstr!("x").into(), options: bson::cstr!("").into() });
+    let regex =
+        Bson::RegularExpression(bson::Regex { pattern: bson::cstr!("x").into(), options: bson::cstr!("").into() });
     let wrong = [
         Condition::And(vec![Condition::Or(vec![])]),
         Condition::eq("", 1),

@@ -79,7 +79,7 @@ fn numbers_of_all_types_compare_by_their_exact_value() {
         Bson::Double(9_007_199_254_740_992.0),
         Bson::Int64(9_007_199_254_740_993),
         i64::MAX.into(),
-        Bson::Double(9.223_372_036_854_775_807e18),
+        Bson::Double(9.223_372_036_854_776e18),
         decimal("9223372036854775809"),
         decimal("1E+6000"),
         Bson::Double(f64::INFINITY),
@@ -91,7 +91,7 @@ fn numbers_of_all_types_compare_by_their_exact_value() {
         (decimal("9007199254740993"), Bson::Int64(9_007_199_254_740_993)),
         (decimal("NaN"), Bson::Double(f64::NAN)),
         (decimal("-Infinity"), Bson::Double(f64::NEG_INFINITY)),
-        (decimal("9223372036854775808"), Bson::Double(9.223_372_036_854_775_807e18)),
+        (decimal("9223372036854775808"), Bson::Double(9.223_372_036_854_776e18)),
     ];
     for (a, b) in same {
         assert_eq!(order(a.clone(), b.clone()), Ordering::Equal, "{a} {b}");
