@@ -15,6 +15,7 @@
 //! - A write that is refused leaves nothing behind, and never harms the others of its batch.
 //! - After a failed write or sync the engine takes no writes until the store is opened again.
 
+mod blocking;
 mod change;
 mod file;
 mod open;
@@ -32,7 +33,7 @@ use annals_core::{OpenError, StoreError};
 use tokio::sync::{Semaphore, oneshot, watch};
 
 pub(crate) use self::change::Change;
-pub(crate) use self::view::{Entries, Range, View};
+pub(crate) use self::view::{Range, View, after_prefix};
 
 use self::snapshot::Snapshot;
 use self::writer::Queue;
@@ -153,11 +154,21 @@ impl Engine {
     /// # Errors
     /// What `work` says, or why nothing can be read.
     pub(crate) fn read<T, E: From<StoreError>>(&self, work: impl FnOnce(&dyn View) -> Result<T, E>) -> Result<T, E> {
+        work(&*self.snapshot()?)
+    }
+
+    /// The durable state at this moment, for a reader that takes its time.
+    ///
+    /// # Errors
+    /// Why nothing can be read.
+    pub(crate) fn snapshot(&self) -> Result<Arc<dyn View + Send + Sync>, StoreError> {
         if let Some(damage @ StoreError::Damaged(_)) = self.refusal() {
-            return Err(damage.into());
+            return Err(damage);
         }
-        let snapshot = self.shared.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone();
-        work(&*snapshot)
+        if self.shared.batches.borrow().closed {
+            return Err(StoreError::Closed);
+        }
+        Ok(self.shared.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// Why writes are refused; none when they are taken.

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Store, UnknownLog, Uuid, limits, new_uuid,
+    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, UnknownLog, Uuid, limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -25,6 +25,7 @@ use crate::disk::{Disk, Open};
 use crate::engine::Engine;
 use crate::format::FORMAT;
 use crate::log::{Log, Place};
+use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
@@ -49,6 +50,7 @@ struct Tenant {
     identity: Identity,
     logs: BTreeMap<String, Arc<Log>>,
     engine: Arc<Engine>,
+    records: Arc<TenantRecords>,
 }
 
 /// What `store.json` says.
@@ -98,8 +100,8 @@ impl EmbeddedStore {
         self.tenants.values().flat_map(|tenant| tenant.logs.values())
     }
 
-    fn engines(&self) -> impl Iterator<Item = &Arc<Engine>> {
-        self.tenants.values().map(|tenant| &tenant.engine)
+    fn engines(&self) -> impl Iterator<Item = (&Arc<TenantRecords>, &Arc<Engine>)> {
+        self.tenants.values().map(|tenant| (&tenant.records, &tenant.engine))
     }
 }
 
@@ -168,7 +170,13 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     let engine = Arc::new(Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), options)?);
     let identity =
         Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
-    Ok(Tenant { identity, logs, engine })
+    let records = TenantRecords::new(engine.clone(), options);
+    Ok(Tenant { identity, logs, engine, records })
+}
+
+fn close_engine(records: &TenantRecords, engine: &Engine) {
+    records.close();
+    engine.close();
 }
 
 fn has(disk: &dyn Disk, dir: &str, name: &str) -> Result<bool, OpenError> {
@@ -230,6 +238,11 @@ impl Store for EmbeddedStore {
         }
     }
 
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(found.records.clone())
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.tenants.keys().cloned().collect()
     }
@@ -244,13 +257,13 @@ impl Store for EmbeddedStore {
 
     async fn close(&self) {
         let logs: Vec<_> = self.logs().cloned().collect();
-        let engines: Vec<_> = self.engines().cloned().collect();
+        let engines: Vec<_> = self.engines().map(|(records, engine)| (records.clone(), engine.clone())).collect();
         let lock = self.lock.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
         // Joining the logs' threads blocks, so it is done on one of its own, which works under any runtime.
         let close = move || {
             logs.iter().for_each(|log| log.close());
-            engines.iter().for_each(|engine| engine.close());
+            engines.iter().for_each(|(records, engine)| close_engine(records, engine));
             lock.lock().unwrap_or_else(PoisonError::into_inner).take();
             let _ = closed.send(());
         };
@@ -265,7 +278,7 @@ impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         // Handles to logs may outlive the store; the lock must not be free while their writers run.
         self.logs().for_each(|log| log.close());
-        self.engines().for_each(|engine| engine.close());
+        self.engines().for_each(|(records, engine)| close_engine(records, engine));
     }
 }
 
