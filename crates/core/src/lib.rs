@@ -4,12 +4,14 @@
 //!
 //! Start with [`EventLog`]: its documentation is the contract that every backend keeps.
 
+mod append_condition;
 mod commit;
 mod condition;
 mod data;
 mod error;
 mod event_log;
 pub mod json;
+mod keys;
 pub mod limits;
 pub mod order;
 mod query;
@@ -17,13 +19,16 @@ mod recorded;
 mod records;
 mod store;
 mod time;
+mod transaction;
 pub mod wire;
 
+pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
 pub use condition::{Condition, Matcher, Test};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
+pub use keys::{KeyChanges, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };
@@ -35,6 +40,7 @@ pub use records::{
 };
 pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
+pub use transaction::{Expectation, NewTransaction, TransactionError};
 
 pub use bson;
 pub use bytestring::ByteString;

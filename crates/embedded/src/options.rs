@@ -68,6 +68,9 @@ pub enum SeededBug {
     KeepOldIndexEntries,
     KeepRevisions,
     NoteOneChangeOfABatch,
+    RecoverPartOfTransaction,
+    IgnoreEventsSinceSearch,
+    ForgetExpectations,
 }
 
 impl Options {
