@@ -13,10 +13,11 @@ pub mod limits;
 mod query;
 mod recorded;
 mod store;
+mod streams;
 mod time;
 pub mod wire;
 
-pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
+pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
@@ -25,6 +26,10 @@ pub use query::{
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
+pub use streams::{
+    Appended, Included, Partitions, StreamEntry, StreamError, StreamEvent, StreamEvents, StreamFollower, StreamInfo,
+    StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
+};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
 
 pub use bytestring::ByteString;
