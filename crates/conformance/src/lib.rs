@@ -2,6 +2,7 @@
 //! itself and none can drift.
 //!
 //! - [`event_log!`] adopts every case of the suite for one backend with one line; [`Subject`] is what the backend gives for it.
+//! - [`streams!`] does the same for the streams.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -18,6 +19,7 @@ mod ports;
 #[cfg(test)]
 mod reference;
 mod sample;
+pub mod streams;
 mod subject;
 mod suite;
 mod words;

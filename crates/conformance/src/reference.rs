@@ -6,22 +6,24 @@ use std::sync::{Arc, Mutex};
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
     DEFAULT_TENANT, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, Randomness, ReadError,
-    SequenceNumber, Store, StoreError, UnknownLog, new_uuid,
+    SequenceNumber, Store, StoreError, Streams, UnknownLog, new_uuid,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::model::{Model, Verdict};
+use crate::streams::StreamsModel;
+use crate::streams::reference::ReferenceStreams;
 use crate::{ManualClock, OTHER_TENANT, SeededRandomness, Subject};
 
 pub(crate) struct ReferenceSubject {
     clock: Arc<ManualClock>,
-    models: BTreeMap<&'static str, Arc<Mutex<Model>>>,
+    models: BTreeMap<&'static str, (Arc<Mutex<Model>>, Arc<Mutex<StreamsModel>>)>,
 }
 
 impl ReferenceSubject {
     pub fn new() -> Self {
-        let models = [DEFAULT_TENANT, OTHER_TENANT].map(|tenant| (tenant, Arc::default()));
+        let models = [DEFAULT_TENANT, OTHER_TENANT].map(|tenant| (tenant, (Arc::default(), Arc::default())));
         Self { clock: Arc::new(ManualClock::at(annals_core::Timestamp::from_millis(1_000_000))), models: models.into() }
     }
 }
@@ -30,12 +32,16 @@ impl ReferenceSubject {
 impl Subject for ReferenceSubject {
     async fn open(&self) -> Arc<dyn Store> {
         let random = Arc::new(SeededRandomness::new(fastrand::u64(..)));
-        let logs = self.models.iter().map(|(tenant, model)| {
+        let tenants = self.models.iter().map(|(tenant, (model, streams))| {
             let head = watch::Sender::new(Some(model.lock().expect("unpoisoned").head()));
             let log = ReferenceLog { model: model.clone(), clock: self.clock.clone(), random: random.clone(), head };
-            (*tenant, Arc::new(log))
+            let log = Arc::new(log);
+            let open = watch::Sender::new(true);
+            let streams = Arc::new(ReferenceStreams { model: streams.clone(), log: log.clone(), open });
+            (*tenant, (log, streams))
         });
-        Arc::new(ReferenceStore(logs.collect()))
+        let (logs, streams) = tenants.map(|(tenant, (log, streams))| ((tenant, log), (tenant, streams))).unzip();
+        Arc::new(ReferenceStore(logs, streams))
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -43,7 +49,7 @@ impl Subject for ReferenceSubject {
     }
 }
 
-struct ReferenceStore(BTreeMap<&'static str, Arc<ReferenceLog>>);
+struct ReferenceStore(BTreeMap<&'static str, Arc<ReferenceLog>>, BTreeMap<&'static str, Arc<ReferenceStreams>>);
 
 #[async_trait]
 impl Store for ReferenceStore {
@@ -53,6 +59,11 @@ impl Store for ReferenceStore {
             Some(_) => Err(UnknownLog::Scope { tenant: tenant.into(), scope: scope.into() }),
             None => Err(UnknownLog::Tenant(tenant.into())),
         }
+    }
+
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        self.log(tenant, scope)?;
+        Ok(self.1[tenant].clone())
     }
 
     fn tenants(&self) -> Vec<String> {
@@ -82,6 +93,10 @@ impl Store for ReferenceStore {
     }
 
     async fn close(&self) {
+        self.1.values().for_each(|streams| {
+            let _closing = streams.model.lock().expect("unpoisoned");
+            streams.open.send_replace(false);
+        });
         self.0.values().for_each(|log| {
             let _closing = log.model.lock().expect("unpoisoned");
             log.head.send_replace(None);
