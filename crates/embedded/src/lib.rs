@@ -5,6 +5,7 @@
 //! the log's one writer thread, `format.rs` and `record.rs` are the bytes, and `disk/real.rs` holds the call that makes them durable.
 
 pub mod disk;
+mod engine;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;

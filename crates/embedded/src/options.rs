@@ -56,6 +56,8 @@ pub enum SeededBug {
     ForgetDirectorySync,
     ForgetSealedRequestIds,
     IgnoreCommitsOfSameBatch,
+    AnswerWritesBeforeSync,
+    KeepRefusedWrites,
 }
 
 impl Options {

@@ -4,6 +4,7 @@
 //! lock                                          taken by the process that has the store open
 //! store.json                                    what this folder is, and its format
 //! tenants/{tenant}/tenant.json                  the tenant's store id, incarnation and secret key
+//! tenants/{tenant}/_engine/map.redb             records and streams; no scope can be called _engine
 //! tenants/{tenant}/{scope}/0000000001.segment   the log, one file after another
 //! tenants/{tenant}/{scope}/0000000001.index     the index of a closed segment
 //! tenants/{tenant}/{scope}/checkpoint.json      how far the log reached when it was last closed
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::Options;
 use crate::disk::{Disk, Open};
+use crate::engine::Engine;
 use crate::format::FORMAT;
 use crate::log::{Log, Place};
 use crate::refused::{cannot_open, newer_format};
@@ -31,6 +33,8 @@ const STORE_FILE: &str = "store.json";
 const TENANT_FILE: &str = "tenant.json";
 const FIRST_SEGMENT: &str = "0000000001.segment";
 const LOCK_FILE: &str = "lock";
+/// No scope can have this name: names begin with a letter or digit.
+const ENGINE_DIR: &str = "_engine";
 /// Segments are addressed with 32 bits.
 const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
@@ -44,6 +48,7 @@ pub struct EmbeddedStore {
 struct Tenant {
     identity: Identity,
     logs: BTreeMap<String, Arc<Log>>,
+    engine: Arc<Engine>,
 }
 
 /// What `store.json` says.
@@ -91,6 +96,10 @@ impl EmbeddedStore {
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
         self.tenants.values().flat_map(|tenant| tenant.logs.values())
+    }
+
+    fn engines(&self) -> impl Iterator<Item = &Arc<Engine>> {
+        self.tenants.values().map(|tenant| &tenant.engine)
     }
 }
 
@@ -156,9 +165,10 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         disk.create_dir(&place.dir).map_err(|error| cannot_open(&place.dir, &error))?;
         logs.insert(scope.to_owned(), Arc::new(Log::open(place, options)?));
     }
+    let engine = Arc::new(Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), options)?);
     let identity =
         Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
-    Ok(Tenant { identity, logs })
+    Ok(Tenant { identity, logs, engine })
 }
 
 fn has(disk: &dyn Disk, dir: &str, name: &str) -> Result<bool, OpenError> {
@@ -234,11 +244,13 @@ impl Store for EmbeddedStore {
 
     async fn close(&self) {
         let logs: Vec<_> = self.logs().cloned().collect();
+        let engines: Vec<_> = self.engines().cloned().collect();
         let lock = self.lock.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
         // Joining the logs' threads blocks, so it is done on one of its own, which works under any runtime.
         let close = move || {
             logs.iter().for_each(|log| log.close());
+            engines.iter().for_each(|engine| engine.close());
             lock.lock().unwrap_or_else(PoisonError::into_inner).take();
             let _ = closed.send(());
         };
@@ -253,6 +265,7 @@ impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         // Handles to logs may outlive the store; the lock must not be free while their writers run.
         self.logs().for_each(|log| log.close());
+        self.engines().for_each(|engine| engine.close());
     }
 }
 
