@@ -15,6 +15,7 @@
 //! - A write that is refused leaves nothing behind, and never harms the others of its batch.
 //! - After a failed write or sync the engine takes no writes until the store is opened again.
 
+mod blocking;
 mod change;
 mod file;
 mod open;

@@ -15,6 +15,7 @@ mod options;
 mod record;
 mod refused;
 mod store;
+mod streams;
 mod system;
 mod terms;
 mod varint;

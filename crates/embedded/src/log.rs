@@ -13,6 +13,7 @@ mod core;
 mod keeper;
 mod lookup;
 mod names;
+mod numbered;
 mod queue;
 mod read;
 mod recovery;

@@ -58,6 +58,10 @@ pub enum SeededBug {
     IgnoreCommitsOfSameBatch,
     AnswerWritesBeforeSync,
     KeepRefusedWrites,
+    MoveProgressOnItsOwn,
+    TakeAnyVerdictsForARepeat,
+    OverwriteFullPostings,
+    KeepStreamsOfEarlierIncarnations,
 }
 
 impl Options {

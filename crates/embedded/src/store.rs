@@ -15,7 +15,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Store, UnknownLog, Uuid, limits, new_uuid,
+    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Store, Streams, UnknownLog, Uuid, limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -26,6 +26,7 @@ use crate::engine::Engine;
 use crate::format::FORMAT;
 use crate::log::{Log, Place};
 use crate::refused::{cannot_open, newer_format};
+use crate::streams::LogStreams;
 use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
 
@@ -48,6 +49,7 @@ pub struct EmbeddedStore {
 struct Tenant {
     identity: Identity,
     logs: BTreeMap<String, Arc<Log>>,
+    streams: BTreeMap<String, Arc<LogStreams>>,
     engine: Arc<Engine>,
 }
 
@@ -168,7 +170,13 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     let engine = Arc::new(Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), options)?);
     let identity =
         Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
-    Ok(Tenant { identity, logs, engine })
+    let mut streams = BTreeMap::new();
+    for (scope, log) in &logs {
+        let of_log = LogStreams::open(engine.clone(), log.clone(), scope, &identity, options)
+            .map_err(|error| OpenError::new(error.code(), format!("{dir}/{ENGINE_DIR}: {error}")))?;
+        streams.insert(scope.clone(), Arc::new(of_log));
+    }
+    Ok(Tenant { identity, logs, streams, engine })
 }
 
 fn has(disk: &dyn Disk, dir: &str, name: &str) -> Result<bool, OpenError> {
@@ -226,6 +234,14 @@ impl Store for EmbeddedStore {
         let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
         match found.logs.get(scope) {
             Some(log) => Ok(log.clone()),
+            None => Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() }),
+        }
+    }
+
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        match found.streams.get(scope) {
+            Some(streams) => Ok(streams.clone()),
             None => Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() }),
         }
     }

@@ -64,6 +64,10 @@ impl Store for Served {
         Ok(Arc::new(Until { client, closed: Arc::clone(&self.closed) }))
     }
 
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        self.store.streams(tenant, scope)
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.store.tenants()
     }

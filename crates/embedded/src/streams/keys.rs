@@ -58,11 +58,7 @@ pub(super) fn postings(stream: StreamNumber, partition: PartitionNumber) -> Vec<
     [&[STREAMS, 5], &stream.to_be_bytes()[..], &partition.to_be_bytes()].concat()
 }
 
-pub(super) fn postings_from(
-    stream: StreamNumber,
-    partition: PartitionNumber,
-    position: StreamPosition,
-) -> Vec<u8> {
+pub(super) fn postings_from(stream: StreamNumber, partition: PartitionNumber, position: StreamPosition) -> Vec<u8> {
     [&postings(stream, partition)[..], &position.to_be_bytes()].concat()
 }
 

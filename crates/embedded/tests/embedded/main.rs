@@ -10,3 +10,4 @@ mod reopening;
 #[cfg(feature = "seeded-bugs")]
 mod seeded_bugs;
 mod stores;
+mod streams;

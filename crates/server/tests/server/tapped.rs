@@ -51,6 +51,10 @@ impl Store for Tapped {
         Ok(Arc::new(TappedLog { inner: self.inner.log(tenant, scope)?, tap: Arc::clone(&self.tap) }))
     }
 
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        self.inner.streams(tenant, scope)
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.inner.tenants()
     }
