@@ -21,6 +21,9 @@ mod keys;
 mod meta;
 mod reader;
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Bound;
 use std::sync::Arc;
 

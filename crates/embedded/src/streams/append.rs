@@ -161,7 +161,8 @@ fn put_entries(change: &mut Change<'_>, meta: &Meta, placed: &[Placed]) -> Resul
         let (number, filled) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
         let mut block = if filled == 0 { Vec::new() } else { entries(change, meta, number)? };
         let key = keys::block(meta.number, number);
-        if block.len() != filled {
+        let ascends = block.last().is_none_or(|last| last.sequence_number < rest[0].sequence_number);
+        if block.len() != filled || !ascends {
             return Err(damage(&key, "a block of entries"));
         }
         let (now, later) = rest.split_at(rest.len().min(BLOCK - filled));
@@ -184,6 +185,9 @@ fn put_postings(change: &mut Change<'_>, place: &Place, meta: &Meta, placed: &[P
         let mut rest = &new[..];
         if let Some((key, value)) = last_postings(change, meta, partition, end)? {
             let mut last = positions(&key, &value)?;
+            if last.last().is_none_or(|last| *last >= meta.head) {
+                return Err(damage(&key, "a block of positions"));
+            }
             if place.options.has(SeededBug::OverwriteFullPostings) && last.len() == BLOCK {
                 last.clear();
             }

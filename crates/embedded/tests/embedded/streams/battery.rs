@@ -178,6 +178,15 @@ struct Battery {
     options: Options,
     facts: Arc<Facts>,
     story: Vec<String>,
+    /// Lives in which something went wrong.
+    faults: usize,
+}
+
+/// What the seeds did.
+#[derive(Debug, Default)]
+pub struct Done {
+    entries: u64,
+    faults: usize,
 }
 
 impl Battery {
@@ -188,11 +197,12 @@ impl Battery {
         options.segment_bytes_max = 20_000;
         change(&mut options);
         let disk = FaultyDisk::new(random.u64(..));
-        Self { random, disk, options, facts: Arc::default(), story: Vec::new() }
+        Self { random, disk, options, facts: Arc::default(), story: Vec::new(), faults: 0 }
     }
 
-    async fn run(mut self) -> Result<u64, String> {
-        let done = self.lives().await;
+    async fn run(mut self) -> Result<Done, String> {
+        let entries = self.lives().await;
+        let done = entries.map(|entries| Done { entries, faults: self.faults });
         done.map_err(|broken| format!("{broken}\nstory:\n  {}", self.story.join("\n  ")))
     }
 
@@ -207,6 +217,7 @@ impl Battery {
     }
 
     fn end(&mut self, power_stays: bool) {
+        self.faults += usize::from(!self.disk.fired().is_empty());
         self.story.extend(self.disk.fired());
         self.disk = if power_stays { self.disk.after_kill() } else { self.disk.after_power_loss() };
         self.story.push(if power_stays { "kill -9".into() } else { "power loss".into() });
@@ -341,18 +352,20 @@ async fn pages(streams: &Arc<dyn Streams>, name: &str, partitions: Partitions) -
 ///
 /// # Errors
 /// The seed and what was broken.
-pub async fn run_seeds(seeds: impl Iterator<Item = u64>, change: impl Fn(&mut Options)) -> Result<u64, String> {
-    let mut entries = 0;
+pub async fn run_seeds(seeds: impl Iterator<Item = u64>, change: impl Fn(&mut Options)) -> Result<Done, String> {
+    let mut sum = Done::default();
     for seed in seeds {
-        entries += Battery::new(seed, &change).run().await.map_err(|broken| format!("seed {seed}: {broken}"))?;
+        let done = Battery::new(seed, &change).run().await.map_err(|broken| format!("seed {seed}: {broken}"))?;
+        sum.entries += done.entries;
+        sum.faults += done.faults;
     }
-    Ok(entries)
+    Ok(sum)
 }
 
 #[test]
 fn whatever_the_disk_does_streams_keep_what_was_told() {
-    let entries = block_on(run_seeds(0..120, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(entries > 20_000, "only {entries} entries were appended");
+    let done = block_on(run_seeds(0..120, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
+    assert!(done.entries > 20_000 && done.faults > 100, "{done:?}");
 }
 
 /// A write that fails is told as one, and after opening the store again the same verdicts settle what came of it.
