@@ -18,12 +18,19 @@ use crate::{ManualClock, OTHER_TENANT, SeededRandomness, Subject};
 
 pub(crate) struct ReferenceSubject {
     clock: Arc<ManualClock>,
-    models: BTreeMap<&'static str, (Arc<Mutex<Model>>, Arc<Mutex<StreamsModel>>)>,
+    models: BTreeMap<&'static str, Models>,
+}
+
+/// What a tenant holds.
+#[derive(Default)]
+struct Models {
+    log: Arc<Mutex<Model>>,
+    streams: Arc<Mutex<StreamsModel>>,
 }
 
 impl ReferenceSubject {
     pub fn new() -> Self {
-        let models = [DEFAULT_TENANT, OTHER_TENANT].map(|tenant| (tenant, (Arc::default(), Arc::default())));
+        let models = [DEFAULT_TENANT, OTHER_TENANT].map(|tenant| (tenant, Models::default()));
         Self { clock: Arc::new(ManualClock::at(annals_core::Timestamp::from_millis(1_000_000))), models: models.into() }
     }
 }
@@ -32,7 +39,7 @@ impl ReferenceSubject {
 impl Subject for ReferenceSubject {
     async fn open(&self) -> Arc<dyn Store> {
         let random = Arc::new(SeededRandomness::new(fastrand::u64(..)));
-        let tenants = self.models.iter().map(|(tenant, (model, streams))| {
+        let tenants = self.models.iter().map(|(tenant, Models { log: model, streams })| {
             let head = watch::Sender::new(Some(model.lock().expect("unpoisoned").head()));
             let log = ReferenceLog { model: model.clone(), clock: self.clock.clone(), random: random.clone(), head };
             let log = Arc::new(log);

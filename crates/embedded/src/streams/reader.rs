@@ -13,6 +13,9 @@ use super::meta::{Meta, damage};
 use crate::engine::{self, View};
 use crate::varint::take;
 
+/// A key of the engine and its value.
+type KeyValue = (Vec<u8>, Vec<u8>);
+
 /// Reads a stream. It holds one block and the partitions' texts it has come across.
 pub(super) struct Reader<'v> {
     view: &'v dyn View,
@@ -135,7 +138,7 @@ pub(super) fn last_postings(
     meta: &Meta,
     partition: PartitionNumber,
     to: Bound<Vec<u8>>,
-) -> Result<Option<(Vec<u8>, Vec<u8>)>, StoreError> {
+) -> Result<Option<KeyValue>, StoreError> {
     let from = Bound::Included(keys::postings(meta.number, partition));
     view.descending(&engine::Range { from, to })?.next().transpose()
 }

@@ -83,7 +83,7 @@ fn judge(filter: u64, number: u64) -> Option<Included> {
         1 => Some(format!("only {number}").into()),
         n => Some(ByteString::from(if n < 5 { "common" } else { "other" })),
     };
-    (number % (filter + 1) == 0).then_some(Included { sequence_number: number, partition })
+    number.is_multiple_of(filter + 1).then_some(Included { sequence_number: number, partition })
 }
 
 fn streams_of(opened: &Opened) -> Arc<dyn Streams> {
