@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytestring::ByteString;
+use serde::{Deserialize, Serialize};
 
 use super::StreamPosition;
 use crate::{
@@ -81,7 +82,7 @@ impl StreamQuery {
 }
 
 /// An entry of a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamEntry {
     /// Its place in the stream.
     pub position: StreamPosition,
@@ -92,7 +93,7 @@ pub struct StreamEntry {
 }
 
 /// What a [`StreamQuery`] found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamPage {
     /// The entries, ascending. Empty only at the end, also of a partition; a page may be shorter than its limit.
     pub entries: Vec<StreamEntry>,
@@ -125,7 +126,7 @@ pub struct StreamEvents {
 }
 
 /// How a stream is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamInfo {
     /// Its name.
     pub name: ByteString,

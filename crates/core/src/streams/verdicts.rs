@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(name(bad), (Code::InvalidName, "stream".into()));
         }
         assert_eq!(refused(&Verdicts::new("s", 3..3)), (Code::InvalidRange, "to".into()));
-        assert_eq!(refused(&Verdicts::new("s", 4..3)).0, Code::InvalidRange);
+        assert_eq!(refused(&Verdicts { from: 4, ..Verdicts::new("s", 3..3) }).0, Code::InvalidRange);
         let base = Verdicts::new("s", 3..6).include(Included::new(4));
         for bad in [0, 2, 3, 4, 6, u64::MAX] {
             let path = "included[1].sequence_number".into();
