@@ -4,6 +4,7 @@
 //!
 //! Start with [`EventLog`]: its documentation is the contract that every backend keeps.
 
+mod append_condition;
 mod commit;
 mod data;
 mod error;
@@ -15,8 +16,10 @@ mod recorded;
 mod store;
 mod streams;
 mod time;
+mod transaction;
 pub mod wire;
 
+pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
@@ -31,6 +34,7 @@ pub use streams::{
     StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
 };
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
+pub use transaction::{Expectation, NewTransaction, TransactionError};
 
 pub use bytestring::ByteString;
 pub use uuid::Uuid;

@@ -18,6 +18,10 @@ pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const COMMIT_BYTES_MAX: usize = 15 * 1024 * 1024;
 /// Most events that one append to a stream includes.
 pub const VERDICTS_MAX: usize = 10_000;
+/// Most commits of a transaction, and most aggregates that it only expects something of.
+pub const TRANSACTION_COMMITS_MAX: usize = 16;
+/// Most patterns of an append condition.
+pub const PATTERNS_MAX: usize = 64;
 /// Largest request body, in bytes of JSON: twice a commit.
 pub const BODY_BYTES_MAX: usize = 2 * COMMIT_BYTES_MAX;
 /// How much of a body over the limit is read before the connection is closed.

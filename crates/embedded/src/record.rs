@@ -24,7 +24,9 @@ const HAS_CAUSATION: u64 = 1 << 7;
 const HAS_HEADER: u64 = 1 << 8;
 /// The commit named an expected version other than any; other layouts store that.
 const NAMED_VERSION: u64 = 1 << 9;
-const KNOWN_FLAGS: u64 = (1 << 10) - 1;
+/// The commit is one of a transaction's.
+const IN_TRANSACTION: u64 = 1 << 10;
+const KNOWN_FLAGS: u64 = (1 << 11) - 1;
 
 const PUBLIC: u8 = 1;
 const HAS_TIME: u8 = 1 << 1;
@@ -33,6 +35,25 @@ const HAS_GENERATION: u8 = 1 << 3;
 const HAS_TAGS: u8 = 1 << 4;
 const KNOWN_EVENT_FLAGS: u8 = (1 << 5) - 1;
 
+/// A commit's place in its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// Counts from 0.
+    pub(crate) place: u32,
+    /// The number of the transaction's commits.
+    pub(crate) count: u32,
+}
+
+/// What the store adds to a commit before it knows its place in the log.
+pub(crate) struct Stamp {
+    pub(crate) commit_id: Uuid,
+    /// Of its content, by which a repeat is told from a reuse; in the first commit of a transaction, of the transaction's content.
+    pub(crate) digest: u128,
+    /// When it was accepted, which is the time of its events that have none of their own.
+    pub(crate) now: Timestamp,
+    pub(crate) member: Option<Member>,
+}
+
 /// The id of the event of this ordinal when its commit gave none.
 pub(crate) fn derived_event_id(commit_id: Uuid, ordinal: u32) -> Uuid {
     const LOW: u128 = (1 << 62) - 1;
@@ -40,13 +61,15 @@ pub(crate) fn derived_event_id(commit_id: Uuid, ordinal: u32) -> Uuid {
     Uuid::from_u128((id & !LOW) | (id.wrapping_add(u128::from(ordinal) + 1) & LOW))
 }
 
-/// Encodes a valid commit that is accepted at `now`, which is the time of its events that have none of their own.
-pub(crate) fn encode(commit: &NewCommit, commit_id: Uuid, digest: u128, now: Timestamp) -> Vec<u8> {
+/// Encodes a valid commit.
+pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
+    let Stamp { commit_id, digest, now, member } = *stamp;
     let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
     let data: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + 64).sum();
     let mut out = Vec::with_capacity(data + 192);
     let request_uuid = commit.request_id.as_deref().and_then(canonical_uuid);
-    put(&mut out, flags(commit, request_uuid.is_some()));
+    let in_transaction = if member.is_some() { IN_TRANSACTION } else { 0 };
+    put(&mut out, flags(commit, request_uuid.is_some()) | in_transaction);
     out.extend_from_slice(commit_id.as_bytes());
     out.extend_from_slice(&digest.to_le_bytes());
     put_signed(&mut out, time.as_millis());
@@ -73,6 +96,10 @@ pub(crate) fn encode(commit: &NewCommit, commit_id: Uuid, digest: u128, now: Tim
             put_bytes(&mut out, key.as_bytes());
             put_bytes(&mut out, value.as_bytes());
         }
+    }
+    if let Some(Member { place, count }) = member {
+        put(&mut out, u64::from(place));
+        put(&mut out, u64::from(count));
     }
     put(&mut out, commit.events.len() as u64);
     commit.events.iter().for_each(|event| encode_event(&mut out, event, time, now));
@@ -138,8 +165,9 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
 /// A decoded payload.
 pub(crate) struct Record {
     pub(crate) commit: RecordedCommit,
-    /// The digest of its content, by which a repeat is told from a reuse.
+    /// As in [`Stamp`].
     pub(crate) digest: u128,
+    pub(crate) member: Option<Member>,
 }
 
 /// Decodes a payload whose checksum held; none when it is not a commit.
@@ -152,12 +180,19 @@ pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64) -> Opti
     let commit_id = Uuid::from_bytes(reader.fixed()?);
     let digest = u128::from_le_bytes(reader.fixed()?);
     let info = decode_info(&mut reader, flags, commit_id, version)?;
+    let member = if flags & IN_TRANSACTION != 0 { Some(decode_member(&mut reader)?) } else { None };
     let count = u32::try_from(reader.number()?).ok().filter(|count| *count > 0)?;
     let mut events = Vec::with_capacity(count.min(10_000) as usize);
     for ordinal in 0..count {
         events.push(decode_event(&mut reader, &info, ordinal, sequence_number.checked_add(u64::from(ordinal))?)?);
     }
-    reader.0.is_empty().then_some(Record { commit: RecordedCommit { info, events }, digest })
+    reader.0.is_empty().then_some(Record { commit: RecordedCommit { info, events }, digest, member })
+}
+
+fn decode_member(reader: &mut Reader) -> Option<Member> {
+    let place = u32::try_from(reader.number()?).ok()?;
+    let count = u32::try_from(reader.number()?).ok()?;
+    (place < count && count > 1).then_some(Member { place, count })
 }
 
 fn decode_info(reader: &mut Reader, flags: u64, commit_id: Uuid, version: u64) -> Option<Arc<CommitInfo>> {

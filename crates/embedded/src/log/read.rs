@@ -54,6 +54,17 @@ pub(super) fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError>
     Ok(LogPage { events: page.events, next, head })
 }
 
+/// The number of the first event in this range that the query's filter admits.
+pub(super) fn first_in(
+    core: &Core,
+    query: &LogQuery,
+    range: Range<SequenceNumber>,
+) -> Result<Option<SequenceNumber>, StoreError> {
+    let mut page = Page { events: Vec::new(), limit: 1, bytes: 0 };
+    forwards(core, query, range, &mut page)?;
+    Ok(page.events.first().map(|event| event.sequence_number))
+}
+
 fn forwards(
     core: &Core,
     query: &LogQuery,

@@ -168,7 +168,7 @@ impl Recovery<'_> {
             if scan.end > SEGMENT_HEADER {
                 self.adopt(segment, &scan);
                 last = Some(Last { dirty_to: rest.end, scan });
-            } else if let Some(fault) = self.behind_the_end(last.as_ref(), &segment.at, &rest)? {
+            } else if let Some(fault) = self.behind_the_end(last.as_ref(), &segment.at, &scan, &rest)? {
                 return Ok(Found::Damage(fault));
             }
         }
@@ -237,13 +237,19 @@ impl Recovery<'_> {
         )
     }
 
-    /// A segment without a good first frame: only the torn first batch of a new segment may stand there, behind a clean end.
-    fn behind_the_end(&self, last: Option<&Last>, at: &SegmentFile, rest: &Rest) -> Result<Option<String>, Fault> {
+    /// A segment without a whole first commit: only the torn first batch of a new segment may stand there, behind a clean end.
+    fn behind_the_end(
+        &self,
+        last: Option<&Last>,
+        at: &SegmentFile,
+        scan: &Scan,
+        rest: &Rest,
+    ) -> Result<Option<String>, Fault> {
         if rest.durable_to.is_none() {
             return Ok(None);
         }
         let torn_first_batch = rest.durable_to == Some(SEGMENT_HEADER);
-        let first_is_good = scan::starts_with_a_frame(at)?;
+        let first_is_good = !scan.begun && scan::starts_with_a_frame(at)?;
         let clean = last.is_none_or(|last| last.dirty_to == last.scan.end);
         if torn_first_batch && !first_is_good && clean {
             return Ok(None);

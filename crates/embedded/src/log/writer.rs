@@ -9,15 +9,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use annals_core::{SequenceNumber, StoreError, Version};
+use annals_core::{Aggregate, SequenceNumber, StoreError};
 
+use super::batch::{Batch, Origin, answer, frames_length};
 use super::core::Core;
+use super::heads::Generations;
 use super::keeper::Preparation;
 use super::lookup::{self, Found};
-use super::queue::{Encoded, Verdict, Waiting};
+use super::queue::{Part, ProbedHead, Refusal, Request, Verdict, Versions, Waiting};
 use super::segment::{Segment, SegmentFile, View};
-use crate::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER};
-use crate::index::{Entry, Head, Index, IndexedCommit, MemoryIndex, TermMap};
+use crate::format::SEGMENT_HEADER;
+use crate::index::{Head, Index, MemoryIndex};
 use crate::options::SeededBug;
 use crate::terms::ExactTerm;
 
@@ -41,28 +43,8 @@ pub(super) struct Writer {
     pub(super) spare: Batch,
 }
 
-/// Commits judged together, and their frames.
-#[derive(Default)]
-pub(super) struct Batch {
-    bytes: Vec<u8>,
-    events: u64,
-    accepted: Vec<Accepted>,
-    refused: Vec<(Waiting, Verdict)>,
-    /// Where aggregates stand after the accepted ones.
-    heads: TermMap<ExactTerm, Head>,
-    /// The requests of the accepted ones.
-    requests: TermMap<ExactTerm, Entry>,
-}
-
-/// A commit whose frame is in the batch.
-struct Accepted {
-    waiting: Waiting,
-    entry: Entry,
-    version: Version,
-}
-
 enum Judgement {
-    Accept { version: Version },
+    Accept(Versions),
     Refuse(Verdict),
 }
 
@@ -83,34 +65,40 @@ impl Writer {
             waiting.drain(..).for_each(|waiting| answer(waiting, Err(refusal.clone())));
             return;
         }
-        let view = self.core.view();
         let mut batch = std::mem::take(&mut self.spare);
+        self.gather(&mut batch, waiting);
+        self.make_durable(&mut batch);
+        batch.clear(BATCH_BYTES_MAX);
+        self.spare = batch;
+    }
+
+    /// Judges what waits and adds the frames of what is accepted, until the batch or the segment is full.
+    fn gather(&mut self, batch: &mut Batch, waiting: &mut VecDeque<Waiting>) {
+        let core = self.core.clone();
+        let (view, known) = (core.view(), core.known.read());
         while let Some(next) = waiting.pop_front() {
-            match self.judge(&view, &batch, &next.commit) {
+            match self.judge(&view, &known, batch, &next.request) {
                 Err(error) => answer(next, Err(error)),
                 Ok(Judgement::Refuse(verdict)) if self.core.options.has(SeededBug::AnswerRepeatsBeforeSync) => {
                     answer(next, Ok(verdict));
                 }
                 Ok(Judgement::Refuse(verdict)) => batch.refused.push((next, verdict)),
-                Ok(Judgement::Accept { version }) => {
-                    let length = FrameHeader::frame_length(next.commit.payload.len()) as u64;
+                Ok(Judgement::Accept(versions)) => {
+                    let length = frames_length(&next.request);
                     if self.end + batch.bytes.len() as u64 + length > self.capacity {
-                        self.make_room(&batch, next, length, waiting);
-                        break;
+                        return self.make_room(batch, next, length, waiting);
                     }
-                    self.append(&mut batch, next, version);
+                    let origin = Origin { salt: self.active.at.salt, offset: self.end, next: self.next };
+                    batch.append(origin, next, versions);
                     if batch.bytes.len() >= BATCH_BYTES_MAX {
-                        break;
+                        return;
                     }
                 }
             }
         }
-        self.make_durable(&mut batch);
-        batch.clear();
-        self.spare = batch;
     }
 
-    /// The frame does not fit: what is gathered is written first, and only an empty batch goes on in the next segment.
+    /// What is to be written does not fit: what is gathered is written first, and only an empty batch goes on in the next segment.
     fn make_room(&mut self, batch: &Batch, next: Waiting, length: u64, waiting: &mut VecDeque<Waiting>) {
         if !batch.bytes.is_empty() {
             waiting.push_front(next);
@@ -122,58 +110,87 @@ impl Writer {
         }
     }
 
-    /// tenantId, then request id, then version: see the port.
-    fn judge(&self, view: &View, batch: &Batch, commit: &Encoded) -> Result<Judgement, StoreError> {
-        let same_batch = !self.core.options.has(SeededBug::IgnoreCommitsOfSameBatch);
-        let head = match batch.heads.get(&commit.aggregate_term).filter(|_| same_batch) {
-            Some(head) => Some(head.clone()),
-            None => lookup::head(view, commit.probed_below.., &commit.aggregate, commit.aggregate_term)?
-                .or_else(|| commit.probed_head.clone()),
-        };
-        if let Some(head) = &head
-            && head.tenant_id != commit.tenant_id
-        {
-            return Ok(Judgement::Refuse(Verdict::OtherTenant { tenant_id: head.tenant_id.clone() }));
+    /// tenantId, request id, append conditions, expectations, versions: see the port.
+    fn judge(
+        &self,
+        view: &View,
+        known: &Generations,
+        batch: &mut Batch,
+        request: &Request,
+    ) -> Result<Judgement, StoreError> {
+        let refuse = |part, refusal| Ok(Judgement::Refuse(Verdict::Refused(part, refusal)));
+        let mut versions = Versions::default();
+        for (place, commit) in request.commits().enumerate() {
+            let head = self.head(view, known, batch, &commit.aggregate, commit.aggregate_term, &commit.probed)?;
+            if let Some(other) = head.as_ref().filter(|head| head.tenant_id != commit.tenant_id) {
+                let tenant_id = other.tenant_id.clone();
+                return refuse(Part::Commit(place), Refusal::OtherTenant { tenant_id });
+            }
+            versions.push(head.map_or(0, |head| head.version));
         }
-        if let Some(request_id) = &commit.request_id {
-            let repeat = match batch.requests.get(&commit.request_term).filter(|_| same_batch) {
-                Some(entry) => Some(Found { segment: self.active.clone(), entry: *entry }),
-                None => {
-                    let unprobed = commit.probed_below..;
-                    lookup::request(view, unprobed, &commit.aggregate, request_id, commit.request_term)?
-                }
-            };
-            if let Some(found) = repeat {
-                return Ok(Judgement::Refuse(Verdict::Repeat(found)));
+        if let Some(first) = self.first_of(view, batch, request)? {
+            return Ok(Judgement::Refuse(Verdict::Repeat(first)));
+        }
+        for (place, commit) in request.commits().enumerate() {
+            let Some(condition) = &commit.condition else { continue };
+            let durable = condition.durable(&self.core, self.next)?;
+            if let Some(found) = durable.or_else(|| self.in_batch(batch).and_then(|batch| batch.excluded_by(condition)))
+            {
+                return refuse(Part::Commit(place), Refusal::Condition(found));
             }
         }
-        let actual = head.map_or(0, |head| head.version);
-        if !commit.expected.admits(actual) {
-            return Ok(Judgement::Refuse(Verdict::Conflict { actual }));
+        for (place, it) in request.expect.iter().enumerate() {
+            let head = self.head(view, known, batch, &it.aggregate, it.aggregate_term, &it.probed)?;
+            let (expected, actual) = (it.version, head.map_or(0, |head| head.version));
+            if !expected.admits(actual) {
+                return refuse(Part::Expectation(place), Refusal::Conflict { expected, actual });
+            }
         }
-        Ok(Judgement::Accept { version: actual + 1 })
+        for (place, (commit, actual)) in request.commits().zip(versions.iter_mut()).enumerate() {
+            let expected = commit.expected;
+            if !expected.admits(*actual) {
+                return refuse(Part::Commit(place), Refusal::Conflict { expected, actual: *actual });
+            }
+            *actual += 1;
+        }
+        Ok(Judgement::Accept(versions))
     }
 
-    /// Gives the commit its place and adds its frame to the batch.
-    fn append(&self, batch: &mut Batch, waiting: Waiting, version: Version) {
-        let commit = &*waiting.commit;
-        let offset = self.end + batch.bytes.len() as u64;
-        let sequence_number = self.next + batch.events;
-        let header = FrameHeader {
-            payload_length: commit.payload.len() as u32,
-            sequence_number,
-            version,
-            durable_to: self.end,
-            payload_crc: commit.payload_crc,
-        };
-        batch.bytes.extend_from_slice(&header.encode(self.active.at.salt, offset));
-        batch.bytes.extend_from_slice(&commit.payload);
-        batch.bytes.resize(batch.bytes.len().next_multiple_of(8), 0);
-        let entry = Entry { sequence_number, offset, length: (FRAME_HEADER + commit.payload.len()) as u32 };
-        batch.heads.insert(commit.aggregate_term, Head { version, tenant_id: commit.tenant_id.clone() });
-        batch.requests.insert(commit.request_term, entry);
-        batch.events += u64::from(commit.events);
-        batch.accepted.push(Accepted { waiting, entry, version });
+    /// Where an aggregate stands, after the batch so far.
+    fn head(
+        &self,
+        view: &View,
+        known: &Generations,
+        batch: &Batch,
+        aggregate: &Aggregate,
+        term: ExactTerm,
+        probed: &ProbedHead,
+    ) -> Result<Option<Head>, StoreError> {
+        let in_batch = batch.heads.get(&term).filter(|_| self.minds_the_batch());
+        match in_batch.or_else(|| known.get(term)) {
+            Some(head) => Ok(Some(head.clone())),
+            // Forgotten since the caller looked it up, or never probed: whatever the segments say.
+            None => Ok(lookup::head(view, probed.below.., aggregate, term)?.or_else(|| probed.head.clone())),
+        }
+    }
+
+    /// The first commit of this request, if it was committed before.
+    fn first_of(&self, view: &View, batch: &Batch, request: &Request) -> Result<Option<Found>, StoreError> {
+        let Some(request_id) = &request.request_id else { return Ok(None) };
+        let term = request.first.request_term;
+        if let Some(entry) = batch.requests.get(&term).filter(|_| self.minds_the_batch()) {
+            return Ok(Some(Found { segment: self.active.clone(), entry: *entry }));
+        }
+        lookup::request(view, request.request_probed_below.., &request.first.aggregate, request_id, term)
+    }
+
+    fn in_batch<'a>(&self, batch: &'a mut Batch) -> Option<&'a mut Batch> {
+        self.minds_the_batch().then_some(batch)
+    }
+
+    /// Whether commits of the batch count, which is always so but for a seeded bug.
+    fn minds_the_batch(&self) -> bool {
+        !self.core.options.has(SeededBug::IgnoreCommitsOfSameBatch)
     }
 
     /// Writes the batch, syncs it, and only then publishes it and answers.
@@ -196,6 +213,7 @@ impl Writer {
         if !published_early {
             self.publish(batch);
         }
+        self.core.known.learn(&mut batch.heads);
         self.end += batch.bytes.len() as u64;
         self.next += batch.events;
         batch.answer();
@@ -219,21 +237,8 @@ impl Writer {
 
     /// Shows durable commits to readers and followers.
     fn publish(&self, batch: &Batch) {
-        let commits = batch.accepted.iter().map(|accepted| {
-            let commit = &*accepted.waiting.commit;
-            IndexedCommit {
-                entry: accepted.entry,
-                events: commit.events,
-                version: accepted.version,
-                aggregate: &commit.aggregate,
-                aggregate_term: commit.aggregate_term,
-                request_term: commit.request_term,
-                terms: &commit.terms,
-                tenant_id: &commit.tenant_id,
-            }
-        });
-        let (head, count) = (self.next + batch.events, batch.accepted.len() as u64);
-        self.active.publish(commits, || self.core.advance(head, count, batch.bytes.len() as u64));
+        let head = self.next + batch.events;
+        self.active.publish(batch.indexed(), || self.core.advance(head, batch.commits(), batch.bytes.len() as u64));
     }
 
     /// Goes on in the next segment, which has room for a frame of this length.
@@ -256,32 +261,4 @@ impl Writer {
 /// A segment without commits yet.
 pub(super) fn segment(at: SegmentFile, first: SequenceNumber) -> Arc<Segment> {
     Arc::new(Segment { at, first, index: Index::memory(MemoryIndex::new(first)) })
-}
-
-impl Batch {
-    fn answer(&mut self) {
-        for Accepted { waiting, entry, version } in self.accepted.drain(..) {
-            answer(waiting, Ok(Verdict::Committed { sequence_number: entry.sequence_number, version }));
-        }
-        self.refused.drain(..).for_each(|(waiting, verdict)| answer(waiting, Ok(verdict)));
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.shrink_to(2 * BATCH_BYTES_MAX);
-        self.events = 0;
-        self.heads.clear();
-        self.requests.clear();
-    }
-
-    fn fail(&mut self, why: &StoreError) {
-        let accepted = self.accepted.drain(..).map(|accepted| accepted.waiting);
-        let refused = self.refused.drain(..).map(|(waiting, _)| waiting);
-        accepted.chain(refused).for_each(|waiting| answer(waiting, Err(why.clone())));
-    }
-}
-
-fn answer(waiting: Waiting, verdict: Result<Verdict, StoreError>) {
-    // A caller that no longer waits has dropped its end; the commit stands all the same.
-    let _ = waiting.answer.send((verdict, waiting.commit));
 }

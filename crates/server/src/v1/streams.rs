@@ -90,7 +90,9 @@ fn page(name: String, query: &Query) -> Result<StreamQuery, Problem> {
         (None, false) => Partitions::All,
         (None, true) => Partitions::Without,
         (Some(partition), false) => Partitions::One(partition.into()),
-        (Some(_), true) => return Err(Problem::query("partition", "stands beside without_partition; give one of both")),
+        (Some(_), true) => {
+            return Err(Problem::query("partition", "stands beside without_partition; give one of both"));
+        }
     };
     let wanted = StreamQuery {
         from: query.number("from")?.unwrap_or(0),

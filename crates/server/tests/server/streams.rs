@@ -15,7 +15,9 @@ async fn serving() -> Running {
     let streams = store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("there");
     let server = Running::over(store, Options::default()).await;
     for n in 0..10 {
-        server.commit(&json!({"aggregate": {"name": "order", "id": "o-1"}, "events": [{"type": "t", "data": {"n": n}}]})).await;
+        server
+            .commit(&json!({"aggregate": {"name": "order", "id": "o-1"}, "events": [{"type": "t", "data": {"n": n}}]}))
+            .await;
     }
     let all = Verdicts::new("s", 0..9)
         .include(Included::new(0))
