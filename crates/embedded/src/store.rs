@@ -100,6 +100,10 @@ impl EmbeddedStore {
         self.tenants.values().flat_map(|tenant| tenant.logs.values())
     }
 
+    fn streams_of_all(&self) -> impl Iterator<Item = &Arc<LogStreams>> {
+        self.tenants.values().flat_map(|tenant| tenant.streams.values())
+    }
+
     fn engines(&self) -> impl Iterator<Item = &Arc<Engine>> {
         self.tenants.values().map(|tenant| &tenant.engine)
     }
@@ -260,6 +264,7 @@ impl Store for EmbeddedStore {
 
     async fn close(&self) {
         let logs: Vec<_> = self.logs().cloned().collect();
+        let streams: Vec<_> = self.streams_of_all().cloned().collect();
         let engines: Vec<_> = self.engines().cloned().collect();
         let lock = self.lock.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
@@ -267,6 +272,7 @@ impl Store for EmbeddedStore {
         let close = move || {
             logs.iter().for_each(|log| log.close());
             engines.iter().for_each(|engine| engine.close());
+            streams.iter().for_each(|streams| streams.close());
             lock.lock().unwrap_or_else(PoisonError::into_inner).take();
             let _ = closed.send(());
         };
@@ -282,6 +288,7 @@ impl Drop for EmbeddedStore {
         // Handles to logs may outlive the store; the lock must not be free while their writers run.
         self.logs().for_each(|log| log.close());
         self.engines().for_each(|engine| engine.close());
+        self.streams_of_all().for_each(|streams| streams.close());
     }
 }
 

@@ -6,6 +6,7 @@
 //!   meta.rs      how a stream is
 //!   append.rs    engine's writer    judge · number partitions · fill blocks · move head and progress
 //!   reader.rs    caller's task      block → entries; partition → positions → entries
+//!   waiting.rs  caller's task      waiting for entries
 //!   cut.rs       at opening         what a restore makes of streams
 //! ```
 //!
@@ -20,6 +21,7 @@ mod cut;
 mod keys;
 mod meta;
 mod reader;
+mod waiting;
 
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,7 @@ use self::append::Place;
 use self::cut::Fork;
 use self::meta::Meta;
 use self::reader::Reader;
+use self::waiting::Waiting;
 use crate::Options;
 use crate::engine::{Engine, Range};
 use crate::log::Log;
@@ -47,6 +50,7 @@ pub(crate) struct LogStreams {
     engine: Arc<Engine>,
     log: Arc<Log>,
     place: Arc<Place>,
+    waiting: Arc<Waiting>,
     /// Why nothing is answered: the streams are not of this log.
     unfit: Option<StoreError>,
 }
@@ -73,7 +77,12 @@ impl LogStreams {
             }
             Err(error) => return Err(error),
         };
-        Ok(Self { engine, log, place: Arc::new(place), unfit })
+        Ok(Self { engine, log, place: Arc::new(place), waiting: Arc::default(), unfit })
+    }
+
+    /// Wakes who waits. What is under way is the engine's to end.
+    pub(crate) fn close(&self) {
+        self.waiting.close();
     }
 
     /// Runs `work` on a stream in the durable state; `unknown` is the answer where nothing was appended to it.
@@ -170,7 +179,14 @@ impl Streams for LogStreams {
         }
         let verdicts = Arc::new(verdicts);
         let (place, given) = (self.place.clone(), verdicts.clone());
-        let appended = self.engine.write(move |change| append::append(change, &place, &given)).await?;
+        let (waiting, stream) = (self.waiting.clone(), verdicts.stream.clone());
+        let appended = self
+            .engine
+            .write_then(
+                move |change| append::append(change, &place, &given),
+                move |appended| waiting.moved(&stream, appended.positions.end),
+            )
+            .await?;
         if self.place.options.has(SeededBug::MoveProgressOnItsOwn) {
             let place = self.place.clone();
             self.engine.write(move |change| append::move_progress(change, &place, &verdicts)).await?;
@@ -227,16 +243,6 @@ impl Streams for LogStreams {
 
     async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
-        let mut batches = self.engine.batches();
-        loop {
-            let closed = batches.borrow_and_update().closed;
-            let now = self.head(stream)?;
-            if now > head {
-                return Ok(now);
-            }
-            if closed || batches.changed().await.is_err() {
-                return Err(StoreError::Closed.into());
-            }
-        }
+        self.waiting.past(stream, head, || self.head(stream)).await
     }
 }
