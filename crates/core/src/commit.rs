@@ -6,7 +6,7 @@ use bytestring::ByteString;
 use highway::{HighwayHash, HighwayHasher};
 use uuid::Uuid;
 
-use crate::{AppendCondition, Code, Data, Invalid, SequenceNumber, Timestamp, Version, limits};
+use crate::{AppendCondition, Code, Data, Invalid, KeyChanges, SequenceNumber, Timestamp, Version, limits};
 
 /// What versions count: an aggregate's name and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -145,6 +145,8 @@ pub struct NewCommit {
     pub causation_id: Option<ByteString>,
     /// What the log must not hold yet.
     pub append_condition: Option<AppendCondition>,
+    /// What it does to prepare keys.
+    pub keys: KeyChanges,
 }
 
 impl NewCommit {
@@ -163,6 +165,7 @@ impl NewCommit {
             correlation_id: None,
             causation_id: None,
             append_condition: None,
+            keys: KeyChanges::default(),
         }
     }
 
@@ -214,6 +217,7 @@ impl NewCommit {
             id.as_ref().filter(|id| !id.is_empty()).map_or(Ok(()), |id| valid_id(path, id))?;
         }
         self.append_condition.as_ref().map_or(Ok(()), AppendCondition::validate)?;
+        self.keys.validate()?;
         self.validate_header()?;
         self.validate_events()
     }
@@ -267,8 +271,8 @@ impl NewCommit {
     }
 
     /// The keyed 128-bit digest of the content by which a repeat of a request id is told from a reuse: the ordered list of
-    /// (type, generation, data as BSON, tags, public, id where the client gave one). Header, times and expected version are not
-    /// part of it.
+    /// (type, generation, data as BSON, tags, public, id where the client gave one) and of the prepare keys it changes. Header, times,
+    /// expected version and append condition are not part of it.
     pub fn content_digest(&self, key: &[u8; 16]) -> u128 {
         let mut hasher = HighwayHasher::new(digest_key(key));
         for event in &self.events {
@@ -289,6 +293,7 @@ impl NewCommit {
             }
             hasher.append(event.data.as_bytes());
         }
+        self.keys.digest(&mut hasher);
         let [low, high] = hasher.finalize128();
         u128::from(high) << 64 | u128::from(low)
     }

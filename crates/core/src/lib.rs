@@ -10,6 +10,7 @@ mod data;
 mod error;
 mod event_log;
 pub mod json;
+mod keys;
 pub mod limits;
 mod query;
 mod recorded;
@@ -24,6 +25,7 @@ pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent,
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
+pub use keys::{KeyChanges, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };

@@ -22,6 +22,10 @@ pub const VERDICTS_MAX: usize = 10_000;
 pub const TRANSACTION_COMMITS_MAX: usize = 16;
 /// Most patterns of an append condition.
 pub const PATTERNS_MAX: usize = 64;
+/// Most prepare keys that a commit reserves, and that it releases.
+pub const KEYS_MAX: usize = 64;
+/// Largest value of a prepare key, in bytes of BSON.
+pub const KEY_VALUE_BYTES_MAX: usize = 64 * 1024;
 /// Largest request body, in bytes of JSON: twice a commit.
 pub const BODY_BYTES_MAX: usize = 2 * COMMIT_BYTES_MAX;
 /// How much of a body over the limit is read before the connection is closed.

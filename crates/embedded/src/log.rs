@@ -14,6 +14,7 @@ mod conditions;
 mod core;
 mod heads;
 mod keeper;
+mod keys;
 mod lookup;
 mod names;
 mod numbered;
@@ -39,7 +40,7 @@ use crate::terms::TermKey;
 
 use self::core::Core;
 
-pub(crate) use self::scan::{Scan, scan};
+pub(crate) use self::scan::{How, Scan, scan};
 pub(crate) use self::segment::SegmentFile;
 
 /// One open event log.

@@ -62,6 +62,9 @@ pub enum SeededBug {
     TakeAnyVerdictsForARepeat,
     OverwriteFullPostings,
     KeepStreamsOfEarlierIncarnations,
+    RecoverPartOfTransaction,
+    IgnoreEventsSinceSearch,
+    ForgetExpectations,
 }
 
 impl Options {

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, ExpectedVersion, NewCommit, NewEvent, RecordedCommit,
-    RecordedEvent, Timestamp, Uuid,
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, ExpectedVersion, KeyChanges, KeyValue, NewCommit,
+    NewEvent, RecordedCommit, RecordedEvent, Release, Reserve, Timestamp, Uuid,
 };
 use bytes::Bytes;
 
@@ -26,7 +26,9 @@ const HAS_HEADER: u64 = 1 << 8;
 const NAMED_VERSION: u64 = 1 << 9;
 /// The commit is one of a transaction's.
 const IN_TRANSACTION: u64 = 1 << 10;
-const KNOWN_FLAGS: u64 = (1 << 11) - 1;
+/// The commit changes prepare keys.
+const HAS_KEYS: u64 = 1 << 11;
+const KNOWN_FLAGS: u64 = (1 << 12) - 1;
 
 const PUBLIC: u8 = 1;
 const HAS_TIME: u8 = 1 << 1;
@@ -101,6 +103,9 @@ pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
         put(&mut out, u64::from(place));
         put(&mut out, u64::from(count));
     }
+    if !commit.keys.is_empty() {
+        encode_keys(&mut out, &commit.keys);
+    }
     put(&mut out, commit.events.len() as u64);
     commit.events.iter().for_each(|event| encode_event(&mut out, event, time, now));
     out
@@ -117,7 +122,26 @@ fn flags(commit: &NewCommit, request_is_uuid: bool) -> u64 {
         | flag(commit.correlation_id.is_some(), HAS_CORRELATION)
         | flag(commit.causation_id.is_some(), HAS_CAUSATION)
         | flag(!commit.header.is_empty(), HAS_HEADER)
+        | flag(!commit.keys.is_empty(), HAS_KEYS)
         | flag(commit.expected_version != ExpectedVersion::Any, NAMED_VERSION)
+}
+
+fn encode_keys(out: &mut Vec<u8>, keys: &KeyChanges) {
+    put(out, keys.release.len() as u64);
+    for Release { name, key, value } in &keys.release {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, key.as_bytes());
+        out.push(u8::from(value.is_some()));
+        value.iter().for_each(|value| put_bytes(out, value.data().as_bytes()));
+    }
+    put(out, keys.reserve.len() as u64);
+    for Reserve { name, key, value, ttl_at } in &keys.reserve {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, key.as_bytes());
+        put_bytes(out, value.data().as_bytes());
+        out.push(u8::from(ttl_at.is_some()));
+        ttl_at.iter().for_each(|ttl_at| put_signed(out, ttl_at.as_millis()));
+    }
 }
 
 /// The UUID whose canonical text this is, so that 16 bytes stand for 36.
@@ -168,6 +192,7 @@ pub(crate) struct Record {
     /// As in [`Stamp`].
     pub(crate) digest: u128,
     pub(crate) member: Option<Member>,
+    pub(crate) keys: KeyChanges,
 }
 
 /// Decodes a payload whose checksum held; none when it is not a commit.
@@ -181,18 +206,46 @@ pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64) -> Opti
     let digest = u128::from_le_bytes(reader.fixed()?);
     let info = decode_info(&mut reader, flags, commit_id, version)?;
     let member = if flags & IN_TRANSACTION != 0 { Some(decode_member(&mut reader)?) } else { None };
+    let keys = if flags & HAS_KEYS != 0 { decode_keys(&mut reader)? } else { KeyChanges::default() };
     let count = u32::try_from(reader.number()?).ok().filter(|count| *count > 0)?;
     let mut events = Vec::with_capacity(count.min(10_000) as usize);
     for ordinal in 0..count {
         events.push(decode_event(&mut reader, &info, ordinal, sequence_number.checked_add(u64::from(ordinal))?)?);
     }
-    reader.0.is_empty().then_some(Record { commit: RecordedCommit { info, events }, digest, member })
+    reader.0.is_empty().then_some(Record { commit: RecordedCommit { info, events }, digest, member, keys })
 }
 
 fn decode_member(reader: &mut Reader) -> Option<Member> {
     let place = u32::try_from(reader.number()?).ok()?;
     let count = u32::try_from(reader.number()?).ok()?;
     (place < count && count > 1).then_some(Member { place, count })
+}
+
+fn decode_keys(reader: &mut Reader) -> Option<KeyChanges> {
+    let mut keys = KeyChanges::default();
+    for _ in 0..reader.number()? {
+        let (name, key) = (reader.text()?, reader.text()?);
+        let value = if decode_flag(reader)? { Some(decode_value(reader)?) } else { None };
+        keys.release.push(Release { name, key, value });
+    }
+    for _ in 0..reader.number()? {
+        let (name, key, value) = (reader.text()?, reader.text()?, decode_value(reader)?);
+        let ttl_at = if decode_flag(reader)? { Some(Timestamp::from_millis(reader.signed()?)) } else { None };
+        keys.reserve.push(Reserve { name, key, value, ttl_at });
+    }
+    Some(keys)
+}
+
+fn decode_flag(reader: &mut Reader) -> Option<bool> {
+    match reader.fixed()? {
+        [0] => Some(false),
+        [1] => Some(true),
+        _ => None,
+    }
+}
+
+fn decode_value(reader: &mut Reader) -> Option<KeyValue> {
+    Data::from_stored(reader.bytes()?).ok().map(KeyValue::from_data)
 }
 
 fn decode_info(reader: &mut Reader, flags: u64, commit_id: Uuid, version: u64) -> Option<Arc<CommitInfo>> {

@@ -10,13 +10,16 @@ use super::final_log::{FinalLog, StoredCommit};
 use super::record::{Call, Record, Tick, What};
 use super::sent::{Outcome, Part, Sent};
 
+/// What was sent, and the place of a commit in it.
+type Member<'a> = (Sent<'a>, usize);
+
 pub(crate) struct RealTime<'a> {
     /// By the time of the answer: the highest head that was told by then.
     told: Vec<(Tick, SequenceNumber)>,
     /// By the time of the call: the lowest head told by this or a later call.
     least: Vec<(Tick, SequenceNumber)>,
     /// The commits that were sent, each as a place in what was sent, by aggregate and request id.
-    sent: HashMap<(&'a Aggregate, Option<&'a str>), Vec<(Sent<'a>, usize)>>,
+    sent: HashMap<(&'a Aggregate, Option<&'a str>), Vec<Member<'a>>>,
     /// For each commit of the log, where those begin and end that came with it, if that can be told.
     together: Vec<Option<(usize, usize)>>,
 }
@@ -82,7 +85,7 @@ impl<'a> RealTime<'a> {
         &'s self,
         stored: &'s StoredCommit<'_>,
         log: &'s FinalLog<'_>,
-    ) -> impl Iterator<Item = (Sent<'a>, usize)> + 's {
+    ) -> impl Iterator<Item = Member<'a>> + 's {
         let request = stored.info.request_id.as_deref();
         let named = self.sent.get(&(&stored.info.aggregate, request)).into_iter().flatten();
         let unnamed =
@@ -102,11 +105,11 @@ impl<'a> RealTime<'a> {
     /// are of both kinds.
     fn find_together(&self, log: &FinalLog<'_>) -> Vec<Option<(usize, usize)>> {
         let of = |stored: &StoredCommit<'_>| {
-            let range = |(sent, place): (Sent<'a>, usize)| {
+            let range = |(sent, place): Member<'a>| {
                 let start = stored.place - place;
                 (start, start + sent.commits.len())
             };
-            let owns = |(sent, place): &(Sent<'a>, usize)| match sent.outcome() {
+            let owns = |(sent, place): &Member<'a>| match sent.outcome() {
                 Outcome::Stored(outcomes) => {
                     outcomes.get(*place).is_some_and(|it| it.commit_id == stored.info.commit_id)
                 }
@@ -115,7 +118,7 @@ impl<'a> RealTime<'a> {
             if let Some(owner) = self.senders(stored, log).find(owns) {
                 return Some(range(owner));
             }
-            let possible = |(sent, _): &(Sent<'a>, usize)| matches!(sent.outcome(), Outcome::Unknown);
+            let possible = |(sent, _): &Member<'a>| matches!(sent.outcome(), Outcome::Unknown);
             let mut ranges = self.senders(stored, log).filter(possible).map(range);
             let first = ranges.next().unwrap_or((stored.place, stored.place + 1));
             ranges.all(|range| range == first).then_some(first)

@@ -8,6 +8,7 @@ use annals_core::{
 };
 
 /// An operation on a log.
+#[expect(clippy::large_enum_variant, reason = "operations are made and run one at a time, and most are commits")]
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// [`EventLog::commit`].

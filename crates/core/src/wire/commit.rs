@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::json::wide_integer;
 use crate::{
-    Aggregate, AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, Invalid, NewCommit, NewEvent,
-    Timestamp,
+    Aggregate, AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, Invalid, KeyChanges,
+    NewCommit, NewEvent, Release, Reserve, Timestamp,
 };
 
 /// The body of `POST /v1/commits`, and a line of an import file.
@@ -49,6 +49,12 @@ pub struct CommitBody {
     /// What the log must not hold yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_condition: Option<AppendConditionBody>,
+    /// Prepare keys that it takes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserve: Vec<Reserve>,
+    /// Prepare keys that it gives back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub release: Vec<Release>,
     /// What the answer waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
@@ -209,6 +215,7 @@ fn code_of(path: &str) -> Code {
         (_, Some("time")) => Code::InvalidTime,
         (_, Some("id")) => Code::InvalidId,
         ("expected_version", _) => Code::InvalidVersion,
+        (path, _) if path.starts_with("reserve") || path.starts_with("release") => Code::InvalidKeys,
         (path, _) if path.starts_with("append_condition") => Code::InvalidAppendCondition,
         (path, _) if path == "header" || path.starts_with("header.") => Code::InvalidHeader,
         _ => Code::InvalidBody,
@@ -241,6 +248,7 @@ impl From<CommitBody> for NewCommit {
             append_condition: body
                 .append_condition
                 .map(|AppendConditionBody { fail_if, after }| AppendCondition { fail_if, after }),
+            keys: KeyChanges { release: body.release, reserve: body.reserve },
         }
     }
 }
@@ -271,6 +279,8 @@ impl From<NewCommit> for CommitBody {
             append_condition: commit
                 .append_condition
                 .map(|AppendCondition { fail_if, after }| AppendConditionBody { fail_if, after }),
+            reserve: commit.keys.reserve,
+            release: commit.keys.release,
             wait: None,
         }
     }

@@ -4,6 +4,7 @@ use annals_core::{SequenceNumber, StoreError, Version};
 use bytes::Bytes;
 
 use super::conditions::{Condition, Match, PatternTerms};
+use super::keys::Changed;
 use super::queue::{Encoded, Request, Verdict, Versions, Waiting};
 use crate::format::{FRAME_HEADER, FrameHeader};
 use crate::index::{Entry, Head, IndexedCommit, TermMap};
@@ -23,6 +24,8 @@ pub(super) struct Batch {
     pub(super) heads: TermMap<ExactTerm, Head>,
     /// The requests of the accepted ones.
     pub(super) requests: TermMap<ExactTerm, Entry>,
+    /// What the accepted ones made of prepare keys.
+    pub(super) keys: Changed,
     postings: Postings,
 }
 
@@ -155,6 +158,7 @@ impl Batch {
         self.placed.clear();
         self.heads.clear();
         self.requests.clear();
+        self.keys.clear();
         self.postings = Postings::default();
     }
 }

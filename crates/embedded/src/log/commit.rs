@@ -7,8 +7,9 @@ use annals_core::{
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::conditions::Condition;
+use super::conditions::{Condition, Match};
 use super::core::Core;
+use super::keys::{self, KeyFault};
 use super::lookup::{self, Found};
 use super::queue::{Encoded, Expected, Part, ProbedHead, Refusal, Request, Verdict, Waiting};
 
@@ -23,7 +24,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
     let stamp = Stamp { commit_id: kept.commit_id, digest, now, member: None };
     let first = encode(core, commit, &stamp, &kept.tenant_id)?;
     let room = room_for(core, first.payload.len()).await?;
-    match judged(core, Request::commit_of(first, request_id, room)).await? {
+    match judged(core, Request::commit_of(first, request_id, now, room)).await? {
         Verdict::Committed { sequence_number, versions } => {
             Ok(kept.outcome(sequence_number, versions.iter().next().unwrap_or_default()))
         }
@@ -65,8 +66,8 @@ pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result
         probed: ProbedHead::default(),
     });
     let expect = expect.collect();
-    let request = Request { first, request_id, request_probed_below: 0, others: encoded, expect, _room: room };
-    match judged(core, Box::new(request)).await? {
+    let first = Request::commit_of(first, request_id, now, room);
+    match judged(core, Box::new(Request { others: encoded, expect, ..*first })).await? {
         Verdict::Committed { mut sequence_number, versions } => {
             let outcomes = kept.into_iter().zip(versions.iter()).map(|(kept, version)| {
                 let first = sequence_number;
@@ -139,7 +140,15 @@ fn refused(part: Part, refusal: Refusal) -> TransactionError {
         }
         Refusal::OtherTenant { tenant_id } => CommitError::AggregateOfOtherTenant { tenant_id: tenant_id.to_string() },
         Refusal::Condition(found) => {
-            CommitError::AppendConditionFailed { pattern: found.pattern, sequence_number: found.sequence_number }
+            let Match { pattern, sequence_number } = found;
+            CommitError::AppendConditionFailed { pattern, sequence_number }
+        }
+        Refusal::Key { fault, name, key } => {
+            let (name, key) = (name.to_string(), key.to_string());
+            match fault {
+                KeyFault::Taken => CommitError::KeyTaken { name, key },
+                KeyFault::NotHeld => CommitError::KeyNotHeld { name, key },
+            }
         }
     };
     match part {
@@ -151,14 +160,16 @@ fn refused(part: Part, refusal: Refusal) -> TransactionError {
 /// Everything the log writer needs to know of a commit.
 fn encode(core: &Core, commit: NewCommit, stamp: &Stamp, tenant_id: &ByteString) -> Result<Encoded, StoreError> {
     let payload = record::encode(&commit, stamp);
-    let condition = commit.append_condition.clone().map(|condition| Condition::search(core, condition));
+    let terms = core.key.of_new(&commit);
+    let condition = commit.append_condition.map(|condition| Condition::search(core, condition));
     Ok(Encoded {
         aggregate_term: core.key.aggregate(&commit.aggregate),
         request_term: match &commit.request_id {
             Some(id) => core.key.request(&commit.aggregate, id),
             None => core.key.request(&commit.aggregate, &stamp.commit_id.to_string()),
         },
-        terms: core.key.of_new(&commit),
+        terms,
+        keys: keys::changes(core.key, commit.keys),
         events: commit.events.len() as u32,
         aggregate: commit.aggregate,
         tenant_id: tenant_id.clone(),
@@ -218,11 +229,18 @@ fn probe(core: &Core, mut request: Box<Request>) -> Result<Probed, StoreError> {
     request.request_probed_below = below;
     if let Some(id) = &request.request_id {
         let first = &request.first;
-        if let Some(found) = lookup::request(&view, ..below, &first.aggregate, id, first.request_term)? {
-            return Ok(Probed::Repeat(found));
-        }
+        let found = lookup::request(&view, ..below, &first.aggregate, id, first.request_term)?;
+        // Whether a transaction's other aggregates are its tenantId's is judged before its request id, by the writer.
+        request.repeats = match found {
+            Some(found) if request.others.is_empty() => return Ok(Probed::Repeat(found)),
+            found => found,
+        };
     }
     let Request { first, others, expect, .. } = &mut *request;
+    for change in std::iter::once(&mut *first).chain(&mut *others).flat_map(|commit| &mut commit.keys) {
+        change.probed_below = below;
+        change.probed = keys::look_up(&view, ..below, &change.name, &change.key, change.term)?;
+    }
     let commits = std::iter::once(first).chain(others);
     let commits = commits.map(|commit| (&commit.aggregate, commit.aggregate_term, &mut commit.probed));
     let expected = expect.iter_mut().map(|it| (&it.aggregate, it.aggregate_term, &mut it.probed));

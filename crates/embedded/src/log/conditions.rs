@@ -10,6 +10,7 @@ use annals_core::{AppendCondition, Filter, LogQuery, RecordedEvent, SequenceNumb
 
 use super::core::Core;
 use super::read;
+use crate::options::SeededBug;
 use crate::terms::Term;
 
 /// An append condition on its way to the log writer.
@@ -50,6 +51,7 @@ impl Condition {
     pub(super) fn durable(&self, core: &Core, head: SequenceNumber) -> Result<Option<Match>, StoreError> {
         match self.found {
             Some(found) => Ok(Some(found)),
+            None if core.options.has(SeededBug::IgnoreEventsSinceSearch) => Ok(None),
             None => durable_match(core, &self.condition, self.searched_to..head),
         }
     }

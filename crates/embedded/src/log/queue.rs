@@ -2,10 +2,11 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use annals_core::{Aggregate, ByteString, ExpectedVersion, StoreError, Version};
+use annals_core::{Aggregate, ByteString, ExpectedVersion, StoreError, Timestamp, Version};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::conditions::{Condition, Match};
+use super::keys::{Change, KeyFault};
 use super::lookup::Found;
 use crate::index::Head;
 use crate::terms::{ExactTerm, Term};
@@ -21,8 +22,12 @@ pub(super) struct Request {
     pub(super) first: Encoded,
     /// None when the request id is the commit's own fresh id, which cannot repeat.
     pub(super) request_id: Option<ByteString>,
-    /// The request id was looked up in all segments below this number and not found.
+    /// The request id was looked up in all segments below this number.
     pub(super) request_probed_below: u64,
+    /// What was found there.
+    pub(super) repeats: Option<Found>,
+    /// When it was accepted.
+    pub(super) now: Timestamp,
     /// What else there is of a transaction.
     pub(super) others: Vec<Encoded>,
     pub(super) expect: Vec<Expected>,
@@ -32,9 +37,14 @@ pub(super) struct Request {
 
 impl Request {
     /// A commit that stands for itself.
-    pub(super) fn commit_of(first: Encoded, request_id: Option<ByteString>, room: OwnedSemaphorePermit) -> Box<Self> {
+    pub(super) fn commit_of(
+        first: Encoded,
+        request_id: Option<ByteString>,
+        now: Timestamp,
+        room: OwnedSemaphorePermit,
+    ) -> Box<Self> {
         let (others, expect) = (Vec::new(), Vec::new());
-        Box::new(Self { first, request_id, request_probed_below: 0, others, expect, _room: room })
+        Box::new(Self { first, request_id, request_probed_below: 0, repeats: None, now, others, expect, _room: room })
     }
 
     /// The commits, in order.
@@ -56,6 +66,7 @@ pub(super) struct Encoded {
     pub(super) tenant_id: ByteString,
     pub(super) expected: ExpectedVersion,
     pub(super) condition: Option<Box<Condition>>,
+    pub(super) keys: Vec<Change>,
     /// Terms of types, tags and the aggregate's name.
     pub(super) terms: Vec<Term>,
     pub(super) events: u32,
@@ -130,6 +141,7 @@ pub(super) enum Refusal {
     Conflict { expected: ExpectedVersion, actual: Version },
     OtherTenant { tenant_id: ByteString },
     Condition(Match),
+    Key { fault: KeyFault, name: ByteString, key: ByteString },
 }
 
 #[derive(Default)]

@@ -20,7 +20,7 @@ use super::keeper::{self, Checkpoint, Keeper};
 use super::scan::{Rest, search};
 use super::segment::{Segment, SegmentFile, View};
 use super::writer::{BATCH_SPAN_MAX, Writer};
-use super::{Place, Scan, names, scan};
+use super::{How, Place, Scan, names, scan};
 use crate::Options;
 use crate::disk::Open;
 use crate::format::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
@@ -211,8 +211,11 @@ impl Recovery<'_> {
     fn scan(&mut self, at: SegmentFile) -> Result<(Segment, Scan), Fault> {
         let mut index = MemoryIndex::new(self.next);
         let key = self.place.key;
-        let checked = !self.options.has(SeededBug::SkipChecksumOnRecovery);
-        let scan = scan(&at, self.next, checked, |offset, length, record| {
+        let how = How {
+            checked: !self.options.has(SeededBug::SkipChecksumOnRecovery),
+            whole: !self.options.has(SeededBug::RecoverPartOfTransaction),
+        };
+        let scan = scan(&at, self.next, how, |offset, length, record| {
             index_record(&mut index, key, offset, length, &record);
         })?;
         Ok((Segment { at, first: self.next, index: Index::memory(index) }, scan))
@@ -341,7 +344,7 @@ fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, length: u32,
         aggregate: &info.aggregate,
         aggregate_term: key.aggregate(&info.aggregate),
         request_term: key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()),
-        terms: &key.filterable(&info.aggregate.name, terms),
+        terms: &key.filterable(&info.aggregate.name, terms, &record.keys),
         tenant_id: &info.tenant_id,
     });
 }

@@ -68,12 +68,24 @@ impl<'a> Window<'a> {
     }
 }
 
+/// How a segment is read: both are always so, but for a seeded bug.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// Payloads must have their checksum.
+    pub(crate) checked: bool,
+    /// Transactions are taken whole or not at all.
+    pub(crate) whole: bool,
+}
+
+impl How {
+    pub(crate) const RIGHT: Self = Self { checked: true, whole: true };
+}
+
 /// Reads the commits of a segment that follow on from sequence number `next` and hands each to `visit` with its offset and length.
-/// `checked` is always true, but for a seeded bug.
 pub(crate) fn scan(
     file: &SegmentFile,
     next: SequenceNumber,
-    checked: bool,
+    how: How,
     mut visit: impl FnMut(u64, u32, Record),
 ) -> io::Result<Scan> {
     let mut window = Window::new(file)?;
@@ -81,16 +93,16 @@ pub(crate) fn scan(
     // Where reading stands, and the commits of a transaction between `scan.end` and there.
     let (mut at, mut due) = (scan.end, scan.next);
     let mut begun: Vec<(u64, u32, Record)> = Vec::new();
-    while let Some((header, payload)) = window.frame(at, checked)? {
+    while let Some((header, payload)) = window.frame(at, how.checked)? {
         let follows = header.sequence_number == due && header.durable_to <= scan.end;
         let length = (FRAME_HEADER + payload.len()) as u32;
         let record = record::decode(payload, header.sequence_number, header.version);
-        let Some(record) = record.filter(|record| follows && continues(&begun, record)) else {
-            scan.foreign = checked;
+        let Some(record) = record.filter(|record| follows && (!how.whole || continues(&begun, record))) else {
+            scan.foreign = how.checked;
             break;
         };
         due += record.commit.events.len() as u64;
-        let whole = record.member.is_none_or(|member| member.place + 1 == member.count);
+        let whole = !how.whole || record.member.is_none_or(|member| member.place + 1 == member.count);
         begun.push((at, length, record));
         at = (at + u64::from(length)).next_multiple_of(8);
         if whole {

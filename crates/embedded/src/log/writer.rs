@@ -15,6 +15,7 @@ use super::batch::{Batch, Origin, answer, frames_length};
 use super::core::Core;
 use super::heads::Generations;
 use super::keeper::Preparation;
+use super::keys::{self, Change, Changed};
 use super::lookup::{self, Found};
 use super::queue::{Part, ProbedHead, Refusal, Request, Verdict, Versions, Waiting};
 use super::segment::{Segment, SegmentFile, View};
@@ -44,7 +45,7 @@ pub(super) struct Writer {
 }
 
 enum Judgement {
-    Accept(Versions),
+    Accept(Versions, Changed),
     Refuse(Verdict),
 }
 
@@ -83,13 +84,14 @@ impl Writer {
                     answer(next, Ok(verdict));
                 }
                 Ok(Judgement::Refuse(verdict)) => batch.refused.push((next, verdict)),
-                Ok(Judgement::Accept(versions)) => {
+                Ok(Judgement::Accept(versions, changed)) => {
                     let length = frames_length(&next.request);
                     if self.end + batch.bytes.len() as u64 + length > self.capacity {
                         return self.make_room(batch, next, length, waiting);
                     }
                     let origin = Origin { salt: self.active.at.salt, offset: self.end, next: self.next };
                     batch.append(origin, next, versions);
+                    batch.keys.extend(changed);
                     if batch.bytes.len() >= BATCH_BYTES_MAX {
                         return;
                     }
@@ -110,7 +112,7 @@ impl Writer {
         }
     }
 
-    /// tenantId, request id, append conditions, expectations, versions: see the port.
+    /// tenantId, request id, append conditions, prepare keys, expectations, versions: see the port.
     fn judge(
         &self,
         view: &View,
@@ -139,7 +141,12 @@ impl Writer {
                 return refuse(Part::Commit(place), Refusal::Condition(found));
             }
         }
-        for (place, it) in request.expect.iter().enumerate() {
+        let changed = match self.change_keys(view, batch, request)? {
+            Ok(changed) => changed,
+            Err((place, refusal)) => return refuse(Part::Commit(place), refusal),
+        };
+        let minds_expectations = !self.core.options.has(SeededBug::ForgetExpectations);
+        for (place, it) in request.expect.iter().enumerate().filter(|_| minds_expectations) {
             let head = self.head(view, known, batch, &it.aggregate, it.aggregate_term, &it.probed)?;
             let (expected, actual) = (it.version, head.map_or(0, |head| head.version));
             if !expected.admits(actual) {
@@ -153,7 +160,7 @@ impl Writer {
             }
             *actual += 1;
         }
-        Ok(Judgement::Accept(versions))
+        Ok(Judgement::Accept(versions, changed))
     }
 
     /// Where an aggregate stands, after the batch so far.
@@ -177,11 +184,44 @@ impl Writer {
     /// The first commit of this request, if it was committed before.
     fn first_of(&self, view: &View, batch: &Batch, request: &Request) -> Result<Option<Found>, StoreError> {
         let Some(request_id) = &request.request_id else { return Ok(None) };
+        if let Some(found) = &request.repeats {
+            return Ok(Some(found.clone()));
+        }
         let term = request.first.request_term;
         if let Some(entry) = batch.requests.get(&term).filter(|_| self.minds_the_batch()) {
             return Ok(Some(Found { segment: self.active.clone(), entry: *entry }));
         }
         lookup::request(view, request.request_probed_below.., &request.first.aggregate, request_id, term)
+    }
+
+    /// What the request makes of prepare keys, or the commit that may not and why.
+    fn change_keys(
+        &self,
+        view: &View,
+        batch: &Batch,
+        request: &Request,
+    ) -> Result<Result<Changed, (usize, Refusal)>, StoreError> {
+        let mut changed = Changed::default();
+        for (place, commit) in request.commits().enumerate() {
+            for change in &commit.keys {
+                let Change { name, key, term, .. } = change;
+                let in_batch = batch.keys.get(term).filter(|_| self.minds_the_batch());
+                let known = match changed.get(term).or(in_batch) {
+                    Some(holder) => Some(holder.clone()),
+                    None => {
+                        keys::look_up(view, change.probed_below.., name, key, *term)?.or_else(|| change.probed.clone())
+                    }
+                };
+                match change.apply(&known, request.now) {
+                    Ok(holder) => changed.insert(*term, holder),
+                    Err(fault) => {
+                        let (name, key) = (name.clone(), key.clone());
+                        return Ok(Err((place, Refusal::Key { fault, name, key })));
+                    }
+                };
+            }
+        }
+        Ok(Ok(changed))
     }
 
     fn in_batch<'a>(&self, batch: &'a mut Batch) -> Option<&'a mut Batch> {

@@ -1,5 +1,15 @@
 use super::*;
 
+fn keys() -> KeyChanges {
+    let value = |value: &str| KeyValue::new(value).expect("valid");
+    let release = |key: &str, value| Release { name: "email".into(), key: key.into(), value };
+    let reserve = |key: &str, ttl_at| Reserve { name: "email".into(), key: key.into(), value: value("7"), ttl_at };
+    KeyChanges {
+        release: vec![release("a", None), release("b", Some(value("6")))],
+        reserve: vec![reserve("b", None), reserve("c", Some(Timestamp::from_millis(-1)))],
+    }
+}
+
 fn whole() -> NewCommit {
     let data = Data::from_json(r#"{"n":1,"s":"ž"}"#).expect("valid");
     let first = NewEvent {
@@ -19,6 +29,7 @@ fn whole() -> NewCommit {
         space_id: Some("space".into()),
         correlation_id: Some("correlation".into()),
         causation_id: Some("causation".into()),
+        keys: keys(),
         ..NewCommit::new("door", "7").event(first).event(NewEvent::new("closed", data))
     }
 }
@@ -38,6 +49,7 @@ fn a_commit_with_every_field_survives() {
     let record = through(&given);
     let info = &record.commit.info;
     assert_eq!((record.digest, record.member), (42, None));
+    assert_eq!(record.keys, given.keys);
     assert_eq!((info.commit_id, info.version, info.time), (ID, 5, Timestamp::from_millis(-5)));
     assert_eq!(info.aggregate, given.aggregate);
     assert_eq!(info.request_id, given.request_id);
