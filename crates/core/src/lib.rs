@@ -18,12 +18,13 @@ mod query;
 mod recorded;
 mod records;
 mod store;
+mod streams;
 mod time;
 mod transaction;
 pub mod wire;
 
 pub use append_condition::{AppendCondition, EventPattern};
-pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
+pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
 pub use condition::{Condition, Matcher, Test};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
@@ -39,6 +40,10 @@ pub use records::{
     TypedRecords, valid_document,
 };
 pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
+pub use streams::{
+    Appended, Included, Partitions, StreamEntry, StreamError, StreamEvent, StreamEvents, StreamFollower, StreamInfo,
+    StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
+};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
 

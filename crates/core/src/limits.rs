@@ -16,6 +16,8 @@ pub const EVENTS_MAX: usize = 10_000;
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Largest commit: the sum of its events' data in bytes of BSON, their types and tags.
 pub const COMMIT_BYTES_MAX: usize = 15 * 1024 * 1024;
+/// Most events that one append to a stream includes.
+pub const VERDICTS_MAX: usize = 10_000;
 /// Most commits of a transaction, and most aggregates that it only expects something of.
 pub const TRANSACTION_COMMITS_MAX: usize = 16;
 /// Most patterns of an append condition.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Code, EventLog, Records, SequenceNumber, StoreError, Uuid};
+use crate::{Code, EventLog, Records, SequenceNumber, StoreError, Streams, Uuid};
 
 /// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
 #[async_trait]
@@ -20,6 +20,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog>;
+
+    /// The streams of a tenant's scope.
+    ///
+    /// # Errors
+    /// As [`log`](Self::log).
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog>;
 
     /// The declared tenants, in order of their names.
     fn tenants(&self) -> Vec<String>;

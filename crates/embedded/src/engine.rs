@@ -20,6 +20,7 @@ mod change;
 mod file;
 mod open;
 mod snapshot;
+mod then;
 mod view;
 mod writer;
 
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use annals_core::{OpenError, StoreError};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 
 pub(crate) use self::change::Change;
 pub(crate) use self::view::{Range, View, after_prefix};
@@ -136,17 +137,7 @@ impl Engine {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        let _room = self.shared.room.acquire().await.map_err(|_| StoreError::Closed)?;
-        let (answer, wait) = oneshot::channel();
-        let job = Box::new(move |change: &mut Change<'_>| -> writer::Answer {
-            let outcome = change.run(work);
-            Box::new(move |synced: Result<(), StoreError>| {
-                let _ = answer.send(synced.map_err(E::from).and(outcome));
-            })
-        });
-        self.start()?;
-        self.shared.queue.push(job)?;
-        wait.await.unwrap_or_else(|_| Err(StoreError::Failed("its writer ended".to_owned()).into()))
+        self.write_then(work, |_| ()).await
     }
 
     /// Reads the durable state: one moment of it, however long `work` takes.

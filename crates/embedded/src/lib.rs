@@ -16,6 +16,7 @@ mod record;
 mod records;
 mod refused;
 mod store;
+mod streams;
 mod system;
 mod terms;
 mod varint;

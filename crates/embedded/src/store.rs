@@ -15,7 +15,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, UnknownLog, Uuid, limits, new_uuid,
+    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, Streams, UnknownLog, Uuid, limits,
+    new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -27,6 +28,7 @@ use crate::format::FORMAT;
 use crate::log::{Log, Place};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
+use crate::streams::LogStreams;
 use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
 
@@ -49,6 +51,7 @@ pub struct EmbeddedStore {
 struct Tenant {
     identity: Identity,
     logs: BTreeMap<String, Arc<Log>>,
+    streams: BTreeMap<String, Arc<LogStreams>>,
     engine: Arc<Engine>,
     records: Arc<TenantRecords>,
 }
@@ -102,6 +105,10 @@ impl EmbeddedStore {
 
     fn engines(&self) -> impl Iterator<Item = (&Arc<TenantRecords>, &Arc<Engine>)> {
         self.tenants.values().map(|tenant| (&tenant.records, &tenant.engine))
+    }
+
+    fn streams_of_all(&self) -> impl Iterator<Item = &Arc<LogStreams>> {
+        self.tenants.values().flat_map(|tenant| tenant.streams.values())
     }
 }
 
@@ -170,8 +177,14 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     let engine = Arc::new(Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), options)?);
     let identity =
         Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
+    let mut streams = BTreeMap::new();
+    for (scope, log) in &logs {
+        let of_log = LogStreams::open(engine.clone(), log.clone(), scope, &identity, options)
+            .map_err(|error| OpenError::new(error.code(), format!("{dir}/{ENGINE_DIR}: {error}")))?;
+        streams.insert(scope.clone(), Arc::new(of_log));
+    }
     let records = TenantRecords::new(engine.clone(), options);
-    Ok(Tenant { identity, logs, engine, records })
+    Ok(Tenant { identity, logs, streams, engine, records })
 }
 
 fn close_engine(records: &TenantRecords, engine: &Engine) {
@@ -243,6 +256,14 @@ impl Store for EmbeddedStore {
         Ok(found.records.clone())
     }
 
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        match found.streams.get(scope) {
+            Some(streams) => Ok(streams.clone()),
+            None => Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() }),
+        }
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.tenants.keys().cloned().collect()
     }
@@ -258,12 +279,14 @@ impl Store for EmbeddedStore {
     async fn close(&self) {
         let logs: Vec<_> = self.logs().cloned().collect();
         let engines: Vec<_> = self.engines().map(|(records, engine)| (records.clone(), engine.clone())).collect();
+        let streams: Vec<_> = self.streams_of_all().cloned().collect();
         let lock = self.lock.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
         // Joining the logs' threads blocks, so it is done on one of its own, which works under any runtime.
         let close = move || {
             logs.iter().for_each(|log| log.close());
             engines.iter().for_each(|(records, engine)| close_engine(records, engine));
+            streams.iter().for_each(|streams| streams.close());
             lock.lock().unwrap_or_else(PoisonError::into_inner).take();
             let _ = closed.send(());
         };
@@ -279,6 +302,7 @@ impl Drop for EmbeddedStore {
         // Handles to logs may outlive the store; the lock must not be free while their writers run.
         self.logs().for_each(|log| log.close());
         self.engines().for_each(|(records, engine)| close_engine(records, engine));
+        self.streams_of_all().for_each(|streams| streams.close());
     }
 }
 

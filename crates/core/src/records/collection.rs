@@ -1,9 +1,11 @@
 //! Declarations of collections and their indexes.
 
+use bson::raw::{RawArray, RawDocument};
+use bson::{Bson, Document, RawBsonRef};
 use serde::{Deserialize, Serialize};
 
 use crate::condition::valid_path;
-use crate::order::Direction;
+use crate::order::{Direction, encoded, invert};
 use crate::{Code, Condition, Invalid, limits};
 
 /// Where records of one type are kept: a name, and indexes. Documents need no declaration: the names of a type's fields are its serde
@@ -115,6 +117,21 @@ impl Index {
         Self { expires_after_seconds: Some(seconds), ..self }
     }
 
+    /// The fields of an entry of this document and their values, for a refusal: of an array, the element that the entry is of. Entries
+    /// are those of [`document_keys`](crate::order::document_keys).
+    pub fn readable_entry(&self, document: &RawDocument, entry: &[u8]) -> Document {
+        let value = |path: &str, direction| {
+            let value = follow(document, path)?;
+            let whole = Bson::try_from(value).ok()?;
+            match (value, self.fields.len()) {
+                (RawBsonRef::Array(array), 1) => Some(element(array, direction, entry).unwrap_or(whole)),
+                _ => Some(whole),
+            }
+        };
+        let fields = self.fields.iter();
+        fields.map(|(path, direction)| (path.clone(), value(path, *direction).unwrap_or(Bson::Null))).collect()
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.name.is_empty() || self.name.len() > limits::PATH_BYTES_MAX || self.name.contains('\0') {
             return Err("needs a name without NUL".to_owned());
@@ -134,6 +151,28 @@ impl Index {
         }
         self.partial.as_ref().map_or(Ok(()), |condition| condition.validate().map_err(|error| error.to_string()))
     }
+}
+
+fn follow<'a>(document: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a>> {
+    match path.split_once('.') {
+        None => document.get(path).ok()?,
+        Some((name, rest)) => match document.get(name).ok()?? {
+            RawBsonRef::Document(inner) => follow(inner, rest),
+            other => Some(other),
+        },
+    }
+}
+
+fn element(array: &RawArray, direction: Direction, entry: &[u8]) -> Option<Bson> {
+    let key = |value| {
+        let mut key = encoded(value);
+        if direction == Direction::Descending {
+            invert(&mut key);
+        }
+        key
+    };
+    let found = array.into_iter().flatten().find(|value| key(*value) == entry)?;
+    Bson::try_from(found).ok()
 }
 
 /// Whether records can be ordered by this path.

@@ -53,7 +53,7 @@ fn fill(map: &mut Change<'_>, name: &str, collection: u32, known: &KnownIndex) -
                     return Err(RecordError::DuplicateKey {
                         collection: name.to_owned(),
                         index: known.index.name.clone(),
-                        key: Box::new(entries::readable(known, document, &entry)),
+                        key: Box::new(known.index.readable_entry(document, &entry)),
                         change: 0,
                     });
                 }

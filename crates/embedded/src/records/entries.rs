@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use annals_core::bson::raw::{RawArray, RawDocument};
-use annals_core::bson::{Bson, Document, RawBsonRef};
+use annals_core::bson::raw::RawDocument;
 use annals_core::{Code, Invalid, order};
 
 use super::catalog::KnownIndex;
@@ -46,40 +45,4 @@ pub(super) fn id_of(known: &KnownIndex, key: &[u8], value: &[u8]) -> Option<Vec<
         order::invert(&mut id);
     }
     Some(id)
-}
-
-/// The fields and values of an entry, for people: of an array, the element that the entry is of.
-pub(super) fn readable(known: &KnownIndex, document: &RawDocument, entry: &[u8]) -> Document {
-    let fields = known.index.fields.iter();
-    let value = |path: &str| {
-        let value = follow(document, path)?;
-        let whole = Bson::try_from(value).ok()?;
-        match (value, known.index.fields.len()) {
-            (RawBsonRef::Array(array), 1) => Some(element(known, array, entry).unwrap_or(whole)),
-            _ => Some(whole),
-        }
-    };
-    fields.map(|(path, _)| (path.clone(), value(path).unwrap_or(Bson::Null))).collect()
-}
-
-fn follow<'a>(document: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a>> {
-    match path.split_once('.') {
-        None => document.get(path).ok()?,
-        Some((name, rest)) => match document.get(name).ok()?? {
-            RawBsonRef::Document(inner) => follow(inner, rest),
-            other => Some(other),
-        },
-    }
-}
-
-fn element(known: &KnownIndex, array: &RawArray, entry: &[u8]) -> Option<Bson> {
-    let encoding = |value| {
-        let mut encoding = order::encoded(value);
-        if known.ids_descend() {
-            order::invert(&mut encoding);
-        }
-        encoding
-    };
-    let found = array.into_iter().flatten().find(|value| encoding(*value) == entry)?;
-    Bson::try_from(found).ok()
 }

@@ -191,7 +191,7 @@ impl<'b, 't> Batch<'b, 't> {
         Err(RecordError::DuplicateKey {
             collection: collection.to_owned(),
             index: known.index.name.clone(),
-            key: Box::new(entries::readable(known, document, entry)),
+            key: Box::new(known.index.readable_entry(document, entry)),
             change: self.change,
         })
     }

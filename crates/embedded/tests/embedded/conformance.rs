@@ -11,18 +11,18 @@ use async_trait::async_trait;
 
 use crate::stores::{roomy_segments, tiny_segments};
 
-struct Embedded {
+pub struct Embedded {
     disk: Arc<dyn Disk>,
     options: Options,
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Embedded {
-    fn in_memory(options: Options) -> Self {
+    pub fn in_memory(options: Options) -> Self {
         Self { disk: Arc::new(MemoryDisk::default()), options, _folder: None }
     }
 
-    fn in_a_folder(options: Options) -> Self {
+    pub fn in_a_folder(options: Options) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         Self { disk: Arc::new(RealDisk::new(folder.path().join("store"))), options, _folder: Some(folder) }
     }

@@ -18,5 +18,6 @@ mod raw;
 mod running;
 mod site;
 mod stopping;
+mod streams;
 mod tapped;
 mod tenants;
