@@ -131,7 +131,7 @@ async fn concurrent_clients_of_a_correct_log_have_a_good_history() {
             let clock = subject.clock();
             tokio::spawn(async move {
                 let mut operations = Operations::new(seed, Shape::default());
-                for _ in 0..300 {
+                for _ in 0..600 {
                     let operation: Operation = operations.next_operation();
                     let answer = operation.run(&log).await;
                     operations.learn(&operation, &answer);

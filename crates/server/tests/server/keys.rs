@@ -1,7 +1,7 @@
 //! Prepare keys in the body of a commit, and the problems they become.
 
+use annals_core::Code;
 use reqwest::Method;
-use serde_json::{Value, json};
 
 use crate::running::{Answer, Running};
 
@@ -14,12 +14,10 @@ async fn post(server: &Running, body: String) -> Answer {
     server.send(server.request(Method::POST, "/v1/commits").body(body)).await
 }
 
-/// Status, code, and the key that a refusal names.
-async fn refusal(server: &Running, body: String) -> (u16, Value, Value, Value) {
-    let answer = post(server, body).await;
-    let mut problem = answer.json();
-    let [code, name, key] = ["code", "name", "key"].map(|member| problem[member].take());
-    (answer.status.as_u16(), code, name, key)
+/// Asserts that the commit is refused because of this key of `user`.
+async fn assert_refused(server: &Running, body: String, code: Code, key: &str) {
+    let problem = post(server, body).await.problem(code);
+    assert!(problem["name"] == "user" && problem["key"] == key, "{problem}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,15 +25,13 @@ async fn a_key_is_taken_and_given_back_with_its_value() {
     let server = Running::start().await;
     let reserve = r#""reserve":[{"name":"user","key":"eva","value":{"b":7,"a":null}}]"#;
     assert_eq!(post(&server, commit("a", reserve)).await.status, 201);
-    let taken = (409, json!("key_taken"), json!("user"), json!("eva"));
-    assert_eq!(refusal(&server, commit("b", reserve)).await, taken);
+    assert_refused(&server, commit("b", reserve), Code::KeyTaken, "eva").await;
     let release = |value: &str| commit("a", &format!(r#""release":[{{"name":"user","key":"eva","value":{value}}}]"#));
-    let not_held = (409, json!("key_not_held"), json!("user"), json!("eva"));
-    assert_eq!(refusal(&server, release(r#"{"a":null,"b":7}"#)).await, not_held);
-    assert_eq!(refusal(&server, release("null")).await, not_held);
+    assert_refused(&server, release(r#"{"a":null,"b":7}"#), Code::KeyNotHeld, "eva").await;
+    assert_refused(&server, release("null"), Code::KeyNotHeld, "eva").await;
     assert_eq!(post(&server, release(r#"{"b":7.0,"a":null}"#)).await.status, 201);
     let any_value = r#""release":[{"name":"user","key":"eva"}]"#;
-    assert_eq!(refusal(&server, commit("a", any_value)).await, not_held);
+    assert_refused(&server, commit("a", any_value), Code::KeyNotHeld, "eva").await;
     assert_eq!(post(&server, commit("b", reserve)).await.status, 201);
     assert_eq!(post(&server, commit("a", any_value)).await.status, 201);
 }
@@ -50,7 +46,7 @@ async fn a_reservation_whose_time_has_passed_may_be_taken_over() {
         assert_eq!(post(&server, reserve("eva", "2001-01-01T00:00:00Z")).await.status, 201);
     }
     assert_eq!(post(&server, reserve("eve", "9001-01-01T00:00:00Z")).await.status, 201);
-    assert_eq!(refusal(&server, reserve("eve", "9001-01-01T00:00:00Z")).await.1, "key_taken");
+    assert_refused(&server, reserve("eve", "9001-01-01T00:00:00Z"), Code::KeyTaken, "eve").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,9 +63,7 @@ async fn keys_that_are_wrong_are_refused_with_their_path() {
         (r#""release":[{"name":"user","key":"eva"},{"name":"user","key":"eva"}]"#, "release[1].key"),
         (r#""release":[7]"#, "release[0]"),
     ] {
-        let answer = post(&server, commit("a", fields)).await;
-        let problem = answer.json();
-        assert_eq!((answer.status.as_u16(), &problem["code"]), (422, &json!("invalid_keys")), "{fields}: {problem}");
+        let problem = post(&server, commit("a", fields)).await.problem(Code::InvalidKeys);
         assert!(problem["path"].as_str().is_some_and(|at| at.starts_with(path)), "{fields}: {problem}");
     }
     assert_eq!(server.head().await, 0);
@@ -81,9 +75,7 @@ async fn a_transaction_names_the_commit_whose_key_is_taken() {
     let reserve = r#""reserve":[{"name":"user","key":"eva","value":1}]"#;
     let body = format!(r#"{{"commits":[{},{}]}}"#, commit("a", reserve), commit("b", reserve));
     let answer = server.send(server.request(Method::POST, "/v1/transactions").body(body)).await;
-    let problem = answer.json();
-    assert_eq!(answer.status, 409);
-    assert_eq!((&problem["code"], &problem["path"]), (&json!("key_taken"), &json!("commits[1]")));
-    assert_eq!((&problem["name"], &problem["key"]), (&json!("user"), &json!("eva")));
+    let problem = answer.problem(Code::KeyTaken);
+    assert!(problem["path"] == "commits[1]" && problem["name"] == "user" && problem["key"] == "eva", "{problem}");
     assert_eq!(server.head().await, 0);
 }

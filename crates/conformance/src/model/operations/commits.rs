@@ -87,7 +87,7 @@ impl Operations {
             tenant_id: self.tenant_id(&aggregate),
             events: self.events(content),
             append_condition: self.append_condition(),
-            keys: self.keys(15, content),
+            keys: self.keys(20, content),
             ..NewCommit::new(aggregate.name, aggregate.id)
         };
         if self.shape.variety == Variety::Mixed {
