@@ -10,6 +10,7 @@ mod docs;
 mod faults;
 mod follow;
 mod health;
+mod keys;
 mod limits;
 mod lines;
 mod log;
