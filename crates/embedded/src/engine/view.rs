@@ -33,10 +33,13 @@ impl Range {
     }
 
     /// The bounds as redb takes them; none when no key can be between them.
-    pub(super) fn bounds(&self) -> Option<(Bound<&[u8]>, Bound<&[u8]>)> {
+    pub(super) fn bounds(&self) -> Option<Bounds<'_>> {
         (!self.is_empty()).then(|| (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice)))
     }
 }
+
+/// What redb takes for a range.
+type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// The lowest key that is higher than all keys with this prefix; none when there is none.
 pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
