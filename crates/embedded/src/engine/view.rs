@@ -38,8 +38,8 @@ impl Range {
     }
 }
 
-/// What redb takes for a range.
-type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+/// Where a range of keys starts and ends.
+pub(super) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// The lowest key that is higher than all keys with this prefix; none when there is none.
 pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
