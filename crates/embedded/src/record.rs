@@ -3,6 +3,7 @@
 //! Encoded by the caller before it queues, so that the log writer only adds a header. Sequence numbers and the version are in the
 //! frame's header. Ids that the store made are not stored one by one: an event's is its commit's plus its ordinal plus one.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use annals_core::{
@@ -195,24 +196,56 @@ pub(crate) struct Record {
     pub(crate) keys: KeyChanges,
 }
 
+/// What stands before the events of a payload.
+struct Head {
+    digest: u128,
+    member: Option<Member>,
+    keys: KeyChanges,
+    info: Arc<CommitInfo>,
+    events: u32,
+}
+
 /// Decodes a payload whose checksum held; none when it is not a commit.
 pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64) -> Option<Record> {
     let mut reader = Reader(payload);
+    let head = decode_head(&mut reader, version)?;
+    let mut events = Vec::with_capacity(head.events.min(10_000) as usize);
+    for ordinal in 0..head.events {
+        events.push(decode_event(&mut reader, &head.info, ordinal, sequence_number)?);
+    }
+    let Head { digest, member, keys, info, .. } = head;
+    reader.0.is_empty().then_some(Record { commit: RecordedCommit { info, events }, digest, member, keys })
+}
+
+/// Decodes a payload whose checksum held and hands each event to `take`, until it breaks off; none when it is not a commit.
+pub(crate) fn decode_events(
+    payload: Bytes,
+    sequence_number: u64,
+    version: u64,
+    mut take: impl FnMut(RecordedEvent) -> ControlFlow<()>,
+) -> Option<ControlFlow<()>> {
+    let mut reader = Reader(payload);
+    let head = decode_head(&mut reader, version)?;
+    for ordinal in 0..head.events {
+        if take(decode_event(&mut reader, &head.info, ordinal, sequence_number)?).is_break() {
+            return Some(ControlFlow::Break(()));
+        }
+    }
+    reader.0.is_empty().then_some(ControlFlow::Continue(()))
+}
+
+fn decode_head(reader: &mut Reader, version: u64) -> Option<Head> {
     let flags = reader.number()?;
     if flags & !KNOWN_FLAGS != 0 {
         return None;
     }
     let commit_id = Uuid::from_bytes(reader.fixed()?);
     let digest = u128::from_le_bytes(reader.fixed()?);
-    let info = decode_info(&mut reader, flags, commit_id, version)?;
-    let member = if flags & IN_TRANSACTION != 0 { Some(decode_member(&mut reader)?) } else { None };
-    let keys = if flags & HAS_KEYS != 0 { decode_keys(&mut reader)? } else { KeyChanges::default() };
-    let count = u32::try_from(reader.number()?).ok().filter(|count| *count > 0)?;
-    let mut events = Vec::with_capacity(count.min(10_000) as usize);
-    for ordinal in 0..count {
-        events.push(decode_event(&mut reader, &info, ordinal, sequence_number.checked_add(u64::from(ordinal))?)?);
-    }
-    reader.0.is_empty().then_some(Record { commit: RecordedCommit { info, events }, digest, member, keys })
+    let info = decode_info(reader, flags, commit_id, version)?;
+    let member = if flags & IN_TRANSACTION != 0 { Some(decode_member(reader)?) } else { None };
+    let keys = if flags & HAS_KEYS != 0 { decode_keys(reader)? } else { KeyChanges::default() };
+    let events = u32::try_from(reader.number()?).ok().filter(|count| *count > 0)?;
+    Some(Head { digest, member, keys, info, events })
 }
 
 fn decode_member(reader: &mut Reader) -> Option<Member> {
@@ -290,12 +323,11 @@ fn decode_info(reader: &mut Reader, flags: u64, commit_id: Uuid, version: u64) -
     }))
 }
 
-fn decode_event(
-    reader: &mut Reader,
-    info: &Arc<CommitInfo>,
-    ordinal: u32,
-    sequence_number: u64,
-) -> Option<RecordedEvent> {
+/// The event of this ordinal of the commit whose first event has this sequence number.
+// An event is large and would be moved once more for each call it passes through: reading is a tenth faster with it.
+#[inline(always)]
+fn decode_event(reader: &mut Reader, info: &Arc<CommitInfo>, ordinal: u32, first: u64) -> Option<RecordedEvent> {
+    let sequence_number = first.checked_add(u64::from(ordinal))?;
     let [flags] = reader.fixed()?;
     if flags & !KNOWN_EVENT_FLAGS != 0 {
         return None;
