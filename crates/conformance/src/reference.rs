@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
     DEFAULT_TENANT, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
-    Randomness, ReadError, SequenceNumber, Store, StoreError, Streams, TransactionError, UnknownLog, Version, new_uuid,
+    Randomness, ReadError, Records, SequenceNumber, Store, StoreError, Streams, TransactionError, UnknownLog, Version,
+    new_uuid,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::model::{Model, TransactionVerdict, Verdict};
+use crate::records::RecordsModel;
+use crate::records::reference::ReferenceRecords;
 use crate::streams::StreamsModel;
 use crate::streams::reference::ReferenceStreams;
 use crate::{ManualClock, OTHER_TENANT, SeededRandomness, Subject};
@@ -26,6 +29,7 @@ pub(crate) struct ReferenceSubject {
 struct Models {
     log: Arc<Mutex<Model>>,
     streams: Arc<Mutex<StreamsModel>>,
+    records: Arc<Mutex<RecordsModel>>,
 }
 
 impl ReferenceSubject {
@@ -39,16 +43,17 @@ impl ReferenceSubject {
 impl Subject for ReferenceSubject {
     async fn open(&self) -> Arc<dyn Store> {
         let random = Arc::new(SeededRandomness::new(fastrand::u64(..)));
-        let tenants = self.models.iter().map(|(tenant, Models { log: model, streams })| {
+        let tenants = self.models.iter().map(|(tenant, Models { log: model, streams, records })| {
             let head = watch::Sender::new(Some(model.lock().expect("unpoisoned").head()));
             let log = ReferenceLog { model: model.clone(), clock: self.clock.clone(), random: random.clone(), head };
             let log = Arc::new(log);
             let open = watch::Sender::new(true);
             let streams = Arc::new(ReferenceStreams { model: streams.clone(), log: log.clone(), open });
-            (*tenant, (log, streams))
+            let (clock, open) = (self.clock.clone(), watch::Sender::new(true));
+            let records = Arc::new(ReferenceRecords { model: records.clone(), clock, open });
+            (*tenant, ReferenceTenant { log, streams, records })
         });
-        let (logs, streams) = tenants.map(|(tenant, (log, streams))| ((tenant, log), (tenant, streams))).unzip();
-        Arc::new(ReferenceStore(logs, streams))
+        Arc::new(ReferenceStore(tenants.collect()))
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -56,13 +61,19 @@ impl Subject for ReferenceSubject {
     }
 }
 
-struct ReferenceStore(BTreeMap<&'static str, Arc<ReferenceLog>>, BTreeMap<&'static str, Arc<ReferenceStreams>>);
+struct ReferenceStore(BTreeMap<&'static str, ReferenceTenant>);
+
+struct ReferenceTenant {
+    log: Arc<ReferenceLog>,
+    streams: Arc<ReferenceStreams>,
+    records: Arc<ReferenceRecords>,
+}
 
 #[async_trait]
 impl Store for ReferenceStore {
     fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
         match self.0.get(tenant) {
-            Some(log) if scope == DEFAULT_SCOPE => Ok(log.clone()),
+            Some(tenant) if scope == DEFAULT_SCOPE => Ok(tenant.log.clone()),
             Some(_) => Err(UnknownLog::Scope { tenant: tenant.into(), scope: scope.into() }),
             None => Err(UnknownLog::Tenant(tenant.into())),
         }
@@ -70,7 +81,14 @@ impl Store for ReferenceStore {
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         self.log(tenant, scope)?;
-        Ok(self.1[tenant].clone())
+        Ok(self.0[tenant].streams.clone())
+    }
+
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        match self.0.get(tenant) {
+            Some(tenant) => Ok(tenant.records.clone()),
+            None => Err(UnknownLog::Tenant(tenant.into())),
+        }
     }
 
     fn tenants(&self) -> Vec<String> {
@@ -83,8 +101,8 @@ impl Store for ReferenceStore {
     }
 
     fn status(&self) -> Vec<LogStatus> {
-        let of = |(tenant, log): (&&str, &Arc<ReferenceLog>)| {
-            let head = log.head.borrow().unwrap_or_default();
+        let of = |(tenant, of_tenant): (&&str, &ReferenceTenant)| {
+            let head = of_tenant.log.head.borrow().unwrap_or_default();
             LogStatus {
                 tenant: (*tenant).to_owned(),
                 scope: DEFAULT_SCOPE.to_owned(),
@@ -100,14 +118,16 @@ impl Store for ReferenceStore {
     }
 
     async fn close(&self) {
-        self.1.values().for_each(|streams| {
-            let _closing = streams.model.lock().expect("unpoisoned");
+        for ReferenceTenant { log, streams, records } in self.0.values() {
+            let _closing = (
+                log.model.lock().expect("unpoisoned"),
+                streams.model.lock().expect("unpoisoned"),
+                records.model.lock().expect("unpoisoned"),
+            );
             streams.open.send_replace(false);
-        });
-        self.0.values().for_each(|log| {
-            let _closing = log.model.lock().expect("unpoisoned");
+            records.open.send_replace(false);
             log.head.send_replace(None);
-        });
+        }
     }
 }
 

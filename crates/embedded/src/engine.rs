@@ -34,7 +34,7 @@ use annals_core::{OpenError, StoreError};
 use tokio::sync::{Semaphore, watch};
 
 pub(crate) use self::change::Change;
-pub(crate) use self::view::{Entries, Range, View};
+pub(crate) use self::view::{Range, View, after_prefix};
 
 use self::snapshot::Snapshot;
 use self::writer::Queue;
@@ -145,11 +145,21 @@ impl Engine {
     /// # Errors
     /// What `work` says, or why nothing can be read.
     pub(crate) fn read<T, E: From<StoreError>>(&self, work: impl FnOnce(&dyn View) -> Result<T, E>) -> Result<T, E> {
+        work(&*self.snapshot()?)
+    }
+
+    /// The durable state at this moment, for a reader that takes its time.
+    ///
+    /// # Errors
+    /// Why nothing can be read.
+    pub(crate) fn snapshot(&self) -> Result<Arc<dyn View + Send + Sync>, StoreError> {
         if let Some(damage @ StoreError::Damaged(_)) = self.refusal() {
-            return Err(damage.into());
+            return Err(damage);
         }
-        let snapshot = self.shared.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone();
-        work(&*snapshot)
+        if self.shared.batches.borrow().closed {
+            return Err(StoreError::Closed);
+        }
+        Ok(self.shared.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// Why writes are refused; none when they are taken.

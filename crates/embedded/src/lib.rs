@@ -13,6 +13,7 @@ mod index;
 mod log;
 mod options;
 mod record;
+mod records;
 mod refused;
 mod store;
 mod streams;

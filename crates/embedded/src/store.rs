@@ -15,8 +15,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Store, StoreError, Streams, UnknownLog, Uuid,
-    limits, new_uuid,
+    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, StoreError, Streams, UnknownLog,
+    Uuid, limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -26,6 +26,7 @@ use crate::disk::{Disk, Open};
 use crate::engine::Engine;
 use crate::format::FORMAT;
 use crate::log::{Log, Place};
+use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
 use crate::terms::TermKey;
@@ -52,6 +53,7 @@ struct Tenant {
     logs: BTreeMap<String, Arc<Log>>,
     streams: BTreeMap<String, Arc<LogStreams>>,
     engine: Arc<Engine>,
+    records: Arc<TenantRecords>,
 }
 
 /// What `store.json` says.
@@ -115,12 +117,12 @@ impl EmbeddedStore {
         self.tenants.values().flat_map(|tenant| tenant.logs.values())
     }
 
-    fn streams_of_all(&self) -> impl Iterator<Item = &Arc<LogStreams>> {
-        self.tenants.values().flat_map(|tenant| tenant.streams.values())
+    fn engines(&self) -> impl Iterator<Item = (&Arc<TenantRecords>, &Arc<Engine>)> {
+        self.tenants.values().map(|tenant| (&tenant.records, &tenant.engine))
     }
 
-    fn engines(&self) -> impl Iterator<Item = &Arc<Engine>> {
-        self.tenants.values().map(|tenant| &tenant.engine)
+    fn streams_of_all(&self) -> impl Iterator<Item = &Arc<LogStreams>> {
+        self.tenants.values().flat_map(|tenant| tenant.streams.values())
     }
 }
 
@@ -195,7 +197,13 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
             .map_err(|error| OpenError::new(error.code(), format!("{dir}/{ENGINE_DIR}: {error}")))?;
         streams.insert(scope.clone(), Arc::new(of_log));
     }
-    Ok(Tenant { identity, logs, streams, engine })
+    let records = TenantRecords::new(engine.clone(), options);
+    Ok(Tenant { identity, logs, streams, engine, records })
+}
+
+fn close_engine(records: &TenantRecords, engine: &Engine) {
+    records.close();
+    engine.close();
 }
 
 fn has(disk: &dyn Disk, dir: &str, name: &str) -> Result<bool, OpenError> {
@@ -257,6 +265,11 @@ impl Store for EmbeddedStore {
         }
     }
 
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(found.records.clone())
+    }
+
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         Ok(self.streams_of(tenant, scope)?.clone())
     }
@@ -275,14 +288,14 @@ impl Store for EmbeddedStore {
 
     async fn close(&self) {
         let logs: Vec<_> = self.logs().cloned().collect();
+        let engines: Vec<_> = self.engines().map(|(records, engine)| (records.clone(), engine.clone())).collect();
         let streams: Vec<_> = self.streams_of_all().cloned().collect();
-        let engines: Vec<_> = self.engines().cloned().collect();
         let lock = self.lock.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
         // Joining the logs' threads blocks, so it is done on one of its own, which works under any runtime.
         let close = move || {
             logs.iter().for_each(|log| log.close());
-            engines.iter().for_each(|engine| engine.close());
+            engines.iter().for_each(|(records, engine)| close_engine(records, engine));
             streams.iter().for_each(|streams| streams.close());
             lock.lock().unwrap_or_else(PoisonError::into_inner).take();
             let _ = closed.send(());
@@ -298,7 +311,7 @@ impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         // Handles to logs may outlive the store; the lock must not be free while their writers run.
         self.logs().for_each(|log| log.close());
-        self.engines().for_each(|engine| engine.close());
+        self.engines().for_each(|(records, engine)| close_engine(records, engine));
         self.streams_of_all().for_each(|streams| streams.close());
     }
 }

@@ -68,6 +68,10 @@ impl Store for Served {
         self.store.streams(tenant, scope)
     }
 
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        self.store.records(tenant)
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.store.tenants()
     }

@@ -55,6 +55,10 @@ impl Store for Tapped {
         self.inner.streams(tenant, scope)
     }
 
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        self.inner.records(tenant)
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.inner.tenants()
     }
