@@ -12,3 +12,4 @@ mod pipes;
 mod serving;
 mod stores;
 mod streams;
+mod transactions;

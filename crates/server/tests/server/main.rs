@@ -21,3 +21,4 @@ mod stopping;
 mod streams;
 mod tapped;
 mod tenants;
+mod transactions;
