@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::until::Until;
 use annals::server::{Options, serve};
-use annals::{Client, Clock, DEFAULT_TENANT, EventLog, Identity, LogStatus, Store, Streams, UnknownLog};
+use annals::{Client, Clock, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog};
 use annals_conformance::{OTHER_TENANT, Subject};
 use annals_embedded::disk::MemoryDisk;
 use annals_embedded::{EmbeddedStore, SystemClock};
