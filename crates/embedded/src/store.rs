@@ -15,8 +15,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, Streams, UnknownLog, Uuid, limits,
-    new_uuid,
+    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, StoreError, Streams, UnknownLog,
+    Uuid, limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -97,6 +97,20 @@ impl EmbeddedStore {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
         }
         Ok(Self { tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+    }
+
+    /// Reads everything that is stored of a scope's streams, and says what is not as it must be: nothing, when all is well.
+    ///
+    /// # Errors
+    /// [`UnknownLog`] when there is no such scope.
+    pub fn check_streams(&self, tenant: &str, scope: &str) -> Result<Vec<StoreError>, UnknownLog> {
+        Ok(self.streams_of(tenant, scope)?.faults())
+    }
+
+    fn streams_of(&self, tenant: &str, scope: &str) -> Result<&Arc<LogStreams>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        let unknown = || UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() };
+        found.streams.get(scope).ok_or_else(unknown)
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -257,11 +271,7 @@ impl Store for EmbeddedStore {
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
-        match found.streams.get(scope) {
-            Some(streams) => Ok(streams.clone()),
-            None => Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() }),
-        }
+        Ok(self.streams_of(tenant, scope)?.clone())
     }
 
     fn tenants(&self) -> Vec<String> {
