@@ -8,6 +8,7 @@ mod commit;
 mod data;
 mod error;
 mod event_log;
+mod events_hash;
 pub mod json;
 pub mod limits;
 mod query;
@@ -20,6 +21,7 @@ pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent,
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
+pub use events_hash::EventsHash;
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };

@@ -18,8 +18,14 @@ pub trait Store: Send + Sync + 'static {
     /// The declared tenants, in order of their names.
     fn tenants(&self) -> Vec<String>;
 
-    /// Who this tenant's store is; none when it is not declared.
+    /// Who this tenant's store is, for its default scope; none when it is not declared.
     fn identity(&self, tenant: &str) -> Option<Identity>;
+
+    /// Who this tenant's store is for the readers of this scope: a restore may cut its scopes at different numbers.
+    fn log_identity(&self, tenant: &str, scope: &str) -> Option<Identity> {
+        let _ = scope;
+        self.identity(tenant)
+    }
 
     /// How every open log is.
     fn status(&self) -> Vec<LogStatus>;

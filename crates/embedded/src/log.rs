@@ -12,12 +12,13 @@ mod commit;
 mod core;
 mod keeper;
 mod lookup;
-mod names;
+pub(crate) mod names;
 mod queue;
 mod read;
 mod recovery;
 mod scan;
 mod segment;
+mod walk;
 mod writer;
 
 use std::sync::Arc;
@@ -34,8 +35,11 @@ use crate::terms::TermKey;
 
 use self::core::Core;
 
+pub(crate) use self::keeper::Checkpoint;
+pub(crate) use self::recovery::index_record;
 pub(crate) use self::scan::{Scan, scan};
 pub(crate) use self::segment::SegmentFile;
+pub(crate) use self::walk::{Placed, Step, Walk};
 
 /// One open event log.
 pub(crate) struct Log {

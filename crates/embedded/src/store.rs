@@ -27,10 +27,10 @@ use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
 
-const STORE_FILE: &str = "store.json";
-const TENANT_FILE: &str = "tenant.json";
+pub(crate) const STORE_FILE: &str = "store.json";
+pub(crate) const TENANT_FILE: &str = "tenant.json";
 const FIRST_SEGMENT: &str = "0000000001.segment";
-const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
 /// Segments are addressed with 32 bits.
 const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
@@ -42,24 +42,62 @@ pub struct EmbeddedStore {
 }
 
 struct Tenant {
-    identity: Identity,
+    file: TenantFile,
     logs: BTreeMap<String, Arc<Log>>,
 }
 
 /// What `store.json` says.
 #[derive(Serialize, Deserialize)]
-struct StoreFile {
+pub(crate) struct StoreFile {
     what: String,
 }
 
+impl Default for StoreFile {
+    fn default() -> Self {
+        Self { what: "annals embedded store".to_owned() }
+    }
+}
+
 /// What `tenant.json` says.
-#[derive(Serialize, Deserialize)]
-struct TenantFile {
-    store_id: Uuid,
-    incarnation: u32,
-    incarnation_start: u64,
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct TenantFile {
+    pub(crate) store_id: Uuid,
+    pub(crate) incarnation: u32,
+    /// Where the incarnation starts in the default scope.
+    pub(crate) incarnation_start: u64,
+    /// Where it starts in the other scopes; from 0 in one that is not named.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) scope_starts: BTreeMap<String, u64>,
     /// The key of hashes and digests, as a UUID only for its spelling.
-    key: Uuid,
+    pub(crate) key: Uuid,
+}
+
+impl TenantFile {
+    pub(crate) fn term_key(&self) -> TermKey {
+        TermKey(self.key.into_bytes())
+    }
+
+    /// Where the incarnation starts in this scope.
+    pub(crate) fn start_of(&self, scope: &str) -> u64 {
+        if scope == DEFAULT_SCOPE { self.incarnation_start } else { self.scope_starts.get(scope).copied().unwrap_or(0) }
+    }
+
+    /// The next incarnation, which starts at these numbers of its scopes.
+    pub(crate) fn reborn(&self, starts: impl Iterator<Item = (String, u64)>) -> Self {
+        let mut next = Self { incarnation: self.incarnation + 1, ..self.clone() };
+        for (scope, start) in starts {
+            if scope == DEFAULT_SCOPE {
+                next.incarnation_start = start;
+            } else {
+                next.scope_starts.insert(scope, start);
+            }
+        }
+        next
+    }
+
+    fn identity(&self, scope: &str) -> Identity {
+        Identity { store_id: self.store_id, incarnation: self.incarnation, incarnation_start: self.start_of(scope) }
+    }
 }
 
 impl EmbeddedStore {
@@ -80,8 +118,7 @@ impl EmbeddedStore {
             ),
             _ => fail(&error),
         })?;
-        let what = StoreFile { what: "annals embedded store".to_owned() };
-        let _: StoreFile = file_or(&*disk, "", STORE_FILE, || what)?;
+        let _: StoreFile = file_or(&*disk, "", STORE_FILE, StoreFile::default)?;
         let mut tenants = BTreeMap::new();
         for name in &options.tenants {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
@@ -136,6 +173,7 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         store_id: new_uuid(options.clock.now(), &*options.random),
         incarnation: 0,
         incarnation_start: 0,
+        scope_starts: BTreeMap::new(),
         key: Uuid::from_u128(options.random.bits()),
     };
     if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
@@ -151,14 +189,12 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
             scope: scope.to_owned(),
             disk: disk.clone(),
             dir: format!("{dir}/{scope}"),
-            key: TermKey(file.key.into_bytes()),
+            key: file.term_key(),
         };
         disk.create_dir(&place.dir).map_err(|error| cannot_open(&place.dir, &error))?;
         logs.insert(scope.to_owned(), Arc::new(Log::open(place, options)?));
     }
-    let identity =
-        Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
-    Ok(Tenant { identity, logs })
+    Ok(Tenant { file, logs })
 }
 
 fn has(disk: &dyn Disk, dir: &str, name: &str) -> Result<bool, OpenError> {
@@ -225,7 +261,11 @@ impl Store for EmbeddedStore {
     }
 
     fn identity(&self, tenant: &str) -> Option<Identity> {
-        self.tenants.get(tenant).map(|tenant| tenant.identity)
+        self.log_identity(tenant, DEFAULT_SCOPE)
+    }
+
+    fn log_identity(&self, tenant: &str, scope: &str) -> Option<Identity> {
+        self.tenants.get(tenant).map(|tenant| tenant.file.identity(scope))
     }
 
     fn status(&self) -> Vec<LogStatus> {

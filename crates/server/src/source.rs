@@ -37,7 +37,7 @@ impl Source {
 
     /// Who the tenant's store is.
     pub fn identity(&self, server: &Server) -> Result<Identity, Problem> {
-        server.store.identity(&self.tenant).ok_or_else(|| unknown_tenant(&self.tenant))
+        server.store.log_identity(&self.tenant, &self.scope).ok_or_else(|| unknown_tenant(&self.tenant))
     }
 
     pub fn view<'a>(&'a self, event: &'a RecordedEvent) -> EventView<'a> {

@@ -47,10 +47,10 @@ enum Job {
 
 /// How far a log reached when it was closed in an orderly way. Less than that found later is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(super) struct Checkpoint {
-    pub(super) segment: u64,
-    pub(super) end: u64,
-    pub(super) head: SequenceNumber,
+pub(crate) struct Checkpoint {
+    pub(crate) segment: u64,
+    pub(crate) end: u64,
+    pub(crate) head: SequenceNumber,
 }
 
 /// Where the writer asks the keeper for what it needs next.

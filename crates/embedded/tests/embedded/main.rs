@@ -5,6 +5,7 @@ mod conformance;
 mod damage;
 mod faulty_disk;
 mod model;
+mod operations;
 mod refusals;
 mod reopening;
 #[cfg(feature = "seeded-bugs")]

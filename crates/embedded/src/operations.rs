@@ -1,0 +1,59 @@
+//! What an operator does to a store: check it, cut what is damaged, back it up and restore it.
+//!
+//! [`check`] and [`repair`] work on the files of a store that no process has open; a backup is taken from an open one
+//! ([`annals_core::Store::backup`]) and [`restore`] makes a new store of it.
+
+mod check;
+mod survey;
+
+use std::io;
+
+use annals_core::{Code, OpenError, StoreError};
+
+pub use check::{CheckReport, CheckedLog, Finding, check};
+
+/// Why an operation ended early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationError {
+    /// The stable code.
+    pub code: Code,
+    /// What is wrong and what to do, as one sentence.
+    pub message: String,
+}
+
+/// Is told how far an operation has come: what is done, and all there is to do, in bytes or events.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+type Outcome<T> = Result<T, OperationError>;
+
+impl OperationError {
+    /// An error with its sentence.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl std::fmt::Display for OperationError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for OperationError {}
+
+impl From<OpenError> for OperationError {
+    fn from(error: OpenError) -> Self {
+        Self { code: error.code, message: error.message }
+    }
+}
+
+impl From<StoreError> for OperationError {
+    fn from(error: StoreError) -> Self {
+        Self { code: error.code(), message: error.to_string() }
+    }
+}
+
+/// What the system said about a file that was read.
+fn unreadable(path: &str, error: &io::Error) -> OperationError {
+    OperationError::new(Code::ReadFailed, format!("{path} cannot be read: {error}"))
+}

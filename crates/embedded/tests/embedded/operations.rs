@@ -1,0 +1,4 @@
+//! What an operator does: check, cut, back up, restore; on sound stores, on damaged ones, and on disks that fail meanwhile.
+
+mod check;
+mod samples;
