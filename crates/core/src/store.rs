@@ -21,9 +21,10 @@ pub trait Store: Send + Sync + 'static {
     /// Who this tenant's store is, for its default scope; none when it is not declared.
     fn identity(&self, tenant: &str) -> Option<Identity>;
 
-    /// Who this tenant's store is for the readers of this scope: a restore may cut its scopes at different numbers.
-    fn log_identity(&self, tenant: &str, scope: &str) -> Option<Identity> {
-        let _ = scope;
+    /// Who this tenant's store is for a reader of this scope who comes from incarnation `seen`: `incarnation_start` is the number up
+    /// to which that incarnation's log is this one's. Scopes may have been cut at different numbers, and more than once.
+    fn identity_since(&self, tenant: &str, scope: &str, seen: u32) -> Option<Identity> {
+        let _ = (scope, seen);
         self.identity(tenant)
     }
 

@@ -4,13 +4,19 @@
 //! ([`annals_core::Store::backup`]) and [`restore`] makes a new store of it.
 
 mod check;
+mod copy;
+mod cut;
+mod repair;
 mod survey;
 
 use std::io;
 
 use annals_core::{Code, OpenError, StoreError};
 
+use crate::refused::cannot_open;
+
 pub use check::{CheckReport, CheckedLog, Finding, check};
+pub use repair::{Cut, Repair, repair};
 
 /// Why an operation ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +57,11 @@ impl From<StoreError> for OperationError {
     fn from(error: StoreError) -> Self {
         Self { code: error.code(), message: error.to_string() }
     }
+}
+
+/// What the system said about a file that was to be written.
+fn unwritable(path: &str, error: &io::Error) -> OperationError {
+    cannot_open(path, error).into()
 }
 
 /// What the system said about a file that was read.

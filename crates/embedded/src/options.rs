@@ -56,6 +56,10 @@ pub enum SeededBug {
     ForgetDirectorySync,
     ForgetSealedRequestIds,
     IgnoreCommitsOfSameBatch,
+    KeepIncarnation,
+    BackUpPastHead,
+    SkipBackupVerification,
+    IgnoreFreeDiskFloor,
 }
 
 impl Options {

@@ -65,11 +65,19 @@ pub(crate) struct TenantFile {
     pub(crate) incarnation: u32,
     /// Where the incarnation starts in the default scope.
     pub(crate) incarnation_start: u64,
-    /// Where it starts in the other scopes; from 0 in one that is not named.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) scope_starts: BTreeMap<String, u64>,
+    /// Where each incarnation but the first starts, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) forks: Vec<Fork>,
     /// The key of hashes and digests, as a UUID only for its spelling.
     pub(crate) key: Uuid,
+}
+
+/// Where an incarnation starts.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Fork {
+    incarnation: u32,
+    /// By scope; 0 in one that is not named.
+    starts: BTreeMap<String, u64>,
 }
 
 impl TenantFile {
@@ -77,26 +85,25 @@ impl TenantFile {
         TermKey(self.key.into_bytes())
     }
 
-    /// Where the incarnation starts in this scope.
-    pub(crate) fn start_of(&self, scope: &str) -> u64 {
-        if scope == DEFAULT_SCOPE { self.incarnation_start } else { self.scope_starts.get(scope).copied().unwrap_or(0) }
-    }
-
     /// The next incarnation, which starts at these numbers of its scopes.
-    pub(crate) fn reborn(&self, starts: impl Iterator<Item = (String, u64)>) -> Self {
-        let mut next = Self { incarnation: self.incarnation + 1, ..self.clone() };
-        for (scope, start) in starts {
-            if scope == DEFAULT_SCOPE {
-                next.incarnation_start = start;
-            } else {
-                next.scope_starts.insert(scope, start);
-            }
-        }
+    pub(crate) fn reborn(&self, starts: BTreeMap<String, u64>) -> Self {
+        let mut next = self.clone();
+        next.incarnation += 1;
+        next.incarnation_start = starts.get(DEFAULT_SCOPE).copied().unwrap_or(0);
+        next.forks.push(Fork { incarnation: next.incarnation, starts });
         next
     }
 
-    fn identity(&self, scope: &str) -> Identity {
-        Identity { store_id: self.store_id, incarnation: self.incarnation, incarnation_start: self.start_of(scope) }
+    /// The identity of a scope for a reader who comes from incarnation `seen`: all that started since took something back.
+    fn identity(&self, scope: &str, seen: u32) -> Identity {
+        let since = if seen < self.incarnation { seen } else { self.incarnation.saturating_sub(1) };
+        let later = self.forks.iter().filter(|fork| fork.incarnation > since);
+        let starts = later.map(|fork| fork.starts.get(scope).copied().unwrap_or(0));
+        Identity {
+            store_id: self.store_id,
+            incarnation: self.incarnation,
+            incarnation_start: starts.min().unwrap_or(0),
+        }
     }
 }
 
@@ -173,7 +180,7 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         store_id: new_uuid(options.clock.now(), &*options.random),
         incarnation: 0,
         incarnation_start: 0,
-        scope_starts: BTreeMap::new(),
+        forks: Vec::new(),
         key: Uuid::from_u128(options.random.bits()),
     };
     if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
@@ -261,11 +268,12 @@ impl Store for EmbeddedStore {
     }
 
     fn identity(&self, tenant: &str) -> Option<Identity> {
-        self.log_identity(tenant, DEFAULT_SCOPE)
+        let file = &self.tenants.get(tenant)?.file;
+        Some(file.identity(DEFAULT_SCOPE, file.incarnation))
     }
 
-    fn log_identity(&self, tenant: &str, scope: &str) -> Option<Identity> {
-        self.tenants.get(tenant).map(|tenant| tenant.file.identity(scope))
+    fn identity_since(&self, tenant: &str, scope: &str, seen: u32) -> Option<Identity> {
+        self.tenants.get(tenant).map(|tenant| tenant.file.identity(scope, seen))
     }
 
     fn status(&self) -> Vec<LogStatus> {

@@ -1,4 +1,5 @@
 //! What an operator does: check, cut, back up, restore; on sound stores, on damaged ones, and on disks that fail meanwhile.
 
 mod check;
+mod repair;
 mod samples;
