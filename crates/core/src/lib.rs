@@ -26,7 +26,7 @@ pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
-pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
+pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
 
 pub use bytestring::ByteString;

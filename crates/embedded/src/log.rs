@@ -10,6 +10,7 @@
 
 mod commit;
 mod core;
+mod image;
 mod keeper;
 mod lookup;
 pub(crate) mod names;
@@ -35,6 +36,7 @@ use crate::terms::TermKey;
 
 use self::core::Core;
 
+pub(crate) use self::image::{LogImage, SegmentImage};
 pub(crate) use self::keeper::Checkpoint;
 pub(crate) use self::recovery::index_record;
 pub(crate) use self::scan::{Scan, scan};

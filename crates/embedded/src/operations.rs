@@ -1,8 +1,9 @@
 //! What an operator does to a store: check it, cut what is damaged, back it up and restore it.
 //!
-//! [`check`] and [`repair`] work on the files of a store that no process has open; a backup is taken from an open one
-//! ([`annals_core::Store::backup`]) and [`restore`] makes a new store of it.
+//! [`check()`] and [`repair()`] work on the files of a store that no process has open; a backup is taken from an open one
+//! ([`annals_core::Store::backup`]) and [`restore()`] makes a new store of it.
 
+mod backup;
 mod check;
 mod copy;
 mod cut;
@@ -15,6 +16,11 @@ use annals_core::{Code, OpenError, StoreError};
 
 use crate::refused::cannot_open;
 
+pub use backup::{
+    LogManifest, Manifest, Receiver, Restore, Restored, RestoredLog, SegmentManifest, Source, StoredFile,
+    TenantManifest, restore,
+};
+pub(crate) use backup::{Taking, TenantImage};
 pub use check::{CheckReport, CheckedLog, Finding, check};
 pub use repair::{Cut, Repair, repair};
 
@@ -67,4 +73,14 @@ fn unwritable(path: &str, error: &io::Error) -> OperationError {
 /// What the system said about a file that was read.
 fn unreadable(path: &str, error: &io::Error) -> OperationError {
     OperationError::new(Code::ReadFailed, format!("{path} cannot be read: {error}"))
+}
+
+/// Every log in a store's folder: tenant and scope.
+pub(crate) fn logs_on_disk(disk: &dyn crate::disk::Disk) -> Outcome<Vec<(String, String)>> {
+    let tenants = survey::tenants(disk)?;
+    let logs = tenants.into_iter().flat_map(|tenant| {
+        let name = tenant.name;
+        tenant.scopes.into_iter().map(move |scope| (name.clone(), scope))
+    });
+    Ok(logs.collect())
 }

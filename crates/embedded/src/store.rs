@@ -14,7 +14,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Store, UnknownLog, Uuid, limits, new_uuid,
+    Backup, Clock, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Store, StoreError, UnknownLog, Uuid,
+    limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -23,6 +24,7 @@ use crate::Options;
 use crate::disk::{Disk, Open};
 use crate::format::FORMAT;
 use crate::log::{Log, Place};
+use crate::operations::{Taking, TenantImage};
 use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
@@ -36,6 +38,8 @@ const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
 /// An open embedded store.
 pub struct EmbeddedStore {
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
     tenants: BTreeMap<String, Tenant>,
     /// Held until the logs are closed.
     lock: Arc<Mutex<Option<Box<dyn Send + Sync>>>>,
@@ -130,7 +134,15 @@ impl EmbeddedStore {
         for name in &options.tenants {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
         }
-        Ok(Self { tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+        Ok(Self { disk, clock: options.clock, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+    }
+
+    /// The logs in the folder that are not declared, and so not open.
+    fn left_out(&self) -> Result<Vec<String>, crate::operations::OperationError> {
+        let on_disk = crate::operations::logs_on_disk(&*self.disk)?;
+        let open = |tenant: &str, scope: &str| self.tenants.get(tenant).is_some_and(|t| t.logs.contains_key(scope));
+        let left_out = on_disk.into_iter().filter(|(tenant, scope)| !open(tenant, scope));
+        Ok(left_out.map(|(tenant, scope)| format!("tenants/{tenant}/{scope}")).collect())
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -278,6 +290,16 @@ impl Store for EmbeddedStore {
 
     fn status(&self) -> Vec<LogStatus> {
         self.logs().map(|log| log.status()).collect()
+    }
+
+    fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
+        let mut images = Vec::new();
+        for (name, tenant) in &self.tenants {
+            let logs = tenant.logs.values().map(|log| log.image()).collect::<Result<_, _>>()?;
+            images.push(TenantImage { name: name.clone(), file: tenant.file.clone(), logs });
+        }
+        let left_out = self.left_out().map_err(|error| StoreError::Io(error.message))?;
+        Ok(Box::new(Taking::new(self.disk.clone(), self.clock.now(), images, left_out, earlier)))
     }
 
     async fn close(&self) {

@@ -1,5 +1,6 @@
 //! What an operator does: check, cut, back up, restore; on sound stores, on damaged ones, and on disks that fail meanwhile.
 
+mod backup;
 mod check;
 mod repair;
 mod samples;
