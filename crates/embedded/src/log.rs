@@ -10,6 +10,7 @@
 
 mod commit;
 mod core;
+mod floor;
 mod image;
 mod keeper;
 mod lookup;

@@ -67,6 +67,11 @@ impl Disk for RealDisk {
         File::open(self.path(dir))?.sync_all()
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        let known = rustix::fs::statvfs(&self.root)?;
+        Ok(known.f_bavail.saturating_mul(known.f_frsize))
+    }
+
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(LOCK_FILE))?;
         match file.try_lock() {

@@ -17,6 +17,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
         return Err(refusal.into());
     }
     let now = core.options.clock.now();
+    core.floor.check(&*core.place.disk, now)?;
     let commit_id = new_uuid(now, &*core.options.random);
     let content = Content {
         digest: commit.content_digest(&core.key.0),

@@ -2,5 +2,8 @@
 
 mod backup;
 mod check;
+mod floor;
 mod repair;
 mod samples;
+#[cfg(feature = "seeded-bugs")]
+mod seeded_bugs;
