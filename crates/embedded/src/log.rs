@@ -12,6 +12,7 @@ mod commit;
 mod core;
 mod floor;
 mod image;
+mod heads;
 mod keeper;
 mod lookup;
 pub(crate) mod names;
