@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, Filter, KnownAggregate,
-    LogPage, LogQuery, NewCommit, ReadError, RecordedEvent, SequenceNumber, limits,
+    LogPage, LogQuery, LogStats, NewCommit, ReadError, RecordedEvent, SequenceNumber, StoreError, limits,
 };
 
 /// The event log of one tenant and scope: everything ever committed there, in one gap-free order.
@@ -87,6 +87,15 @@ pub trait EventLog: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`]; [`StoreError::Closed`](crate::StoreError::Closed) when the store closes while waiting.
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError>;
+
+    /// Counts what the log holds. It may read all of it; `progress` is told how many events were counted, of how many.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`StoreError::Io`](crate::StoreError::Io) where a backend does not count.
+    async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
+        let _ = progress;
+        Err(StoreError::Io("this log does not count what it holds".to_owned()).into())
+    }
 }
 
 /// Follows a log: first what is there, then what comes, without gap or repeat.

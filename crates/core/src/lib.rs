@@ -13,6 +13,7 @@ pub mod json;
 pub mod limits;
 mod query;
 mod recorded;
+mod stats;
 mod store;
 mod time;
 pub mod wire;
@@ -26,6 +27,7 @@ pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
+pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
 

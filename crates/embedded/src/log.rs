@@ -11,8 +11,8 @@
 mod commit;
 mod core;
 mod floor;
-mod image;
 mod heads;
+mod image;
 mod keeper;
 mod lookup;
 pub(crate) mod names;
@@ -21,6 +21,7 @@ mod read;
 mod recovery;
 mod scan;
 mod segment;
+mod stats;
 mod walk;
 mod writer;
 
@@ -28,7 +29,8 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, OpenError, ReadError, SequenceNumber, StoreError,
+    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, OpenError, ReadError, SequenceNumber,
+    StoreError,
 };
 use async_trait::async_trait;
 
@@ -48,6 +50,7 @@ pub(crate) use self::walk::{Placed, Step, Walk};
 /// One open event log.
 pub(crate) struct Log {
     core: Arc<Core>,
+    stats: stats::Known,
     threads: std::sync::Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -74,7 +77,7 @@ impl Log {
             threads.push(spawn("writer", Box::new(move || writer.run()))?);
             threads.push(spawn("keeper", Box::new(move || keeper.run()))?);
         }
-        Ok(Self { core, threads: threads.into() })
+        Ok(Self { core, stats: stats::Known::default(), threads: threads.into() })
     }
 
     pub(crate) fn status(&self) -> LogStatus {
@@ -150,5 +153,11 @@ impl EventLog for Log {
             Ok(state) if state.head > head => Ok(state.head),
             _ => Err(StoreError::Closed.into()),
         }
+    }
+
+    async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
+        let stats = self.core.noticed(stats::stats(&self.core, &self.stats, progress).await)?;
+        // The numbers of a part are not those of the log.
+        Ok(self.core.unless_about_the_end(stats, true)?)
     }
 }
