@@ -45,6 +45,15 @@ pub trait Disk: Send + Sync + 'static {
     /// What the system says.
     fn remove(&self, path: &str) -> io::Result<()>;
 
+    /// Removes an empty folder; nothing where folders are only parts of paths.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn remove_dir(&self, dir: &str) -> io::Result<()> {
+        let _ = dir;
+        Ok(())
+    }
+
     /// Makes the names in a folder durable.
     ///
     /// # Errors

@@ -63,6 +63,10 @@ impl Disk for RealDisk {
         fs::remove_file(self.path(path))
     }
 
+    fn remove_dir(&self, dir: &str) -> io::Result<()> {
+        fs::remove_dir(self.path(dir))
+    }
+
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
         File::open(self.path(dir))?.sync_all()
     }

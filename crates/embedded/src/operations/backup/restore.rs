@@ -3,7 +3,7 @@
 //! `store.json` is written last, when everything else is there, verified and synced: a folder without it is no store, so whatever
 //! ends a restore early leaves nothing behind that could be taken for one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -91,6 +91,10 @@ pub fn restore(
         for name in &writing.written {
             let _ = target.remove(name);
         }
+        // From the deepest on.
+        for dir in writing.dirs.iter().rev() {
+            let _ = target.remove_dir(dir);
+        }
     }
     restored
 }
@@ -112,6 +116,8 @@ fn run(
     for tenant in &manifest.tenants {
         let mut starts = BTreeMap::new();
         for log in &tenant.logs {
+            // A log without events has no files.
+            writing.create_dir(&format!("{}/{}/{}", survey::TENANTS, tenant.tenant, log.scope))?;
             let read_back = Place { disk: &*disk, tenant, log, what }.settle(verified, &mut |part| {
                 progress((done + part).min(2 * bytes), 2 * bytes);
             })?;
@@ -154,7 +160,8 @@ struct Writing {
     manifest: Vec<u8>,
     written: Vec<String>,
     current: Option<File>,
-    dirs: Vec<String>,
+    /// Folders that were made, with those above them.
+    dirs: BTreeSet<String>,
 }
 
 struct File {
@@ -170,8 +177,18 @@ struct File {
 
 impl Writing {
     fn new(disk: Arc<dyn Disk>) -> Self {
-        let (manifest, written, dirs) = (Vec::new(), Vec::new(), Vec::new());
+        let (manifest, written, dirs) = (Vec::new(), Vec::new(), BTreeSet::new());
         Self { disk, found: BTreeMap::new(), manifest, written, current: None, dirs }
+    }
+
+    fn create_dir(&mut self, dir: &str) -> Outcome<()> {
+        if self.dirs.contains(dir) {
+            return Ok(());
+        }
+        self.disk.create_dir(dir).map_err(|error| unwritable(dir, &error))?;
+        self.dirs.extend(dir.match_indices('/').map(|(at, _)| dir[..at].to_owned()));
+        self.dirs.insert(dir.to_owned());
+        Ok(())
     }
 
     fn read(&mut self, source: &Source, verified: bool, progress: Progress<'_>) -> Outcome<Manifest> {
@@ -247,10 +264,7 @@ impl Sink for Writing {
         let mut file = None;
         if name != MANIFEST {
             let dir = to.rsplit_once('/').map_or("", |(dir, _)| dir).to_owned();
-            if !self.dirs.contains(&dir) {
-                self.disk.create_dir(&dir).map_err(|error| unwritable(&dir, &error))?;
-                self.dirs.push(dir);
-            }
+            self.create_dir(&dir)?;
             self.written.push(to.clone());
             file = Some(create(&*self.disk, &to).map_err(|error| unwritable(&to, &error))?);
         }
@@ -319,7 +333,6 @@ impl Place<'_> {
     fn settle(&self, verified: bool, progress: &mut dyn FnMut(u64)) -> Outcome<RestoredLog> {
         let (tenant, scope) = (&self.tenant.tenant, &self.log.scope);
         let dir = format!("{}/{tenant}/{scope}", survey::TENANTS);
-        self.disk.create_dir(&dir).map_err(|error| unwritable(&dir, &error))?;
         let cut = self.what.cut.as_ref().filter(|(of, within, _)| (of, within) == (tenant, scope));
         if let Some((.., at)) = cut {
             self.cut(&dir, *at)?;
