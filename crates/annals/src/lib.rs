@@ -32,6 +32,7 @@
 mod client;
 mod compose;
 pub mod operations;
+mod transfer;
 
 pub use annals_core::*;
 #[cfg(feature = "runtime")]

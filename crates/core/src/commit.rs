@@ -6,7 +6,9 @@ use bytestring::ByteString;
 use highway::{HighwayHash, HighwayHasher};
 use uuid::Uuid;
 
-use crate::{Code, Data, Invalid, SequenceNumber, Timestamp, Version, limits};
+use crate::{
+    Code, Data, Invalid, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp, Version, event_uuid, limits,
+};
 
 /// What versions count: an aggregate's name and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -143,6 +145,17 @@ pub struct NewCommit {
     pub correlation_id: Option<ByteString>,
     /// What directly caused it.
     pub causation_id: Option<ByteString>,
+    /// What it was where it was committed first; only for a log that is copied commit by commit.
+    pub recorded: Option<Recorded>,
+}
+
+/// What the copy of a commit keeps besides its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its id.
+    pub commit_id: Uuid,
+    /// The number its first event has. A log that has reached another number refuses it.
+    pub sequence_number: SequenceNumber,
 }
 
 impl NewCommit {
@@ -160,6 +173,40 @@ impl NewCommit {
             space_id: None,
             correlation_id: None,
             causation_id: None,
+            recorded: None,
+        }
+    }
+
+    /// The commit that makes a copy of this one, event by event, in a log that has reached its number.
+    pub fn copy_of(commit: RecordedCommit) -> Self {
+        let info = commit.info;
+        let recorded = commit
+            .events
+            .first()
+            .map(|first| Recorded { commit_id: info.commit_id, sequence_number: first.sequence_number });
+        let event = |event: RecordedEvent| NewEvent {
+            // An id that follows from the commit's was not given, and whether it was is part of the content.
+            id: Some(event.id).filter(|id| *id != event_uuid(info.commit_id, event.ordinal)),
+            event_type: event.event_type,
+            generation: event.generation,
+            data: event.data,
+            tags: event.tags,
+            public: event.public,
+            time: Some(event.time),
+        };
+        Self {
+            aggregate: info.aggregate.clone(),
+            expected_version: ExpectedVersion::Exact(info.version.saturating_sub(1)),
+            request_id: info.request_id.clone(),
+            command_id: info.command_id.clone(),
+            events: commit.events.into_iter().map(event).collect(),
+            header: info.header.clone(),
+            tenant_id: Some(info.tenant_id.clone()),
+            owner_id: Some(info.owner_id.clone()),
+            space_id: Some(info.space_id.clone()),
+            correlation_id: info.correlation_id.clone(),
+            causation_id: info.causation_id.clone(),
+            recorded,
         }
     }
 

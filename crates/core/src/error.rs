@@ -1,6 +1,6 @@
 //! What can go wrong, one enum per operation, and the one table that gives each fact its stable code.
 
-use crate::Version;
+use crate::{SequenceNumber, Version};
 
 /// A value that breaks a rule of the API: nothing was stored, and sending it again changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +104,16 @@ pub enum CommitError {
         /// The tenantId that the aggregate has.
         tenant_id: String,
     },
+    /// The commit is a copy whose events have other numbers than the log would give them.
+    #[error(
+        "the events to be copied begin at {expected}, but the log has reached {actual}; import into a log that holds what is before them and nothing else"
+    )]
+    OtherEvents {
+        /// The number the copy must have.
+        expected: SequenceNumber,
+        /// The number it would get.
+        actual: SequenceNumber,
+    },
     /// The store cannot take it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -117,6 +127,7 @@ impl CommitError {
             Self::VersionConflict { .. } => Code::VersionConflict,
             Self::RequestIdReused { .. } => Code::RequestIdReused,
             Self::AggregateOfOtherTenant { .. } => Code::AggregateOfOtherTenant,
+            Self::OtherEvents { .. } => Code::OtherEvents,
             Self::Store(error) => error.code(),
         }
     }

@@ -18,7 +18,7 @@ mod store;
 mod time;
 pub mod wire;
 
-pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
+pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, Recorded, valid_id};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
@@ -29,7 +29,7 @@ pub use query::{
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
-pub use time::{Clock, Randomness, Timestamp, new_uuid};
+pub use time::{Clock, Randomness, Timestamp, event_uuid, new_uuid};
 
 pub use bytestring::ByteString;
 pub use uuid::Uuid;

@@ -33,12 +33,7 @@ const HAS_GENERATION: u8 = 1 << 3;
 const HAS_TAGS: u8 = 1 << 4;
 const KNOWN_EVENT_FLAGS: u8 = (1 << 5) - 1;
 
-/// The id of the event of this ordinal when its commit gave none.
-pub(crate) fn derived_event_id(commit_id: Uuid, ordinal: u32) -> Uuid {
-    const LOW: u128 = (1 << 62) - 1;
-    let id = commit_id.as_u128();
-    Uuid::from_u128((id & !LOW) | (id.wrapping_add(u128::from(ordinal) + 1) & LOW))
-}
+pub(crate) use annals_core::event_uuid as derived_event_id;
 
 /// Encodes a valid commit that is accepted at `now`, which is the time of its events that have none of their own.
 pub(crate) fn encode(commit: &NewCommit, commit_id: Uuid, digest: u128, now: Timestamp) -> Vec<u8> {

@@ -211,6 +211,7 @@ impl From<CommitBody> for NewCommit {
             space_id: body.space_id,
             correlation_id: body.correlation_id,
             causation_id: body.causation_id,
+            recorded: None,
         }
     }
 }

@@ -17,7 +17,8 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
     }
     let now = core.options.clock.now();
     core.floor.check(&*core.place.disk, now)?;
-    let commit_id = new_uuid(now, &*core.options.random);
+    let recorded = commit.recorded;
+    let commit_id = recorded.map_or_else(|| new_uuid(now, &*core.options.random), |recorded| recorded.commit_id);
     let content = Content {
         digest: commit.content_digest(&core.key.0),
         tenant_id: commit.tenant_id.clone().unwrap_or(ByteString::from_static(DEFAULT_TENANT_ID)),
@@ -44,6 +45,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
         request_id: commit.request_id,
         tenant_id: content.tenant_id.clone(),
         expected,
+        copied_to: recorded.map(|recorded| recorded.sequence_number),
         payload_crc: crc32c::crc32c(&payload),
         payload,
         probed_head: None,
@@ -70,6 +72,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
         Verdict::Conflict { actual } => {
             Err(CommitError::VersionConflict { expected: expected.to_string(), actual_version: actual })
         }
+        Verdict::OtherNumber { expected, actual } => Err(CommitError::OtherEvents { expected, actual }),
         Verdict::OtherTenant { tenant_id } => {
             Err(CommitError::AggregateOfOtherTenant { tenant_id: tenant_id.to_string() })
         }

@@ -24,6 +24,8 @@ pub(super) struct Encoded {
     pub(super) request_id: Option<ByteString>,
     pub(super) tenant_id: ByteString,
     pub(super) expected: ExpectedVersion,
+    /// The number its first event must get, of a commit that is copied.
+    pub(super) copied_to: Option<u64>,
     /// Terms of types, tags and the aggregate's name.
     pub(super) terms: Vec<Term>,
     pub(super) events: u32,
@@ -52,6 +54,11 @@ pub(super) enum Verdict {
     Repeat(Found),
     Conflict {
         actual: Version,
+    },
+    /// A copied commit would get another number.
+    OtherNumber {
+        expected: u64,
+        actual: u64,
     },
     OtherTenant {
         tenant_id: ByteString,

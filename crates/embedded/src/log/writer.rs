@@ -166,6 +166,10 @@ impl Writer {
         if !commit.expected.admits(actual) {
             return Ok(Judgement::Refuse(Verdict::Conflict { actual }));
         }
+        let next = self.next + batch.events;
+        if let Some(due) = commit.copied_to.filter(|due| *due != next) {
+            return Ok(Judgement::Refuse(Verdict::OtherNumber { expected: due, actual: next }));
+        }
         Ok(Judgement::Accept { version: actual + 1 })
     }
 

@@ -13,6 +13,7 @@ mod health;
 mod limits;
 mod lines;
 mod log;
+mod operations;
 mod problems;
 mod raw;
 mod running;
