@@ -4,7 +4,7 @@ mod operations;
 
 use std::path::PathBuf;
 
-pub use operations::{Backup, Repair, Restore, Stats};
+pub use operations::{Backup, Export, Repair, Restore, Stats};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -84,11 +84,16 @@ pub enum Command {
     /// Read or follow the event log
     #[command(subcommand)]
     Log(Log),
-    /// Import a file of JSON lines, each a body of POST /v1/commits
+    /// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
     #[command(
-        after_help = "A line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025"
+        after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an earlier import of the same export began; the hashes of the logs are compared at the end. Without it a line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole store.jsonl --store embedded:./new"
     )]
     Import(Import),
+    /// Export a whole store as JSON lines, to be imported into another one
+    #[command(
+        after_help = "Numbers, ids, times, versions, tenants and scopes are kept. A backup is smaller and faster; an export moves to another backend.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
+    )]
+    Export(Export),
     /// Count what a log holds: aggregates, events of each type, bytes
     #[command(after_help = "Example:\n  annals stats --server http://127.0.0.1:4000 --output table")]
     Stats(Stats),
@@ -283,6 +288,9 @@ pub struct Scope {
 pub struct Import {
     /// The file, or - for standard input
     pub file: PathBuf,
+    /// The file is an export of a whole store
+    #[arg(long, conflicts_with_all = ["id_prefix", "keep_going"])]
+    pub whole: bool,
     /// Makes the request ids of lines without one from this and the line number; standard input has no digest
     #[arg(long, value_name = "PREFIX")]
     pub id_prefix: Option<String>,

@@ -6,6 +6,7 @@ mod check;
 mod commit;
 mod config;
 mod demo;
+mod export;
 mod import;
 mod log;
 mod repair;
@@ -19,7 +20,8 @@ use crate::failure::{Failure, Stop};
 /// Runs the command that was given.
 pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     let (global, config) = (&cli.global, &loaded.config);
-    let on_files = matches!(cli.command, Command::Check | Command::Repair(_) | Command::Restore(_));
+    let on_files =
+        matches!(cli.command, Command::Check | Command::Repair(_) | Command::Restore(_) | Command::Export(_));
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
         let message =
@@ -34,7 +36,9 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Aggregate(Aggregate::List(ref args)) => aggregate::list(global, args, config).await,
         Command::Log(Log::Read(ref args)) => log::read(global, args, config).await,
         Command::Log(Log::Tail(ref args)) => log::tail(global, args, config).await,
+        Command::Import(ref args) if args.whole => export::import(global, args, config).await,
         Command::Import(ref args) => import::run(global, args, config).await,
+        Command::Export(ref args) => export::export(global, args, config).await,
         Command::Stats(ref args) => stats::run(global, args, config).await,
         Command::Check => check::run(global, config),
         Command::Repair(ref args) => repair::run(global, args, config),

@@ -12,8 +12,8 @@ use std::task::Poll;
 
 use annals_core::wire::EventLine;
 use annals_core::{
-    Code, CommitError, CommitOutcome, Data, EventLog, EventsHash, Filter, LogQuery, NewCommit, RecordedCommit,
-    RecordedEvent, SequenceNumber, Store, limits,
+    Code, CommitError, CommitInfo, CommitOutcome, Data, EventLog, EventsHash, Filter, LogQuery, NewCommit,
+    RecordedCommit, RecordedEvent, SequenceNumber, Store, limits,
 };
 
 use super::{EXPORT_VERSION, ExactData, ExportEnd, ExportedLog, Header, LogEnd, MovedLog};
@@ -159,6 +159,8 @@ struct Copying<'a> {
     there: VecDeque<RecordedEvent>,
     next: SequenceNumber,
     hash: EventsHash,
+    /// The commit and ordinal of the last event.
+    last: Option<(Arc<CommitInfo>, u32)>,
     /// The events of the commit that is not whole yet.
     open: Vec<RecordedEvent>,
     ready: Vec<NewCommit>,
@@ -172,18 +174,26 @@ impl<'a> Copying<'a> {
             return Err(other_events(exported, exported.head, "the log holds more events than the export"));
         }
         let (there, hash) = (VecDeque::new(), EventsHash::default());
-        Ok(Self { log, exported, head, there, next: 0, hash, open: Vec::new(), ready: Vec::new(), bytes: 0 })
+        Ok(Self {
+            log,
+            exported,
+            head,
+            there,
+            next: 0,
+            hash,
+            last: None,
+            open: Vec::new(),
+            ready: Vec::new(),
+            bytes: 0,
+        })
     }
 
     /// Takes the next event.
-    async fn take(&mut self, event: RecordedEvent, line: u64) -> Outcome<()> {
-        let follows = match self.open.last() {
-            Some(last) if event.ordinal > 0 => event.commit == last.commit && event.ordinal == last.ordinal + 1,
-            _ => event.ordinal == 0 || event.sequence_number < self.head,
-        };
-        if event.sequence_number != self.next || !follows {
+    async fn take(&mut self, mut event: RecordedEvent, line: u64) -> Outcome<()> {
+        if event.sequence_number != self.next || !self.follows(&mut event) {
             return Err(invalid(line, &format!("event {} does not follow on", event.sequence_number)));
         }
+        self.last = Some((event.commit.clone(), event.ordinal));
         self.next += 1;
         self.hash.add(&event);
         if event.sequence_number < self.head {
@@ -198,6 +208,19 @@ impl<'a> Copying<'a> {
         self.bytes += event.data.as_bytes().len();
         self.open.push(event);
         Ok(())
+    }
+
+    /// Whether the event begins a commit or goes on with the last one, which it then belongs to: a line alone says the time of its
+    /// event only.
+    fn follows(&self, event: &mut RecordedEvent) -> bool {
+        match &self.last {
+            Some((commit, last)) if event.ordinal > 0 => {
+                let same = CommitInfo { time: commit.time, ..(*event.commit).clone() };
+                event.commit = commit.clone();
+                same == **commit && event.ordinal == last + 1
+            }
+            _ => event.ordinal == 0,
+        }
     }
 
     /// Compares an event with the one that is there.

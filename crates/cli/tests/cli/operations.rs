@@ -129,3 +129,38 @@ fn below_the_floor_of_free_disk_commits_are_refused_and_reads_go_on() {
     assert!(refused.code == 6 && refused.err.contains("disk_full"), "{refused:?}");
     assert_eq!(events(folder.path(), "embedded:./data").len(), 3);
 }
+
+#[test]
+fn a_store_is_exported_and_imported_whole() {
+    let folder = folder();
+    fs::write(
+        folder.path().join("annals.toml"),
+        "[tenants]\nnames = [\"default\", \"other\"]\nscopes = [\"partner\"]\n",
+    )
+    .expect("written");
+    commit(folder.path(), 0..40, &[]);
+    commit(folder.path(), 0..10, &["--tenant", "other"]);
+    let exported = run(folder.path(), &["export", "store.jsonl"]).ok().json();
+    assert_eq!(exported.len(), 4);
+    run(folder.path(), &["export", "store.jsonl"]).refused("invalid_config", 2);
+    fs::remove_file(folder.path().join("annals.toml")).expect("removed");
+    let import = ["import", "--whole", "store.jsonl", "--store", "embedded:./new"];
+    let imported = run(folder.path(), &import).ok();
+    assert!(imported.err.contains("[tenants]"), "{}", imported.err);
+    assert_eq!(imported.json(), exported);
+    assert_eq!(run(folder.path(), &import).ok().json(), exported, "once more changes nothing");
+    assert_eq!(events(folder.path(), "embedded:./new"), events(folder.path(), "embedded:./data"));
+    let hashes = |store: &str| -> Vec<Value> {
+        let report = first(run(folder.path(), &["check", "--store", store]));
+        report["logs"].as_array().expect("logs").iter().map(|log| log["events_hash"].clone()).collect()
+    };
+    assert_eq!(hashes("embedded:./new"), hashes("embedded:./data"));
+    commit(folder.path(), 0..1, &["--store", "embedded:./other"]);
+    run(folder.path(), &["import", "--whole", "store.jsonl", "--store", "embedded:./other"]).refused("other_events", 3);
+    let piped = run(folder.path(), &["export", "-"]).ok();
+    run_with(folder.path(), &["import", "--whole", "-", "--store", "embedded:./piped"], &piped.out).ok();
+    let newer = piped.out.replacen("\"annals_export\":1", "\"annals_export\":99", 1);
+    run_with(folder.path(), &["import", "--whole", "-", "--store", "embedded:./x"], &newer).refused("newer_format", 6);
+    run(folder.path(), &["export", "x.jsonl", "--store", "embedded:./nothing"]).refused("not_a_store", 6);
+    assert!(!folder.path().join("x.jsonl").exists());
+}
