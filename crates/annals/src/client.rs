@@ -107,10 +107,6 @@ impl EventLog for Client {
             let message = format!("{:?} cannot be committed to; commits go to the default scope", self.scope);
             return Err(Invalid::new(Code::InvalidQuery, "scope", message).into());
         }
-        if commit.recorded.is_some() {
-            let message = "a server takes no copies of commits; import into its store while it is stopped";
-            return Err(Invalid::new(Code::InvalidBody, "recorded", message).into());
-        }
         if commit.request_id.is_none() {
             let id = new_uuid(SystemClock.now(), &*self.random);
             commit.request_id = Some(id.to_string().into());

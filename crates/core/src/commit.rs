@@ -6,9 +6,7 @@ use bytestring::ByteString;
 use highway::{HighwayHash, HighwayHasher};
 use uuid::Uuid;
 
-use crate::{
-    Code, Data, Invalid, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp, Version, event_uuid, limits,
-};
+use crate::{AppendCondition, Code, Data, Invalid, KeyChanges, SequenceNumber, Timestamp, Version, limits};
 
 /// What versions count: an aggregate's name and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -145,17 +143,10 @@ pub struct NewCommit {
     pub correlation_id: Option<ByteString>,
     /// What directly caused it.
     pub causation_id: Option<ByteString>,
-    /// What it was where it was committed first; only for a log that is copied commit by commit.
-    pub recorded: Option<Recorded>,
-}
-
-/// What the copy of a commit keeps besides its content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recorded {
-    /// Its id.
-    pub commit_id: Uuid,
-    /// The number its first event has. A log that has reached another number refuses it.
-    pub sequence_number: SequenceNumber,
+    /// What the log must not hold yet.
+    pub append_condition: Option<AppendCondition>,
+    /// What it does to prepare keys.
+    pub keys: KeyChanges,
 }
 
 impl NewCommit {
@@ -173,40 +164,8 @@ impl NewCommit {
             space_id: None,
             correlation_id: None,
             causation_id: None,
-            recorded: None,
-        }
-    }
-
-    /// The commit that makes a copy of this one, event by event, in a log that has reached its number.
-    pub fn copy_of(commit: RecordedCommit) -> Self {
-        let info = commit.info;
-        let recorded = commit
-            .events
-            .first()
-            .map(|first| Recorded { commit_id: info.commit_id, sequence_number: first.sequence_number });
-        let event = |event: RecordedEvent| NewEvent {
-            // An id that follows from the commit's was not given, and whether it was is part of the content.
-            id: Some(event.id).filter(|id| *id != event_uuid(info.commit_id, event.ordinal)),
-            event_type: event.event_type,
-            generation: event.generation,
-            data: event.data,
-            tags: event.tags,
-            public: event.public,
-            time: Some(event.time),
-        };
-        Self {
-            aggregate: info.aggregate.clone(),
-            expected_version: ExpectedVersion::Exact(info.version.saturating_sub(1)),
-            request_id: info.request_id.clone(),
-            command_id: info.command_id.clone(),
-            events: commit.events.into_iter().map(event).collect(),
-            header: info.header.clone(),
-            tenant_id: Some(info.tenant_id.clone()),
-            owner_id: Some(info.owner_id.clone()),
-            space_id: Some(info.space_id.clone()),
-            correlation_id: info.correlation_id.clone(),
-            causation_id: info.causation_id.clone(),
-            recorded,
+            append_condition: None,
+            keys: KeyChanges::default(),
         }
     }
 
@@ -231,6 +190,13 @@ impl NewCommit {
         self
     }
 
+    /// Sets the append condition.
+    #[must_use]
+    pub fn fail_if(mut self, condition: AppendCondition) -> Self {
+        self.append_condition = Some(condition);
+        self
+    }
+
     /// Checks every rule that needs no store: names, ids, limits. Backends call it before anything else.
     ///
     /// # Errors
@@ -250,8 +216,17 @@ impl NewCommit {
             // Empty is their default, so it may be written.
             id.as_ref().filter(|id| !id.is_empty()).map_or(Ok(()), |id| valid_id(path, id))?;
         }
+        self.append_condition.as_ref().map_or(Ok(()), AppendCondition::validate)?;
+        self.keys.validate()?;
         self.validate_header()?;
         self.validate_events()
+    }
+
+    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data as BSON, types and tags.
+    pub(crate) fn content_bytes(&self) -> usize {
+        let tags = |event: &NewEvent| event.tags.iter().map(|tag| tag.len()).sum::<usize>();
+        let bytes = |event: &NewEvent| event.data.as_bytes().len() + event.event_type.len() + tags(event);
+        self.events.iter().map(bytes).sum()
     }
 
     fn validate_header(&self) -> Result<(), Invalid> {
@@ -278,12 +253,8 @@ impl NewCommit {
             let message = format!("holds {count} events; a commit has 1 to {}", limits::EVENTS_MAX);
             return Err(Invalid::new(Code::InvalidEvents, "events", message));
         }
-        let mut total = 0;
-        for (index, event) in self.events.iter().enumerate() {
-            validate_event(index, event)?;
-            let tags: usize = event.tags.iter().map(|tag| tag.len()).sum();
-            total += event.data.as_bytes().len() + event.event_type.len() + tags;
-        }
+        self.events.iter().enumerate().try_for_each(|(index, event)| validate_event(index, event))?;
+        let total = self.content_bytes();
         if total > limits::COMMIT_BYTES_MAX {
             let message = format!(
                 "{total} bytes of data as BSON, types and tags; at most {} are allowed",
@@ -300,8 +271,8 @@ impl NewCommit {
     }
 
     /// The keyed 128-bit digest of the content by which a repeat of a request id is told from a reuse: the ordered list of
-    /// (type, generation, data as BSON, tags, public, id where the client gave one). Header, times and expected version are not
-    /// part of it.
+    /// (type, generation, data as BSON, tags, public, id where the client gave one) and of the prepare keys it changes. Header, times,
+    /// expected version and append condition are not part of it.
     pub fn content_digest(&self, key: &[u8; 16]) -> u128 {
         let mut hasher = HighwayHasher::new(digest_key(key));
         for event in &self.events {
@@ -322,13 +293,14 @@ impl NewCommit {
             }
             hasher.append(event.data.as_bytes());
         }
+        self.keys.digest(&mut hasher);
         let [low, high] = hasher.finalize128();
         u128::from(high) << 64 | u128::from(low)
     }
 }
 
 /// HighwayHash wants 256 bits; ours are 128, twice, told apart by a constant.
-fn digest_key(key: &[u8; 16]) -> highway::Key {
+pub(crate) fn digest_key(key: &[u8; 16]) -> highway::Key {
     let (low, high) = (u128::from_le_bytes(*key) as u64, (u128::from_le_bytes(*key) >> 64) as u64);
     highway::Key([low, high, !low, !high])
 }

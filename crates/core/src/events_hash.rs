@@ -1,4 +1,4 @@
-//! A hash of events that does not depend on where they are stored.
+//! A hash of what a log holds that does not depend on where it is stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::{CommitInfo, RecordedEvent};
+use crate::{CommitInfo, KeyChanges, RecordedEvent, TransactionPlace};
 
-/// The hash of a set of events: the sum, modulo 2^256, of the SHA-256 of each. An event's sequence number is part of it, so the
-/// order is too.
+/// The hash of a set of events: the sum, modulo 2^256, of the SHA-256 of each, and of what commits do to prepare keys and which
+/// transactions they belong to. An event's sequence number is part of it, so the order is too.
 ///
-/// Two logs with the same hash hold the same events, whatever segments, indexes or backend they are kept in; hashes of parts add
+/// Two logs with the same hash hold the same, whatever segments, indexes or backend they are kept in; hashes of parts add
 /// up to the hash of the whole. It tells copies apart that differ by accident or by a defect. It is no signature: whoever can choose
 /// events freely may, with great effort, find others of the same sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,6 +36,39 @@ impl EventsHash {
         if event.ordinal == 0 {
             add_commit(&mut hasher, commit);
         }
+        self.add_digest(hasher);
+    }
+
+    /// Adds a commit: its events, its changes of prepare keys and its place in a transaction.
+    pub fn add_commit(&mut self, events: &[RecordedEvent], keys: &KeyChanges, transaction: Option<TransactionPlace>) {
+        events.iter().for_each(|event| self.add(event));
+        if keys.is_empty() && transaction.is_none() {
+            return;
+        }
+        let mut hasher = Sha256::new();
+        text(&mut hasher, b"keys and transaction");
+        hasher.update(events.first().map_or(0, |event| event.sequence_number).to_le_bytes());
+        let TransactionPlace { place, count } = transaction.unwrap_or(TransactionPlace { place: 0, count: 1 });
+        hasher.update(place.to_le_bytes());
+        hasher.update(count.to_le_bytes());
+        for release in &keys.release {
+            text(&mut hasher, release.name.as_bytes());
+            text(&mut hasher, release.key.as_bytes());
+            hasher.update([u8::from(release.value.is_some())]);
+            text(&mut hasher, release.value.as_ref().map_or(&[], |value| value.data().as_bytes()));
+        }
+        text(&mut hasher, b"reserve");
+        for reserve in &keys.reserve {
+            text(&mut hasher, reserve.name.as_bytes());
+            text(&mut hasher, reserve.key.as_bytes());
+            text(&mut hasher, reserve.value.data().as_bytes());
+            hasher.update([u8::from(reserve.ttl_at.is_some())]);
+            hasher.update(reserve.ttl_at.unwrap_or_default().as_millis().to_le_bytes());
+        }
+        self.add_digest(hasher);
+    }
+
+    fn add_digest(&mut self, hasher: Sha256) {
         let digest = hasher.finalize();
         let (words, _) = digest.as_chunks::<8>();
         let words: [u64; 4] = std::array::from_fn(|n| words.get(n).copied().map_or(0, u64::from_le_bytes));

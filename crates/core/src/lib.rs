@@ -4,25 +4,32 @@
 //!
 //! Start with [`EventLog`]: its documentation is the contract that every backend keeps.
 
+mod append_condition;
 mod commit;
+mod copy;
 mod data;
 mod error;
 mod event_log;
 mod events_hash;
 pub mod json;
+mod keys;
 pub mod limits;
 mod query;
 mod recorded;
 mod stats;
 mod store;
 mod time;
+mod transaction;
 pub mod wire;
 
-pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, Recorded, valid_id};
+pub use append_condition::{AppendCondition, EventPattern};
+pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
+pub use copy::{CommitCopy, TransactionPlace};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
 pub use events_hash::EventsHash;
+pub use keys::{KeyChanges, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };
@@ -30,6 +37,7 @@ pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use time::{Clock, Randomness, Timestamp, event_uuid, new_uuid};
+pub use transaction::{Expectation, NewTransaction, TransactionError};
 
 pub use bytestring::ByteString;
 pub use uuid::Uuid;

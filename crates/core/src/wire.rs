@@ -3,7 +3,9 @@
 mod commit;
 mod event;
 mod list;
+mod transaction;
 
-pub use commit::{CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
+pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
 pub use event::{CommitView, EventLine, EventView};
 pub use list::{format_list, parse_list};
+pub use transaction::{ExpectationBody, TransactionBody, parse_transaction};

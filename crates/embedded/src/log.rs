@@ -8,12 +8,16 @@
 //!   recovery.rs    at opening       scan the tail · cut what was never acknowledged · find damage
 //! ```
 
+mod batch;
 mod commit;
+mod conditions;
+mod copies;
 mod core;
 mod floor;
 mod heads;
 mod image;
 mod keeper;
+mod keys;
 mod lookup;
 pub(crate) mod names;
 mod queue;
@@ -28,9 +32,9 @@ mod writer;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, OpenError, ReadError, SequenceNumber,
-    StoreError,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, EventLog,
+    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, OpenError, ReadError,
+    SequenceNumber, StoreError, TransactionError,
 };
 use async_trait::async_trait;
 
@@ -43,7 +47,7 @@ use self::core::Core;
 pub(crate) use self::image::{LogImage, SegmentImage};
 pub(crate) use self::keeper::Checkpoint;
 pub(crate) use self::recovery::index_record;
-pub(crate) use self::scan::{Scan, scan};
+pub(crate) use self::scan::{How, Scan, scan};
 pub(crate) use self::segment::SegmentFile;
 pub(crate) use self::walk::{Placed, Step, Walk};
 
@@ -107,6 +111,10 @@ impl EventLog for Log {
         commit::commit(&self.core, commit).await
     }
 
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        commit::transact(&self.core, transaction).await
+    }
+
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
         query.validate()?;
         let found = self.core.noticed(read::aggregate(&self.core, &query))?;
@@ -153,6 +161,16 @@ impl EventLog for Log {
             Ok(state) if state.head > head => Ok(state.head),
             _ => Err(StoreError::Closed.into()),
         }
+    }
+
+    async fn read_copies(&self, from: SequenceNumber) -> Result<Vec<CommitCopy>, ReadError> {
+        let copies = self.core.noticed(copies::read(&self.core, from))?;
+        let about_the_end = copies.is_empty();
+        Ok(self.core.unless_about_the_end(copies, about_the_end)?)
+    }
+
+    async fn store_copies(&self, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
+        copies::store(&self.core, copies).await
     }
 
     async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {

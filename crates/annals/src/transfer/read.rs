@@ -4,24 +4,20 @@
 //! compared event by event: an import that was interrupted goes on where it was, and one into a log of other events is refused.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io::{BufRead, Read};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use annals_core::wire::EventLine;
 use annals_core::{
-    Code, CommitError, CommitInfo, CommitOutcome, Data, EventLog, EventsHash, Filter, LogQuery, NewCommit,
-    RecordedCommit, RecordedEvent, SequenceNumber, Store, limits,
+    Code, CommitCopy, CommitInfo, EventLog, EventsHash, RecordedCommit, RecordedEvent, SequenceNumber, Store,
 };
 
-use super::{EXPORT_VERSION, ExactData, ExportEnd, ExportedLog, Header, LogEnd, MovedLog};
+use super::{Besides, CopyLine, EXPORT_VERSION, ExportEnd, ExportedLog, Header, LogEnd, MovedLog, from_hex};
 use crate::operations::OperationError;
 
 /// Longest line that is believed: 8 MiB of data may take six times as much as JSON, and twice as much in hexadecimal beside it.
 const LINE_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// Most commits under way at once, and most bytes of data.
+/// Most commits that are stored at once, and most bytes of data, or a transaction.
 const COMMITS_MAX: usize = 256;
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -92,8 +88,8 @@ impl<R: BufRead + Send> ExportReader<R> {
                 if line.starts_with(b"{\"log_end\"") {
                     break serde_json::from_slice::<LogEnd>(&line).map_err(|error| self.invalid(&error.to_string()))?;
                 }
-                let event = self.event(&line)?;
-                copying.take(event, self.line).await?;
+                let (event, copy) = self.event(&line)?;
+                copying.take(event, copy, self.line).await?;
                 progress(done + copying.next, all);
             };
             moved.push(copying.finish(end.log_end, self.line).await?);
@@ -106,17 +102,21 @@ impl<R: BufRead + Send> ExportReader<R> {
         }
     }
 
-    fn event(&self, line: &[u8]) -> Outcome<RecordedEvent> {
+    /// The event of a line, and what the line says of its commit.
+    fn event(&self, line: &[u8]) -> Outcome<(RecordedEvent, Option<CopyLine>)> {
         let parsed: EventLine = serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))?;
         let mut event = RecordedEvent::from(parsed);
-        // Looked for as text first: nearly no line has it.
-        if line.windows(11).any(|part| part == b"\"data_bson\"")
-            && let Ok(exact) = serde_json::from_slice::<ExactData>(line)
-        {
-            let bytes = from_hex(&exact.data_bson).and_then(|bytes| Data::from_stored(bytes.into()).ok());
-            event.data = bytes.ok_or_else(|| self.invalid("data_bson is not a BSON document in hexadecimal"))?;
+        // Looked for as text first: few lines have it.
+        let has = |name: &[u8]| line.windows(name.len()).any(|part| part == name);
+        if !has(b"\"data_bson\"") && !has(b"\"copy\"") {
+            return Ok((event, None));
         }
-        Ok(event)
+        let besides: Besides = serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))?;
+        if let Some(hex) = besides.data_bson {
+            let exact = from_hex(&hex);
+            event.data = exact.ok_or_else(|| self.invalid("data_bson is not a BSON document in hexadecimal"))?;
+        }
+        Ok((event, besides.copy))
     }
 
     fn next_line(&mut self) -> Outcome<Option<Vec<u8>>> {
@@ -142,28 +142,19 @@ fn invalid(line: u64, why: &str) -> OperationError {
     OperationError::new(Code::InvalidBackup, format!("line {line}: {why}"))
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> =
-        text.bytes().map(|byte| char::from(byte).to_digit(16).map(|digit| digit as u8)).collect();
-    let (pairs, []) = digits.as_deref()?.as_chunks::<2>() else { return None };
-    Some(pairs.iter().map(|[high, low]| high << 4 | low).collect())
-}
-
 /// A log that is being copied.
 struct Copying<'a> {
     log: Arc<dyn EventLog>,
     exported: &'a ExportedLog,
     /// The number of events that were there.
     head: SequenceNumber,
-    /// Those of them that were read and not compared yet.
-    there: VecDeque<RecordedEvent>,
+    /// Commits of them that were read and not compared yet.
+    there: VecDeque<CommitCopy>,
     next: SequenceNumber,
     hash: EventsHash,
-    /// The commit and ordinal of the last event.
-    last: Option<(Arc<CommitInfo>, u32)>,
-    /// The events of the commit that is not whole yet.
-    open: Vec<RecordedEvent>,
-    ready: Vec<NewCommit>,
+    /// The commit whose events still come.
+    open: Option<CommitCopy>,
+    ready: Vec<CommitCopy>,
     bytes: usize,
 }
 
@@ -174,115 +165,84 @@ impl<'a> Copying<'a> {
             return Err(other_events(exported, exported.head, "the log holds more events than the export"));
         }
         let (there, hash) = (VecDeque::new(), EventsHash::default());
-        Ok(Self {
-            log,
-            exported,
-            head,
-            there,
-            next: 0,
-            hash,
-            last: None,
-            open: Vec::new(),
-            ready: Vec::new(),
-            bytes: 0,
-        })
+        Ok(Self { log, exported, head, there, next: 0, hash, open: None, ready: Vec::new(), bytes: 0 })
     }
 
     /// Takes the next event.
-    async fn take(&mut self, mut event: RecordedEvent, line: u64) -> Outcome<()> {
-        if event.sequence_number != self.next || !self.follows(&mut event) {
-            return Err(invalid(line, &format!("event {} does not follow on", event.sequence_number)));
+    async fn take(&mut self, event: RecordedEvent, copy: Option<CopyLine>, line: u64) -> Outcome<()> {
+        let wrong = || invalid(line, &format!("event {} does not follow on", event.sequence_number));
+        if event.sequence_number != self.next {
+            return Err(wrong());
         }
-        self.last = Some((event.commit.clone(), event.ordinal));
         self.next += 1;
-        self.hash.add(&event);
-        if event.sequence_number < self.head {
-            return self.compare(&event).await;
-        }
-        if event.ordinal == 0 {
-            self.close();
-            if self.ready.len() >= COMMITS_MAX || self.bytes >= BYTES_MAX {
-                self.commit().await?;
-            }
-        }
         self.bytes += event.data.as_bytes().len();
-        self.open.push(event);
+        if event.ordinal > 0 {
+            let open = self.open.as_mut().filter(|open| belongs(&event, open)).ok_or_else(wrong)?;
+            let commit = open.commit.info.clone();
+            open.commit.events.push(RecordedEvent { commit, ..event });
+            return Ok(());
+        }
+        self.close().await?;
+        let copy = copy.unwrap_or_default();
+        let transaction = copy.transaction;
+        let keys = copy.keys().ok_or_else(|| invalid(line, "the value of a key is no BSON document in hexadecimal"))?;
+        let commit = RecordedCommit { info: event.commit.clone(), events: vec![event] };
+        self.open = Some(CommitCopy { commit, keys, transaction });
         Ok(())
     }
 
-    /// Whether the event begins a commit or goes on with the last one, which it then belongs to: a line alone says the time of its
-    /// event only.
-    fn follows(&self, event: &mut RecordedEvent) -> bool {
-        match &self.last {
-            Some((commit, last)) if event.ordinal > 0 => {
-                let same = CommitInfo { time: commit.time, ..(*event.commit).clone() };
-                event.commit = commit.clone();
-                same == **commit && event.ordinal == last + 1
-            }
-            _ => event.ordinal == 0,
+    /// The open commit is whole: what is there already is compared, what is not is stored in its turn.
+    async fn close(&mut self) -> Outcome<()> {
+        let Some(copy) = self.open.take() else { return Ok(()) };
+        self.hash.add_commit(&copy.commit.events, &copy.keys, copy.transaction);
+        let first = copy.commit.events.first().map_or(0, |event| event.sequence_number);
+        if first < self.head {
+            return self.compare(&copy, first).await;
         }
+        let ends = copy.ends();
+        self.ready.push(copy);
+        if ends && (self.ready.len() >= COMMITS_MAX || self.bytes >= BYTES_MAX) {
+            return self.store().await;
+        }
+        Ok(())
     }
 
-    /// Compares an event with the one that is there.
-    async fn compare(&mut self, event: &RecordedEvent) -> Outcome<()> {
+    async fn compare(&mut self, copy: &CommitCopy, first: SequenceNumber) -> Outcome<()> {
         if self.there.is_empty() {
-            self.there = page(&*self.log, event.sequence_number).await?.into();
+            self.there = copies(&*self.log, first).await?.into();
         }
         match self.there.pop_front() {
-            Some(there) if there == *event => Ok(()),
-            _ => Err(other_events(self.exported, event.sequence_number, "the log holds another event there")),
+            Some(there) if there == *copy => Ok(()),
+            _ => Err(other_events(self.exported, first, "the log holds another commit there")),
         }
     }
 
-    /// The open commit is whole.
-    fn close(&mut self) {
-        let events = std::mem::take(&mut self.open);
-        if let Some(first) = events.first() {
-            let info = first.commit.clone();
-            self.ready.push(NewCommit::copy_of(RecordedCommit { info, events }));
-        }
-    }
-
-    /// Commits what is ready. All are under way at once, and begun in order, which is the order they are judged in; should one
-    /// overtake another all the same, its number is refused, and it is tried again in its turn.
-    async fn commit(&mut self) -> Outcome<()> {
-        let ready = std::mem::take(&mut self.ready);
+    async fn store(&mut self) -> Outcome<()> {
         self.bytes = 0;
-        let begun = ready.iter().map(|commit| self.log.commit(commit.clone())).collect();
-        for (outcome, commit) in all(begun).await.into_iter().zip(ready) {
-            let outcome = match outcome {
-                Err(CommitError::OtherEvents { .. }) => self.log.commit(commit.clone()).await,
-                outcome => outcome,
-            };
-            let outcome = outcome.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
-            let due = commit.recorded.map(|recorded| recorded.sequence_number);
-            if due != Some(outcome.first_sequence_number) {
-                let why = "a commit of the same request stands elsewhere in the log";
-                return Err(other_events(self.exported, outcome.first_sequence_number, why));
-            }
-        }
-        Ok(())
+        let stored = self.log.store_copies(std::mem::take(&mut self.ready)).await;
+        stored.map_err(|error| OperationError::new(error.code(), error.to_string()))
     }
 
-    /// Commits the rest, reads the log back and compares it with what the export says.
+    /// Stores the rest, reads the log back and compares it with what the export says.
     async fn finish(mut self, due: MovedLog, line: u64) -> Outcome<MovedLog> {
-        self.close();
-        self.commit().await?;
+        self.close().await?;
+        self.store().await?;
         let (tenant, scope) = (self.exported.tenant.clone(), self.exported.scope.clone());
         let read = MovedLog { tenant, scope, head: self.next, events_hash: self.hash };
         if read != due {
-            return Err(invalid(
-                line,
-                "the events are not those that were exported; the export was altered or is not whole",
-            ));
+            let why = "the events are not those that were exported; the export was altered or is not whole";
+            return Err(invalid(line, why));
         }
-        let mut hash = EventsHash::default();
-        let mut next = 0;
+        let (mut next, mut hash) = (0, EventsHash::default());
         while next < due.head {
-            let events = page(&*self.log, next).await?;
-            let Some(last) = events.last() else { break };
-            next = last.sequence_number + 1;
-            events.iter().for_each(|event| hash.add(event));
+            let read = copies(&*self.log, next).await?;
+            if read.is_empty() {
+                break;
+            }
+            for copy in read {
+                next += copy.commit.events.len() as u64;
+                hash.add_commit(&copy.commit.events, &copy.keys, copy.transaction);
+            }
         }
         if (next, hash) != (due.head, due.events_hash) {
             return Err(other_events(self.exported, next, "the log does not hold what was imported"));
@@ -291,30 +251,18 @@ impl<'a> Copying<'a> {
     }
 }
 
-async fn page(log: &dyn EventLog, from: SequenceNumber) -> Outcome<Vec<RecordedEvent>> {
-    let query = LogQuery { from: Some(from), limit: limits::PAGE_MAX, backwards: false, filter: Filter::default() };
-    let page = log.read(query).await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
-    Ok(page.events)
+/// Whether an event goes on with a commit. A line alone says the time of its event only.
+fn belongs(event: &RecordedEvent, open: &CommitCopy) -> bool {
+    let info = &open.commit.info;
+    let same = CommitInfo { time: info.time, ..(*event.commit).clone() };
+    same == **info && event.ordinal as usize == open.commit.events.len()
+}
+
+async fn copies(log: &dyn EventLog, from: SequenceNumber) -> Outcome<Vec<CommitCopy>> {
+    log.read_copies(from).await.map_err(|error| OperationError::new(error.code(), error.to_string()))
 }
 
 fn other_events(log: &ExportedLog, number: SequenceNumber, why: &str) -> OperationError {
     let message = format!("{}/{} at sequence number {number}: {why}", log.tenant, log.scope);
     OperationError::new(Code::OtherEvents, message)
-}
-
-type Committing<'a> = Pin<Box<dyn Future<Output = Result<CommitOutcome, CommitError>> + Send + 'a>>;
-
-/// Waits for all, which are polled in their order.
-async fn all(mut begun: Vec<Committing<'_>>) -> Vec<Result<CommitOutcome, CommitError>> {
-    let mut outcomes: Vec<Option<Result<CommitOutcome, CommitError>>> = begun.iter().map(|_| None).collect();
-    std::future::poll_fn(|context| {
-        for (future, outcome) in begun.iter_mut().zip(&mut outcomes).filter(|(_, outcome)| outcome.is_none()) {
-            if let Poll::Ready(done) = future.as_mut().poll(context) {
-                *outcome = Some(done);
-            }
-        }
-        if outcomes.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outcomes.into_iter().flatten().collect()
 }

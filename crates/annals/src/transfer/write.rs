@@ -3,12 +3,10 @@
 use std::io::{self, Write};
 
 use annals_core::wire::EventView;
-use annals_core::{
-    Clock, Code, Data, EventLog, EventsHash, Filter, LogQuery, RecordedEvent, SequenceNumber, Store, limits,
-};
+use annals_core::{Clock, Code, CommitCopy, Data, EventLog, EventsHash, RecordedEvent, SequenceNumber, Store};
 use annals_embedded::SystemClock;
 
-use super::{EXPORT_VERSION, Events, ExportEnd, ExportedLog, Header, LogEnd, MovedLog};
+use super::{CopyLine, EXPORT_VERSION, Events, ExportEnd, ExportedLog, Header, LogEnd, MovedLog, to_hex};
 use crate::operations::OperationError;
 
 /// Writes every log of an open store, each up to the head that it has when this begins. `progress` counts events.
@@ -56,17 +54,22 @@ async fn events(
     let mut hash = EventsHash::default();
     let mut next: SequenceNumber = 0;
     while next < exported.head {
-        let query = LogQuery { from: Some(next), limit: limits::PAGE_MAX, backwards: false, filter: Filter::default() };
-        let page = log.read(query).await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
-        if page.events.is_empty() {
+        let copies = log.read_copies(next).await;
+        let copies = copies.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+        let before = next;
+        for copy in &copies {
+            let events = &copy.commit.events;
+            if events.first().is_none_or(|first| first.sequence_number >= exported.head) {
+                break;
+            }
+            hash.add_commit(events, &copy.keys, copy.transaction);
+            events.iter().try_for_each(|event| write_event(event, copy, exported, out))?;
+            next += events.len() as u64;
+        }
+        if next == before {
             let message = format!("the log ended at {next}, before its head {}", exported.head);
             return Err(OperationError::new(Code::StoreDamaged, message));
         }
-        for event in page.events.iter().take_while(|event| event.sequence_number < exported.head) {
-            hash.add(event);
-            write_event(event, exported, out)?;
-        }
-        next = page.next;
         progress(next.min(exported.head));
     }
     Ok(hash)
@@ -74,6 +77,7 @@ async fn events(
 
 fn write_event(
     event: &RecordedEvent,
+    copy: &CommitCopy,
     exported: &ExportedLog,
     out: &mut (dyn Write + Send),
 ) -> Result<(), OperationError> {
@@ -81,13 +85,22 @@ fn write_event(
     let mut json = serde_json::to_vec(&view).map_err(|error| unwritten(&error.into()))?;
     let same = serde_json::to_string(&event.data).ok().and_then(|text| Data::from_json(&text).ok());
     if same.is_none_or(|data| data != event.data) {
-        json.pop();
-        json.extend_from_slice(b",\"data_bson\":\"");
-        event.data.as_bytes().iter().for_each(|byte| json.extend_from_slice(format!("{byte:02x}").as_bytes()));
-        json.extend_from_slice(b"\"}");
+        besides(&mut json, "data_bson", &to_hex(event.data.as_bytes()))?;
+    }
+    if event.ordinal == 0 && (copy.transaction.is_some() || !copy.keys.is_empty()) {
+        besides(&mut json, "copy", &CopyLine::of(copy))?;
     }
     json.push(b'\n');
     out.write_all(&json).map_err(|error| unwritten(&error))
+}
+
+/// Adds a field to an object.
+fn besides(json: &mut Vec<u8>, name: &str, value: &impl serde::Serialize) -> Result<(), OperationError> {
+    json.pop();
+    json.extend_from_slice(format!(",\"{name}\":").as_bytes());
+    serde_json::to_writer(&mut *json, value).map_err(|error| unwritten(&error.into()))?;
+    json.push(b'}');
+    Ok(())
 }
 
 fn line(out: &mut (dyn Write + Send), value: &impl serde::Serialize) -> Result<(), OperationError> {

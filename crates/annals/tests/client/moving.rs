@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use annals::operations::{EXPORT_VERSION, ExportReader, MovedLog, OperationError, check, export};
 use annals::{
-    Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, LogQuery, NewCommit, NewEvent,
-    OpenOptions, RecordedEvent, Store, Timestamp, Uuid,
+    Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, KeyValue, LogQuery, NewCommit, NewEvent,
+    NewTransaction, OpenOptions, RecordedEvent, Reserve, Store, Timestamp, Uuid,
 };
-use annals_core::Recorded;
 
 const TENANTS: [&str; 2] = [DEFAULT_TENANT, "other"];
 const SCOPES: [&str; 2] = [DEFAULT_SCOPE, "partner"];
@@ -170,18 +169,77 @@ async fn a_log_that_holds_other_events_is_left_alone() {
 
 #[tokio::test]
 async fn a_copy_goes_to_its_number_or_nowhere() {
-    let store = open("memory:").await;
-    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("a log");
-    let copy = |sequence_number| {
-        let recorded = Recorded { commit_id: Uuid::from_u128(7), sequence_number };
-        NewCommit { recorded: Some(recorded), ..commit(1) }
-    };
-    match log.commit(copy(1)).await {
-        Err(CommitError::OtherEvents { expected: 1, actual: 0 }) => {}
+    let (from, to) = (filled("memory:", 3).await, open("memory:").await);
+    let here = from.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("a log");
+    let there = to.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("a log");
+    let copies = here.read_copies(0).await.expect("they are read");
+    let second = copies[1].commit.events[0].sequence_number;
+    match there.store_copies(copies[1..].to_vec()).await {
+        Err(CommitError::OtherEvents { expected, actual: 0 }) if expected == second => {}
         other => panic!("{other:?}"),
     }
-    let outcome = log.commit(copy(0)).await.expect("it is its number");
-    assert_eq!((outcome.commit_id, outcome.first_sequence_number), (Uuid::from_u128(7), 0));
+    there.store_copies(copies.clone()).await.expect("they are in order");
+    assert_eq!(there.read_copies(0).await.expect("they are read"), copies);
     let client = annals::Client::new("http://127.0.0.1:9", DEFAULT_TENANT, DEFAULT_SCOPE).expect("an address");
-    assert_eq!(client.commit(copy(1)).await.expect_err("a server takes none").code(), Code::InvalidBody);
+    assert_eq!(client.store_copies(copies).await.expect_err("a server takes none").code(), Code::StoreReadOnly);
+}
+
+#[tokio::test]
+async fn transactions_and_prepare_keys_are_moved_as_they_are() {
+    let key = |key: &str| Reserve {
+        name: "user_name".into(),
+        key: key.into(),
+        value: KeyValue::from_data(Data::from_value(&serde_json::json!({ "value": "u-1" })).expect("an object")),
+        ttl_at: Some(Timestamp::from_millis(5)),
+    };
+    let part = |id: &str| NewCommit::new("account", id).event(NewEvent::new("moved", int32()));
+    let reserving = |id: &str| {
+        let mut commit = part(id);
+        commit.keys.reserve.push(key(id));
+        commit
+    };
+    let transfer = || NewTransaction::new([reserving("a"), part("b")]).request_id("transfer-1");
+    let from = open("memory:").await;
+    let here = from.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("a log");
+    here.commit(commit(1)).await.expect("it is accepted");
+    let first = here.transact(transfer()).await.expect("it is accepted");
+    // The reservation has expired, so another one may be made; a copy of it is not judged by the time of the import.
+    let mut again = part("c");
+    again.keys.reserve.push(Reserve { ttl_at: None, ..key("a") });
+    here.commit(again.clone()).await.expect("it is accepted");
+    let bytes = exported(&from).await;
+    let to = open("memory:").await;
+    imported(&bytes, &to).await.expect("it is imported");
+    assert_eq!(content(&exported(&to).await), content(&bytes));
+    let there = to.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("a log");
+    let repeat = there.transact(transfer()).await.expect("a repeat");
+    let ids = |outcomes: &[annals::CommitOutcome]| -> Vec<_> {
+        outcomes.iter().map(|it| (it.commit_id, it.version, it.first_sequence_number, it.event_ids.clone())).collect()
+    };
+    assert!(repeat.iter().all(|outcome| outcome.duplicate));
+    assert_eq!(ids(&repeat), ids(&first));
+    let taken = there.commit(again).await.expect_err("the key is held there too");
+    assert_eq!(
+        taken.code(),
+        here.commit({
+            let mut commit = part("d");
+            commit.keys.reserve.push(key("a"));
+            commit
+        })
+        .await
+        .expect_err("held")
+        .code()
+    );
+    // A part of a transaction is never imported alone.
+    let text = String::from_utf8(bytes).expect("UTF-8");
+    let lines: Vec<&str> = text.lines().collect();
+    let cut = lines.iter().position(|line| line.contains("\"place\":1")).expect("the second part");
+    let without = [&lines[..cut], &lines[cut + 1..]].concat().join("\n") + "\n";
+    let target = open("memory:").await;
+    assert!(imported(without.as_bytes(), &target).await.is_err());
+    let half = lines[..=cut].join("\n") + "\n";
+    let target = open("memory:").await;
+    assert!(imported(half.as_bytes(), &target).await.is_err());
+    let held = events(&target, DEFAULT_TENANT, DEFAULT_SCOPE).await.len();
+    assert!([0, 1, 3].contains(&held), "{held} events are there");
 }

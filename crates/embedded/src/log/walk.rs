@@ -1,5 +1,6 @@
 //! Walking a segment frame by frame, also past what is damaged: for a check, a backup and a repair, which want to know what is left.
 
+use std::collections::VecDeque;
 use std::io;
 
 use annals_core::SequenceNumber;
@@ -9,11 +10,15 @@ use super::segment::SegmentFile;
 use crate::format::{FRAME_HEADER, SEGMENT_HEADER};
 use crate::record::{self, Record};
 
-/// A segment between its header and a bound.
+/// A segment between its header and a bound. Of a transaction all commits are handed over, or none.
 pub(crate) struct Walk<'a> {
     window: Window<'a>,
     offset: u64,
     to: u64,
+    /// Commits of a transaction that is not whole yet.
+    begun: Vec<Box<Placed>>,
+    /// What comes next before the file is read on.
+    ready: VecDeque<Step>,
 }
 
 /// A commit and where its frame stands.
@@ -41,6 +46,11 @@ pub(crate) enum Step {
 }
 
 impl Placed {
+    /// Whether nothing that belongs to it comes behind it: it stands for itself, or is the last one of its transaction.
+    pub(crate) fn ends(&self) -> bool {
+        self.record.member.is_none_or(|member| member.place + 1 == member.count)
+    }
+
     /// The offset behind the frame and its padding.
     pub(crate) fn end(&self) -> u64 {
         (self.offset + u64::from(self.length)).next_multiple_of(8)
@@ -60,11 +70,55 @@ impl Placed {
 impl<'a> Walk<'a> {
     /// Walks the frames that begin below `to`.
     pub(crate) fn new(file: &'a SegmentFile, to: u64) -> io::Result<Self> {
-        Ok(Self { window: Window::new(file)?, offset: SEGMENT_HEADER, to })
+        Ok(Self { window: Window::new(file)?, offset: SEGMENT_HEADER, to, begun: Vec::new(), ready: VecDeque::new() })
     }
 
     /// What stands at the next place. Behind the end there is only the end.
     pub(crate) fn step(&mut self) -> io::Result<Step> {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(ready);
+            }
+            let step = self.read()?;
+            match step {
+                Step::Commit(placed) if self.continues(&placed.record) => {
+                    let whole = placed.ends();
+                    self.begun.push(placed);
+                    if whole {
+                        self.ready.extend(self.begun.drain(..).map(Step::Commit));
+                    }
+                }
+                step => {
+                    let broken = std::mem::take(&mut self.begun);
+                    self.ready.extend(broken.first().map(|first| not_whole(first)));
+                    self.ready.push_back(match step {
+                        Step::Commit(placed) if placed.record.member.is_some_and(|member| member.place > 0) => {
+                            not_whole(&placed)
+                        }
+                        Step::Commit(placed) if !placed.ends() => {
+                            self.begun.push(placed);
+                            continue;
+                        }
+                        step => step,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether a commit goes on with the transaction that has begun, or stands for itself where none has.
+    fn continues(&self, record: &Record) -> bool {
+        match (self.begun.first().map(|first| first.record.member), record.member) {
+            (None, member) => member.is_none_or(|member| member.place == 0),
+            (Some(first), Some(member)) => {
+                member.place as usize == self.begun.len() && first.is_some_and(|first| first.count == member.count)
+            }
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Reads the next frame, whatever it belongs to.
+    fn read(&mut self) -> io::Result<Step> {
         let offset = self.offset;
         if offset >= self.to {
             return Ok(Step::End);
@@ -109,6 +163,11 @@ impl<'a> Walk<'a> {
         self.offset = self.to;
         Ok(if dirty { not_a_frame(start) } else { Step::End })
     }
+}
+
+fn not_whole(first: &Placed) -> Step {
+    let what = "a transaction is not whole";
+    Step::Fault { offset: first.offset, what, sequence_number: Some(first.first()) }
 }
 
 fn not_a_frame(offset: u64) -> Step {

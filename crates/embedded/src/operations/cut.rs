@@ -6,7 +6,7 @@ use super::survey::{self, OpenSegment};
 use super::{OperationError, Outcome, unreadable};
 use crate::disk::Disk;
 use crate::format::SEGMENT_HEADER;
-use crate::log::{Step, Walk, names};
+use crate::log::{Placed, Step, Walk, names};
 
 /// The place in a log's files behind the event before a sequence number.
 pub(super) struct Border {
@@ -58,20 +58,25 @@ fn border_in(
     let fail = |error: std::io::Error| unreadable(name, &error);
     let mut walk = Walk::new(&open.at, open.length).map_err(fail)?;
     let mut end = SEGMENT_HEADER;
+    // Where the commit or transaction begins that was read last.
+    let (mut before, mut ends) = (*next, true);
     loop {
         let step = walk.step().map_err(fail)?;
         if let Step::End = step {
             return Ok(None);
         }
-        if *next == at {
+        if *next == at && ends {
             return Ok(Some(end));
         }
         match step {
             Step::Commit(placed) if placed.first() == *next => {
-                if at < placed.next() {
-                    let (before, after) = (placed.first(), placed.next());
-                    let message =
-                        format!("{at} is inside a commit; cut at {before}, which is before it, or at {after}");
+                before = if ends { *next } else { before };
+                ends = placed.ends();
+                if at < placed.next() || (at == placed.next() && !ends) {
+                    let after = end_of(&mut walk, &placed, name)?;
+                    let message = format!(
+                        "{at} is inside a commit or transaction; cut at {before}, which is before it, or at {after}"
+                    );
                     return Err(refused(message));
                 }
                 end = placed.end();
@@ -87,6 +92,18 @@ fn border_in(
             Step::End => {}
         }
     }
+}
+
+/// The sequence number behind the commit or the transaction it belongs to.
+fn end_of(walk: &mut Walk<'_>, placed: &Placed, name: &str) -> Outcome<SequenceNumber> {
+    let (mut after, mut ends) = (placed.next(), placed.ends());
+    while !ends {
+        match walk.step().map_err(|error| unreadable(name, &error))? {
+            Step::Commit(placed) => (after, ends) = (placed.next(), placed.ends()),
+            _ => break,
+        }
+    }
+    Ok(after)
 }
 
 fn refused(message: String) -> OperationError {

@@ -384,7 +384,7 @@ fn read_back(disk: &dyn Disk, dir: &str, progress: &mut dyn FnMut(u64)) -> Outco
             match walk.step().map_err(fail)? {
                 Step::End => break,
                 Step::Commit(placed) if placed.first() == head => {
-                    placed.record.commit.events.iter().for_each(|event| hash.add(event));
+                    placed.record.add_to(&mut hash);
                     head = placed.next();
                     progress(done + placed.end());
                 }

@@ -275,7 +275,7 @@ fn hash_of(at: &crate::log::SegmentFile, first: u64, end: u64) -> Result<EventsH
             Step::End => return Err(at.damage(reached, "commits are not there")),
             Step::Fault { offset, what, .. } => return Err(at.damage(offset, what)),
             Step::Commit(placed) if placed.first() == next => {
-                placed.record.commit.events.iter().for_each(|event| hash.add(event));
+                placed.record.add_to(&mut hash);
                 (next, reached) = (placed.next(), placed.end());
             }
             Step::Commit(placed) => return Err(at.damage(placed.offset, "a commit does not follow on")),

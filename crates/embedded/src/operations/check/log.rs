@@ -273,7 +273,7 @@ impl LogCheck<'_> {
             self.report.damaged(finding);
         }
         self.requests.add(self.key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()));
-        placed.record.commit.events.iter().for_each(|event| self.hash.add(event));
+        placed.record.add_to(&mut self.hash);
         self.log.commits += 1;
         self.log.events += placed.record.commit.events.len() as u64;
         self.log.bytes += placed.end() - placed.offset;

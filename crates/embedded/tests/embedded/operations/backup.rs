@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals_conformance::history::read_all;
-use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, RecordedEvent, Store, StoreError};
+use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Store, StoreError};
 use annals_embedded::disk::{Disk, MemoryDisk};
 use annals_embedded::operations::{Manifest, OperationError, Receiver, Restore, Restored, Source, check, restore};
 use annals_embedded::{EmbeddedStore, Options};
 
 use super::repair::{cut_at, events};
-use super::samples::{LOGS, commit, disk_with, fill, filled, frames, hash_to, open_store, options};
+use super::samples::{LOGS, borders, commit, disk_with, fill, filled, frames, hash_to, open_store, options};
 use crate::faulty_disk::{Fault, FaultyDisk};
 use crate::stores::block_on;
 
@@ -157,10 +157,10 @@ fn what_was_not_durable_yet_is_in_no_backup() {
     block_on(held_back(options(1))).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
-fn borders(events: &[RecordedEvent]) -> Vec<u64> {
-    let mut borders: Vec<u64> =
-        events.iter().filter(|event| event.ordinal == 0).map(|event| event.sequence_number).collect();
-    borders.push(events.len() as u64);
+async fn borders_of(disk: &Arc<FaultyDisk>) -> Vec<u64> {
+    let store = open_store(disk, 9);
+    let borders = borders(&store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared")).await;
+    store.close().await;
     borders
 }
 
@@ -171,7 +171,7 @@ fn a_backup_is_restored_to_any_sequence_number_at_which_a_commit_ends() {
         let (whole, _) = restored(&folder(&backup), &Restore::default(), &options(4)).expect("it is restored");
         let all = events(&whole, DEFAULT_TENANT, DEFAULT_SCOPE).await;
         let other = events(&whole, DEFAULT_TENANT, "partner").await;
-        for at in borders(&all).into_iter().step_by(7) {
+        for at in borders_of(&whole).await.into_iter().step_by(7) {
             let (disk, made) =
                 restored(&folder(&backup), &to(at), &options(4)).unwrap_or_else(|error| panic!("{error}"));
             let log = made.logs.iter().find(|log| log.tenant == DEFAULT_TENANT && log.scope == DEFAULT_SCOPE);
@@ -229,8 +229,7 @@ fn a_log_that_was_cut_meanwhile_is_backed_up_anew() {
         back_up(&store, into_folder(&kept)).expect("it is taken");
         store.close().await;
         drop(store);
-        let all = events(&disk, DEFAULT_TENANT, DEFAULT_SCOPE).await;
-        cut_at(&disk, borders(&all)[COMMITS / 3], &Options::default()).expect("it is cut");
+        cut_at(&disk, borders_of(&disk).await[COMMITS / 3], &Options::default()).expect("it is cut");
         let store = open_store(&disk, 1);
         fill(&store, 200..240).await;
         back_up(&store, into_folder(&kept)).expect("it is taken again");

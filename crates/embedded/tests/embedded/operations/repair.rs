@@ -7,7 +7,7 @@ use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, RecordedEvent, Store};
 use annals_embedded::Options;
 use annals_embedded::operations::{Cut, OperationError, Repair, check, repair};
 
-use super::samples::{LOGS, commit, disk_with, filled, frames, open_store};
+use super::samples::{LOGS, borders, commit, disk_with, filled, frames, open_store};
 use crate::faulty_disk::{Fault, FaultyDisk};
 use crate::stores::block_on;
 
@@ -26,11 +26,10 @@ pub async fn events(disk: &Arc<FaultyDisk>, tenant: &str, scope: &str) -> Vec<Re
     events
 }
 
-/// Where commits end.
-fn borders(events: &[RecordedEvent]) -> Vec<u64> {
-    let mut borders: Vec<u64> =
-        events.iter().filter(|event| event.ordinal == 0).map(|event| event.sequence_number).collect();
-    borders.push(events.len() as u64);
+async fn borders_of(disk: &Arc<FaultyDisk>) -> Vec<u64> {
+    let store = open_store(disk, 9);
+    let borders = borders(&store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared")).await;
+    store.close().await;
     borders
 }
 
@@ -40,7 +39,7 @@ fn a_log_is_cut_at_any_border_and_goes_on_from_there_as_a_new_incarnation() {
         let original = filled(COMMITS, true).await;
         let all = events(&disk_with(&original.files()), LOGS[0].0, LOGS[0].1).await;
         let other = events(&disk_with(&original.files()), LOGS[1].0, LOGS[1].1).await;
-        for at in borders(&all) {
+        for at in borders_of(&disk_with(&original.files())).await {
             let disk = disk_with(&original.files());
             let done = cut_at(&disk, at, &Options::default()).unwrap_or_else(|error| panic!("{at}: {error}"));
             assert!(done.done && done.next_incarnation == 1);
@@ -67,8 +66,7 @@ fn only_what_is_confirmed_is_done() {
         let disk = filled(COMMITS, true).await;
         let before = disk.files();
         let (tenant, scope) = (DEFAULT_TENANT.to_owned(), DEFAULT_SCOPE.to_owned());
-        let all = events(&disk_with(&before), LOGS[0].0, LOGS[0].1).await;
-        let at = borders(&all)[COMMITS / 2];
+        let at = borders_of(&disk_with(&before)).await[COMMITS / 2];
         let cut = Cut { tenant, scope, at, confirmed: false };
         let plan = repair(&*disk, &cut, &Options::default(), &mut |_, _| {}).expect("it can be planned");
         assert!(!plan.done && !plan.files.is_empty() && plan.kept_in.starts_with("cut/"), "{plan:?}");
@@ -87,6 +85,16 @@ fn a_number_that_is_no_border_is_refused_with_the_nearest() {
         assert_eq!(error.code, Code::InvalidRange);
         assert!(error.message.contains(&format!("at {},", inside - 1)), "{error}");
         assert!(error.message.contains(&format!("at {}", inside + 1)), "{error}");
+        let place = |place: u32| {
+            all.iter().position(|event| {
+                event.commit.aggregate.id == ["a", "b", "c"][place as usize] && event.commit.aggregate.name == "account"
+            })
+        };
+        let [begin, second, third] = [0, 1, 2].map(|n| place(n).expect("there is a transaction") as u64);
+        for at in [begin + 1, second, third] {
+            let error = cut_at(&disk, at, &Options::default()).expect_err("it is inside a transaction");
+            assert!(error.message.contains(&format!("at {begin},")), "{error}");
+        }
         let head = all.len() as u64;
         let error = cut_at(&disk, head + 1, &Options::default()).expect_err("it is past the end");
         assert!(error.message.contains(&format!("ends at {head}")), "{error}");
@@ -145,7 +153,7 @@ fn a_cut_may_end_at_any_operation_and_is_finished_by_the_next() {
     block_on(async {
         let original = filled(COMMITS, true).await.files();
         let all = events(&disk_with(&original), LOGS[0].0, LOGS[0].1).await;
-        let at = borders(&all)[COMMITS / 2 + 1];
+        let at = borders_of(&disk_with(&original)).await[COMMITS / 2 + 1];
         let mut ended = 0;
         for (operation, power) in (0..200).flat_map(|operation| [(operation, false), (operation, true)]) {
             let what = format!("ended at operation {operation}, power {power}");

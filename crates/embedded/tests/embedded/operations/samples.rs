@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use annals_conformance::history::read_all;
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, EventsHash, ExpectedVersion, NewCommit, NewEvent, Store, Timestamp,
+    DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, EventsHash, ExpectedVersion, KeyChanges, KeyValue, NewCommit,
+    NewEvent, NewTransaction, Reserve, Store, Timestamp,
 };
 use annals_embedded::disk::{Disk, Open};
 use annals_embedded::{EmbeddedStore, Options};
@@ -51,12 +51,43 @@ pub fn commit(n: usize) -> NewCommit {
     commit.expect(ExpectedVersion::Any)
 }
 
+/// A transaction of three commits, one of which takes a key.
+pub fn transfer(n: usize) -> NewTransaction {
+    let part = |id: &str| NewCommit { request_id: None, ..commit(n) }.to(id);
+    let mut first = part("a");
+    first.keys = KeyChanges {
+        reserve: vec![Reserve {
+            name: "user_name".into(),
+            key: format!("key-{n}").into(),
+            value: KeyValue::new(n).expect("a value"),
+            ttl_at: None,
+        }],
+        ..KeyChanges::default()
+    };
+    NewTransaction::new([first, part("b"), part("c")]).request_id(format!("transfer-{n}"))
+}
+
+trait To {
+    fn to(self, id: &str) -> Self;
+}
+
+impl To for NewCommit {
+    fn to(mut self, id: &str) -> Self {
+        self.aggregate = annals_core::Aggregate::new("account", id);
+        self
+    }
+}
+
 /// Commits these numbers into every log.
 pub async fn fill(store: &dyn Store, numbers: std::ops::Range<usize>) {
     for (tenant, scope) in LOGS {
         let log = store.log(tenant, scope).expect("it is declared");
         for n in numbers.clone() {
-            log.commit(commit(n)).await.expect("it is accepted");
+            if n % 10 == 5 {
+                log.transact(transfer(n)).await.expect("it is accepted");
+            } else {
+                log.commit(commit(n)).await.expect("it is accepted");
+            }
         }
     }
 }
@@ -75,12 +106,35 @@ pub async fn filled(commits: usize, closed: bool) -> Arc<FaultyDisk> {
     }
 }
 
-/// The hash of the first events of a log, read through the port.
+/// The hash of what a log holds below a number, read through the port.
 pub async fn hash_to(log: &Arc<dyn EventLog>, to: u64) -> EventsHash {
-    let mut hash = EventsHash::default();
-    let events = read_all(log).await.expect("the log is read");
-    events.iter().filter(|event| event.sequence_number < to).for_each(|event| hash.add(event));
+    let (mut hash, mut next) = (EventsHash::default(), 0);
+    while next < to {
+        let copies = log.read_copies(next).await.expect("the log is read");
+        for copy in copies.iter().take_while(|copy| copy.commit.events[0].sequence_number < to) {
+            hash.add_commit(&copy.commit.events, &copy.keys, copy.transaction);
+            next += copy.commit.events.len() as u64;
+        }
+    }
     hash
+}
+
+/// Where a log can be cut: before the commits that begin no later part of a transaction, and at its end.
+pub async fn borders(log: &Arc<dyn EventLog>) -> Vec<u64> {
+    let (mut borders, mut next) = (Vec::new(), 0);
+    loop {
+        let copies = log.read_copies(next).await.expect("the log is read");
+        if copies.is_empty() {
+            borders.push(next);
+            return borders;
+        }
+        for copy in copies {
+            if copy.transaction.is_none_or(|it| it.place == 0) {
+                borders.push(next);
+            }
+            next += copy.commit.events.len() as u64;
+        }
+    }
 }
 
 /// A disk with these files.
