@@ -12,6 +12,7 @@ mod log;
 mod repair;
 mod serve;
 mod stats;
+mod transact;
 
 use crate::args::{Aggregate, Cli, Command, Config, Log};
 use crate::config::Loaded;
@@ -24,14 +25,14 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         matches!(cli.command, Command::Check | Command::Repair(_) | Command::Restore(_) | Command::Export(_));
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
-        let message =
-            "--server only goes with commit, aggregate, log, import, stats and backup; the others work on a store";
+        let message = "--server only goes with commit, transact, aggregate, log, import, stats and backup; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {
         Command::Demo(ref args) => demo::run(global, args).await,
         Command::Serve(_) => serve::run(config).await,
         Command::Commit(ref args) => commit::run(global, args, config).await,
+        Command::Transact(ref args) => transact::run(global, args, config).await,
         Command::Aggregate(Aggregate::Read(ref args)) => aggregate::read(global, args, config).await,
         Command::Aggregate(Aggregate::List(ref args)) => aggregate::list(global, args, config).await,
         Command::Log(Log::Read(ref args)) => log::read(global, args, config).await,

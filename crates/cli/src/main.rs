@@ -10,6 +10,7 @@ mod logging;
 mod output;
 mod pipeline;
 mod progress;
+mod requests;
 mod signals;
 mod target;
 

@@ -8,3 +8,4 @@ pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod stats;
+pub(crate) mod transactions;

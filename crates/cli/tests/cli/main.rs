@@ -12,3 +12,4 @@ mod operations;
 mod pipes;
 mod serving;
 mod stores;
+mod transactions;

@@ -21,3 +21,4 @@ mod site;
 mod stopping;
 mod tapped;
 mod tenants;
+mod transactions;
