@@ -5,8 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, Filter, KnownAggregate,
-    LogPage, LogQuery, NewCommit, NewTransaction, ReadError, RecordedEvent, SequenceNumber, TransactionError, limits,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, Filter,
+    KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction, ReadError, RecordedEvent, SequenceNumber,
+    StoreError, TransactionError, limits,
 };
 
 /// The event log of one tenant and scope: everything ever committed there, in one gap-free order.
@@ -105,6 +106,36 @@ pub trait EventLog: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`]; [`StoreError::Closed`](crate::StoreError::Closed) when the store closes while waiting.
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError>;
+
+    /// Reads commits whole, in the order of the log, beginning with the one that begins at `from` or behind it; at least one unless
+    /// that is the end, and at most about 16 MiB.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`StoreError::Io`](crate::StoreError::Io) where a log cannot be copied.
+    async fn read_copies(&self, from: SequenceNumber) -> Result<Vec<CommitCopy>, ReadError> {
+        let _ = from;
+        Err(StoreError::Io("this log cannot be copied from here; work on its store".to_owned()).into())
+    }
+
+    /// Stores copies of commits with the ids, times, versions and numbers that they have, in this order, and answers once all are
+    /// durable. The first begins at the head, and transactions are whole. Prepare keys become what the commits make of them, without
+    /// being judged again.
+    ///
+    /// # Errors
+    /// [`CommitError::OtherEvents`] where the log has reached another number. What came before may be stored, and is whole.
+    async fn store_copies(&self, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
+        let _ = copies;
+        Err(StoreError::ReadOnly("this log takes no copies; import into its store".to_owned()).into())
+    }
+
+    /// Counts what the log holds. It may read all of it; `progress` is told how many events were counted, of how many.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`StoreError::Io`](crate::StoreError::Io) where a backend does not count.
+    async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
+        let _ = progress;
+        Err(StoreError::Io("this log does not count what it holds".to_owned()).into())
+    }
 }
 
 /// Follows a log: first what is there, then what comes, without gap or repeat.

@@ -15,7 +15,7 @@ use crate::gate::{Gate, gate};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::problem::Problem;
-use crate::v1::{aggregates, commits, follow, index, log, streams, transactions};
+use crate::v1::{aggregates, backup, commits, follow, index, log, stats, streams, transactions};
 use crate::{health, metrics};
 
 /// What the handlers share.
@@ -27,6 +27,8 @@ pub(crate) struct Server {
     pub commits: Semaphore,
     /// One permit for each byte of request bodies that may be held.
     pub bodies: Arc<Semaphore>,
+    /// One permit for each backup that may be under way.
+    pub backups: Arc<Semaphore>,
 }
 
 type Route = (&'static str, MethodRouter<Arc<Server>>);
@@ -46,6 +48,8 @@ fn routes() -> Vec<Route> {
         ("/v1/streams/{name}", get(streams::events)),
         ("/v1/streams/{name}/entries", get(streams::entries)),
         ("/v1/streams/{name}/state", get(streams::state)),
+        ("/v1/stats", get(stats::stats)),
+        ("/v1/backup", get(backup::whole).post(backup::since)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
         ("/metrics", get(metrics::metrics)),
@@ -68,6 +72,7 @@ pub fn router(store: Arc<dyn Store>, options: Options) -> Router {
         metrics: Metrics::new(paths),
         commits: Semaphore::new(options.commits_in_flight_max.min(Semaphore::MAX_PERMITS)),
         bodies: Arc::new(Semaphore::new(options.body_bytes_in_flight_max.min(Semaphore::MAX_PERMITS))),
+        backups: Arc::new(Semaphore::new(backup::AT_ONCE)),
         store,
         options,
     });

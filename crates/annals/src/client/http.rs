@@ -74,6 +74,15 @@ impl Http {
         collect(response).await.map(Err)
     }
 
+    /// Opens a stream of bytes; a refusal comes back whole.
+    pub async fn bytes(&self, method: Method, path: &str, body: Bytes) -> Result<Result<ByteStream, Answer>, String> {
+        let response = self.send(method, path, body, "*/*").await?;
+        match response.status() {
+            StatusCode::OK => Ok(Ok(ByteStream(response.into_body()))),
+            _ => collect(response).await.map(Err),
+        }
+    }
+
     async fn whole(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
         collect(self.send(method, path, body, "application/json").await?).await
     }
@@ -109,6 +118,16 @@ impl Http {
             cause = error.source();
         }
         message
+    }
+}
+
+/// The bytes of a long answer.
+pub(super) struct ByteStream(Incoming);
+
+impl ByteStream {
+    /// The next bytes; none at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        next_frame(&mut self.0).await
     }
 }
 

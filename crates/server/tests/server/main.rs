@@ -14,6 +14,7 @@ mod keys;
 mod limits;
 mod lines;
 mod log;
+mod operations;
 mod problems;
 mod raw;
 mod running;
