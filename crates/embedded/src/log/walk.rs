@@ -16,7 +16,7 @@ pub(crate) struct Walk<'a> {
     offset: u64,
     to: u64,
     /// Commits of a transaction that is not whole yet.
-    begun: Vec<Box<Placed>>,
+    begun: Vec<Placed>,
     /// What comes next before the file is read on.
     ready: VecDeque<Step>,
 }
