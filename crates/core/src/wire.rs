@@ -1,9 +1,12 @@
 //! The JSON shapes of the HTTP API, shared by the server, its client, the command line and import files, so that they cannot differ.
 
+mod answer;
 mod commit;
 mod event;
 mod list;
+mod plain;
 
+pub use answer::write_commit_answer;
 pub use commit::{CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
 pub use event::{CommitView, EventLine, EventView};
 pub use list::{format_list, parse_list};

@@ -5,6 +5,7 @@ use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
+use super::plain;
 use crate::json::wide_integer;
 use crate::{Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, NewCommit, NewEvent, Timestamp};
 
@@ -128,6 +129,9 @@ impl From<CommitOutcome> for CommitAnswer {
 /// # Errors
 /// `not_json`, `invalid_body`, `invalid_data`, `invalid_integer`, `invalid_time`, `invalid_version`, `invalid_wait`.
 pub fn parse_commit(json: &[u8]) -> Result<NewCommit, Invalid> {
+    if let Some(commit) = plain::commit(json) {
+        return Ok(commit);
+    }
     let body: CommitBody = parse_json(json)?;
     if let Some(wait) = &body.wait
         && !matches!(wait.wait_for.as_str(), "committed" | "logged")

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use annals_core::wire::{CommitAnswer, parse_commit};
+use annals_core::wire::{parse_commit, write_commit_answer};
 use annals_core::{Code, Invalid, NewCommit};
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 
-use crate::answer::json;
-use crate::body;
+use crate::answer::written;
+use crate::body::{self, RequestBody};
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::router::Server;
@@ -19,8 +19,15 @@ use crate::source::Source;
 /// A body up to this size is read as JSON at once; a larger one would hold up other requests, so a thread does it.
 const PARSED_AT_ONCE_BYTES_MAX: usize = 256 * 1024;
 
-pub(crate) async fn commit(State(server): State<Arc<Server>>, request: Request) -> Response {
-    match accept(&server, request).await {
+/// The address.
+pub(crate) const PATH: &str = "/v1/commits";
+
+pub(crate) async fn commit(State(server): State<Arc<Server>>, request: axum::extract::Request) -> Response {
+    answer(&server, request).await
+}
+
+pub(crate) async fn answer<B: RequestBody>(server: &Server, request: Request<B>) -> Response {
+    match accept(server, request).await {
         Ok(response) => response,
         Err(problem) => {
             server.metrics.refused(problem.code());
@@ -29,13 +36,13 @@ pub(crate) async fn commit(State(server): State<Arc<Server>>, request: Request) 
     }
 }
 
-async fn accept(server: &Server, request: Request) -> Result<Response, Problem> {
+async fn accept<B: RequestBody>(server: &Server, request: Request<B>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let found = Query::parse(parts.uri.query(), &[]).and_then(|_| Source::to_commit(server, &parts.headers));
     let source = match found {
         Ok(source) => source,
         Err(problem) => {
-            body::discard(server, body);
+            body::discard(&server.options, body);
             return Err(problem);
         }
     };
@@ -50,7 +57,9 @@ async fn accept(server: &Server, request: Request) -> Result<Response, Problem> 
     let outcome = source.log.commit(commit).await?;
     server.metrics.committed(&outcome);
     let status = if outcome.duplicate { StatusCode::OK } else { StatusCode::CREATED };
-    json(status, &CommitAnswer::from(outcome))
+    let mut json = Vec::new();
+    write_commit_answer(&outcome, &mut json);
+    Ok(written(status, json))
 }
 
 async fn parse(json: Bytes) -> Result<NewCommit, Problem> {
