@@ -4,6 +4,7 @@
 //! the write and the sync that any durable store must do.
 
 mod arguments;
+mod bare_log;
 mod cell;
 mod follow;
 mod library;
@@ -17,8 +18,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use arguments::Arguments;
+use bare_log::{Checked, Unchecked};
 use cell::{Cell, Measured};
 use workload::Row;
+
+/// The allocator of the product's binary; every system in this process has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
@@ -69,12 +75,10 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// The systems in the order of this round: each is first, second and third equally often.
+/// The systems in the order of this round: each is first, second and so on equally often.
 fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
-    let mut systems = vec![System::Probe, System::Library];
-    if arguments.server.is_some() {
-        systems.push(System::Server);
-    }
+    let mut systems = Vec::from(System::ALL);
+    systems.retain(|system| *system != System::Server || arguments.server.is_some());
     let first = round % systems.len();
     systems.rotate_left(first);
     systems
@@ -85,6 +89,8 @@ fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
 enum System {
     /// Write and sync, nothing else.
     Probe,
+    /// The probe with checksums, version checks and request checks.
+    BareLog,
     /// The embedded store in this process.
     Library,
     /// The real server in a process of its own, over loopback.
@@ -92,9 +98,12 @@ enum System {
 }
 
 impl System {
+    const ALL: [Self; 4] = [Self::Probe, Self::BareLog, Self::Library, Self::Server];
+
     async fn measure(self, row: &Row, cell: &Cell, folder: &Path, arguments: &Arguments) -> Result<Measured, String> {
         match (self, &arguments.server) {
-            (Self::Probe, _) => probe::measure(row, cell, folder).await,
+            (Self::Probe, _) => probe::measure(row, cell, folder, Unchecked).await,
+            (Self::BareLog, _) => probe::measure(row, cell, folder, Checked::default()).await,
             (Self::Library, _) => library::measure(row, cell, folder).await,
             (Self::Server, Some(program)) => server::measure(row, cell, folder, program).await,
             (Self::Server, None) => Err("the server's program is not known".to_owned()),
@@ -106,6 +115,7 @@ impl std::fmt::Display for System {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Probe => "probe",
+            Self::BareLog => "bare log",
             Self::Library => "library",
             Self::Server => "server",
         })

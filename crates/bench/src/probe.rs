@@ -1,7 +1,8 @@
 //! The bare disk under the same closed loop: a file filled with zeros ahead, and one thread that writes all waiting commits as one
-//! write with one sync and then answers. No checks, no index, no checksum: what any durable log must at least do.
+//! write with one sync and then answers. Without checks that is what any durable log must at least do; with them it is the barest log.
 
 use std::fs::File;
+use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::bare_log::Check;
 use crate::cell::{Cell, Commits, Measured, run};
-use crate::workload::{EVENT_BYTES, Row, payloads};
+use crate::workload::{EVENT_BYTES, Row, Turn, Writer, payloads};
 
 /// How far the file grows at once.
 const STEP_BYTES: u64 = 64 * 1024 * 1024;
@@ -18,33 +20,44 @@ const STEP_BYTES: u64 = 64 * 1024 * 1024;
 const COMMIT_HEAD_BYTES: usize = 64;
 
 struct Waiting {
+    turn: Turn,
     bytes: Vec<u8>,
-    synced: oneshot::Sender<()>,
+    /// The turn comes back when it is durable, or none when it is refused.
+    synced: oneshot::Sender<Option<Turn>>,
 }
 
-struct Probe {
+struct Probe<C> {
     queue: mpsc::UnboundedSender<Waiting>,
     payloads: Arc<Vec<String>>,
-    next: usize,
+    writer: Writer,
     events: usize,
+    check: PhantomData<fn() -> C>,
 }
 
-impl Commits for Probe {
+impl<C: Check> Commits for Probe<C> {
     async fn commit(&mut self) -> Result<(), String> {
+        let turn = self.writer.turn();
         let mut bytes = Vec::with_capacity(COMMIT_HEAD_BYTES + EVENT_BYTES * self.events);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&turn.expected_version.to_le_bytes());
+        bytes.extend_from_slice(turn.aggregate_id.as_bytes());
+        bytes.extend_from_slice(turn.request_id.as_bytes());
         bytes.resize(COMMIT_HEAD_BYTES, 1);
-        for _ in 0..self.events {
-            bytes.extend_from_slice(self.payloads[self.next].as_bytes());
-            self.next = (self.next + 1) % self.payloads.len();
+        for offset in 0..self.events {
+            bytes.extend_from_slice(self.payloads[(turn.payload + offset) % self.payloads.len()].as_bytes());
         }
+        let checksum = C::checksum(&bytes[4..]);
+        bytes[..4].copy_from_slice(&checksum.to_le_bytes());
         let (synced, answer) = oneshot::channel();
-        self.queue.send(Waiting { bytes, synced }).map_err(|_| "the probe's writer ended".to_owned())?;
-        answer.await.map_err(|_| "the probe's writer ended".to_owned())
+        self.queue.send(Waiting { turn, bytes, synced }).map_err(|_| "the probe's writer ended".to_owned())?;
+        let turn =
+            answer.await.map_err(|_| "the probe's writer ended".to_owned())?.ok_or("the probe refused a commit")?;
+        self.writer.committed(&turn, turn.expected_version + 1, false)
     }
 }
 
-/// Measures the disk under `folder`.
-pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, String> {
+/// Measures the disk under `folder` with these checks.
+pub async fn measure<C: Check>(row: &Row, cell: &Cell, folder: &Path, check: C) -> Result<Measured, String> {
     let file = File::create_new(folder.join("probe")).map_err(|error| error.to_string())?;
     let ahead =
         Arc::new(Ahead { file, filled: AtomicU64::new(0), written: AtomicU64::new(0), over: AtomicBool::new(false) });
@@ -56,14 +69,15 @@ pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, 
     let (queue, waiting) = mpsc::unbounded_channel();
     let writer = std::thread::spawn({
         let ahead = Arc::clone(&ahead);
-        move || write(&ahead, waiting)
+        move || write(&ahead, waiting, check)
     });
     let payloads = Arc::new(payloads());
-    let probe = |number: usize| Probe {
+    let probe = |number: usize| Probe::<C> {
         queue: queue.clone(),
         payloads: Arc::clone(&payloads),
-        next: number * 13 % payloads.len(),
+        writer: Writer::new(number, row),
         events: row.events,
+        check: PhantomData,
     };
     let measured = run(cell, (0..row.writers).map(probe).collect()).await;
     drop(queue);
@@ -112,16 +126,19 @@ impl Ahead {
     }
 }
 
-fn write(ahead: &Ahead, mut waiting: mpsc::UnboundedReceiver<Waiting>) -> std::io::Result<()> {
+fn write(ahead: &Ahead, mut waiting: mpsc::UnboundedReceiver<Waiting>, mut check: impl Check) -> std::io::Result<()> {
     let mut batch = Vec::new();
     let mut answers = Vec::new();
     let mut at = 0;
     while let Some(first) = waiting.blocking_recv() {
         batch.clear();
         let mut next = Some(first);
-        while let Some(commit) = next {
-            batch.extend_from_slice(&commit.bytes);
-            answers.push(commit.synced);
+        while let Some(Waiting { turn, bytes, synced }) = next {
+            let admitted = check.admit(&turn);
+            if admitted {
+                batch.extend_from_slice(&bytes);
+            }
+            answers.push((synced, admitted.then_some(turn)));
             next = waiting.try_recv().ok();
         }
         while ahead.filled.load(Ordering::Acquire) < at + batch.len() as u64 {
@@ -131,9 +148,9 @@ fn write(ahead: &Ahead, mut waiting: mpsc::UnboundedReceiver<Waiting>) -> std::i
         ahead.file.sync_data()?;
         at += batch.len() as u64;
         ahead.written.store(at, Ordering::Release);
-        for answer in answers.drain(..) {
+        for (synced, turn) in answers.drain(..) {
             // A writer whose time is over does not listen any more.
-            let _ = answer.send(());
+            let _ = synced.send(turn);
         }
     }
     Ok(())

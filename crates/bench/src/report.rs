@@ -1,6 +1,5 @@
 //! The table for people and the raw figures for programs.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -19,6 +18,7 @@ pub struct Entry {
     events_per_second: f64,
     p50_us: f64,
     p99_us: f64,
+    p999_us: f64,
 }
 
 impl Entry {
@@ -30,40 +30,27 @@ impl Entry {
             events_per_second: measured.events_per_second(&row, cell),
             p50_us: measured.latency_us(0.5),
             p99_us: measured.latency_us(0.99),
+            p999_us: measured.latency_us(0.999),
         }
     }
 }
 
-/// The table, the machine and how it was measured.
+/// The tables, the machine and how it was measured.
 pub fn markdown(machine: &str, arguments: &Arguments, entries: &[Entry], reads: Option<&Reads>) -> String {
     let mut text = format!(
         "Measured on {machine}; {} rounds of {} s a cell, systems in turn; medians, in brackets the lowest and highest.\n\n",
         arguments.rounds, arguments.seconds
     );
-    let with_server = entries.iter().any(|entry| entry.system == System::Server);
-    text.push_str("| writers x events | probe, events/s | library, events/s | p50 / p99 µs | library ÷ probe |");
-    text.push_str(if with_server { " server, events/s | p50 / p99 µs | server ÷ probe |\n" } else { "\n" });
-    text.push_str(if with_server { "|---|---|---|---|---|---|---|---|\n" } else { "|---|---|---|---|---|\n" });
-    for row in &arguments.rows {
-        let rate = |system| spread(&of(entries, row, system, |entry| entry.events_per_second), thousands);
-        let latency = |system| {
-            let median = |pick: fn(&Entry) -> f64| median(&of(entries, row, system, pick));
-            format!("{:.0} / {:.0}", median(|entry| entry.p50_us), median(|entry| entry.p99_us))
-        };
-        let share = |system| spread(&ratios(entries, row, system), |ratio| format!("{ratio:.2}"));
-        let _ = write!(
-            text,
-            "| {row} | {} | {} | {} | {} |",
-            rate(System::Probe),
-            rate(System::Library),
-            latency(System::Library),
-            share(System::Library)
-        );
-        if with_server {
-            let (rate, latency) = (rate(System::Server), latency(System::Server));
-            let _ = write!(text, " {rate} | {latency} | {} |", share(System::Server));
-        }
-        text.push('\n');
+    let rate = |row: &Row, system| spread(&of(entries, row, system, |entry| entry.events_per_second), thousands);
+    text.push_str(&table("events/s, writers x events of a commit", arguments, entries, rate));
+    let latency = |row: &Row, system| {
+        let median = |pick: fn(&Entry) -> f64| median(&of(entries, row, system, pick));
+        format!("{:.0} / {:.0} / {:.0}", median(|e| e.p50_us), median(|e| e.p99_us), median(|e| e.p999_us))
+    };
+    text.push_str(&table("p50 / p99 / p99.9 in µs", arguments, entries, latency));
+    for base in [System::Probe, System::BareLog] {
+        let share = |row: &Row, system| spread(&ratios(entries, row, system, base), |ratio| format!("{ratio:.2}"));
+        text.push_str(&table(&format!("rate ÷ that of the {base}"), arguments, entries, share));
     }
     if let Some(reads) = reads {
         text.push_str(&reads_table(reads));
@@ -71,9 +58,23 @@ pub fn markdown(machine: &str, arguments: &Arguments, entries: &[Entry], reads: 
     text
 }
 
+/// A table with a line for each system and a column for each row of the workload.
+fn table(title: &str, arguments: &Arguments, entries: &[Entry], show: impl Fn(&Row, System) -> String) -> String {
+    let mut text = format!("| {title} |");
+    arguments.rows.iter().for_each(|row| text.push_str(&format!(" {row} |")));
+    text.push_str(&format!("\n|{}\n", "---|".repeat(arguments.rows.len() + 1)));
+    for system in System::ALL.into_iter().filter(|system| entries.iter().any(|entry| entry.system == *system)) {
+        text.push_str(&format!("| {system} |"));
+        arguments.rows.iter().for_each(|row| text.push_str(&format!(" {} |", show(row, system))));
+        text.push('\n');
+    }
+    text.push('\n');
+    text
+}
+
 fn reads_table(reads: &Reads) -> String {
     format!(
-        "\nA log of {} events in commits of {}, once:\n\n| measure | library |\n|---|---|\n\
+        "A log of {} events in commits of {}, once:\n\n| measure | library |\n|---|---|\n\
          | open after an ordinary close | {:.1} ms |\n\
          | read the whole log, decoded | {} events/s |\n\
          | read one aggregate of 100 events, p50 / p99 | {:.0} / {:.0} µs |\n\
@@ -95,14 +96,14 @@ fn of(entries: &[Entry], row: &Row, system: System, pick: impl Fn(&Entry) -> f64
     entries.iter().filter(|entry| entry.row == *row && entry.system == system).map(pick).collect()
 }
 
-/// The system's rate divided by the probe's of the same round, so that what slows a whole round down cancels out.
-fn ratios(entries: &[Entry], row: &Row, system: System) -> Vec<f64> {
+/// The system's rate divided by the base's of the same round, so that what slows a whole round down cancels out.
+fn ratios(entries: &[Entry], row: &Row, system: System, base: System) -> Vec<f64> {
     let find = |round: usize, system| {
         let found = entries.iter().find(|e| e.round == round && e.row == *row && e.system == system);
         found.map(|entry| entry.events_per_second)
     };
     let rounds = entries.iter().map(|entry| entry.round + 1).max().unwrap_or_default();
-    (0..rounds).filter_map(|round| Some(find(round, system)? / find(round, System::Probe)?)).collect()
+    (0..rounds).filter_map(|round| Some(find(round, system)? / find(round, base)?)).collect()
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -145,7 +146,7 @@ pub fn write_json(
     let cell = |entry: &Entry| {
         json!({
             "round": entry.round + 1, "writers": entry.row.writers, "events": entry.row.events, "system": entry.system.to_string(),
-            "events_per_second": entry.events_per_second, "p50_us": entry.p50_us, "p99_us": entry.p99_us,
+            "events_per_second": entry.events_per_second, "p50_us": entry.p50_us, "p99_us": entry.p99_us, "p999_us": entry.p999_us,
         })
     };
     let reads = reads.map_or(Value::Null, |reads| {

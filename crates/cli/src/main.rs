@@ -20,6 +20,10 @@ use crate::args::{Cli, Command};
 use crate::config::Loaded;
 use crate::failure::{Failure, Stop};
 
+/// Commits are made by one thread and freed by another, in sizes that the system's allocator guards with locks.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match start(cli) {

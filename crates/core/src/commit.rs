@@ -1,10 +1,9 @@
 //! What a caller hands over to be committed, and the rules it must keep.
 
 use std::fmt;
-use std::hash::Hasher;
 
 use bytestring::ByteString;
-use siphasher::sip128::{Hasher128, SipHasher13};
+use highway::{HighwayHash, HighwayHasher};
 use uuid::Uuid;
 
 use crate::{Code, Data, Invalid, SequenceNumber, Timestamp, Version, limits};
@@ -257,23 +256,34 @@ impl NewCommit {
     /// (type, generation, data as BSON, tags, public, id where the client gave one). Header, times and expected version are not
     /// part of it.
     pub fn content_digest(&self, key: &[u8; 16]) -> u128 {
-        let mut hasher = SipHasher13::new_with_key(key);
-        let text = |hasher: &mut SipHasher13, bytes: &[u8]| {
-            hasher.write_u32(bytes.len() as u32);
-            hasher.write(bytes);
-        };
+        let mut hasher = HighwayHasher::new(digest_key(key));
         for event in &self.events {
-            text(&mut hasher, event.event_type.as_bytes());
-            hasher.write_u32(event.generation);
-            text(&mut hasher, event.data.as_bytes());
-            hasher.write_u32(event.tags.len() as u32);
-            event.tags.iter().for_each(|tag| text(&mut hasher, tag.as_bytes()));
-            hasher.write_u8(u8::from(event.public));
-            hasher.write_u8(u8::from(event.id.is_some()));
-            hasher.write(event.id.unwrap_or_default().as_bytes());
+            let id = event.id.unwrap_or_default();
+            let mut head = [0; 34];
+            let lengths = [event.event_type.len(), event.data.as_bytes().len(), event.tags.len()];
+            for (place, length) in head.as_chunks_mut::<4>().0.iter_mut().zip(lengths) {
+                *place = (length as u32).to_le_bytes();
+            }
+            head[12..16].copy_from_slice(&event.generation.to_le_bytes());
+            head[16..32].copy_from_slice(id.as_bytes());
+            head[32..].copy_from_slice(&[u8::from(event.public), u8::from(event.id.is_some())]);
+            hasher.append(&head);
+            hasher.append(event.event_type.as_bytes());
+            for tag in &event.tags {
+                hasher.append(&(tag.len() as u32).to_le_bytes());
+                hasher.append(tag.as_bytes());
+            }
+            hasher.append(event.data.as_bytes());
         }
-        hasher.finish128().as_u128()
+        let [low, high] = hasher.finalize128();
+        u128::from(high) << 64 | u128::from(low)
     }
+}
+
+/// HighwayHash wants 256 bits; ours are 128, twice, told apart by a constant.
+fn digest_key(key: &[u8; 16]) -> highway::Key {
+    let (low, high) = (u128::from_le_bytes(*key) as u64, (u128::from_le_bytes(*key) >> 64) as u64);
+    highway::Key([low, high, !low, !high])
 }
 
 fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
@@ -421,6 +431,12 @@ mod tests {
         let half = Data::from_value(&serde_json::json!({ "x": "y".repeat(6 * 1024 * 1024) })).expect("valid");
         let half = NewEvent::new("t", half);
         assert_eq!(refused(|c| c.events = vec![half; 3]).0, Code::CommitTooLarge);
+    }
+
+    #[test]
+    fn the_digest_is_the_same_on_every_processor_and_in_every_version() {
+        let digest = commit().event(NewEvent::new("note", Data::empty()).tag("a").tag("b")).content_digest(&[7; 16]);
+        assert_eq!(format!("{digest:032x}"), "33882885c0774b3c874f56323d071030");
     }
 
     #[test]

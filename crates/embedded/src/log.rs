@@ -10,6 +10,7 @@
 
 mod commit;
 mod core;
+mod heads;
 mod keeper;
 mod lookup;
 mod names;

@@ -8,7 +8,6 @@ use tokio::sync::oneshot;
 use super::core::Core;
 use super::lookup::{self, Found};
 use super::queue::{Encoded, Verdict, Waiting};
-use crate::index::read;
 use crate::record::{self, derived_event_id};
 
 pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
@@ -47,7 +46,8 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
         payload_crc: crc32c::crc32c(&payload),
         payload,
         probed_head: None,
-        probed_below: 0,
+        head_probed_below: 0,
+        request_probed_below: 0,
         _room: room,
     });
     if let Some(found) = core.noticed(probe(core, &mut encoded))? {
@@ -122,12 +122,11 @@ async fn room_for(core: &Core, bytes: usize) -> Result<tokio::sync::OwnedSemapho
 fn probe(core: &Core, commit: &mut Encoded) -> Result<Option<Found>, StoreError> {
     let view = core.view();
     let below = view.first_in_memory();
-    commit.probed_below = below;
-    let known = view.segments.iter().rev().filter_map(|segment| segment.memory());
-    let in_memory = known.into_iter().any(|index| read(index).head(commit.aggregate_term).is_some());
-    if !in_memory {
+    if core.known.read().get(commit.aggregate_term).is_none() {
+        commit.head_probed_below = below;
         commit.probed_head = lookup::head(&view, ..below, &commit.aggregate, commit.aggregate_term)?;
     }
+    commit.request_probed_below = below;
     match &commit.request_id {
         Some(id) => lookup::request(&view, ..below, &commit.aggregate, id, commit.request_term),
         None => Ok(None),

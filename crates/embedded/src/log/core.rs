@@ -1,12 +1,13 @@
 //! What a log's threads and callers share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use annals_core::{LogStatus, SequenceNumber, StoreError};
 use tokio::sync::{Semaphore, watch};
 
 use super::Place;
+use super::heads::Heads;
 use super::queue::Queue;
 use super::segment::View;
 use crate::Options;
@@ -23,7 +24,8 @@ pub(super) struct Core {
     pub(super) room: Arc<Semaphore>,
     view: RwLock<Arc<View>>,
     state: watch::Sender<HeadState>,
-    refusal: RwLock<Option<StoreError>>,
+    pub(super) known: Heads,
+    refusal: OnceLock<StoreError>,
     /// What is wrong with the log from its readable end on, when it was opened damaged.
     cut_short: Option<StoreError>,
     commits: AtomicU64,
@@ -57,7 +59,8 @@ impl Core {
             view: RwLock::new(Arc::new(view)),
             state: watch::Sender::new(HeadState { head, closed: false }),
             cut_short: refusal.clone(),
-            refusal: RwLock::new(refusal),
+            known: Heads::default(),
+            refusal: refusal.map_or_else(OnceLock::new, OnceLock::from),
             commits: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -96,7 +99,7 @@ impl Core {
 
     /// Why commits are refused; none when they are taken.
     pub(super) fn refusal(&self) -> Option<StoreError> {
-        self.refusal.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refusal.get().cloned()
     }
 
     /// Passes an answer on unless it tells of the end of the log: where the log is damaged, nobody knows what stands behind its
@@ -111,7 +114,7 @@ impl Core {
     /// Refuses commits from now on. The first reason stays.
     pub(super) fn refuse(&self, why: StoreError) {
         tracing::error!(tenant = self.place.tenant, scope = self.place.scope, %why, "the log refuses commits");
-        self.refusal.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.refusal.get_or_init(|| why);
     }
 
     /// Passes a reader's result on; where it found damage, commits are refused from now on, so that nothing is built on it.

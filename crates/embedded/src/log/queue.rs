@@ -29,10 +29,12 @@ pub(super) struct Encoded {
     pub(super) events: u32,
     pub(super) payload: Vec<u8>,
     pub(super) payload_crc: u32,
-    /// Where the aggregate stands in the segments below `probed_below`.
+    /// Where the aggregate stands in the segments below `head_probed_below`.
     pub(super) probed_head: Option<Head>,
+    /// The aggregate was looked up in all segments below this number; 0 when it was known and nothing was looked up.
+    pub(super) head_probed_below: u64,
     /// The request id was looked up in all segments below this number and not found.
-    pub(super) probed_below: u64,
+    pub(super) request_probed_below: u64,
     /// Its share of the bytes that may wait.
     pub(super) _room: OwnedSemaphorePermit,
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use annals_core::{SequenceNumber, StoreError, Version};
 
 use super::core::Core;
+use super::heads::Generations;
 use super::keeper::Preparation;
 use super::lookup::{self, Found};
 use super::queue::{Encoded, Verdict, Waiting};
@@ -83,10 +84,19 @@ impl Writer {
             waiting.drain(..).for_each(|waiting| answer(waiting, Err(refusal.clone())));
             return;
         }
-        let view = self.core.view();
         let mut batch = std::mem::take(&mut self.spare);
+        self.gather(&mut batch, waiting);
+        self.make_durable(&mut batch);
+        batch.clear();
+        self.spare = batch;
+    }
+
+    /// Judges what waits and adds the frames of what is accepted, until the batch or the segment is full.
+    fn gather(&mut self, batch: &mut Batch, waiting: &mut VecDeque<Waiting>) {
+        let core = self.core.clone();
+        let (view, known) = (core.view(), core.known.read());
         while let Some(next) = waiting.pop_front() {
-            match self.judge(&view, &batch, &next.commit) {
+            match self.judge(&view, &known, batch, &next.commit) {
                 Err(error) => answer(next, Err(error)),
                 Ok(Judgement::Refuse(verdict)) if self.core.options.has(SeededBug::AnswerRepeatsBeforeSync) => {
                     answer(next, Ok(verdict));
@@ -95,19 +105,15 @@ impl Writer {
                 Ok(Judgement::Accept { version }) => {
                     let length = FrameHeader::frame_length(next.commit.payload.len()) as u64;
                     if self.end + batch.bytes.len() as u64 + length > self.capacity {
-                        self.make_room(&batch, next, length, waiting);
-                        break;
+                        return self.make_room(batch, next, length, waiting);
                     }
-                    self.append(&mut batch, next, version);
+                    self.append(batch, next, version);
                     if batch.bytes.len() >= BATCH_BYTES_MAX {
-                        break;
+                        return;
                     }
                 }
             }
         }
-        self.make_durable(&mut batch);
-        batch.clear();
-        self.spare = batch;
     }
 
     /// The frame does not fit: what is gathered is written first, and only an empty batch goes on in the next segment.
@@ -123,11 +129,20 @@ impl Writer {
     }
 
     /// tenantId, then request id, then version: see the port.
-    fn judge(&self, view: &View, batch: &Batch, commit: &Encoded) -> Result<Judgement, StoreError> {
+    fn judge(
+        &self,
+        view: &View,
+        known: &Generations,
+        batch: &Batch,
+        commit: &Encoded,
+    ) -> Result<Judgement, StoreError> {
         let same_batch = !self.core.options.has(SeededBug::IgnoreCommitsOfSameBatch);
-        let head = match batch.heads.get(&commit.aggregate_term).filter(|_| same_batch) {
+        let term = commit.aggregate_term;
+        let in_batch = batch.heads.get(&term).filter(|_| same_batch);
+        let head = match in_batch.or_else(|| known.get(term)) {
             Some(head) => Some(head.clone()),
-            None => lookup::head(view, commit.probed_below.., &commit.aggregate, commit.aggregate_term)?
+            // Forgotten since the caller looked it up, or never probed: whatever the segments say.
+            None => lookup::head(view, commit.head_probed_below.., &commit.aggregate, term)?
                 .or_else(|| commit.probed_head.clone()),
         };
         if let Some(head) = &head
@@ -139,7 +154,7 @@ impl Writer {
             let repeat = match batch.requests.get(&commit.request_term).filter(|_| same_batch) {
                 Some(entry) => Some(Found { segment: self.active.clone(), entry: *entry }),
                 None => {
-                    let unprobed = commit.probed_below..;
+                    let unprobed = commit.request_probed_below..;
                     lookup::request(view, unprobed, &commit.aggregate, request_id, commit.request_term)?
                 }
             };
@@ -196,6 +211,7 @@ impl Writer {
         if !published_early {
             self.publish(batch);
         }
+        self.core.known.learn(&mut batch.heads);
         self.end += batch.bytes.len() as u64;
         self.next += batch.events;
         batch.answer();
