@@ -1,20 +1,22 @@
 //! The log of a server's tenant, over HTTP, behind the same port as a log in this process.
 
 mod answers;
+mod commits;
 mod http;
 
 use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome,
-    DEFAULT_SCOPE, EventLog, ExpectedVersion, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, OpenError,
-    ReadError, SequenceNumber, StoreError, Timestamp, Version, new_uuid, wire,
+    DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, OpenError, ReadError,
+    SequenceNumber, StoreError, Timestamp, Version, new_uuid, wire,
 };
 use annals_embedded::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use self::answers::{Commits, Exists, Ids, Page};
+use self::answers::{Exists, Ids, Page};
+use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
 
 /// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.
@@ -22,12 +24,14 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 
 /// The event log of one tenant and scope of a server.
 ///
-/// It keeps the contract of [`EventLog`]. A commit without a request id gets one here, so that it can be sent again: when the
+/// It keeps the contract of [`EventLog`]. Everything goes over one HTTP/2 connection, made again when it breaks; commits that callers
+/// make at the same time share a request, and each keeps its own outcome. A commit without a request id gets one here, so that it can be sent again: when the
 /// connection breaks it is, once, and what is still unknown then is [`StoreError::Unreachable`]; the caller may retry with the same
-/// request id. Cloning shares the connections.
+/// request id. Cloning shares the connection.
 #[derive(Clone)]
 pub struct Client {
     http: Http,
+    commits: Commits,
     scope: String,
     random: Arc<SystemRandomness>,
 }
@@ -39,7 +43,8 @@ impl Client {
     /// `invalid_config` when `base` is not an address of that form.
     pub fn new(base: &str, tenant: &str, scope: &str) -> Result<Self, OpenError> {
         let http = Http::new(base, tenant).map_err(|message| OpenError::new(Code::InvalidConfig, message))?;
-        Ok(Self { http, scope: scope.to_owned(), random: Arc::default() })
+        let commits = Commits::new(http.clone());
+        Ok(Self { http, commits, scope: scope.to_owned(), random: Arc::default() })
     }
 
     async fn get<T: serde::de::DeserializeOwned>(&self, path: String) -> Result<T, ReadError> {
@@ -108,22 +113,10 @@ impl EventLog for Client {
             let id = new_uuid(SystemClock.now(), &*self.random);
             commit.request_id = Some(id.to_string().into());
         }
-        let expected = commit.expected_version;
-        let mut body = wire::CommitBody::from(commit);
-        // JSON integers end at int64; no aggregate has a version beyond, so all of these expect in vain alike.
-        if let ExpectedVersion::Exact(version) = &mut body.expected_version {
-            *version = (*version).min(i64::MAX as u64);
-        }
-        let json = serde_json::to_vec(&body)
-            .map_err(|error| StoreError::Unreachable(format!("the commit cannot be written as JSON: {error}")))?;
-        let commit = NewCommit { expected_version: expected, ..body.into() };
-        let path = self.path(&["commits"]).done();
-        let json = bytes::Bytes::from(json);
-        let answer = match self.http.post(&path, json.clone()).await {
-            Ok(answer) => answer,
-            Err(_) => self.http.post(&path, json).await.map_err(StoreError::Unreachable)?,
-        };
-        answers::committed(&answer, &commit)
+        let mut document = Vec::new();
+        wire::binary::write_commit(&commit, &mut document);
+        let reply = self.commits.send(document.into()).await.map_err(StoreError::Unreachable)?;
+        answers::committed(reply, &commit)
     }
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
@@ -135,7 +128,7 @@ impl EventLog for Client {
         path = path.maybe("from_time", query.from_time.map(writable)).maybe("to_time", query.to_time.map(writable));
         path = path.maybe("last", query.last.then_some(true));
         path = path.maybe("tenant_id", query.tenant_id);
-        Ok(self.get::<Commits>(path.done()).await?.into())
+        Ok(self.get::<answers::Commits>(path.done()).await?.into())
     }
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {

@@ -1,6 +1,7 @@
 //! The JSON shapes of the HTTP API, shared by the server, its client, the command line and import files, so that they cannot differ.
 
 mod answer;
+pub mod binary;
 mod commit;
 mod event;
 mod list;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use annals_core::{Code, limits};
-use axum::http::{HeaderMap, header, request::Parts};
+use axum::http::{HeaderMap, HeaderValue, header, request::Parts};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
@@ -31,11 +31,16 @@ pub(crate) struct Held {
     _budget: OwnedSemaphorePermit,
 }
 
-/// Reads a JSON body.
+/// Reads a body of one of these media types, which without a name is JSON.
 ///
 /// A body that is refused is read away behind the answer, so that a client which sends everything before it reads an answer gets one.
-pub(crate) async fn read<B: RequestBody>(server: &Server, parts: &Parts, mut body: B) -> Result<Held, Problem> {
-    let read = match check(server, &parts.headers) {
+pub(crate) async fn read_as<B: RequestBody>(
+    server: &Server,
+    parts: &Parts,
+    mut body: B,
+    media_types: &[&str],
+) -> Result<Held, Problem> {
+    let read = match check(server, &parts.headers, media_types) {
         Ok(()) => collect(server, &mut body).await,
         Err(problem) => Err(problem),
     };
@@ -51,8 +56,16 @@ pub(crate) async fn read<B: RequestBody>(server: &Server, parts: &Parts, mut bod
     }
 }
 
-fn check(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
-    check_media_type(headers)?;
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
+
+/// The media type that a header names, without its parameters.
+pub(crate) fn media_type(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+fn check(server: &Server, headers: &HeaderMap, media_types: &[&str]) -> Result<(), Problem> {
+    check_media_type(headers, media_types)?;
     if let Some(value) = headers.get(header::CONTENT_ENCODING)
         && !value.as_bytes().eq_ignore_ascii_case(b"identity")
     {
@@ -66,15 +79,15 @@ fn check(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_media_type(headers: &HeaderMap, media_types: &[&str]) -> Result<(), Problem> {
     let refused = |message: String| Err(Problem::new(Code::UnsupportedMediaType, message));
     match headers.get(header::CONTENT_TYPE) {
         Some(value) => {
-            let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-            if media_type.eq_ignore_ascii_case("application/json") {
+            let media_type = media_type(value);
+            if media_types.iter().any(|known| media_type.eq_ignore_ascii_case(known)) {
                 return Ok(());
             }
-            refused(format!("{value:?} is not application/json"))
+            refused(format!("{value:?} is not {}", media_types.join(" or ")))
         }
         // A browser asks before it sends JSON to another site, but not before it sends a body without a type: a page from anywhere
         // could commit to a server on the reader's own machine.

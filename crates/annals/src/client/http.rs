@@ -1,4 +1,7 @@
 //! One server as the client sees it: requests with a deadline, whole answers, and the stream of `/v1/log/follow`.
+//!
+//! Requests share one HTTP/2 connection. Streams of events, which may last for ever, have an HTTP/1.1 connection each, so that they
+//! cannot use up the streams that the server allows on one connection.
 
 use std::time::Duration;
 
@@ -17,17 +20,26 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const POOL_IDLE: Duration = Duration::from_secs(20);
 /// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What a stream of the connection, and all of them together, may have sent before it is read.
+const STREAM_WINDOW: u32 = 4 * 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+/// How often a connection under way is asked whether it is still there, and how long it may take to say so.
+const ALIVE_EVERY: Duration = Duration::from_secs(20);
+const ALIVE_WITHIN: Duration = Duration::from_secs(20);
+const JSON: &str = "application/json";
 const TENANT_HEADER: &str = "annals-tenant";
 
 /// A server's address with a pool of connections to it.
 #[derive(Clone)]
 pub(super) struct Http {
-    pool: Pool<HttpConnector, Full<Bytes>>,
+    requests: Pool<HttpConnector, Full<Bytes>>,
+    streams: Pool<HttpConnector, Full<Bytes>>,
     base: String,
     tenant: HeaderValue,
 }
 
 /// A whole answer.
+#[derive(Clone)]
 pub(super) struct Answer {
     pub status: StatusCode,
     pub body: Bytes,
@@ -49,51 +61,75 @@ impl Http {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_MAX));
         connector.set_nodelay(true);
-        let pool = Pool::builder(TokioExecutor::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_timer(TokioTimer::new())
+        let mut builder = Pool::builder(TokioExecutor::new());
+        builder.pool_idle_timeout(POOL_IDLE).pool_timer(TokioTimer::new());
+        let streams = builder.build(connector.clone());
+        let requests = builder
+            .timer(TokioTimer::new())
+            .http2_only(true)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_keep_alive_interval(ALIVE_EVERY)
+            .http2_keep_alive_timeout(ALIVE_WITHIN)
             .build(connector);
         let tenant = HeaderValue::from_str(tenant).map_err(|_| format!("{tenant:?} is not the name of a tenant"))?;
-        Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), tenant })
+        Ok(Self { requests, streams, base: base.trim_end_matches('/').to_owned(), tenant })
     }
 
     pub async fn get(&self, path: &str) -> Result<Answer, String> {
-        self.whole(Method::GET, path, Bytes::new()).await
+        let request = self.request(Method::GET, path, Bytes::new(), JSON, JSON)?;
+        collect(self.send(&self.requests, request).await?).await
     }
 
-    pub async fn post(&self, path: &str, body: Bytes) -> Result<Answer, String> {
-        self.whole(Method::POST, path, body).await
+    /// Posts `body` and gives the answer's body as it comes; an answer that is no success comes back whole.
+    pub async fn post_stream(
+        &self,
+        path: &str,
+        body: Bytes,
+        media_type: &'static str,
+    ) -> Result<Result<Incoming, Answer>, String> {
+        let request = self.request(Method::POST, path, body, media_type, media_type)?;
+        let response = self.send(&self.requests, request).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(Ok(response.into_body()));
+        }
+        collect(response).await.map(Err)
     }
 
     /// Opens a stream of server-sent events; an answer that is not one comes back whole.
     pub async fn stream(&self, path: &str) -> Result<Result<EventStream, Answer>, String> {
-        let response = self.send(Method::GET, path, Bytes::new(), "text/event-stream").await?;
+        let request = self.request(Method::GET, path, Bytes::new(), JSON, "text/event-stream")?;
+        let response = self.send(&self.streams, request).await?;
         if response.status() == StatusCode::OK {
             return Ok(Ok(EventStream { body: response.into_body(), line: Vec::new(), is_problem: false }));
         }
         collect(response).await.map(Err)
     }
 
-    async fn whole(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
-        collect(self.send(method, path, body, "application/json").await?).await
-    }
-
-    async fn send(
+    fn request(
         &self,
         method: Method,
         path: &str,
         body: Bytes,
+        media_type: &'static str,
         accept: &'static str,
-    ) -> Result<Response<Incoming>, String> {
-        let request = Request::builder()
+    ) -> Result<Request<Full<Bytes>>, String> {
+        Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
             .header(TENANT_HEADER, self.tenant.clone())
             .header(ACCEPT, accept)
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, media_type)
             .body(Full::new(body))
-            .map_err(|error| format!("{}{path}: {error}", self.base))?;
-        match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
+            .map_err(|error| format!("{}{path}: {error}", self.base))
+    }
+
+    async fn send(
+        &self,
+        pool: &Pool<HttpConnector, Full<Bytes>>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, String> {
+        match tokio::time::timeout(SILENCE_MAX, pool.request(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(self.lost(&error)),
             Err(_) => Err(format!("{} did not answer within {} s", self.base, SILENCE_MAX.as_secs())),
@@ -123,7 +159,7 @@ async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
 }
 
 /// The next bytes of a body, none at its end; frames of other kinds are empty.
-async fn next_frame<B>(body: &mut B) -> Result<Option<Bytes>, String>
+pub(super) async fn next_frame<B>(body: &mut B) -> Result<Option<Bytes>, String>
 where
     B: hyper::body::Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,

@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_written_as_its_shape_says() {
-        for (events, first, duplicate) in [(1, 0, false), (2, 9, true), (12, u64::MAX - 12, false)] {
+        for (events, first, duplicate) in [(1, 0, false), (2, 9, true), (12, i64::MAX as u64, false)] {
             let outcome = CommitOutcome {
                 commit_id: Uuid::from_u128(0x019c_5555),
                 version: first,

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use annals_core::wire::{parse_commit, write_commit_answer};
-use annals_core::{Code, Invalid, NewCommit};
+use annals_core::{Code, CommitOutcome, EventLog, NewCommit};
 use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 
+use super::lines;
+use super::many::{self, Format};
 use crate::answer::written;
 use crate::body::{self, RequestBody};
 use crate::problem::Problem;
@@ -16,7 +17,7 @@ use crate::query::Query;
 use crate::router::Server;
 use crate::source::Source;
 
-/// A body up to this size is read as JSON at once; a larger one would hold up other requests, so a thread does it.
+/// A body up to this size is read at once; a larger one would hold up other requests, so a thread does it.
 const PARSED_AT_ONCE_BYTES_MAX: usize = 256 * 1024;
 
 /// The address.
@@ -26,7 +27,8 @@ pub(crate) async fn commit(State(server): State<Arc<Server>>, request: axum::ext
     answer(&server, request).await
 }
 
-pub(crate) async fn answer<B: RequestBody>(server: &Server, request: Request<B>) -> Response {
+/// The handler.
+pub(crate) async fn answer<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Response {
     match accept(server, request).await {
         Ok(response) => response,
         Err(problem) => {
@@ -36,7 +38,7 @@ pub(crate) async fn answer<B: RequestBody>(server: &Server, request: Request<B>)
     }
 }
 
-async fn accept<B: RequestBody>(server: &Server, request: Request<B>) -> Result<Response, Problem> {
+async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let found = Query::parse(parts.uri.query(), &[]).and_then(|_| Source::to_commit(server, &parts.headers));
     let source = match found {
@@ -46,27 +48,38 @@ async fn accept<B: RequestBody>(server: &Server, request: Request<B>) -> Result<
             return Err(problem);
         }
     };
-    let held = body::read(server, &parts, body).await?;
-    let _slot = server.commits.try_acquire().map_err(|_| {
-        Problem::new(
-            Code::Overloaded,
-            "too many commits are under way; try again in a moment, with the same request id",
-        )
-    })?;
-    let commit = parse(held.bytes.clone()).await?;
-    let outcome = source.log.commit(commit).await?;
-    server.metrics.committed(&outcome);
+    let held = body::read_as(server, &parts, body, &[body::JSON, lines::MEDIA_TYPE, Format::DOCUMENTS]).await?;
+    let bytes = held.bytes.clone();
+    if let Some(format) = Format::of(&parts.headers) {
+        let commits = read(held.bytes.len(), move || format.parse(&bytes)).await??;
+        return Ok(many::answer(server, &source.log, format, commits, held).await);
+    }
+    let commit = read(held.bytes.len(), move || parse_commit(&bytes)).await??;
+    let outcome = make(server, &*source.log, commit).await?;
     let status = if outcome.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut json = Vec::new();
     write_commit_answer(&outcome, &mut json);
     Ok(written(status, json))
 }
 
-async fn parse(json: Bytes) -> Result<NewCommit, Problem> {
-    if json.len() <= PARSED_AT_ONCE_BYTES_MAX {
-        return Ok(parse_commit(&json)?);
+/// Makes one commit, if there is a place for it.
+pub(crate) async fn make(server: &Server, log: &dyn EventLog, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+    let _place = server.commits.try_acquire().map_err(|_| {
+        Problem::new(
+            Code::Overloaded,
+            "too many commits are under way; try again in a moment, with the same request id",
+        )
+    })?;
+    let outcome = log.commit(commit).await?;
+    server.metrics.committed(&outcome);
+    Ok(outcome)
+}
+
+/// Calls `parse`, which reads so many bytes.
+async fn read<T: Send + 'static>(bytes: usize, parse: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    if bytes <= PARSED_AT_ONCE_BYTES_MAX {
+        return Ok(parse());
     }
-    let parsed: Result<Result<_, Invalid>, _> = tokio::task::spawn_blocking(move || parse_commit(&json)).await;
-    let parsed = parsed.map_err(|error| Problem::new(Code::Internal, format!("reading the body failed: {error}")))?;
-    Ok(parsed?)
+    let parsed = tokio::task::spawn_blocking(parse).await;
+    parsed.map_err(|error| Problem::new(Code::Internal, format!("reading the body failed: {error}")))
 }
