@@ -48,7 +48,7 @@ pub fn markdown(machine: &str, arguments: &Arguments, entries: &[Entry], reads: 
         format!("{:.0} / {:.0} / {:.0}", median(|e| e.p50_us), median(|e| e.p99_us), median(|e| e.p999_us))
     };
     text.push_str(&table("p50 / p99 / p99.9 in µs", arguments, entries, latency));
-    for base in [System::Probe, System::BareLog] {
+    for base in [System::Probe, System::BareLog, System::Empty].into_iter().filter(|base| measured(entries, *base)) {
         let share = |row: &Row, system| spread(&ratios(entries, row, system, base), |ratio| format!("{ratio:.2}"));
         text.push_str(&table(&format!("rate ÷ that of the {base}"), arguments, entries, share));
     }
@@ -58,12 +58,16 @@ pub fn markdown(machine: &str, arguments: &Arguments, entries: &[Entry], reads: 
     text
 }
 
+fn measured(entries: &[Entry], system: System) -> bool {
+    entries.iter().any(|entry| entry.system == system)
+}
+
 /// A table with a line for each system and a column for each row of the workload.
 fn table(title: &str, arguments: &Arguments, entries: &[Entry], show: impl Fn(&Row, System) -> String) -> String {
     let mut text = format!("| {title} |");
     arguments.rows.iter().for_each(|row| text.push_str(&format!(" {row} |")));
     text.push_str(&format!("\n|{}\n", "---|".repeat(arguments.rows.len() + 1)));
-    for system in System::ALL.into_iter().filter(|system| entries.iter().any(|entry| entry.system == *system)) {
+    for system in System::ALL.into_iter().filter(|system| measured(entries, *system)) {
         text.push_str(&format!("| {system} |"));
         arguments.rows.iter().for_each(|row| text.push_str(&format!(" {} |", show(row, system))));
         text.push('\n');
