@@ -3,6 +3,7 @@
 mod answers;
 mod commits;
 mod http;
+mod line;
 
 use std::sync::Arc;
 

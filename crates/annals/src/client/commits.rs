@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use annals_core::limits;
 use annals_core::wire::binary::split_document;
 use bytes::{Bytes, BytesMut};
+use hyper::StatusCode;
 use tokio::sync::oneshot;
 
-use super::http::{Answer, Http, next_frame};
+use super::http::{Answer, Http};
+use super::line::Line;
 
 /// Requests under way at once: while the server works on one, the next is on its way.
 const REQUESTS_MAX: usize = 2;
@@ -38,6 +40,8 @@ struct Shared {
 struct State {
     waiting: VecDeque<Waiting>,
     senders: usize,
+    /// Connections that no sender uses.
+    lines: Vec<Line>,
 }
 
 struct Waiting {
@@ -72,6 +76,21 @@ impl Commits {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// A connection that was used before and is still open.
+    fn kept_line(&self) -> Option<Line> {
+        let mut state = self.lock();
+        state.lines.retain_mut(Line::is_open);
+        state.lines.pop()
+    }
+
+    fn keep(&self, mut line: Line) {
+        if line.is_free() {
+            self.lock().lines.push(line);
+        }
     }
 }
 
@@ -121,8 +140,9 @@ impl Sender {
     }
 
     async fn send(&self, mut commits: VecDeque<Waiting>) {
-        let Err(_) = self.attempt(&mut commits).await else { return };
-        let Err(message) = self.attempt(&mut commits).await else { return };
+        // A kept connection may be closed just when it is used again, so what breaks off is tried once more on a new one.
+        let Err(_) = self.attempt(self.shared.kept_line(), &mut commits).await else { return };
+        let Err(message) = self.attempt(None, &mut commits).await else { return };
         for commit in commits {
             // A caller that no longer waits has dropped its end.
             let _ = commit.reply.send(Err(message.clone()));
@@ -130,28 +150,41 @@ impl Sender {
     }
 
     /// Sends one request, and tells each caller what the server says. Commits that are left have no answer.
-    async fn attempt(&self, commits: &mut VecDeque<Waiting>) -> Result<(), String> {
+    async fn attempt(&self, kept: Option<Line>, commits: &mut VecDeque<Waiting>) -> Result<(), String> {
         let mut body = BytesMut::with_capacity(commits.iter().map(|commit| commit.document.len()).sum());
         commits.iter().for_each(|commit| body.extend_from_slice(&commit.document));
-        let mut answer = match self.shared.http.post_stream("/v1/commits", body.freeze(), MEDIA_TYPE).await? {
-            Ok(body) => body,
-            Err(refusal) => {
-                for commit in commits.drain(..) {
-                    let _ = commit.reply.send(Ok(Reply::Refusal(refusal.clone())));
-                }
-                return Ok(());
-            }
+        let request = self.shared.http.post("/v1/commits", body.freeze(), MEDIA_TYPE)?;
+        let mut line = match kept {
+            Some(line) => line,
+            None => Line::open(self.shared.http.authority()).await?,
         };
+        let response = line.send(request).await?;
+        let (status, mut body) = (response.status(), response.into_body());
         let mut read = BytesMut::new();
-        while let Some(frame) = next_frame(&mut answer).await? {
+        while let Some(frame) = line.next(&mut body).await? {
             read.extend_from_slice(&frame);
-            while let Some((document, _)) = split_document(&read)? {
+            while status == StatusCode::OK
+                && let Some((document, _)) = split_document(&read)?
+            {
                 let length = document.len();
                 let document = read.split_to(length).freeze();
-                let Some(commit) = commits.pop_front() else { return Ok(()) };
+                let Some(commit) = commits.pop_front() else {
+                    return Err("it answers more than it was asked".to_owned());
+                };
+                // A caller that no longer waits has dropped its end.
                 let _ = commit.reply.send(Ok(Reply::Document(document)));
             }
         }
-        if commits.is_empty() { Ok(()) } else { Err("the answer ended before its last commit".to_owned()) }
+        if status != StatusCode::OK {
+            let refusal = Answer { status, body: read.freeze() };
+            for commit in commits.drain(..) {
+                let _ = commit.reply.send(Ok(Reply::Refusal(refusal.clone())));
+            }
+        }
+        if !commits.is_empty() {
+            return Err("the answer ended before its last commit".to_owned());
+        }
+        self.shared.keep(line);
+        Ok(())
     }
 }

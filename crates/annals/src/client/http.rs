@@ -8,14 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 /// How long the server may be silent. It is longer than the pause between the comments of a quiet event stream (15 s).
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const POOL_IDLE: Duration = Duration::from_secs(20);
 /// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
@@ -26,7 +26,6 @@ const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 /// How often a connection under way is asked whether it is still there, and how long it may take to say so.
 const ALIVE_EVERY: Duration = Duration::from_secs(20);
 const ALIVE_WITHIN: Duration = Duration::from_secs(20);
-const JSON: &str = "application/json";
 const TENANT_HEADER: &str = "annals-tenant";
 
 /// A server's address with a pool of connections to it.
@@ -35,6 +34,9 @@ pub(super) struct Http {
     requests: Pool<HttpConnector, Full<Bytes>>,
     streams: Pool<HttpConnector, Full<Bytes>>,
     base: String,
+    /// The host and port of `base`, and the path behind them.
+    authority: String,
+    path: String,
     tenant: HeaderValue,
 }
 
@@ -55,9 +57,11 @@ impl Http {
             Some("https") => return Err(wrong("https is not supported yet")),
             _ => return Err(wrong("it does not begin with http://")),
         }
-        if uri.authority().is_none() || uri.query().is_some() {
+        let Some(authority) = uri.authority().filter(|_| uri.query().is_none()) else {
             return Err(wrong("it has no host, or a query"));
-        }
+        };
+        let authority = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
+        let path = uri.path().trim_end_matches('/').to_owned();
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_MAX));
         connector.set_nodelay(true);
@@ -73,32 +77,34 @@ impl Http {
             .http2_keep_alive_timeout(ALIVE_WITHIN)
             .build(connector);
         let tenant = HeaderValue::from_str(tenant).map_err(|_| format!("{tenant:?} is not the name of a tenant"))?;
-        Ok(Self { requests, streams, base: base.trim_end_matches('/').to_owned(), tenant })
+        Ok(Self { requests, streams, base: base.trim_end_matches('/').to_owned(), authority, path, tenant })
     }
 
     pub async fn get(&self, path: &str) -> Result<Answer, String> {
-        let request = self.request(Method::GET, path, Bytes::new(), JSON, JSON)?;
+        let request = self.get_request(path, "application/json")?;
         collect(self.send(&self.requests, request).await?).await
     }
 
-    /// Posts `body` and gives the answer's body as it comes; an answer that is no success comes back whole.
-    pub async fn post_stream(
-        &self,
-        path: &str,
-        body: Bytes,
-        media_type: &'static str,
-    ) -> Result<Result<Incoming, Answer>, String> {
-        let request = self.request(Method::POST, path, body, media_type, media_type)?;
-        let response = self.send(&self.requests, request).await?;
-        if response.status() == StatusCode::OK {
-            return Ok(Ok(response.into_body()));
-        }
-        collect(response).await.map(Err)
+    /// The host and port to connect to.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// A request to post `body` over a connection of one's own.
+    pub fn post(&self, path: &str, body: Bytes, media_type: &'static str) -> Result<Request<Full<Bytes>>, String> {
+        Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{path}", self.path))
+            .header(HOST, &self.authority)
+            .header(TENANT_HEADER, self.tenant.clone())
+            .header(CONTENT_TYPE, media_type)
+            .body(Full::new(body))
+            .map_err(|error| format!("{}{path}: {error}", self.base))
     }
 
     /// Opens a stream of server-sent events; an answer that is not one comes back whole.
     pub async fn stream(&self, path: &str) -> Result<Result<EventStream, Answer>, String> {
-        let request = self.request(Method::GET, path, Bytes::new(), JSON, "text/event-stream")?;
+        let request = self.get_request(path, "text/event-stream")?;
         let response = self.send(&self.streams, request).await?;
         if response.status() == StatusCode::OK {
             return Ok(Ok(EventStream { body: response.into_body(), line: Vec::new(), is_problem: false }));
@@ -106,21 +112,12 @@ impl Http {
         collect(response).await.map(Err)
     }
 
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-        media_type: &'static str,
-        accept: &'static str,
-    ) -> Result<Request<Full<Bytes>>, String> {
+    fn get_request(&self, path: &str, accept: &'static str) -> Result<Request<Full<Bytes>>, String> {
         Request::builder()
-            .method(method)
             .uri(format!("{}{path}", self.base))
             .header(TENANT_HEADER, self.tenant.clone())
             .header(ACCEPT, accept)
-            .header(CONTENT_TYPE, media_type)
-            .body(Full::new(body))
+            .body(Full::default())
             .map_err(|error| format!("{}{path}: {error}", self.base))
     }
 
@@ -131,21 +128,21 @@ impl Http {
     ) -> Result<Response<Incoming>, String> {
         match tokio::time::timeout(SILENCE_MAX, pool.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(self.lost(&error)),
+            Ok(Err(error)) => Err(format!("{}: {}", self.base, with_causes(&error))),
             Err(_) => Err(format!("{} did not answer within {} s", self.base, SILENCE_MAX.as_secs())),
         }
     }
+}
 
-    /// The error with its causes: the outermost alone only says that a request failed.
-    fn lost(&self, error: &dyn std::error::Error) -> String {
-        let mut message = format!("{}: {error}", self.base);
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            message.push_str(&format!(": {error}"));
-            cause = error.source();
-        }
-        message
+/// The error with its causes: the outermost alone only says that a request failed.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message.push_str(&format!(": {error}"));
+        cause = error.source();
     }
+    message
 }
 
 async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
