@@ -106,6 +106,18 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, 
     }
 }
 
+/// Most requests under way on one HTTP/2 connection; more wait at the client.
+const STREAMS_MAX: u32 = 256;
+/// Most streams that a client resets before they were looked at, and most that are reset because they break the protocol; a
+/// connection that goes beyond is ended.
+const RESETS_PENDING_MAX: usize = 20;
+const RESETS_OF_ERRORS_MAX: usize = 256;
+/// Bytes that a client may send ahead of their reader, on one stream and on all of a connection.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// Bytes of an answer that wait for one stream's reader.
+const SEND_BYTES_MAX: usize = 128 * 1024;
+
 struct Connection {
     api: Arc<Direct>,
     options: Options,
@@ -146,6 +158,12 @@ fn builder(options: &Options) -> Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(header_list_max)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
+        .max_local_error_reset_streams(RESETS_OF_ERRORS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     builder
 }
