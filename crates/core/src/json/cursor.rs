@@ -157,7 +157,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Whether nothing but white space is left.
-    pub fn is_done(mut self) -> bool {
+    pub fn at_end(mut self) -> bool {
         self.peek().is_none()
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn commit(json: &[u8]) -> Option<NewCommit> {
         correlation_id: fields.correlation_id,
         causation_id: fields.causation_id,
     };
-    cursor.is_done().then_some(commit)
+    cursor.at_end().then_some(commit)
 }
 
 #[derive(Default)]
