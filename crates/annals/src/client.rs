@@ -4,6 +4,7 @@ mod answers;
 mod commits;
 mod http;
 mod line;
+mod waits;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use self::answers::{Exists, Ids, Page};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
+use self::waits::{Wait, Waits};
 
 /// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -33,6 +35,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 pub struct Client {
     http: Http,
     commits: Commits,
+    waits: Waits,
     scope: String,
     random: Arc<SystemRandomness>,
 }
@@ -45,7 +48,7 @@ impl Client {
     pub fn new(base: &str, tenant: &str, scope: &str) -> Result<Self, OpenError> {
         let http = Http::new(base, tenant).map_err(|message| OpenError::new(Code::InvalidConfig, message))?;
         let commits = Commits::new(http.clone());
-        Ok(Self { http, commits, scope: scope.to_owned(), random: Arc::default() })
+        Ok(Self { http, commits, waits: Waits::default(), scope: scope.to_owned(), random: Arc::default() })
     }
 
     async fn get<T: serde::de::DeserializeOwned>(&self, path: String) -> Result<T, ReadError> {
@@ -167,15 +170,25 @@ impl EventLog for Client {
     }
 
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
+        // A kept stream may have been closed meanwhile; then a new one tells.
+        if let Some(mut wait) = self.waits.take(head)
+            && let Ok(Ok(past)) = wait.past(head).await
+        {
+            self.waits.keep(wait);
+            return Ok(past);
+        }
         let path = self.path(&["log", "follow"]).number("from", head).done();
-        match self.http.stream(&path).await.map_err(StoreError::Unreachable)? {
-            Err(answer) => Err(refused(&answer)),
-            // The first event from `head` on is all that is asked for.
-            Ok(mut events) => match events.next().await.map_err(StoreError::Unreachable)? {
-                Some(Happening::Event) => self.head().await,
-                Some(Happening::Problem(answer)) => Err(refused(&answer)),
-                None => Err(StoreError::Closed.into()),
-            },
+        let mut wait = match self.http.stream(&path).await.map_err(StoreError::Unreachable)? {
+            Err(answer) => return Err(refused(&answer)),
+            Ok(stream) => Wait { stream, next: head },
+        };
+        match wait.past(head).await.map_err(StoreError::Unreachable)? {
+            Ok(past) => {
+                self.waits.keep(wait);
+                Ok(past)
+            }
+            Err(Some(Happening::Problem(answer))) => Err(refused(&answer)),
+            Err(_) => Err(StoreError::Closed.into()),
         }
     }
 }

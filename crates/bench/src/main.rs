@@ -11,6 +11,7 @@ mod follow;
 mod library;
 mod machine;
 mod probe;
+mod pushed;
 mod report;
 mod server;
 mod workload;
@@ -78,8 +79,16 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
         true => Some(follow::measure(&arguments.folder).await?),
         false => None,
     };
+    let pushed = match &arguments.server {
+        Some(program) if arguments.reads => {
+            let folder = tempfile::tempdir_in(&arguments.folder).map_err(|error| error.to_string())?;
+            Some(pushed::measure(folder.path(), program).await?)
+        }
+        _ => None,
+    };
     let machine = machine::describe(&arguments.folder);
     print!("{}", report::markdown(&machine, arguments, &measured, reads.as_ref()));
+    pushed.iter().for_each(|pushed| print!("{}", report::pushed_table(pushed)));
     match &arguments.json {
         Some(file) => report::write_json(file, &machine, arguments, &measured, reads.as_ref()),
         None => Ok(()),

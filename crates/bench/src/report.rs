@@ -8,6 +8,7 @@ use crate::System;
 use crate::arguments::Arguments;
 use crate::cell::{Cell, Measured};
 use crate::follow::{self, Reads};
+use crate::pushed::Pushed;
 use crate::workload::Row;
 
 /// One cell of one round.
@@ -94,6 +95,20 @@ fn reads_table(reads: &Reads) -> String {
         reads.follow_p99_us,
         reads.bytes_per_event,
     )
+}
+
+/// How soon followers of a server have an event.
+pub fn pushed_table(pushed: &[Pushed; 2]) -> String {
+    let mut text = String::from(
+        "\n| from handing a commit to the server, p50 / p99 µs | until it is acknowledged | until a follower has its event |\n|---|---|---|\n",
+    );
+    for (name, pushed) in ["server-sent events, a connection each", "the Rust client, for both"].iter().zip(pushed) {
+        let Pushed { acknowledged_p50, acknowledged_p99, followed_p50, followed_p99 } = pushed;
+        text.push_str(&format!(
+            "| {name} | {acknowledged_p50:.0} / {acknowledged_p99:.0} | {followed_p50:.0} / {followed_p99:.0} |\n"
+        ));
+    }
+    text
 }
 
 fn of(entries: &[Entry], row: &Row, system: System, pick: impl Fn(&Entry) -> f64) -> Vec<f64> {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use annals_core::SequenceNumber;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -82,7 +83,7 @@ impl Http {
 
     pub async fn get(&self, path: &str) -> Result<Answer, String> {
         let request = self.get_request(path, "application/json")?;
-        collect(self.send(&self.requests, request).await?).await
+        collect(self.send(&self.streams, request).await?).await
     }
 
     /// The host and port to connect to.
@@ -107,7 +108,12 @@ impl Http {
         let request = self.get_request(path, "text/event-stream")?;
         let response = self.send(&self.streams, request).await?;
         if response.status() == StatusCode::OK {
-            return Ok(Ok(EventStream { body: response.into_body(), line: Vec::new(), is_problem: false }));
+            return Ok(Ok(EventStream {
+                body: response.into_body(),
+                unread: Bytes::new(),
+                line: Vec::new(),
+                is_problem: false,
+            }));
         }
         collect(response).await.map(Err)
     }
@@ -171,8 +177,10 @@ where
 
 /// What a stream of events tells.
 pub(super) enum Happening {
-    /// There is an event.
-    Event,
+    /// The stream has begun, and this was the head.
+    Head(SequenceNumber),
+    /// There is the event of this number.
+    Event(SequenceNumber),
     /// The server ends the stream for this reason.
     Problem(Answer),
 }
@@ -180,6 +188,8 @@ pub(super) enum Happening {
 /// A stream of server-sent events.
 pub(super) struct EventStream {
     body: Incoming,
+    /// What has been received and not been looked at, and the beginning of a line.
+    unread: Bytes,
     line: Vec<u8>,
     is_problem: bool,
 }
@@ -188,23 +198,40 @@ impl EventStream {
     /// Waits for the next event; none when the server ends the stream because it stops.
     pub async fn next(&mut self) -> Result<Option<Happening>, String> {
         loop {
-            let Some(bytes) = next_frame(&mut self.body).await? else { return Ok(None) };
-            for byte in bytes {
-                if byte != b'\n' {
-                    self.line.push(byte);
-                    continue;
-                }
-                let line = std::mem::take(&mut self.line);
-                if let Some(happening) = self.line(&line) {
-                    return Ok(Some(happening));
-                }
+            if let Some(happening) = self.received() {
+                return Ok(Some(happening));
+            }
+            match next_frame(&mut self.body).await? {
+                Some(bytes) => self.unread = bytes,
+                None => return Ok(None),
             }
         }
     }
 
+    /// The next of what has been received already.
+    pub fn received(&mut self) -> Option<Happening> {
+        while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+            let rest = self.unread.split_to(end + 1);
+            let mut line = std::mem::take(&mut self.line);
+            line.extend_from_slice(&rest[..end]);
+            if let Some(happening) = self.line(&line) {
+                return Some(happening);
+            }
+        }
+        self.line.extend_from_slice(&self.unread);
+        self.unread.clear();
+        None
+    }
+
     fn line(&mut self, line: &[u8]) -> Option<Happening> {
-        if line.starts_with(b"id:") {
-            return Some(Happening::Event);
+        if let Some(comment) = line.strip_prefix(b":") {
+            let comment = std::str::from_utf8(comment).ok()?;
+            return comment.rsplit_once("head ")?.1.trim().parse().ok().map(Happening::Head);
+        }
+        if let Some(id) = line.strip_prefix(b"id:") {
+            let number = id.split(|byte| *byte == b'@').next().unwrap_or_default();
+            let number = std::str::from_utf8(number).ok().and_then(|text| text.trim().parse().ok());
+            return number.map(Happening::Event);
         }
         if let Some(kind) = line.strip_prefix(b"event:") {
             self.is_problem = kind.trim_ascii() == b"problem";
