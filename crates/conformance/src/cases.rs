@@ -2,6 +2,7 @@
 
 pub mod aggregate_ids;
 pub mod aggregates;
+pub mod append_conditions;
 pub mod atomic;
 pub mod content;
 pub mod durable;
@@ -13,4 +14,6 @@ pub mod log_pages;
 pub mod once_per_request;
 pub mod one_order;
 pub mod one_winner;
+pub mod racing_transactions;
 pub mod stores;
+pub mod transactions;

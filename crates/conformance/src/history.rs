@@ -4,7 +4,8 @@
 //! end [check](History::check) against the log as it is then. The check needs to know neither the order in which the log worked nor
 //! what it did with commits whose outcome nobody learnt: it only rejects what no correct log could have said.
 //!
-//! - Atomic: each commit in the log is one that somebody sent, whole, its events standing together.
+//! - Atomic: each commit in the log is one that somebody sent, whole, its events standing together; a commit of a transaction stands
+//!   between the others of it, and no head was told that lies inside of a commit or transaction.
 //! - One winner, once per request: versions and request ids occur once; each success, duplicate, conflict and refusal is the one
 //!   that the order of judgement gives.
 //! - One order, durable: what was told before a call began is below what that call is told, and is in the log in the end.
@@ -13,9 +14,11 @@
 
 mod check_commits;
 mod check_reads;
+mod check_refusals;
 mod final_log;
 mod real_time;
 mod record;
+mod sent;
 mod watch;
 
 #[cfg(test)]
@@ -42,11 +45,13 @@ pub struct Checked {
     pub commits: usize,
     /// Commits that were acknowledged as new.
     pub acknowledged: usize,
+    /// Transactions that were acknowledged as new; their commits are in `acknowledged` too.
+    pub transactions: usize,
     /// Repeats that were recognised.
     pub duplicates: usize,
-    /// Commits refused because of their version, request id or tenantId.
+    /// Commits and transactions refused because of a version, append condition, request id or tenantId.
     pub refusals: usize,
-    /// Commits whose outcome nobody learnt.
+    /// Commits and transactions whose outcome nobody learnt.
     pub unknown: usize,
     /// Answered reads of all kinds.
     pub reads: usize,

@@ -6,6 +6,7 @@
 mod answers;
 mod operation;
 mod operations;
+mod transactions;
 
 #[cfg(test)]
 mod tests;
@@ -14,12 +15,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, CommitError, CommitInfo, CommitOutcome, DEFAULT_TENANT_ID, NewCommit, RecordedCommit, RecordedEvent,
-    SequenceNumber, Timestamp, Version,
+    Aggregate, AppendCondition, ByteString, CommitError, CommitInfo, CommitOutcome, DEFAULT_TENANT_ID, EventPattern,
+    ExpectedVersion, NewCommit, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp, Version,
 };
 
 pub use operation::{Answer, Operation};
 pub use operations::{Operations, Shape, Variety};
+pub use transactions::TransactionVerdict;
 
 /// The key of the digests that are compared; any will do, they stay here.
 const DIGEST_KEY: [u8; 16] = *b"conformance test";
@@ -34,7 +36,10 @@ pub struct Model {
 #[derive(Debug)]
 struct Stored {
     commit: RecordedCommit,
+    /// Of the request: a transaction's is that of the whole, and stands at its first commit.
     digest: u128,
+    /// Where the other commits of the transaction are that this one is the first of.
+    others: Vec<(Aggregate, Version)>,
 }
 
 /// What a commit must be answered.
@@ -69,27 +74,79 @@ impl Model {
         if let Err(invalid) = commit.validate() {
             return Verdict::Refused(invalid.into());
         }
-        let stored = self.stored(&commit.aggregate);
+        let first_refusal = || {
+            self.check_tenant(commit)?;
+            let repeat = self.first_of_request(&commit.aggregate, commit.request_id.as_ref(), || {
+                commit.content_digest(&DIGEST_KEY)
+            })?;
+            if let Some(first) = repeat {
+                return Ok(Verdict::Repeat(first.outcome()));
+            }
+            self.check_append_condition(commit)?;
+            let actual_version = self.check_version(&commit.aggregate, commit.expected_version)?;
+            Ok(Verdict::Stored(actual_version + 1, self.head()))
+        };
+        first_refusal().unwrap_or_else(Verdict::Refused)
+    }
+
+    fn check_tenant(&self, commit: &NewCommit) -> Result<(), CommitError> {
         let tenant = commit.tenant_id.as_deref().unwrap_or(DEFAULT_TENANT_ID);
-        if let Some(other) = stored.first().map(|first| &first.commit.info.tenant_id).filter(|of| ***of != *tenant) {
-            return Verdict::Refused(CommitError::AggregateOfOtherTenant { tenant_id: other.to_string() });
+        match self.stored(&commit.aggregate).first().map(|first| &first.commit.info.tenant_id) {
+            Some(other) if **other != *tenant => {
+                Err(CommitError::AggregateOfOtherTenant { tenant_id: other.to_string() })
+            }
+            _ => Ok(()),
         }
-        let same_request =
-            |stored: &&Stored| commit.request_id.is_some() && stored.commit.info.request_id == commit.request_id;
-        if let Some(first) = stored.iter().find(same_request) {
-            return if first.digest == commit.content_digest(&DIGEST_KEY) {
-                Verdict::Repeat(first.outcome())
-            } else {
-                let request_id = commit.request_id.clone().unwrap_or_default().to_string();
-                Verdict::Refused(CommitError::RequestIdReused { request_id })
-            };
+    }
+
+    /// What this request became when it came first.
+    fn first_of_request(
+        &self,
+        aggregate: &Aggregate,
+        request_id: Option<&ByteString>,
+        digest: impl FnOnce() -> u128,
+    ) -> Result<Option<&Stored>, CommitError> {
+        let Some(request_id) = request_id else { return Ok(None) };
+        let same = |stored: &&Stored| stored.commit.info.request_id.as_ref() == Some(request_id);
+        match self.stored(aggregate).iter().find(same) {
+            Some(first) if first.digest != digest() => {
+                Err(CommitError::RequestIdReused { request_id: request_id.to_string() })
+            }
+            first => Ok(first),
         }
-        let actual_version = stored.len() as Version;
-        if commit.expected_version.admits(actual_version) {
-            Verdict::Stored(actual_version + 1, self.head())
-        } else {
-            let expected = commit.expected_version.to_string();
-            Verdict::Refused(CommitError::VersionConflict { expected, actual_version })
+    }
+
+    fn check_append_condition(&self, commit: &NewCommit) -> Result<(), CommitError> {
+        let Some(condition) = &commit.append_condition else { return Ok(()) };
+        let found = self.events.iter().find_map(|event| Some((condition.failed_by(event)?, event.sequence_number)));
+        found.map_or(Ok(()), |(pattern, sequence_number)| {
+            Err(CommitError::AppendConditionFailed { pattern, sequence_number })
+        })
+    }
+
+    fn check_version(&self, aggregate: &Aggregate, expected: ExpectedVersion) -> Result<Version, CommitError> {
+        let actual_version = self.version(aggregate);
+        match expected.admits(actual_version) {
+            true => Ok(actual_version),
+            false => Err(CommitError::VersionConflict { expected: expected.to_string(), actual_version }),
+        }
+    }
+
+    /// Whether a refusal is the one that is due. Which of the events and patterns that fail an append condition is named is open.
+    fn same_refusal(&self, due: &CommitError, told: &CommitError, condition: Option<&AppendCondition>) -> bool {
+        match (due, told, condition) {
+            (
+                CommitError::AppendConditionFailed { .. },
+                CommitError::AppendConditionFailed { pattern, sequence_number },
+                Some(condition),
+            ) => {
+                let named = usize::try_from(*sequence_number).ok().and_then(|index| self.events.get(index));
+                named.is_some_and(|event| {
+                    let matches = |it: &EventPattern| it.matches(&event.event_type, &event.tags);
+                    event.sequence_number >= condition.from() && condition.fail_if.get(*pattern).is_some_and(matches)
+                })
+            }
+            _ => due == told,
         }
     }
 
@@ -104,7 +161,9 @@ impl Model {
         answer: &Result<CommitOutcome, CommitError>,
     ) -> Result<(), String> {
         match (self.judge(commit), answer) {
-            (Verdict::Refused(due), Err(error)) if due == *error => Ok(()),
+            (Verdict::Refused(due), Err(error)) if self.same_refusal(&due, error, commit.append_condition.as_ref()) => {
+                Ok(())
+            }
             (Verdict::Repeat(due), Ok(outcome)) if due == *outcome => Ok(()),
             (Verdict::Stored(version, first), Ok(outcome))
                 if (outcome.version, outcome.first_sequence_number, outcome.duplicate) == (version, first, false) =>
@@ -152,7 +211,8 @@ impl Model {
             })
             .collect();
         self.events.extend(events.iter().cloned());
-        let stored = Stored { commit: RecordedCommit { info, events }, digest: commit.content_digest(&DIGEST_KEY) };
+        let digest = commit.content_digest(&DIGEST_KEY);
+        let stored = Stored { commit: RecordedCommit { info, events }, digest, others: Vec::new() };
         self.aggregates.entry(commit.aggregate.clone()).or_default().push(stored);
         Ok(())
     }

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
-    DEFAULT_TENANT, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, Randomness, ReadError,
-    SequenceNumber, Store, StoreError, UnknownLog, new_uuid,
+    DEFAULT_TENANT, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
+    Randomness, ReadError, SequenceNumber, Store, StoreError, TransactionError, UnknownLog, Version, new_uuid,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::model::{Model, Verdict};
+use crate::model::{Model, TransactionVerdict, Verdict};
 use crate::{ManualClock, OTHER_TENANT, SeededRandomness, Subject};
 
 pub(crate) struct ReferenceSubject {
@@ -97,6 +97,22 @@ struct ReferenceLog {
     head: watch::Sender<Option<SequenceNumber>>,
 }
 
+impl ReferenceLog {
+    fn new_id(&self) -> annals_core::Uuid {
+        new_uuid(self.clock.now(), &*self.random)
+    }
+
+    fn outcome(&self, commit: &NewCommit, version: Version, first_sequence_number: SequenceNumber) -> CommitOutcome {
+        CommitOutcome {
+            commit_id: self.new_id(),
+            version,
+            first_sequence_number,
+            event_ids: commit.events.iter().map(|event| event.id.unwrap_or_else(|| self.new_id())).collect(),
+            duplicate: false,
+        }
+    }
+}
+
 #[async_trait]
 impl EventLog for ReferenceLog {
     async fn commit(&self, mut commit: NewCommit) -> Result<CommitOutcome, CommitError> {
@@ -110,18 +126,31 @@ impl EventLog for ReferenceLog {
             Verdict::Stored(version, first) => (version, first),
         };
         let now = self.clock.now();
-        let new_id = || new_uuid(now, &*self.random);
-        commit.request_id.get_or_insert_with(|| new_id().to_string().into());
-        let outcome = CommitOutcome {
-            commit_id: new_id(),
-            version,
-            first_sequence_number,
-            event_ids: commit.events.iter().map(|event| event.id.unwrap_or_else(new_id)).collect(),
-            duplicate: false,
-        };
+        commit.request_id.get_or_insert_with(|| self.new_id().to_string().into());
+        let outcome = self.outcome(&commit, version, first_sequence_number);
         model.commit(&commit, now, &Ok(outcome.clone())).expect("the verdict is the model's own");
         self.head.send_replace(Some(model.head()));
         Ok(outcome)
+    }
+
+    async fn transact(&self, mut transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        let mut model = self.model.lock().expect("unpoisoned");
+        if self.head.borrow().is_none() {
+            return Err(StoreError::Closed.into());
+        }
+        let places = match model.judge_transaction(&transaction) {
+            TransactionVerdict::Refused(error) => return Err(error),
+            TransactionVerdict::Repeat(outcomes) => return Ok(outcomes),
+            TransactionVerdict::Stored(places) => places,
+        };
+        transaction.request_id.get_or_insert_with(|| self.new_id().to_string().into());
+        let outcomes = transaction.commits.iter().zip(places);
+        let outcomes: Vec<_> =
+            outcomes.map(|(commit, (version, first))| self.outcome(commit, version, first)).collect();
+        let answer = Ok(outcomes.clone());
+        model.transact(&transaction, self.clock.now(), &answer).expect("the verdict is the model's own");
+        self.head.send_replace(Some(model.head()));
+        answer
     }
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateQuery, CommitError, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, LogQuery,
-    NewCommit, NewEvent, RecordedCommit, RecordedEvent, Store, Version, limits,
+    Aggregate, AggregateQuery, AppendCondition, CommitError, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, Data,
+    EventLog, EventPattern, LogQuery, NewCommit, NewEvent, NewTransaction, RecordedCommit, RecordedEvent,
+    SequenceNumber, Store, TransactionError, Version, limits,
 };
 
 use crate::Subject;
@@ -67,6 +68,30 @@ pub(crate) async fn commit(log: &Arc<dyn EventLog>, commit: NewCommit) -> Commit
 /// Commits what must be refused.
 pub(crate) async fn refused(log: &Arc<dyn EventLog>, commit: NewCommit) -> CommitError {
     log.commit(commit).await.expect_err("the commit is refused")
+}
+
+/// Commits together what must be accepted.
+pub(crate) async fn transact(log: &Arc<dyn EventLog>, transaction: NewTransaction) -> Vec<CommitOutcome> {
+    let count = transaction.commits.len();
+    let outcomes = log.transact(transaction).await.expect("the transaction is accepted");
+    assert_eq!(outcomes.len(), count, "each commit has an outcome");
+    assert!(!outcomes.iter().any(|outcome| outcome.duplicate), "a new transaction is no duplicate");
+    outcomes
+}
+
+/// Commits together what must be refused.
+pub(crate) async fn refused_together(log: &Arc<dyn EventLog>, transaction: NewTransaction) -> TransactionError {
+    log.transact(transaction).await.expect_err("the transaction is refused")
+}
+
+/// What an event of one of these types with all of these tags matches.
+pub(crate) fn pattern(types: &[&str], tags: &[&str]) -> EventPattern {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect();
+    EventPattern { types: texts(types), tags: texts(tags) }
+}
+
+pub(crate) fn unless(patterns: &[EventPattern], after: Option<SequenceNumber>) -> AppendCondition {
+    AppendCondition { fail_if: patterns.to_vec(), after }
 }
 
 /// Asserts that it was refused with a conflict at this version.

@@ -32,6 +32,25 @@ macro_rules! event_log {
                 a_thousand_aggregates_are_committed_and_read_in_parallel
                 ids_are_any_text
             }
+            append_conditions {
+                only_events_after_the_position_count
+                a_position_may_be_ahead_of_the_log
+                a_pattern_takes_any_of_its_types
+                a_pattern_wants_all_its_tags_on_one_event
+                one_pattern_of_several_is_enough_and_named
+                an_empty_pattern_is_any_event
+                other_aggregates_count_and_the_commit_itself_does_not
+                commits_that_do_not_match_never_conflict
+                of_many_racing_commits_with_one_condition_one_wins
+                a_name_is_unique_through_its_tag
+                decisions_on_a_filtered_read_keep_their_rule
+                tenant_and_request_id_are_judged_first
+                the_version_is_judged_last
+                a_failed_append_condition_leaves_nothing
+                conditions_reach_through_everything_stored
+                any_condition_fails_on_what_filtering_by_hand_finds
+                a_condition_that_breaks_a_rule_is_refused_with_its_path
+            }
             atomic {
                 a_commit_of_ten_events_reads_back_as_one_commit
                 the_events_of_a_commit_stand_together
@@ -139,11 +158,37 @@ macro_rules! event_log {
                 aggregates_have_versions_of_their_own
                 reads_and_refused_commits_touch_no_version
             }
+            racing_transactions {
+                overlapping_transactions_have_one_winner_per_version
+                racing_repeats_of_a_transaction_are_stored_once
+                transfers_between_accounts_keep_the_sum
+                a_reader_never_sees_part_of_a_transaction
+                one_bad_transaction_never_fails_its_neighbours
+                a_transaction_whose_caller_went_away_is_whole_or_absent
+                transactions_under_way_when_closing_are_stored_or_refused
+            }
             stores {
                 a_tenant_that_is_not_declared_has_no_log
                 a_scope_that_does_not_exist_has_no_log
                 declared_tenants_are_listed_in_order
                 a_logs_status_says_how_it_is
+            }
+            transactions {
+                all_commits_are_stored_together_in_their_order
+                a_transaction_has_two_to_sixteen_commits
+                a_refusal_names_its_part_and_nothing_is_stored
+                parts_are_judged_in_order
+                an_expectation_changes_nothing
+                a_repeat_returns_all_first_outcomes
+                a_request_id_with_other_commits_is_refused
+                the_request_id_belongs_to_the_first_aggregate
+                without_a_request_id_each_transaction_is_a_request_of_its_own
+                a_refused_transaction_may_be_sent_again
+                commits_of_one_transaction_do_not_exclude_each_other
+                a_transaction_decides_the_tenant_id_of_new_aggregates
+                everything_of_a_transaction_is_there_after_reopening
+                a_transaction_may_be_as_large_as_its_limits
+                a_transaction_that_breaks_a_rule_is_refused_with_its_path
             }
         }
     };

@@ -6,7 +6,7 @@ use bytestring::ByteString;
 use highway::{HighwayHash, HighwayHasher};
 use uuid::Uuid;
 
-use crate::{Code, Data, Invalid, SequenceNumber, Timestamp, Version, limits};
+use crate::{AppendCondition, Code, Data, Invalid, KeyChanges, SequenceNumber, Timestamp, Version, limits};
 
 /// What versions count: an aggregate's name and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -143,6 +143,10 @@ pub struct NewCommit {
     pub correlation_id: Option<ByteString>,
     /// What directly caused it.
     pub causation_id: Option<ByteString>,
+    /// What the log must not hold yet.
+    pub append_condition: Option<AppendCondition>,
+    /// What it does to prepare keys.
+    pub keys: KeyChanges,
 }
 
 impl NewCommit {
@@ -160,6 +164,8 @@ impl NewCommit {
             space_id: None,
             correlation_id: None,
             causation_id: None,
+            append_condition: None,
+            keys: KeyChanges::default(),
         }
     }
 
@@ -184,6 +190,13 @@ impl NewCommit {
         self
     }
 
+    /// Sets the append condition.
+    #[must_use]
+    pub fn fail_if(mut self, condition: AppendCondition) -> Self {
+        self.append_condition = Some(condition);
+        self
+    }
+
     /// Checks every rule that needs no store: names, ids, limits. Backends call it before anything else.
     ///
     /// # Errors
@@ -203,8 +216,17 @@ impl NewCommit {
             // Empty is their default, so it may be written.
             id.as_ref().filter(|id| !id.is_empty()).map_or(Ok(()), |id| valid_id(path, id))?;
         }
+        self.append_condition.as_ref().map_or(Ok(()), AppendCondition::validate)?;
+        self.keys.validate()?;
         self.validate_header()?;
         self.validate_events()
+    }
+
+    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data as BSON, types and tags.
+    pub(crate) fn content_bytes(&self) -> usize {
+        let tags = |event: &NewEvent| event.tags.iter().map(|tag| tag.len()).sum::<usize>();
+        let bytes = |event: &NewEvent| event.data.as_bytes().len() + event.event_type.len() + tags(event);
+        self.events.iter().map(bytes).sum()
     }
 
     fn validate_header(&self) -> Result<(), Invalid> {
@@ -231,12 +253,8 @@ impl NewCommit {
             let message = format!("holds {count} events; a commit has 1 to {}", limits::EVENTS_MAX);
             return Err(Invalid::new(Code::InvalidEvents, "events", message));
         }
-        let mut total = 0;
-        for (index, event) in self.events.iter().enumerate() {
-            validate_event(index, event)?;
-            let tags: usize = event.tags.iter().map(|tag| tag.len()).sum();
-            total += event.data.as_bytes().len() + event.event_type.len() + tags;
-        }
+        self.events.iter().enumerate().try_for_each(|(index, event)| validate_event(index, event))?;
+        let total = self.content_bytes();
         if total > limits::COMMIT_BYTES_MAX {
             let message = format!(
                 "{total} bytes of data as BSON, types and tags; at most {} are allowed",
@@ -253,8 +271,8 @@ impl NewCommit {
     }
 
     /// The keyed 128-bit digest of the content by which a repeat of a request id is told from a reuse: the ordered list of
-    /// (type, generation, data as BSON, tags, public, id where the client gave one). Header, times and expected version are not
-    /// part of it.
+    /// (type, generation, data as BSON, tags, public, id where the client gave one) and of the prepare keys it changes. Header, times,
+    /// expected version and append condition are not part of it.
     pub fn content_digest(&self, key: &[u8; 16]) -> u128 {
         let mut hasher = HighwayHasher::new(digest_key(key));
         for event in &self.events {
@@ -275,13 +293,14 @@ impl NewCommit {
             }
             hasher.append(event.data.as_bytes());
         }
+        self.keys.digest(&mut hasher);
         let [low, high] = hasher.finalize128();
         u128::from(high) << 64 | u128::from(low)
     }
 }
 
 /// HighwayHash wants 256 bits; ours are 128, twice, told apart by a constant.
-fn digest_key(key: &[u8; 16]) -> highway::Key {
+pub(crate) fn digest_key(key: &[u8; 16]) -> highway::Key {
     let (low, high) = (u128::from_le_bytes(*key) as u64, (u128::from_le_bytes(*key) >> 64) as u64);
     highway::Key([low, high, !low, !high])
 }

@@ -1,6 +1,6 @@
 //! What can go wrong, one enum per operation, and the one table that gives each fact its stable code.
 
-use crate::Version;
+use crate::{SequenceNumber, Version};
 
 /// A value that breaks a rule of the API: nothing was stored, and sending it again changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +96,32 @@ pub enum CommitError {
         /// The request id.
         request_id: String,
     },
+    /// The log holds what the append condition says it must not.
+    #[error(
+        "event {sequence_number} matches append_condition.fail_if[{pattern}]; read again with the same types and tags, and decide anew"
+    )]
+    AppendConditionFailed {
+        /// The place of the pattern.
+        pattern: usize,
+        /// The number of an event that matches it.
+        sequence_number: SequenceNumber,
+    },
+    /// A prepare key that the commit reserves is held.
+    #[error("the key {key:?} of {name} is taken; choose another, or wait until it is released")]
+    KeyTaken {
+        /// What the keys of this kind are called.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// A prepare key that the commit releases is not held, or not with this value.
+    #[error("the key {key:?} of {name} is not held, or not with this value; read again and decide anew")]
+    KeyNotHeld {
+        /// What the keys of this kind are called.
+        name: String,
+        /// The key.
+        key: String,
+    },
     /// The aggregate's id is taken by another tenantId.
     #[error(
         "the aggregate belongs to tenant_id {tenant_id:?}; ids are not partitioned by tenant_id, so choose another id"
@@ -116,6 +142,9 @@ impl CommitError {
             Self::Invalid(invalid) => invalid.code,
             Self::VersionConflict { .. } => Code::VersionConflict,
             Self::RequestIdReused { .. } => Code::RequestIdReused,
+            Self::AppendConditionFailed { .. } => Code::AppendConditionFailed,
+            Self::KeyTaken { .. } => Code::KeyTaken,
+            Self::KeyNotHeld { .. } => Code::KeyNotHeld,
             Self::AggregateOfOtherTenant { .. } => Code::AggregateOfOtherTenant,
             Self::Store(error) => error.code(),
         }
@@ -182,6 +211,9 @@ codes! {
     InvalidInteger "invalid_integer" 422 2 "An integer does not fit into 64 bits with a sign." "Send it as a string, or as a number with a decimal point if a double is precise enough."
     InvalidTime "invalid_time" 422 2 "A time is not RFC 3339." "Write it as 2026-03-01T12:00:00.123Z."
     InvalidVersion "invalid_version" 422 2 "An expected version is neither a number nor a known word." "Use a whole number from 0, or \"any\", \"empty\" or \"exists\"."
+    InvalidAppendCondition "invalid_append_condition" 422 2 "An append condition has no pattern, too many, or one that no event can match." "Give 1 to 64 patterns of valid types and tags."
+    InvalidKeys "invalid_keys" 422 2 "A prepare key has a name or key that is not allowed, a value larger than 64 KiB, or is named twice; or there are too many." "Correct the key that `path` names; a commit reserves and releases at most 64 each."
+    InvalidTransaction "invalid_transaction" 422 2 "A transaction has too few or too many commits, names an aggregate twice, or a commit in it has a request id of its own." "Send 2 to 16 commits of different aggregates and one request_id beside them."
     InvalidRange "invalid_range" 422 2 "A range ends before it begins, or a number in it is not allowed." "Give from and to in ascending order; versions count from 1."
     InvalidQuery "invalid_query" 422 2 "A query parameter is unknown, given twice or of the wrong type." "Correct the parameter that `path` names."
     InvalidWait "invalid_wait" 422 2 "The commit asks to wait for something this store does not have." "Wait for \"committed\" or \"logged\"."
@@ -200,6 +232,9 @@ codes! {
     UnknownEvent "unknown_event" 404 4 "The log has no event of this number yet." "Ask for a number below the head."
     VersionConflict "version_conflict" 409 3 "The aggregate is not at the expected version." "Read the aggregate again, decide anew, and commit with its actual version."
     RequestIdReused "request_id_reused" 409 3 "The aggregate has a commit of this request id with other content." "Give each new request an id of its own."
+    AppendConditionFailed "append_condition_failed" 409 3 "The log holds an event that the append condition excludes." "Read again with the same types and tags, decide anew, and commit with the number of the last event seen as `after`."
+    KeyTaken "key_taken" 409 3 "A prepare key that the commit reserves is held already." "Choose another key, or wait until it is released or expires."
+    KeyNotHeld "key_not_held" 409 3 "A prepare key that the commit releases is not held, has expired, or has another value." "Read again and decide anew."
     AggregateOfOtherTenant "aggregate_of_other_tenant" 409 3 "The aggregate id is taken by another tenant_id." "Choose another aggregate id; ids are not partitioned by tenant_id."
     Overloaded "overloaded" 429 5 "Too many requests wait already." "Try again after the time in Retry-After, with the same request id."
     Closing "closing" 503 5 "The store is shutting down." "Try again when it is up, with the same request id."

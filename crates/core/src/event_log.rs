@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, Filter, KnownAggregate,
-    LogPage, LogQuery, NewCommit, ReadError, RecordedEvent, SequenceNumber, limits,
+    LogPage, LogQuery, NewCommit, NewTransaction, ReadError, RecordedEvent, SequenceNumber, TransactionError, limits,
 };
 
 /// The event log of one tenant and scope: everything ever committed there, in one gap-free order.
@@ -33,7 +33,17 @@ use crate::{
 ///   No answer may depend on bytes that are not durable yet.
 /// - **Immutable.** Nothing here changes or removes an event.
 ///
-/// Judgement of a commit, in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, version.
+/// Judgement of a commit, in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, append
+/// condition, prepare keys, version. An append condition is judged against everything that is before the commit in the log, whoever committed it
+/// and however short ago, and answered from an index.
+///
+/// A transaction ([`NewTransaction`]) keeps all of this for all its commits at once: they become visible together, with neighbouring
+/// sequence numbers in the order given. It is judged part by part in this order: the rules of all, the tenantIds of all, the request
+/// id with its first aggregate, all append conditions, all prepare keys, all expectations, all versions; the first part that is refused is named.
+///
+/// Prepare keys ([`KeyChanges`](crate::KeyChanges)) change with the events of their commit and in no other way: a key that is reserved
+/// is held exactly when that commit is in the log and no later one released it. A reservation that has expired
+/// (`ttl_at` is before the time of the commit that asks) may be taken over.
 ///
 /// A log that is damaged can be read up to the damage. Whatever would be an answer about its end (an empty page, "no such
 /// aggregate", the newest event) is [`StoreError::Damaged`](crate::StoreError::Damaged) instead, so that a part is never taken for
@@ -49,6 +59,13 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`CommitError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is
     /// opened again; retrying with the same request id then tells.
     async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError>;
+
+    /// Commits to several aggregates, all or none, and answers once everything is durable: an outcome for each commit, in order. A
+    /// repeat of the request adds nothing and returns all first outcomes.
+    ///
+    /// # Errors
+    /// See [`TransactionError`]; what is said at [`commit`](Self::commit) holds.
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError>;
 
     /// Reads commits of one aggregate in ascending order of version. An aggregate without commits has version 0 and no commits;
     /// versions past its end are not an error.

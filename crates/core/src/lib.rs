@@ -4,28 +4,34 @@
 //!
 //! Start with [`EventLog`]: its documentation is the contract that every backend keeps.
 
+mod append_condition;
 mod commit;
 mod data;
 mod error;
 mod event_log;
 pub mod json;
+mod keys;
 pub mod limits;
 mod query;
 mod recorded;
 mod store;
 mod time;
+mod transaction;
 pub mod wire;
 
+pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
+pub use keys::{KeyChanges, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
+pub use transaction::{Expectation, NewTransaction, TransactionError};
 
 pub use bytestring::ByteString;
 pub use uuid::Uuid;

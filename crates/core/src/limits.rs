@@ -18,6 +18,14 @@ pub const COMMITS_MAX: usize = 1_000;
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Largest commit: the sum of its events' data in bytes of BSON, their types and tags.
 pub const COMMIT_BYTES_MAX: usize = 15 * 1024 * 1024;
+/// Most commits of a transaction, and most aggregates that it only expects something of.
+pub const TRANSACTION_COMMITS_MAX: usize = 16;
+/// Most patterns of an append condition.
+pub const PATTERNS_MAX: usize = 64;
+/// Most prepare keys that a commit reserves, and that it releases.
+pub const KEYS_MAX: usize = 64;
+/// Largest value of a prepare key, in bytes of BSON.
+pub const KEY_VALUE_BYTES_MAX: usize = 64 * 1024;
 /// Largest request body, in bytes of JSON: twice a commit.
 pub const BODY_BYTES_MAX: usize = 2 * COMMIT_BYTES_MAX;
 /// How much of a body over the limit is read before the connection is closed.

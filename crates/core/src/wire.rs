@@ -6,8 +6,10 @@ mod commit;
 mod event;
 mod list;
 mod plain;
+mod transaction;
 
 pub use answer::write_commit_answer;
-pub use commit::{CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
+pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
 pub use event::{CommitView, EventLine, EventView};
 pub use list::{format_list, parse_list};
+pub use transaction::{ExpectationBody, TransactionBody, parse_transaction};

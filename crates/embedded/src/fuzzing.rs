@@ -31,7 +31,7 @@ pub fn decode_frames(bytes: &[u8]) -> Option<usize> {
     }
     let at = crate::log::SegmentFile { number: 1, salt: 9, name: "fuzz".to_owned(), file: file(&segment)? };
     let mut commits = 0;
-    crate::log::scan(&at, 0, true, |_, _, _| commits += 1).ok()?;
+    crate::log::scan(&at, 0, crate::log::How::RIGHT, |_, _, _| commits += 1).ok()?;
     Some(commits)
 }
 

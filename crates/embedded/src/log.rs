@@ -8,10 +8,13 @@
 //!   recovery.rs    at opening       scan the tail · cut what was never acknowledged · find damage
 //! ```
 
+mod batch;
 mod commit;
+mod conditions;
 mod core;
 mod heads;
 mod keeper;
+mod keys;
 mod lookup;
 mod names;
 mod queue;
@@ -25,7 +28,8 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, OpenError, ReadError, SequenceNumber, StoreError,
+    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, OpenError, ReadError, SequenceNumber,
+    StoreError, TransactionError,
 };
 use async_trait::async_trait;
 
@@ -35,7 +39,7 @@ use crate::terms::TermKey;
 
 use self::core::Core;
 
-pub(crate) use self::scan::{Scan, scan};
+pub(crate) use self::scan::{How, Scan, scan};
 pub(crate) use self::segment::SegmentFile;
 
 /// One open event log.
@@ -95,6 +99,10 @@ impl Drop for Log {
 impl EventLog for Log {
     async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
         commit::commit(&self.core, commit).await
+    }
+
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        commit::transact(&self.core, transaction).await
     }
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {

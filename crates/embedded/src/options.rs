@@ -56,6 +56,9 @@ pub enum SeededBug {
     ForgetDirectorySync,
     ForgetSealedRequestIds,
     IgnoreCommitsOfSameBatch,
+    RecoverPartOfTransaction,
+    IgnoreEventsSinceSearch,
+    ForgetExpectations,
 }
 
 impl Options {

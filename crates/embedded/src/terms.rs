@@ -5,7 +5,7 @@
 
 use std::hash::Hasher;
 
-use annals_core::{Aggregate, AggregateFilter, NewCommit};
+use annals_core::{Aggregate, AggregateFilter, KeyChanges, NewCommit};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 /// The key of a tenant's hashes and digests.
@@ -53,6 +53,11 @@ impl TermKey {
         short(self.hash(5, &[name.as_bytes()]))
     }
 
+    /// The exact name of a prepare key.
+    pub(crate) fn key(&self, name: &str, key: &str) -> ExactTerm {
+        self.hash(6, &[name.as_bytes(), key.as_bytes()])
+    }
+
     pub(crate) fn aggregate_filter(&self, filter: &AggregateFilter) -> Term {
         match &filter.id {
             Some(id) => short(self.aggregate(&Aggregate { name: filter.name.clone(), id: id.clone() })),
@@ -60,11 +65,12 @@ impl TermKey {
         }
     }
 
-    /// The distinct types' and tags' terms of a commit and its aggregate's name's.
+    /// The distinct terms of a commit's types, tags and prepare keys, and its aggregate's name's, ascending.
     pub(crate) fn filterable<'a>(
         &self,
         aggregate_name: &str,
         events: impl Iterator<Item = (&'a str, &'a [annals_core::ByteString])>,
+        keys: &KeyChanges,
     ) -> Vec<Term> {
         let mut terms = vec![self.aggregate_name(aggregate_name)];
         let mut last_type = None;
@@ -75,6 +81,7 @@ impl TermKey {
             }
             terms.extend(tags.iter().map(|tag| self.tag(tag)));
         }
+        terms.extend(keys.names().map(|(name, key)| short(self.key(name, key))));
         terms.sort_unstable();
         terms.dedup();
         terms
@@ -82,6 +89,6 @@ impl TermKey {
 
     pub(crate) fn of_new(&self, commit: &NewCommit) -> Vec<Term> {
         let events = commit.events.iter().map(|event| (&*event.event_type, &event.tags[..]));
-        self.filterable(&commit.aggregate.name, events)
+        self.filterable(&commit.aggregate.name, events, &commit.keys)
     }
 }

@@ -1,37 +1,48 @@
-//! Commits: what is stored against what was sent, and what was answered against what is stored.
+//! Commits and transactions: what is stored against what was sent, and what was answered against what is stored.
 
 use annals_core::{CommitError, CommitOutcome, DEFAULT_TENANT_ID, NewCommit, Uuid};
 
 use super::Broken;
+use super::check_refusals::check_refusal;
 use super::final_log::{FinalLog, StoredCommit};
 use super::real_time::RealTime;
-use super::record::{Call, Outcome, Record, What};
+use super::record::Record;
+use super::sent::{Outcome, Sent};
 
 pub(super) fn check(record: &Record, log: &FinalLog<'_>, time: &RealTime<'_>, broken: &mut Broken) {
     for stored in &log.commits {
-        check_stored(stored, record, time, broken);
+        check_stored(stored, record, log, time, broken);
     }
-    for call in &record.calls {
-        let What::Commit { commit, .. } = &call.what else { continue };
-        let answered = Answered { call, commit, log, time };
+    for sent in record.calls.iter().filter_map(Sent::by) {
+        let answered = Answered { sent, log, time };
         if let Err(promise) = answered.check() {
-            broken.note(format!("{call}: {promise}"));
+            broken.note(format!("{}: {promise}", sent.call));
         }
     }
 }
 
 /// What is stored was sent, by a call that was told so or by one that was told nothing and can have done it.
-fn check_stored(stored: &StoredCommit<'_>, record: &Record, time: &RealTime<'_>, broken: &mut Broken) {
+fn check_stored(
+    stored: &StoredCommit<'_>,
+    record: &Record,
+    log: &FinalLog<'_>,
+    time: &RealTime<'_>,
+    broken: &mut Broken,
+) {
     let mut owners = 0;
     let mut possible = false;
-    for (call, commit) in time.senders(stored) {
-        match call.outcome() {
-            Some(Outcome::Stored(outcome)) if outcome.commit_id == stored.info.commit_id => owners += 1,
-            Some(Outcome::Unknown) => {
-                let gone_by = record.restart_after(call.began).map_or(u64::MAX, |restart| time.least_after(restart));
-                possible |= commit.expected_version.admits(stored.info.version - 1)
-                    && stored.first() >= time.known(call.began)
-                    && stored.first() < gone_by;
+    for (sent, place) in time.senders(stored, log) {
+        match sent.outcome() {
+            Outcome::Stored(outcomes) => {
+                owners += usize::from(outcomes.get(place).is_some_and(|it| it.commit_id == stored.info.commit_id));
+            }
+            Outcome::Unknown => {
+                let began = sent.call.began;
+                let gone_by = record.restart_after(began).map_or(u64::MAX, |restart| time.least_after(restart));
+                let first = &log.commits[stored.place - place];
+                possible |= admitted(&sent, first, log).is_ok()
+                    && first.first() >= time.known(began)
+                    && first.first() < gone_by;
             }
             _ => {}
         }
@@ -39,8 +50,8 @@ fn check_stored(stored: &StoredCommit<'_>, record: &Record, time: &RealTime<'_>,
     match owners {
         0 if possible => {}
         0 => {
-            let senders: Vec<String> = time.senders(stored).map(|(call, _)| format!("\n  sent by {call}")).collect();
-            let senders = senders.concat();
+            let senders = time.senders(stored, log).map(|(sent, _)| format!("\n  sent by {}", sent.call));
+            let senders = senders.collect::<String>();
             broken.note(format!("{stored} is in the log, but nobody sent it, or all who did were refused{senders}"));
         }
         1 => {}
@@ -48,90 +59,94 @@ fn check_stored(stored: &StoredCommit<'_>, record: &Record, time: &RealTime<'_>,
     }
 }
 
+/// Whether all that the sender demanded held where its first commit stands.
+fn admitted(sent: &Sent<'_>, first: &StoredCommit<'_>, log: &FinalLog<'_>) -> Result<(), String> {
+    let before = first.first();
+    if let Some(event) = sent.excluded(log, before) {
+        return Err(format!("its append condition excludes event {}", event.sequence_number));
+    }
+    let commits = sent.commits.iter().map(|commit| (&commit.aggregate, commit.expected_version));
+    for (aggregate, expected) in commits.chain(sent.expect.iter().map(|it| (&it.aggregate, it.expected_version))) {
+        let version = log.version_at(aggregate, before);
+        require(expected.admits(version), || format!("the version before was {version}, of {aggregate}"))?;
+    }
+    Ok(())
+}
+
 struct Answered<'a> {
-    call: &'a Call,
-    commit: &'a NewCommit,
+    sent: Sent<'a>,
     log: &'a FinalLog<'a>,
     time: &'a RealTime<'a>,
 }
 
 impl Answered<'_> {
     fn check(&self) -> Result<(), String> {
-        let valid = self.commit.validate();
-        match (self.call.outcome(), valid) {
-            (None | Some(Outcome::Unknown | Outcome::Refused(CommitError::Store(_))), _) => Ok(()),
-            (Some(Outcome::Refused(CommitError::Invalid(told))), Err(invalid)) if *told == invalid => Ok(()),
+        match (self.sent.outcome(), self.sent.validate()) {
+            (Outcome::Unknown | Outcome::Refused(CommitError::Store(_), _), _) => Ok(()),
+            (Outcome::Refused(CommitError::Invalid(told), _), Err(invalid)) if *told == invalid => Ok(()),
             (_, Err(invalid)) => Err(format!("it should have been refused with {invalid}")),
-            (Some(Outcome::Refused(CommitError::Invalid(told))), Ok(())) => Err(format!("it breaks no rule: {told}")),
-            (Some(Outcome::Stored(outcome)), Ok(())) => self.check_success(outcome),
-            (Some(Outcome::Repeat(outcome)), Ok(())) => self.check_repeat(outcome),
-            (Some(Outcome::Refused(error)), Ok(())) => self.check_refusal(error),
+            (Outcome::Refused(CommitError::Invalid(told), _), Ok(())) => Err(format!("it breaks no rule: {told}")),
+            (Outcome::Stored(outcomes), Ok(())) => self.check_success(outcomes),
+            (Outcome::Repeat(outcomes), Ok(())) => self.check_repeat(outcomes),
+            (Outcome::Refused(error, part), Ok(())) => check_refusal(&self.sent, error, part, self.log, self.time),
         }
     }
 
-    fn check_success(&self, outcome: &CommitOutcome) -> Result<(), String> {
-        let stored = self.log.of_id(outcome.commit_id).ok_or("it was acknowledged but is gone")?;
-        self.check_outcome(outcome, stored)?;
-        let (before, expected) = (stored.info.version - 1, self.commit.expected_version);
-        require(stored.is(self.commit), || format!("what is stored differs: {:?}", stored.events))?;
-        require(expected.admits(before), || format!("the version before was {before}"))?;
-        let known = self.time.known(self.call.began);
-        require(stored.first() >= known, || format!("it stands below {known}, which was told before it was sent"))
-    }
-
-    fn check_repeat(&self, outcome: &CommitOutcome) -> Result<(), String> {
-        let stored = self.stored_request().ok_or("it was answered as a repeat, but the first is not there")?;
-        self.check_outcome(outcome, stored)?;
-        require(stored.has_content_of(self.commit), || format!("the first had other content: {:?}", stored.events))?;
-        require(*self.tenant() == *stored.info.tenant_id, || "it should have been refused for its tenantId".into())
-    }
-
-    fn check_outcome(&self, outcome: &CommitOutcome, stored: &StoredCommit<'_>) -> Result<(), String> {
-        let event_ids: Vec<Uuid> = stored.events.iter().map(|event| event.id).collect();
-        let told = (outcome.commit_id, outcome.version, outcome.first_sequence_number, &outcome.event_ids);
-        let is = (stored.info.commit_id, stored.info.version, stored.first(), &event_ids);
-        require(told == is, || format!("it was told otherwise than it is stored: {is:?}"))
-    }
-
-    fn check_refusal(&self, error: &CommitError) -> Result<(), String> {
-        let known = self.time.known(self.call.began);
-        let first = self.log.of_version(&self.commit.aggregate, 1);
-        if let CommitError::AggregateOfOtherTenant { tenant_id } = error {
-            let first = first.ok_or("the aggregate does not exist")?;
-            let right = first.info.tenant_id == **tenant_id && self.tenant() != *tenant_id;
-            return require(right, || format!("the aggregate has tenantId {}", first.info.tenant_id));
+    fn check_success(&self, outcomes: &[CommitOutcome]) -> Result<(), String> {
+        let first = outcomes.first().and_then(|first| self.log.of_id(first.commit_id));
+        let first = first.ok_or("it was acknowledged but is gone")?;
+        for (stored, commit) in self.check_outcomes(outcomes, first)?.iter().zip(self.sent.commits) {
+            require(stored.is(commit), || format!("what is stored differs: {:?}", stored.events))?;
         }
-        let foreign = first.filter(|first| first.end() <= known && first.info.tenant_id != self.tenant());
-        require(foreign.is_none(), || "it should have been refused for its tenantId".into())?;
-        let request = self.stored_request();
-        if let CommitError::RequestIdReused { .. } = error {
-            let stored = request.ok_or("the request id was not used")?;
-            return require(!stored.has_content_of(self.commit), || "it has the same content and is a repeat".into());
-        }
-        let CommitError::VersionConflict { actual_version, .. } = error else {
-            return Err(format!("{error} is no answer to a commit"));
-        };
-        require(request.is_none_or(|stored| stored.end() > known), || {
-            "its request id should have been judged first".into()
+        admitted(&self.sent, first, self.log)?;
+        let known = self.time.known(self.sent.call.began);
+        require(first.first() >= known, || format!("it stands below {known}, which was told before it was sent"))
+    }
+
+    fn check_repeat(&self, outcomes: &[CommitOutcome]) -> Result<(), String> {
+        let first = stored_request(&self.sent, self.log);
+        let first = first.ok_or("it was answered as a repeat, but the first is not there")?;
+        let stored = self.check_outcomes(outcomes, first)?;
+        require(self.sent.has_content_of(self.log, first.place), || {
+            format!("the first had other content: {:?}", first.events)
         })?;
-        let expected = self.commit.expected_version;
-        require(!expected.admits(*actual_version), || format!("{expected} admits {actual_version}"))?;
-        let aggregate = &self.commit.aggregate;
-        let least = self.log.version_at(aggregate, known);
-        require(*actual_version >= least, || format!("the aggregate was known to be at {least}"))?;
-        let exists = *actual_version == 0 || self.log.of_version(aggregate, *actual_version).is_some();
-        require(exists, || "the version it was told is gone".into())
+        let count = self.time.count_together(first).unwrap_or(stored.len());
+        require(count == stored.len(), || format!("the first was of {count} commits"))?;
+        let right = |(stored, commit): (&StoredCommit<'_>, &NewCommit)| *tenant(commit) == *stored.info.tenant_id;
+        require(stored.iter().zip(self.sent.commits).all(right), || {
+            "it should have been refused for its tenantId".into()
+        })
     }
 
-    fn stored_request(&self) -> Option<&StoredCommit<'_>> {
-        self.log.of_request(&self.commit.aggregate, self.commit.request_id.as_deref()?)
-    }
-
-    fn tenant(&self) -> &str {
-        self.commit.tenant_id.as_deref().unwrap_or(DEFAULT_TENANT_ID)
+    /// The outcomes are those of the commits that stand from `first` on, one behind the other.
+    fn check_outcomes(
+        &self,
+        outcomes: &[CommitOutcome],
+        first: &StoredCommit<'_>,
+    ) -> Result<&[StoredCommit<'_>], String> {
+        let stored = self.sent.stored_at(self.log, first.place).unwrap_or_default();
+        require(stored.len() == self.sent.commits.len() && stored.len() == outcomes.len(), || {
+            format!("{} outcomes were told, and {} commits stand there", outcomes.len(), stored.len())
+        })?;
+        for (stored, outcome) in stored.iter().zip(outcomes) {
+            let event_ids: Vec<Uuid> = stored.events.iter().map(|event| event.id).collect();
+            let told = (outcome.commit_id, outcome.version, outcome.first_sequence_number, &outcome.event_ids);
+            let is = (stored.info.commit_id, stored.info.version, stored.first(), &event_ids);
+            require(told == is, || format!("it was told otherwise than it is stored: {is:?}"))?;
+        }
+        Ok(stored)
     }
 }
 
-fn require(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+/// What stands in the log under the request id, with the aggregate that it belongs to.
+pub(super) fn stored_request<'l>(sent: &Sent<'_>, log: &'l FinalLog<'_>) -> Option<&'l StoredCommit<'l>> {
+    log.of_request(&sent.commits[0].aggregate, sent.request_id?)
+}
+
+pub(super) fn tenant(commit: &NewCommit) -> &str {
+    commit.tenant_id.as_deref().unwrap_or(DEFAULT_TENANT_ID)
+}
+
+pub(super) fn require(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

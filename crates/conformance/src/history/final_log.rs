@@ -16,6 +16,8 @@ pub(crate) struct FinalLog<'a> {
 }
 
 pub(crate) struct StoredCommit<'a> {
+    /// Its place among the commits.
+    pub place: usize,
     pub info: &'a CommitInfo,
     pub events: &'a [RecordedEvent],
 }
@@ -60,6 +62,12 @@ impl<'a> FinalLog<'a> {
         self.by_id.get(&commit_id).map(|index| &self.commits[*index])
     }
 
+    /// The commit that holds this event.
+    pub fn of_number(&self, number: SequenceNumber) -> Option<&StoredCommit<'a>> {
+        let after = self.commits.partition_point(|stored| stored.first() <= number);
+        self.commits.get(after.checked_sub(1)?).filter(|stored| number < stored.end())
+    }
+
     /// The commits of an aggregate, in order of version.
     pub fn of_aggregate(&self, aggregate: &Aggregate) -> impl DoubleEndedIterator<Item = &StoredCommit<'a>> {
         self.by_aggregate.get(aggregate).into_iter().flatten().map(|index| &self.commits[*index])
@@ -95,7 +103,7 @@ fn commits_of<'a>(events: &'a [RecordedEvent], broken: &mut Broken) -> Vec<Store
         let info = &first.commit;
         let count = rest.iter().take_while(|event| event.commit.commit_id == info.commit_id).count();
         let (events, after) = rest.split_at(count);
-        let stored = StoredCommit { info, events };
+        let stored = StoredCommit { place: commits.len(), info, events };
         for (ordinal, event) in events.iter().enumerate() {
             let holds = event.ordinal as usize == ordinal && event.commit == *info;
             broken.note_unless(holds, || format!("{stored}: event {ordinal} is {event:?}"));

@@ -3,36 +3,50 @@
 
 use std::collections::HashMap;
 
-use annals_core::{Aggregate, CommitError, SequenceNumber};
+use annals_core::{Aggregate, CommitError, CommitOutcome, SequenceNumber};
 
 use super::Broken;
 use super::final_log::{FinalLog, StoredCommit};
-use super::record::{Call, Outcome, Record, Tick, What};
+use super::record::{Call, Record, Tick, What};
+use super::sent::{Outcome, Part, Sent};
+
+/// What was sent, and the place of a commit in it.
+type Member<'a> = (Sent<'a>, usize);
 
 pub(crate) struct RealTime<'a> {
     /// By the time of the answer: the highest head that was told by then.
     told: Vec<(Tick, SequenceNumber)>,
     /// By the time of the call: the lowest head told by this or a later call.
     least: Vec<(Tick, SequenceNumber)>,
-    /// The commits that were sent, by aggregate and request id.
-    sent: HashMap<(&'a Aggregate, Option<&'a str>), Vec<&'a Call>>,
+    /// The commits that were sent, each as a place in what was sent, by aggregate and request id.
+    sent: HashMap<(&'a Aggregate, Option<&'a str>), Vec<Member<'a>>>,
+    /// For each commit of the log, where those begin and end that came with it, if that can be told.
+    together: Vec<Option<(usize, usize)>>,
 }
 
 impl<'a> RealTime<'a> {
     pub fn new(record: &'a Record, log: &FinalLog<'_>, broken: &mut Broken) -> Self {
-        let mut told = Vec::new();
-        let mut least = Vec::new();
-        let mut sent: HashMap<_, Vec<&Call>> = HashMap::new();
-        for call in &record.calls {
-            if let What::Commit { commit, .. } = &call.what {
-                sent.entry((&commit.aggregate, commit.request_id.as_deref())).or_default().push(call);
+        let mut time = Self { told: Vec::new(), least: Vec::new(), sent: HashMap::new(), together: Vec::new() };
+        for sent in record.calls.iter().filter_map(Sent::by) {
+            for (place, commit) in sent.commits.iter().enumerate() {
+                let request = sent.request_id.filter(|_| place == 0);
+                time.sent.entry((&commit.aggregate, request)).or_default().push((sent, place));
             }
-            if let (Some(ended), Some(head)) = (call.ended, head_told(call, log)) {
+        }
+        time.together = time.find_together(log);
+        let (mut told, mut least) = (Vec::new(), Vec::new());
+        for call in &record.calls {
+            if let (Some(ended), Some(head)) = (call.ended, time.head_told(call, log)) {
                 told.push((ended, head));
                 broken.note_unless(head <= log.head(), || format!("{call}, but the log ends at {}", log.head()));
             }
             if let Some(head) = exact_head(call) {
                 least.push((call.began, head));
+                let parted = head.checked_sub(1).and_then(|last| log.of_number(last));
+                let parted = parted.filter(|stored| time.end_with_others(stored, log) > head);
+                if let Some(stored) = parted {
+                    broken.note(format!("{call}: {head} lies inside of {stored} and what came with it"));
+                }
             }
         }
         told.sort_unstable();
@@ -47,7 +61,7 @@ impl<'a> RealTime<'a> {
             lowest = lowest.min(*head);
             *head = lowest;
         });
-        let time = Self { told, least, sent };
+        (time.told, time.least) = (told, least);
         time.check_heads(record, log, broken);
         time
     }
@@ -65,24 +79,61 @@ impl<'a> RealTime<'a> {
             .map_or(SequenceNumber::MAX, |(_, head)| *head)
     }
 
-    /// The calls that brought what is stored as this commit.
+    /// What was sent and is stored as this commit, with the commit's place in it. What is part of a transaction is so only where the
+    /// whole transaction stands.
     pub fn senders<'s>(
         &'s self,
         stored: &'s StoredCommit<'_>,
-    ) -> impl Iterator<Item = (&'a Call, &'a annals_core::NewCommit)> + 's {
+        log: &'s FinalLog<'_>,
+    ) -> impl Iterator<Item = Member<'a>> + 's {
         let request = stored.info.request_id.as_deref();
         let named = self.sent.get(&(&stored.info.aggregate, request)).into_iter().flatten();
         let unnamed =
             self.sent.get(&(&stored.info.aggregate, None)).filter(|_| request.is_some()).into_iter().flatten();
-        named.chain(unnamed).filter_map(|call| match &call.what {
-            What::Commit { commit, .. } if stored.is(commit) => Some((*call, &**commit)),
-            _ => None,
-        })
+        named
+            .chain(unnamed)
+            .copied()
+            .filter(|(sent, place)| stored.place.checked_sub(*place).is_some_and(|start| sent.is_stored_at(log, start)))
     }
 
     /// When the first of them was sent: nobody can have known of it before.
-    pub fn sent_at(&self, stored: &StoredCommit<'_>) -> Option<Tick> {
-        self.senders(stored).map(|(call, _)| call.began).min()
+    pub fn sent_at(&self, stored: &StoredCommit<'_>, log: &FinalLog<'_>) -> Option<Tick> {
+        self.senders(stored, log).map(|(sent, _)| sent.call.began).min()
+    }
+
+    /// Commits came together if the call that was told so brought them, or all calls that can have stored this one. None where those
+    /// are of both kinds.
+    fn find_together(&self, log: &FinalLog<'_>) -> Vec<Option<(usize, usize)>> {
+        let of = |stored: &StoredCommit<'_>| {
+            let range = |(sent, place): Member<'a>| {
+                let start = stored.place - place;
+                (start, start + sent.commits.len())
+            };
+            let owns = |(sent, place): &Member<'a>| match sent.outcome() {
+                Outcome::Stored(outcomes) => {
+                    outcomes.get(*place).is_some_and(|it| it.commit_id == stored.info.commit_id)
+                }
+                _ => false,
+            };
+            if let Some(owner) = self.senders(stored, log).find(owns) {
+                return Some(range(owner));
+            }
+            let possible = |(sent, _): &Member<'a>| matches!(sent.outcome(), Outcome::Unknown);
+            let mut ranges = self.senders(stored, log).filter(possible).map(range);
+            let first = ranges.next().unwrap_or((stored.place, stored.place + 1));
+            ranges.all(|range| range == first).then_some(first)
+        };
+        log.commits.iter().map(of).collect()
+    }
+
+    /// How many commits came with this one, itself included, if that can be told.
+    pub fn count_together(&self, stored: &StoredCommit<'_>) -> Option<usize> {
+        self.together[stored.place].map(|(start, end)| end - start)
+    }
+
+    /// The number after the last event that came with this commit.
+    fn end_with_others(&self, stored: &StoredCommit<'_>, log: &FinalLog<'_>) -> SequenceNumber {
+        self.together[stored.place].map_or(stored.end(), |(_, end)| log.commits[end - 1].end())
     }
 
     /// Each told head against what was told before, and against what had been sent by then.
@@ -92,7 +143,7 @@ impl<'a> RealTime<'a> {
             .commits
             .iter()
             .map(|stored| {
-                latest = latest.max(self.sent_at(stored).unwrap_or(0));
+                latest = latest.max(self.sent_at(stored, log).unwrap_or(0));
                 (stored.first(), latest)
             })
             .collect();
@@ -101,11 +152,60 @@ impl<'a> RealTime<'a> {
                 let known = self.known(call.began);
                 broken.note_unless(head >= known, || format!("{call}, although {known} was told before"));
             }
-            let (Some(ended), Some(head)) = (call.ended, head_told(call, log)) else { continue };
+            let (Some(ended), Some(head)) = (call.ended, self.head_told(call, log)) else { continue };
             let below = sent_by.partition_point(|(first, _)| *first < head);
             let Some((first, sent)) = below.checked_sub(1).map(|last| sent_by[last]) else { continue };
             broken
                 .note_unless(sent < ended, || format!("{call} knows of what was sent at {sent}, up to event {first}"));
+        }
+    }
+
+    /// A head that the answer proves, exact or not: what was told of a commit is told of all that came with it.
+    fn head_told(&self, call: &Call, log: &FinalLog<'_>) -> Option<SequenceNumber> {
+        let end = |stored: &StoredCommit<'_>| self.end_with_others(stored, log);
+        if let Some(sent) = Sent::by(call) {
+            return match sent.outcome() {
+                Outcome::Stored(outcomes) | Outcome::Repeat(outcomes) => {
+                    let after = |it: &CommitOutcome| it.first_sequence_number + it.event_ids.len() as SequenceNumber;
+                    outcomes.iter().map(after).max()
+                }
+                Outcome::Refused(error, part) => self.head_of_refusal(&sent, error, part, log).map(end),
+                Outcome::Unknown => None,
+            };
+        }
+        match &call.what {
+            What::ReadAggregate { query, answer } => {
+                answer.as_ref().and_then(|seen| log.of_version(&query.aggregate, seen.version)).map(end)
+            }
+            What::RequestExists { aggregate, request_id, answer: Some(true) } => {
+                log.of_request(aggregate, request_id).map(end)
+            }
+            What::AggregateIds { query, answer } => answer
+                .iter()
+                .flatten()
+                .filter_map(|known| log.of_version(&Aggregate::new(query.name.clone(), known.id.clone()), 1))
+                .map(end)
+                .max(),
+            _ => exact_head(call),
+        }
+    }
+
+    /// The commit that a refusal tells of.
+    fn head_of_refusal<'l>(
+        &self,
+        sent: &Sent<'_>,
+        error: &CommitError,
+        part: Part,
+        log: &'l FinalLog<'_>,
+    ) -> Option<&'l StoredCommit<'l>> {
+        match error {
+            CommitError::VersionConflict { actual_version, .. } => {
+                log.of_version(sent.aggregate(part)?, *actual_version)
+            }
+            CommitError::RequestIdReused { request_id } => log.of_request(&sent.commits[0].aggregate, request_id),
+            CommitError::AppendConditionFailed { sequence_number, .. } => log.of_number(*sequence_number),
+            CommitError::AggregateOfOtherTenant { .. } => log.of_version(sent.aggregate(part)?, 1),
+            _ => None,
         }
     }
 }
@@ -116,39 +216,5 @@ fn exact_head(call: &Call) -> Option<SequenceNumber> {
         What::Read { answer, .. } => answer.as_ref().map(|page| page.head),
         What::Head { answer } | What::WaitPast { answer, .. } => *answer,
         _ => None,
-    }
-}
-
-/// A head that the answer proves, exact or not.
-fn head_told(call: &Call, log: &FinalLog<'_>) -> Option<SequenceNumber> {
-    match &call.what {
-        What::Commit { commit, .. } => match call.outcome()? {
-            Outcome::Stored(outcome) | Outcome::Repeat(outcome) => {
-                Some(outcome.first_sequence_number + outcome.event_ids.len() as SequenceNumber)
-            }
-            Outcome::Refused(CommitError::VersionConflict { actual_version, .. }) => {
-                log.of_version(&commit.aggregate, *actual_version).map(StoredCommit::end)
-            }
-            Outcome::Refused(CommitError::RequestIdReused { request_id }) => {
-                log.of_request(&commit.aggregate, request_id).map(StoredCommit::end)
-            }
-            Outcome::Refused(CommitError::AggregateOfOtherTenant { .. }) => {
-                log.of_version(&commit.aggregate, 1).map(StoredCommit::end)
-            }
-            Outcome::Refused(_) | Outcome::Unknown => None,
-        },
-        What::ReadAggregate { query, answer } => {
-            answer.as_ref().and_then(|seen| log.of_version(&query.aggregate, seen.version)).map(StoredCommit::end)
-        }
-        What::RequestExists { aggregate, request_id, answer: Some(true) } => {
-            log.of_request(aggregate, request_id).map(StoredCommit::end)
-        }
-        What::AggregateIds { query, answer } => answer
-            .iter()
-            .flatten()
-            .filter_map(|known| log.of_version(&Aggregate::new(query.name.clone(), known.id.clone()), 1))
-            .map(StoredCommit::end)
-            .max(),
-        _ => exact_head(call),
     }
 }

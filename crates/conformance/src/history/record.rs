@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, KnownAggregate, LogQuery, NewCommit,
-    RecordedEvent, SequenceNumber, StoreError, Version,
+    NewTransaction, RecordedEvent, SequenceNumber, TransactionError, Version,
 };
 
 use super::final_log::FinalLog;
+use super::sent::{Outcome, Sent};
 use super::{Broken, Checked};
 
 /// A point in the order of calls and answers as the clients' machine saw it.
@@ -35,6 +36,7 @@ pub(crate) struct Call {
 
 pub(crate) enum What {
     Commit { commit: Arc<NewCommit>, answer: Option<Result<CommitOutcome, CommitError>> },
+    Transact { transaction: Arc<NewTransaction>, answer: Option<Result<Vec<CommitOutcome>, TransactionError>> },
     Read { query: LogQuery, answer: Option<PageSeen> },
     ReadAggregate { query: AggregateQuery, answer: Option<CommitsSeen> },
     RequestExists { aggregate: Aggregate, request_id: String, answer: Option<bool> },
@@ -53,14 +55,6 @@ pub(crate) struct CommitsSeen {
     pub version: Version,
     /// Version, first number and number of events of each.
     pub commits: Vec<(Version, SequenceNumber, usize)>,
-}
-
-/// What a client can know about its commit.
-pub(crate) enum Outcome<'a> {
-    Stored(&'a CommitOutcome),
-    Repeat(&'a CommitOutcome),
-    Refused(&'a CommitError),
-    Unknown,
 }
 
 impl Record {
@@ -116,31 +110,22 @@ impl Record {
     pub fn summary(&self, log: &FinalLog<'_>) -> Checked {
         let mut sum = Checked { commits: log.commits.len(), ..Checked::default() };
         for call in &self.calls {
-            match (&call.what, call.outcome()) {
-                (What::Commit { .. }, Some(Outcome::Stored(_))) => sum.acknowledged += 1,
-                (What::Commit { .. }, Some(Outcome::Repeat(_))) => sum.duplicates += 1,
-                (What::Commit { .. }, Some(Outcome::Refused(CommitError::Invalid(_) | CommitError::Store(_)))) => {}
-                (What::Commit { .. }, Some(Outcome::Refused(_))) => sum.refusals += 1,
-                (What::Commit { .. }, Some(Outcome::Unknown)) => sum.unknown += 1,
-                _ => sum.reads += usize::from(call.ended.is_some()),
+            let Some(sent) = Sent::by(call) else {
+                sum.reads += usize::from(call.ended.is_some());
+                continue;
+            };
+            match sent.outcome() {
+                Outcome::Stored(outcomes) => {
+                    sum.acknowledged += outcomes.len();
+                    sum.transactions += usize::from(outcomes.len() > 1);
+                }
+                Outcome::Repeat(_) => sum.duplicates += 1,
+                Outcome::Refused(CommitError::Invalid(_) | CommitError::Store(_), _) => {}
+                Outcome::Refused(..) => sum.refusals += 1,
+                Outcome::Unknown => sum.unknown += 1,
             }
         }
         sum
-    }
-}
-
-impl Call {
-    /// What became of a commit as far as the client knows; none for reads.
-    pub fn outcome(&self) -> Option<Outcome<'_>> {
-        let What::Commit { answer, .. } = &self.what else { return None };
-        Some(match answer {
-            None | Some(Err(CommitError::Store(StoreError::Failed(_) | StoreError::Unreachable(_)))) => {
-                Outcome::Unknown
-            }
-            Some(Ok(outcome)) if outcome.duplicate => Outcome::Repeat(outcome),
-            Some(Ok(outcome)) => Outcome::Stored(outcome),
-            Some(Err(error)) => Outcome::Refused(error),
-        })
     }
 }
 
@@ -157,6 +142,16 @@ impl fmt::Display for Call {
                 let request = commit.request_id.as_deref().unwrap_or("(none)");
                 let count = commit.events.len();
                 write!(f, "commit of {aggregate} at {expected}, request {request}, {count} events -> {answer:?}")
+            }
+            What::Transact { transaction, answer } => {
+                f.write_str("transaction of")?;
+                for commit in &transaction.commits {
+                    write!(f, " {} at {},", commit.aggregate, commit.expected_version)?;
+                }
+                for it in &transaction.expect {
+                    write!(f, " expecting {} at {},", it.aggregate, it.expected_version)?;
+                }
+                write!(f, " request {} -> {answer:?}", transaction.request_id.as_deref().unwrap_or("(none)"))
             }
             What::Read { query, answer } => {
                 write!(f, "read {query:?}")?;

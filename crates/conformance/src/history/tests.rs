@@ -1,5 +1,7 @@
 //! Hand-made histories: good ones must pass, and each bad one must be rejected for what is bad in it.
 
+mod transactions;
+
 use std::sync::Arc;
 
 use annals_core::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, NewCommit, ReadError, SequenceNumber,
+    KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, ReadError, SequenceNumber, TransactionError,
 };
 use async_trait::async_trait;
 
@@ -42,6 +42,17 @@ impl EventLog for Watched {
         let result = self.log.commit(commit).await;
         self.history.record().end(call, |what| {
             if let What::Commit { answer, .. } = what {
+                *answer = Some(result.clone());
+            }
+        });
+        result
+    }
+
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        let call = self.begin(What::Transact { transaction: Arc::new(transaction.clone()), answer: None });
+        let result = self.log.transact(transaction).await;
+        self.history.record().end(call, |what| {
+            if let What::Transact { answer, .. } = what {
                 *answer = Some(result.clone());
             }
         });

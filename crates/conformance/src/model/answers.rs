@@ -18,6 +18,7 @@ impl Model {
     pub fn check(&mut self, operation: &Operation, answer: &Answer, now: Timestamp) -> Result<(), String> {
         match (operation, answer) {
             (Operation::Commit(commit), Answer::Commit(answer)) => self.commit(commit, now, answer),
+            (Operation::Transact(transaction), Answer::Transact(answer)) => self.transact(transaction, now, answer),
             (Operation::ReadAggregate(query), Answer::Commits(answer)) => self.check_commits(query, answer),
             (Operation::RequestExists(aggregate, request), Answer::Exists(answer)) => {
                 let stored = self.stored(aggregate);

@@ -1,16 +1,20 @@
-//! Random operations that meet each other: few aggregates, repeated request ids with the same or other content, versions right and
-//! wrong, foreign tenantIds, and reads of all kinds.
+//! Random operations that meet each other: few aggregates, repeated request ids with the same or other content, versions and append
+//! conditions right and wrong, foreign tenantIds, transactions, and reads of all kinds.
+
+mod commits;
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use annals_core::{
-    Aggregate, AggregateIdsQuery, AggregateQuery, CommitError, Data, ExpectedVersion, LogQuery, NewCommit, NewEvent,
-    SequenceNumber, Timestamp, Uuid, Version,
+    Aggregate, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, LogQuery, SequenceNumber, Timestamp,
+    Version,
 };
 
 use super::{Answer, Operation};
-use crate::words::{IDS, NAMES, TAGS, TYPES, any_filter, pick, some_of};
+use crate::words::{IDS, NAMES, any_filter, pick};
+
+/// Ids of the same length.
+const UNIFORM_IDS: &[&str] = &["1", "3", "4", "5", "6"];
 
 /// How large random operations are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +23,7 @@ pub struct Shape {
     pub events_max: u64,
     /// Most bytes of text in a usual event; one in thirty has twenty times as many.
     pub bytes_max: usize,
-    /// Of a hundred operations, how many are commits.
+    /// Of a hundred operations, how many are commits; one in six of them is a transaction.
     pub commits_percent: u8,
     /// What else commits bring.
     pub variety: Variety,
@@ -50,8 +54,8 @@ pub struct Operations {
     made: u64,
     versions: HashMap<Aggregate, Version>,
     head: SequenceNumber,
-    /// The last commits made, to send them again.
-    recent: VecDeque<NewCommit>,
+    /// The last commits and transactions made, to send them again.
+    recent: VecDeque<Operation>,
 }
 
 impl Operations {
@@ -71,7 +75,17 @@ impl Operations {
     pub fn next_operation(&mut self) -> Operation {
         self.made += 1;
         if self.random.u8(0..100) < self.shape.commits_percent {
-            return Operation::Commit(if self.random.u8(0..8) == 0 { self.retry() } else { self.commit() });
+            if self.random.u8(0..8) == 0
+                && let Some(again) = self.retry()
+            {
+                return again;
+            }
+            let made = match self.random.u8(0..6) {
+                0 => Operation::Transact(self.transaction()),
+                _ => Operation::Commit(self.commit()),
+            };
+            self.recent.push_back(made.clone());
+            return made;
         }
         match self.random.u8(0..10) {
             0..3 => Operation::ReadAggregate(self.aggregate_query()),
@@ -86,9 +100,17 @@ impl Operations {
     pub fn learn(&mut self, operation: &Operation, answer: &Answer) {
         match (operation, answer) {
             (Operation::Commit(commit), Answer::Commit(Ok(outcome))) => {
-                self.head = self.head.max(outcome.first_sequence_number + outcome.event_ids.len() as u64);
-                let version = self.versions.entry(commit.aggregate.clone()).or_default();
-                *version = (*version).max(outcome.version);
+                self.learn_outcome(&commit.aggregate, outcome);
+            }
+            (Operation::Transact(transaction), Answer::Transact(Ok(outcomes))) => {
+                let commits = transaction.commits.iter().zip(outcomes);
+                commits.for_each(|(commit, outcome)| self.learn_outcome(&commit.aggregate, outcome));
+            }
+            (Operation::Transact(transaction), Answer::Transact(Err(refused))) => {
+                let place = (0..transaction.commits.len()).find(|place| refused.at == format!("commits[{place}]"));
+                if let (Some(place), CommitError::VersionConflict { actual_version, .. }) = (place, &refused.error) {
+                    self.versions.insert(transaction.commits[place].aggregate.clone(), *actual_version);
+                }
             }
             (Operation::Commit(commit), Answer::Commit(Err(CommitError::VersionConflict { actual_version, .. }))) => {
                 self.versions.insert(commit.aggregate.clone(), *actual_version);
@@ -101,61 +123,35 @@ impl Operations {
         }
     }
 
-    fn commit(&mut self) -> NewCommit {
-        let aggregate = self.aggregate();
-        let request_id = (self.random.u8(0..10) > 0).then(|| self.request_id());
-        // The same request brings the same content, whoever sends it, except for one in twelve.
-        let reused = self.random.u8(0..12) == 0;
-        let mut content = match &request_id {
-            Some(request) => fastrand::Rng::with_seed(hash(&(&aggregate, request, reused))),
-            None => self.random.fork(),
-        };
-        let mut commit = NewCommit {
-            expected_version: self.expected_version(&aggregate),
-            tenant_id: self.tenant_id(&aggregate),
-            request_id: request_id.map(Into::into),
-            events: self.events(&mut content),
-            ..NewCommit::new(aggregate.name, aggregate.id)
-        };
-        if self.random.u8(0..50) == 0 {
-            commit.events.clear();
-        }
-        if self.shape.variety == Variety::Mixed {
-            self.add_what_is_not_content(&mut commit);
-        }
-        self.recent.push_back(commit.clone());
-        commit
+    fn learn_outcome(&mut self, aggregate: &Aggregate, outcome: &CommitOutcome) {
+        self.head = self.head.max(outcome.first_sequence_number + outcome.event_ids.len() as u64);
+        let version = self.versions.entry(aggregate.clone()).or_default();
+        *version = (*version).max(outcome.version);
     }
 
-    /// A repeat may bring another owner, header or time, and the first stay.
-    fn add_what_is_not_content(&mut self, commit: &mut NewCommit) {
-        if self.random.u8(0..4) == 0 {
-            commit.owner_id = Some(pick(&mut self.random, IDS).into());
-            commit.correlation_id = Some(pick(&mut self.random, IDS).into());
-            commit.header = vec![(pick(&mut self.random, TAGS).into(), "value".into())];
-        }
-        if self.random.u8(0..4) == 0 {
-            let time = self.time();
-            commit.events.iter_mut().for_each(|event| event.time = Some(time));
-        }
-    }
-
-    /// One of the last commits again, as a client does that got no answer.
-    fn retry(&mut self) -> NewCommit {
+    /// One of the last commits or transactions again, as a client does that got no answer.
+    fn retry(&mut self) -> Option<Operation> {
         const RECENT_MAX: usize = 8;
         while self.recent.len() > RECENT_MAX {
             self.recent.pop_front();
         }
-        if self.recent.is_empty() {
-            return self.commit();
-        }
-        self.recent[self.random.usize(0..self.recent.len())].clone()
+        let place = (!self.recent.is_empty()).then(|| self.random.usize(0..self.recent.len()));
+        place.and_then(|place| self.recent.get(place).cloned())
+    }
+
+    /// Every aggregate that there may be.
+    fn aggregates(&self) -> Vec<Aggregate> {
+        let (names, ids) = match self.shape.variety {
+            Variety::Mixed => (NAMES, IDS),
+            Variety::Uniform => (&NAMES[..1], UNIFORM_IDS),
+        };
+        names.iter().flat_map(|name| ids.iter().map(|id| Aggregate::new(*name, *id))).collect()
     }
 
     fn aggregate(&mut self) -> Aggregate {
         match self.shape.variety {
             Variety::Mixed => Aggregate::new(pick(&mut self.random, NAMES), pick(&mut self.random, IDS)),
-            Variety::Uniform => Aggregate::new(NAMES[0], pick(&mut self.random, &["1", "3", "4", "5", "6"])),
+            Variety::Uniform => Aggregate::new(NAMES[0], pick(&mut self.random, UNIFORM_IDS)),
         }
     }
 
@@ -168,50 +164,8 @@ impl Operations {
         format!("request-{number:04}")
     }
 
-    fn expected_version(&mut self, aggregate: &Aggregate) -> ExpectedVersion {
-        let known = self.versions.get(aggregate).copied().unwrap_or(0);
-        match self.random.u8(0..20) {
-            0..8 => ExpectedVersion::Any,
-            8..15 => ExpectedVersion::Exact(known),
-            15 => ExpectedVersion::Exact(self.random.u64(0..=known + 1)),
-            16 => ExpectedVersion::Exact(known + 1),
-            17 => ExpectedVersion::Exact(known.saturating_sub(1)),
-            18 => ExpectedVersion::Empty,
-            _ => ExpectedVersion::Exists,
-        }
-    }
-
-    /// Mostly the aggregate's own, which follows from its id.
-    fn tenant_id(&mut self, aggregate: &Aggregate) -> Option<annals_core::ByteString> {
-        let own = (aggregate.id == "2").then(|| "tenant-2".into());
-        if self.random.u8(0..30) == 0 { Some("tenant-3".into()) } else { own }
-    }
-
     fn time(&mut self) -> Timestamp {
         Timestamp::from_millis(self.random.i64(0..20) * 1_000)
-    }
-
-    fn events(&self, random: &mut fastrand::Rng) -> Vec<NewEvent> {
-        let factor = if random.u8(0..30) == 0 { 20 } else { 1 };
-        let count = random.u64(1..=self.shape.events_max * factor);
-        (0..count).map(|n| self.event(random, n)).collect()
-    }
-
-    fn event(&self, random: &mut fastrand::Rng, n: u64) -> NewEvent {
-        let factor = if random.u8(0..30) == 0 { 20 } else { 1 };
-        let text: String =
-            (0..random.usize(0..=self.shape.bytes_max * factor)).map(|_| random.alphanumeric()).collect();
-        let data = Data::from_value(&serde_json::json!({ "n": n, "text": text })).unwrap_or_else(|_| Data::empty());
-        if self.shape.variety == Variety::Uniform {
-            return NewEvent::new(TYPES[0], data);
-        }
-        NewEvent {
-            generation: random.u32(1..3),
-            id: (random.u8(0..8) == 0).then(|| Uuid::from_u128(random.u128(..))),
-            tags: some_of(random, TAGS, 4),
-            public: random.bool(),
-            ..NewEvent::new(pick(random, TYPES), data)
-        }
     }
 
     fn limit(&mut self) -> usize {
@@ -250,10 +204,4 @@ impl Operations {
             filter: if self.random.bool() { any_filter(&mut self.random) } else { annals_core::Filter::default() },
         }
     }
-}
-
-fn hash(of: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
-    hasher.finish()
 }

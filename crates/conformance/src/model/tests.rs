@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use annals_core::EventLog;
+use annals_core::{CommitError, EventLog};
 
 use super::{Answer, Model, Operation, Operations, Shape};
 use crate::Subject;
@@ -36,7 +36,7 @@ async fn a_correct_log_agrees_with_the_model() {
 
 #[tokio::test]
 async fn a_wrong_answer_of_any_kind_is_found() {
-    let spoils: [fn(&mut Answer) -> bool; 8] = [
+    let spoils: [fn(&mut Answer) -> bool; 11] = [
         |answer| {
             if let Answer::Commit(Ok(outcome)) = answer {
                 outcome.version += 1;
@@ -48,6 +48,23 @@ async fn a_wrong_answer_of_any_kind_is_found() {
         |answer| {
             if let Answer::Commit(Ok(outcome)) = answer {
                 outcome.duplicate ^= true;
+                true
+            } else {
+                false
+            }
+        },
+        |answer| if let Answer::Transact(Ok(outcomes)) = answer { outcomes.pop().is_some() } else { false },
+        |answer| {
+            if let Answer::Transact(Err(refusal)) = answer {
+                refusal.at.push('1');
+                true
+            } else {
+                false
+            }
+        },
+        |answer| {
+            if let Answer::Commit(Err(CommitError::AppendConditionFailed { sequence_number, .. })) = answer {
+                *sequence_number += 10_000;
                 true
             } else {
                 false
@@ -125,5 +142,8 @@ async fn concurrent_clients_of_a_correct_log_have_a_good_history() {
         client.await.expect("the client ends well");
     }
     let checked = history.check(&log).await.unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(checked.duplicates > 20 && checked.refusals > 50 && checked.reads > 300, "{checked:?}");
+    assert!(
+        checked.duplicates > 20 && checked.refusals > 50 && checked.reads > 300 && checked.transactions > 10,
+        "{checked:?}"
+    );
 }

@@ -7,7 +7,10 @@ use uuid::Uuid;
 
 use super::plain;
 use crate::json::wide_integer;
-use crate::{Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, NewCommit, NewEvent, Timestamp};
+use crate::{
+    Aggregate, AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, Invalid, KeyChanges,
+    NewCommit, NewEvent, Release, Reserve, Timestamp,
+};
 
 /// The body of `POST /v1/commits`, and a line of an import file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,9 +47,29 @@ pub struct CommitBody {
     /// What directly caused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub causation_id: Option<ByteString>,
+    /// What the log must not hold yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub append_condition: Option<AppendConditionBody>,
+    /// Prepare keys that it takes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserve: Vec<Reserve>,
+    /// Prepare keys that it gives back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub release: Vec<Release>,
     /// What the answer waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
+}
+
+/// An append condition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with fail_if and after")]
+pub struct AppendConditionBody {
+    /// The patterns.
+    pub fail_if: Vec<EventPattern>,
+    /// The number of the last event that does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
 }
 
 /// An event of a [`CommitBody`].
@@ -133,13 +156,19 @@ pub fn parse_commit(json: &[u8]) -> Result<NewCommit, Invalid> {
         return Ok(commit);
     }
     let body: CommitBody = parse_json(json)?;
-    if let Some(wait) = &body.wait
-        && !matches!(wait.wait_for.as_str(), "committed" | "logged")
-    {
-        let message = format!("{:?} is not something this store has; use \"committed\" or \"logged\"", wait.wait_for);
-        return Err(Invalid::new(Code::InvalidWait, "wait.for", message));
-    }
+    check_wait(body.wait.as_ref(), "wait.for")?;
     Ok(body.into())
+}
+
+pub(super) fn check_wait(wait: Option<&Wait>, path: &str) -> Result<(), Invalid> {
+    match wait {
+        Some(wait) if !matches!(wait.wait_for.as_str(), "committed" | "logged") => {
+            let message =
+                format!("{:?} is not something this store has; use \"committed\" or \"logged\"", wait.wait_for);
+            Err(Invalid::new(Code::InvalidWait, path, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads any body of the API from JSON, with a path in every refusal.
@@ -179,6 +208,9 @@ fn too_wide((path, token): (String, String)) -> Invalid {
 }
 
 fn code_of(path: &str) -> Code {
+    // The parts of a transaction have the codes of what they are.
+    let part = ["commits[", "expect["].into_iter().find_map(|list| path.strip_prefix(list));
+    let path = part.and_then(|rest| rest.split_once("].")).map_or(path, |(_, field)| field);
     let event_field = path.strip_prefix("events[").and_then(|rest| rest.split_once("].")).map(|(_, field)| field);
     match (path, event_field) {
         (_, Some(field)) if field == "data" || field.starts_with("data.") || field.starts_with("data[") => {
@@ -187,6 +219,8 @@ fn code_of(path: &str) -> Code {
         (_, Some("time")) => Code::InvalidTime,
         (_, Some("id")) => Code::InvalidId,
         ("expected_version", _) => Code::InvalidVersion,
+        (path, _) if path.starts_with("reserve") || path.starts_with("release") => Code::InvalidKeys,
+        (path, _) if path.starts_with("append_condition") => Code::InvalidAppendCondition,
         (path, _) if path == "header" || path.starts_with("header.") => Code::InvalidHeader,
         _ => Code::InvalidBody,
     }
@@ -215,6 +249,10 @@ impl From<CommitBody> for NewCommit {
             space_id: body.space_id,
             correlation_id: body.correlation_id,
             causation_id: body.causation_id,
+            append_condition: body
+                .append_condition
+                .map(|AppendConditionBody { fail_if, after }| AppendCondition { fail_if, after }),
+            keys: KeyChanges { release: body.release, reserve: body.reserve },
         }
     }
 }
@@ -242,6 +280,11 @@ impl From<NewCommit> for CommitBody {
             space_id: commit.space_id,
             correlation_id: commit.correlation_id,
             causation_id: commit.causation_id,
+            append_condition: commit
+                .append_condition
+                .map(|AppendCondition { fail_if, after }| AppendConditionBody { fail_if, after }),
+            reserve: commit.keys.reserve,
+            release: commit.keys.release,
             wait: None,
         }
     }
@@ -259,7 +302,7 @@ fn is_any(expected: &ExpectedVersion) -> bool {
     *expected == ExpectedVersion::Any
 }
 
-mod expected_version {
+pub(super) mod expected_version {
     use super::*;
 
     pub fn serialize<S: Serializer>(expected: &ExpectedVersion, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,104 +1,109 @@
-//! The caller's side of a commit: everything that can be done, and can fail, before the log writer sees it.
+//! The caller's side of a commit: everything that can be done, and can fail, before the log writer sees it. A commit goes the way of
+//! a transaction that has one commit.
 
 use annals_core::{
-    ByteString, Code, CommitError, CommitOutcome, DEFAULT_TENANT_ID, Invalid, NewCommit, StoreError, Uuid, new_uuid,
+    ByteString, Code, CommitError, CommitOutcome, DEFAULT_TENANT_ID, Invalid, NewCommit, NewTransaction,
+    SequenceNumber, StoreError, Timestamp, TransactionError, Uuid, Version, new_uuid,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::conditions::{Condition, Match};
 use super::core::Core;
+use super::keys::{self, KeyFault};
 use super::lookup::{self, Found};
-use super::queue::{Encoded, Verdict, Waiting};
-use crate::record::{self, derived_event_id};
+use super::queue::{Encoded, Expected, Part, ProbedHead, Refusal, Request, Verdict, Waiting};
+
+use crate::record::{self, Member, Stamp, derived_event_id};
 
 pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
     commit.validate()?;
-    if let Some(refusal) = core.refusal() {
-        return Err(refusal.into());
-    }
     let now = core.options.clock.now();
-    let commit_id = new_uuid(now, &*core.options.random);
-    let content = Content {
-        digest: commit.content_digest(&core.key.0),
-        tenant_id: commit.tenant_id.clone().unwrap_or(ByteString::from_static(DEFAULT_TENANT_ID)),
-    };
-    let event_ids: Vec<Uuid> = (0..)
-        .zip(&commit.events)
-        .map(|(n, event)| event.id.unwrap_or_else(|| derived_event_id(commit_id, n)))
-        .collect();
-    if commit.events.iter().any(|event| event.id.is_some()) {
-        valid_ids(&event_ids)?;
-    }
-    let payload = record::encode(&commit, commit_id, content.digest, now);
-    let expected = commit.expected_version;
-    let room = room_for(core, payload.len()).await?;
-    let mut encoded = Box::new(Encoded {
-        aggregate_term: core.key.aggregate(&commit.aggregate),
-        request_term: match &commit.request_id {
-            Some(id) => core.key.request(&commit.aggregate, id),
-            None => core.key.request(&commit.aggregate, &commit_id.to_string()),
-        },
-        terms: core.key.of_new(&commit),
-        events: commit.events.len() as u32,
-        aggregate: commit.aggregate,
-        request_id: commit.request_id,
-        tenant_id: content.tenant_id.clone(),
-        expected,
-        payload_crc: crc32c::crc32c(&payload),
-        payload,
-        probed_head: None,
-        head_probed_below: 0,
-        request_probed_below: 0,
-        _room: room,
-    });
-    if let Some(found) = core.noticed(probe(core, &mut encoded))? {
-        return content.outcome_of(&core.noticed(found.record())?);
-    }
-    let (answer, answered) = oneshot::channel();
-    core.queue.push(Waiting { commit: encoded, answer })?;
-    // A writer that is gone without an answer has left the outcome open.
-    let (verdict, _) = answered.await.map_err(|_| StoreError::Failed("the log writer has ended".to_owned()))?;
-    match verdict? {
-        Verdict::Committed { sequence_number, version } => Ok(CommitOutcome {
-            commit_id,
-            version,
-            first_sequence_number: sequence_number,
-            event_ids,
-            duplicate: false,
-        }),
-        Verdict::Repeat(found) => content.outcome_of(&core.noticed(found.record())?),
-        Verdict::Conflict { actual } => {
-            Err(CommitError::VersionConflict { expected: expected.to_string(), actual_version: actual })
+    let digest = commit.content_digest(&core.key.0);
+    let kept = Kept::of(core, &commit, now)?;
+    let request_id = commit.request_id.clone();
+    let stamp = Stamp { commit_id: kept.commit_id, digest, now, member: None };
+    let first = encode(core, commit, &stamp, &kept.tenant_id)?;
+    let room = room_for(core, first.payload.len()).await?;
+    match judged(core, Request::commit_of(first, request_id, now, room)).await? {
+        Verdict::Committed { sequence_number, versions } => {
+            Ok(kept.outcome(sequence_number, versions.iter().next().unwrap_or_default()))
         }
-        Verdict::OtherTenant { tenant_id } => {
-            Err(CommitError::AggregateOfOtherTenant { tenant_id: tenant_id.to_string() })
+        Verdict::Repeat(found) => {
+            let outcomes = repeated(core, &found, digest, std::slice::from_ref(&kept));
+            outcomes.map(|mut outcomes| outcomes.remove(0)).map_err(|refused| refused.error)
         }
+        Verdict::Refused(part, refusal) => Err(refused(part, refusal).error),
     }
 }
 
-/// What a repeat is compared with.
-struct Content {
-    digest: u128,
+pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+    transaction.validate()?;
+    let now = core.options.clock.now();
+    let digest = transaction.content_digest(&core.key.0);
+    let NewTransaction { commits, expect, request_id } = transaction;
+    let count = commits.len() as u32;
+    let mut kept = Vec::with_capacity(commits.len());
+    let mut encoded = Vec::with_capacity(commits.len());
+    for (place, mut commit) in (0..).zip(commits) {
+        let own = Kept::of(core, &commit, now).map_err(|invalid| {
+            let path = format!("commits[{place}].{}", invalid.path);
+            TransactionError::commit(place as usize, Invalid { path, ..invalid })
+        })?;
+        let digest = if place == 0 { digest } else { commit.content_digest(&core.key.0) };
+        if place == 0 {
+            commit.request_id.clone_from(&request_id);
+        }
+        let stamp = Stamp { commit_id: own.commit_id, digest, now, member: Some(Member { place, count }) };
+        encoded.push(encode(core, commit, &stamp, &own.tenant_id)?);
+        kept.push(own);
+    }
+    let room = room_for(core, encoded.iter().map(|commit| commit.payload.len()).sum()).await?;
+    let first = encoded.remove(0);
+    let expect = expect.into_iter().map(|it| Expected {
+        aggregate_term: core.key.aggregate(&it.aggregate),
+        aggregate: it.aggregate,
+        version: it.expected_version,
+        probed: ProbedHead::default(),
+    });
+    let expect = expect.collect();
+    let first = Request::commit_of(first, request_id, now, room);
+    match judged(core, Box::new(Request { others: encoded, expect, ..*first })).await? {
+        Verdict::Committed { mut sequence_number, versions } => {
+            let outcomes = kept.into_iter().zip(versions.iter()).map(|(kept, version)| {
+                let first = sequence_number;
+                sequence_number += kept.event_ids.len() as u64;
+                kept.outcome(first, version)
+            });
+            Ok(outcomes.collect())
+        }
+        Verdict::Repeat(found) => repeated(core, &found, digest, &kept),
+        Verdict::Refused(part, refusal) => Err(refused(part, refusal)),
+    }
+}
+
+/// What the caller keeps of a commit: what its outcome says, and what a repeat is compared with.
+struct Kept {
+    commit_id: Uuid,
+    event_ids: Vec<Uuid>,
     tenant_id: ByteString,
 }
 
-impl Content {
-    /// The first outcome, if this is the same request again.
-    fn outcome_of(&self, first: &record::Record) -> Result<CommitOutcome, CommitError> {
-        let info = &first.commit.info;
-        if info.tenant_id != self.tenant_id {
-            return Err(CommitError::AggregateOfOtherTenant { tenant_id: info.tenant_id.to_string() });
+impl Kept {
+    fn of(core: &Core, commit: &NewCommit, now: Timestamp) -> Result<Self, Invalid> {
+        let commit_id = new_uuid(now, &*core.options.random);
+        let ids = (0..).zip(&commit.events);
+        let event_ids: Vec<Uuid> =
+            ids.map(|(n, event)| event.id.unwrap_or_else(|| derived_event_id(commit_id, n))).collect();
+        if commit.events.iter().any(|event| event.id.is_some()) {
+            valid_ids(&event_ids)?;
         }
-        if first.digest != self.digest {
-            let request_id = info.request_id.as_deref().unwrap_or_default().to_owned();
-            return Err(CommitError::RequestIdReused { request_id });
-        }
-        Ok(CommitOutcome {
-            commit_id: info.commit_id,
-            version: info.version,
-            first_sequence_number: first.commit.events[0].sequence_number,
-            event_ids: first.commit.events.iter().map(|event| event.id).collect(),
-            duplicate: true,
-        })
+        let tenant_id = commit.tenant_id.clone().unwrap_or(ByteString::from_static(DEFAULT_TENANT_ID));
+        Ok(Self { commit_id, event_ids, tenant_id })
+    }
+
+    fn outcome(self, first_sequence_number: SequenceNumber, version: Version) -> CommitOutcome {
+        let Self { commit_id, event_ids, .. } = self;
+        CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate: false }
     }
 }
 
@@ -112,23 +117,137 @@ fn valid_ids(ids: &[Uuid]) -> Result<(), Invalid> {
     }
 }
 
-async fn room_for(core: &Core, bytes: usize) -> Result<tokio::sync::OwnedSemaphorePermit, StoreError> {
+/// Hands a request to the log writer and waits for its verdict.
+async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict, StoreError> {
+    if let Some(refusal) = core.refusal() {
+        return Err(refusal);
+    }
+    let request = match core.noticed(probe(core, request))? {
+        Probed::Repeat(found) => return Ok(Verdict::Repeat(found)),
+        Probed::New(request) => request,
+    };
+    let (answer, answered) = oneshot::channel();
+    core.queue.push(Waiting { request, answer })?;
+    // A writer that is gone without an answer has left the outcome open.
+    let (verdict, _) = answered.await.map_err(|_| StoreError::Failed("the log writer has ended".to_owned()))?;
+    verdict
+}
+
+fn refused(part: Part, refusal: Refusal) -> TransactionError {
+    let error = match refusal {
+        Refusal::Conflict { expected, actual } => {
+            CommitError::VersionConflict { expected: expected.to_string(), actual_version: actual }
+        }
+        Refusal::OtherTenant { tenant_id } => CommitError::AggregateOfOtherTenant { tenant_id: tenant_id.to_string() },
+        Refusal::Condition(found) => {
+            let Match { pattern, sequence_number } = found;
+            CommitError::AppendConditionFailed { pattern, sequence_number }
+        }
+        Refusal::Key { fault, name, key } => {
+            let (name, key) = (name.to_string(), key.to_string());
+            match fault {
+                KeyFault::Taken => CommitError::KeyTaken { name, key },
+                KeyFault::NotHeld => CommitError::KeyNotHeld { name, key },
+            }
+        }
+    };
+    match part {
+        Part::Commit(place) => TransactionError::commit(place, error),
+        Part::Expectation(place) => TransactionError::expectation(place, error),
+    }
+}
+
+/// Everything the log writer needs to know of a commit.
+fn encode(core: &Core, commit: NewCommit, stamp: &Stamp, tenant_id: &ByteString) -> Result<Encoded, StoreError> {
+    let payload = record::encode(&commit, stamp);
+    let terms = core.key.of_new(&commit);
+    let condition = commit.append_condition.map(|condition| Condition::search(core, condition));
+    Ok(Encoded {
+        aggregate_term: core.key.aggregate(&commit.aggregate),
+        request_term: match &commit.request_id {
+            Some(id) => core.key.request(&commit.aggregate, id),
+            None => core.key.request(&commit.aggregate, &stamp.commit_id.to_string()),
+        },
+        terms,
+        keys: keys::changes(core.key, commit.keys),
+        events: commit.events.len() as u32,
+        aggregate: commit.aggregate,
+        tenant_id: tenant_id.clone(),
+        expected: commit.expected_version,
+        condition: core.noticed(condition.transpose())?.map(Box::new),
+        payload_crc: crc32c::crc32c(&payload),
+        payload,
+        probed: ProbedHead::default(),
+    })
+}
+
+async fn room_for(core: &Core, bytes: usize) -> Result<OwnedSemaphorePermit, StoreError> {
     let kib = (bytes / 1024 + 1) as u32;
     core.room.clone().acquire_many_owned(kib).await.map_err(|_| StoreError::Closed)
 }
 
-/// Looks the aggregate and the request up in the closed segments, so that the writer need not read files. What is in memory is
-/// left to the writer; should a segment move to a file meanwhile, the writer sees by its number that it was not probed.
-fn probe(core: &Core, commit: &mut Encoded) -> Result<Option<Found>, StoreError> {
+/// The first outcomes, if this is the same request again.
+fn repeated(core: &Core, found: &Found, digest: u128, kept: &[Kept]) -> Result<Vec<CommitOutcome>, TransactionError> {
+    let first = core.noticed(found.record())?;
+    if first.commit.info.tenant_id != kept[0].tenant_id {
+        let tenant_id = first.commit.info.tenant_id.to_string();
+        return Err(TransactionError::commit(0, CommitError::AggregateOfOtherTenant { tenant_id }));
+    }
+    if first.digest != digest {
+        let request_id = first.commit.info.request_id.as_deref().unwrap_or_default().to_owned();
+        return Err(CommitError::RequestIdReused { request_id }.into());
+    }
+    let mut outcomes = Vec::with_capacity(kept.len());
+    let others = core.noticed(found.others(&first))?;
+    for (place, (record, kept)) in std::iter::once(first).chain(others).zip(kept).enumerate() {
+        let info = &record.commit.info;
+        if info.tenant_id != kept.tenant_id {
+            let tenant_id = info.tenant_id.to_string();
+            return Err(TransactionError::commit(place, CommitError::AggregateOfOtherTenant { tenant_id }));
+        }
+        outcomes.push(CommitOutcome {
+            commit_id: info.commit_id,
+            version: info.version,
+            first_sequence_number: record.commit.events[0].sequence_number,
+            event_ids: record.commit.events.iter().map(|event| event.id).collect(),
+            duplicate: true,
+        });
+    }
+    Ok(outcomes)
+}
+
+enum Probed {
+    Repeat(Found),
+    New(Box<Request>),
+}
+
+/// Looks the aggregates and the request up in the closed segments, so that the writer need not read files. What is in memory is left
+/// to the writer; should a segment move to a file meanwhile, the writer sees by its number that it was not probed.
+fn probe(core: &Core, mut request: Box<Request>) -> Result<Probed, StoreError> {
     let view = core.view();
     let below = view.first_in_memory();
-    if core.known.read().get(commit.aggregate_term).is_none() {
-        commit.head_probed_below = below;
-        commit.probed_head = lookup::head(&view, ..below, &commit.aggregate, commit.aggregate_term)?;
+    request.request_probed_below = below;
+    if let Some(id) = &request.request_id {
+        let first = &request.first;
+        let found = lookup::request(&view, ..below, &first.aggregate, id, first.request_term)?;
+        // Whether a transaction's other aggregates are its tenantId's is judged before its request id, by the writer.
+        request.repeats = match found {
+            Some(found) if request.others.is_empty() => return Ok(Probed::Repeat(found)),
+            found => found,
+        };
     }
-    commit.request_probed_below = below;
-    match &commit.request_id {
-        Some(id) => lookup::request(&view, ..below, &commit.aggregate, id, commit.request_term),
-        None => Ok(None),
+    let Request { first, others, expect, .. } = &mut *request;
+    for change in std::iter::once(&mut *first).chain(&mut *others).flat_map(|commit| &mut commit.keys) {
+        change.probed_below = below;
+        change.probed = keys::look_up(&view, ..below, &change.name, &change.key, change.term)?;
     }
+    let commits = std::iter::once(first).chain(others);
+    let commits = commits.map(|commit| (&commit.aggregate, commit.aggregate_term, &mut commit.probed));
+    let expected = expect.iter_mut().map(|it| (&it.aggregate, it.aggregate_term, &mut it.probed));
+    for (aggregate, term, probed) in commits.chain(expected) {
+        if core.known.read().get(term).is_none() {
+            *probed = ProbedHead { below, head: lookup::head(&view, ..below, aggregate, term)? };
+        }
+    }
+    Ok(Probed::New(request))
 }

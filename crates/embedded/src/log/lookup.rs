@@ -22,6 +22,14 @@ impl Found {
         let mut records = self.segment.at.records(&[self.entry])?;
         records.pop().ok_or_else(|| self.segment.at.damage(self.entry.offset, "a commit is not there"))
     }
+
+    /// The other commits of the transaction that begins with `first`, which stands here; none when it is no transaction.
+    pub(super) fn others(&self, first: &Record) -> Result<Vec<Record>, StoreError> {
+        let Some(member) = first.member else { return Ok(Vec::new()) };
+        let Some(ordinal) = self.segment.index.ordinal_of(self.entry.sequence_number)? else { return Ok(Vec::new()) };
+        let others: Vec<u32> = (ordinal + 1..ordinal + member.count).collect();
+        self.segment.records(&others)
+    }
 }
 
 /// Where the aggregate stands according to the segments of these numbers; none when they hold no commit of it.

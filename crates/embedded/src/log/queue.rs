@@ -2,17 +2,60 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use annals_core::{Aggregate, ByteString, ExpectedVersion, StoreError, Version};
+use annals_core::{Aggregate, ByteString, ExpectedVersion, StoreError, Timestamp, Version};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::conditions::{Condition, Match};
+use super::keys::{Change, KeyFault};
 use super::lookup::Found;
 use crate::index::Head;
 use crate::terms::{ExactTerm, Term};
 
-/// A commit that waits for its verdict.
+/// A commit or transaction that waits for its verdict.
 pub(super) struct Waiting {
-    pub(super) commit: Box<Encoded>,
+    pub(super) request: Box<Request>,
     pub(super) answer: oneshot::Sender<Answer>,
+}
+
+/// What is judged as one: a commit, or all of a transaction.
+pub(super) struct Request {
+    pub(super) first: Encoded,
+    /// None when the request id is the commit's own fresh id, which cannot repeat.
+    pub(super) request_id: Option<ByteString>,
+    /// The request id was looked up in all segments below this number.
+    pub(super) request_probed_below: u64,
+    /// What was found there.
+    pub(super) repeats: Option<Found>,
+    /// When it was accepted.
+    pub(super) now: Timestamp,
+    /// What else there is of a transaction.
+    pub(super) others: Vec<Encoded>,
+    pub(super) expect: Vec<Expected>,
+    /// Its share of the bytes that may wait.
+    pub(super) _room: OwnedSemaphorePermit,
+}
+
+impl Request {
+    /// A commit that stands for itself.
+    pub(super) fn commit_of(
+        first: Encoded,
+        request_id: Option<ByteString>,
+        now: Timestamp,
+        room: OwnedSemaphorePermit,
+    ) -> Box<Self> {
+        let (others, expect) = (Vec::new(), Vec::new());
+        Box::new(Self { first, request_id, request_probed_below: 0, repeats: None, now, others, expect, _room: room })
+    }
+
+    /// The commits, in order.
+    pub(super) fn commits(&self) -> impl Iterator<Item = &Encoded> + Clone {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// The commit at this place.
+    pub(super) fn commit(&self, place: usize) -> &Encoded {
+        place.checked_sub(1).map_or(&self.first, |place| &self.others[place])
+    }
 }
 
 /// An encoded commit: everything the log writer needs to know of it.
@@ -20,42 +63,85 @@ pub(super) struct Encoded {
     pub(super) aggregate: Aggregate,
     pub(super) aggregate_term: ExactTerm,
     pub(super) request_term: ExactTerm,
-    /// None when the request id is the commit's own fresh id, which cannot repeat.
-    pub(super) request_id: Option<ByteString>,
     pub(super) tenant_id: ByteString,
     pub(super) expected: ExpectedVersion,
+    pub(super) condition: Option<Box<Condition>>,
+    pub(super) keys: Vec<Change>,
     /// Terms of types, tags and the aggregate's name.
     pub(super) terms: Vec<Term>,
     pub(super) events: u32,
     pub(super) payload: Vec<u8>,
     pub(super) payload_crc: u32,
-    /// Where the aggregate stands in the segments below `head_probed_below`.
-    pub(super) probed_head: Option<Head>,
-    /// The aggregate was looked up in all segments below this number; 0 when it was known and nothing was looked up.
-    pub(super) head_probed_below: u64,
-    /// The request id was looked up in all segments below this number and not found.
-    pub(super) request_probed_below: u64,
-    /// Its share of the bytes that may wait.
-    pub(super) _room: OwnedSemaphorePermit,
+    pub(super) probed: ProbedHead,
 }
 
-/// The verdict, and the commit back again, so that its memory is freed by the thread that asked for it.
-pub(super) type Answer = (Result<Verdict, StoreError>, Box<Encoded>);
+/// What a transaction expects of an aggregate that it does not commit to.
+pub(super) struct Expected {
+    pub(super) aggregate: Aggregate,
+    pub(super) aggregate_term: ExactTerm,
+    pub(super) version: ExpectedVersion,
+    pub(super) probed: ProbedHead,
+}
+
+/// What the caller found out about where an aggregate stands.
+#[derive(Default)]
+pub(super) struct ProbedHead {
+    /// The aggregate was looked up in all segments below this number; 0 when it was known and nothing was looked up.
+    pub(super) below: u64,
+    /// Where it stands according to them.
+    pub(super) head: Option<Head>,
+}
+
+/// The verdict, and the request back again, so that its memory is freed by the thread that asked for it.
+pub(super) type Answer = (Result<Verdict, StoreError>, Box<Request>);
 
 /// What the log writer found.
 pub(super) enum Verdict {
     Committed {
         sequence_number: u64,
-        version: Version,
+        versions: Versions,
     },
     /// The request was committed before; whether with the same content is for the caller to see.
     Repeat(Found),
-    Conflict {
-        actual: Version,
-    },
-    OtherTenant {
-        tenant_id: ByteString,
-    },
+    Refused(Part, Refusal),
+}
+
+/// A version for each commit of a request. Nearly always there is one, which then takes no memory of its own.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    first: Option<Version>,
+    others: Vec<Version>,
+}
+
+impl Versions {
+    pub(super) fn push(&mut self, version: Version) {
+        match self.first {
+            None => self.first = Some(version),
+            Some(_) => self.others.push(version),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Version> {
+        self.first.into_iter().chain(self.others.iter().copied())
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Version> {
+        self.first.iter_mut().chain(&mut self.others)
+    }
+}
+
+/// The part of a transaction that was refused; a commit is its own first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Commit(usize),
+    Expectation(usize),
+}
+
+pub(super) enum Refusal {
+    Conflict { expected: ExpectedVersion, actual: Version },
+    OtherTenant { tenant_id: ByteString },
+    Condition(Match),
+    Key { fault: KeyFault, name: ByteString, key: ByteString },
 }
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Reading: index → frames → events. Everything an index names is durable, so readers need no other bound.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use annals_core::{
     AggregateCommits, AggregateIdsQuery, AggregateQuery, ByteString, Filter, KnownAggregate, LogPage, LogQuery,
@@ -16,7 +16,7 @@ use crate::record::Record;
 use crate::terms::{Term, TermKey, short};
 
 /// Entries are looked up in groups of at most so many.
-const GROUP: usize = 64;
+const GROUP: usize = 128;
 
 /// A page that is being filled.
 struct Page {
@@ -45,13 +45,24 @@ pub(super) fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError>
     // The head is read first: the view that is read after it holds at least as much.
     let head = core.head();
     let from = query.from.unwrap_or(if query.backwards { head } else { 0 }).min(head);
-    let mut page = Page { events: Vec::new(), limit: query.limit, bytes: 0 };
+    let mut page = Page { events: Vec::with_capacity(query.limit), limit: query.limit, bytes: 0 };
     let next = if query.backwards {
         backwards(core, query, from, &mut page)?
     } else {
         forwards(core, query, from..head, &mut page)?
     };
     Ok(LogPage { events: page.events, next, head })
+}
+
+/// The number of the first event in this range that the query's filter admits.
+pub(super) fn first_in(
+    core: &Core,
+    query: &LogQuery,
+    range: Range<SequenceNumber>,
+) -> Result<Option<SequenceNumber>, StoreError> {
+    let mut page = Page { events: Vec::new(), limit: 1, bytes: 0 };
+    forwards(core, query, range, &mut page)?;
+    Ok(page.events.first().map(|event| event.sequence_number))
 }
 
 fn forwards(
@@ -68,19 +79,24 @@ fn forwards(
         while let Some(group) = candidates.next_group(page.wanted())? {
             let entries = segment.index.entries(&group)?;
             for run in runs(&entries) {
-                for record in segment.at.read(run)? {
-                    for event in record?.commit.events {
-                        let n = event.sequence_number;
-                        if n >= range.end {
-                            return Ok(range.end);
-                        }
-                        if n >= range.start && query.filter.admits(&event) {
-                            page.push(event);
-                            if page.full() {
-                                return Ok(n + 1);
-                            }
+                // Where to go on, once the page is full or the range ends.
+                let mut next = range.end;
+                let visited = segment.at.visit(run, |event| {
+                    let n = event.sequence_number;
+                    if n >= range.end {
+                        return ControlFlow::Break(());
+                    }
+                    if n >= range.start && query.filter.admits(&event) {
+                        page.push(event);
+                        if page.full() {
+                            next = n + 1;
+                            return ControlFlow::Break(());
                         }
                     }
+                    ControlFlow::Continue(())
+                })?;
+                if visited.is_break() {
+                    return Ok(next);
                 }
             }
         }

@@ -20,7 +20,7 @@ use super::keeper::{self, Checkpoint, Keeper};
 use super::scan::{Rest, search};
 use super::segment::{Segment, SegmentFile, View};
 use super::writer::{BATCH_SPAN_MAX, Writer};
-use super::{Place, Scan, names, scan};
+use super::{How, Place, Scan, names, scan};
 use crate::Options;
 use crate::disk::Open;
 use crate::format::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
@@ -168,7 +168,7 @@ impl Recovery<'_> {
             if scan.end > SEGMENT_HEADER {
                 self.adopt(segment, &scan);
                 last = Some(Last { dirty_to: rest.end, scan });
-            } else if let Some(fault) = self.behind_the_end(last.as_ref(), &segment.at, &rest)? {
+            } else if let Some(fault) = self.behind_the_end(last.as_ref(), &segment.at, &scan, &rest)? {
                 return Ok(Found::Damage(fault));
             }
         }
@@ -211,8 +211,11 @@ impl Recovery<'_> {
     fn scan(&mut self, at: SegmentFile) -> Result<(Segment, Scan), Fault> {
         let mut index = MemoryIndex::new(self.next);
         let key = self.place.key;
-        let checked = !self.options.has(SeededBug::SkipChecksumOnRecovery);
-        let scan = scan(&at, self.next, checked, |offset, length, record| {
+        let how = How {
+            checked: !self.options.has(SeededBug::SkipChecksumOnRecovery),
+            whole: !self.options.has(SeededBug::RecoverPartOfTransaction),
+        };
+        let scan = scan(&at, self.next, how, |offset, length, record| {
             index_record(&mut index, key, offset, length, &record);
         })?;
         Ok((Segment { at, first: self.next, index: Index::memory(index) }, scan))
@@ -237,13 +240,19 @@ impl Recovery<'_> {
         )
     }
 
-    /// A segment without a good first frame: only the torn first batch of a new segment may stand there, behind a clean end.
-    fn behind_the_end(&self, last: Option<&Last>, at: &SegmentFile, rest: &Rest) -> Result<Option<String>, Fault> {
+    /// A segment without a whole first commit: only the torn first batch of a new segment may stand there, behind a clean end.
+    fn behind_the_end(
+        &self,
+        last: Option<&Last>,
+        at: &SegmentFile,
+        scan: &Scan,
+        rest: &Rest,
+    ) -> Result<Option<String>, Fault> {
         if rest.durable_to.is_none() {
             return Ok(None);
         }
         let torn_first_batch = rest.durable_to == Some(SEGMENT_HEADER);
-        let first_is_good = scan::starts_with_a_frame(at)?;
+        let first_is_good = !scan.begun && scan::starts_with_a_frame(at)?;
         let clean = last.is_none_or(|last| last.dirty_to == last.scan.end);
         if torn_first_batch && !first_is_good && clean {
             return Ok(None);
@@ -335,7 +344,7 @@ fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, length: u32,
         aggregate: &info.aggregate,
         aggregate_term: key.aggregate(&info.aggregate),
         request_term: key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()),
-        terms: &key.filterable(&info.aggregate.name, terms),
+        terms: &key.filterable(&info.aggregate.name, terms, &record.keys),
         tenant_id: &info.tenant_id,
     });
 }

@@ -14,12 +14,14 @@ const BLOCK: usize = 4096;
 
 /// What a segment holds from its beginning up to the first place that is no frame.
 pub(crate) struct Scan {
-    /// The offset behind the last good frame.
+    /// The offset behind the last good frame of a commit that is whole: of a transaction all commits, or none of them.
     pub(crate) end: u64,
-    /// The sequence number behind the last good frame.
+    /// The sequence number behind it.
     pub(crate) next: SequenceNumber,
-    /// Where the batch of the last good frame starts: below, everything is known to have been synced.
+    /// Where its batch starts: below, everything is known to have been synced.
     pub(crate) durable_to: u64,
+    /// A transaction begins at `end` whose rest is not there, as a torn batch can leave it.
+    pub(crate) begun: bool,
     /// A good frame stands at `end` that does not follow on or cannot be decoded. No crash leaves that behind.
     pub(crate) foreign: bool,
 }
@@ -66,30 +68,61 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Reads the frames of a segment that follow on from sequence number `next` and hands each to `visit` with its offset and length.
-/// `checked` is always true, but for a seeded bug.
+/// How a segment is read: both are always so, but for a seeded bug.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// Payloads must have their checksum.
+    pub(crate) checked: bool,
+    /// Transactions are taken whole or not at all.
+    pub(crate) whole: bool,
+}
+
+impl How {
+    pub(crate) const RIGHT: Self = Self { checked: true, whole: true };
+}
+
+/// Reads the commits of a segment that follow on from sequence number `next` and hands each to `visit` with its offset and length.
 pub(crate) fn scan(
     file: &SegmentFile,
     next: SequenceNumber,
-    checked: bool,
+    how: How,
     mut visit: impl FnMut(u64, u32, Record),
 ) -> io::Result<Scan> {
     let mut window = Window::new(file)?;
-    let mut scan = Scan { end: SEGMENT_HEADER, next, durable_to: SEGMENT_HEADER, foreign: false };
-    while let Some((header, payload)) = window.frame(scan.end, checked)? {
-        let follows = header.sequence_number == scan.next && header.durable_to <= scan.end;
+    let mut scan = Scan { end: SEGMENT_HEADER, next, durable_to: SEGMENT_HEADER, begun: false, foreign: false };
+    // Where reading stands, and the commits of a transaction between `scan.end` and there.
+    let (mut at, mut due) = (scan.end, scan.next);
+    let mut begun: Vec<(u64, u32, Record)> = Vec::new();
+    while let Some((header, payload)) = window.frame(at, how.checked)? {
+        let follows = header.sequence_number == due && header.durable_to <= scan.end;
         let length = (FRAME_HEADER + payload.len()) as u32;
-        let record = record::decode(payload, header.sequence_number, header.version).filter(|_| follows);
-        let Some(record) = record else {
-            scan.foreign = checked;
+        let record = record::decode(payload, header.sequence_number, header.version);
+        let Some(record) = record.filter(|record| follows && (!how.whole || continues(&begun, record))) else {
+            scan.foreign = how.checked;
             break;
         };
-        scan.next += record.commit.events.len() as u64;
-        scan.durable_to = header.durable_to;
-        visit(scan.end, length, record);
-        scan.end = (scan.end + u64::from(length)).next_multiple_of(8);
+        due += record.commit.events.len() as u64;
+        let whole = !how.whole || record.member.is_none_or(|member| member.place + 1 == member.count);
+        begun.push((at, length, record));
+        at = (at + u64::from(length)).next_multiple_of(8);
+        if whole {
+            begun.drain(..).for_each(|(offset, length, record)| visit(offset, length, record));
+            (scan.end, scan.next, scan.durable_to) = (at, due, header.durable_to);
+        }
     }
+    scan.begun = !begun.is_empty();
     Ok(scan)
+}
+
+/// Whether a commit goes on with the transaction that has begun, or stands for itself where none has.
+fn continues(begun: &[(u64, u32, Record)], record: &Record) -> bool {
+    match (begun.first().map(|(_, _, first)| first.member), record.member) {
+        (None, member) => member.is_none_or(|member| member.place == 0),
+        (Some(first), Some(member)) => {
+            member.place as usize == begun.len() && first.is_some_and(|first| first.count == member.count)
+        }
+        (Some(_), None) => false,
+    }
 }
 
 /// What stands behind the last good frame.

@@ -1,8 +1,9 @@
 //! A segment, and reading frames from it.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use annals_core::{SequenceNumber, StoreError, Version};
+use annals_core::{RecordedEvent, SequenceNumber, StoreError, Version};
 use bytes::Bytes;
 
 use crate::disk::DiskFile;
@@ -12,6 +13,7 @@ use crate::record::{self, Record};
 
 /// Neighbouring frames are read together up to this many bytes.
 const WINDOW: u64 = 512 * 1024;
+const UNDECODABLE: &str = "a commit cannot be decoded";
 
 /// A segment's file and what its header says.
 #[derive(Clone)]
@@ -64,15 +66,39 @@ impl SegmentFile {
         }))
     }
 
+    /// Reads one run of frames at once and hands each event to `take`, until it breaks off.
+    pub(crate) fn visit(
+        &self,
+        run: &[Entry],
+        mut take: impl FnMut(RecordedEvent) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        let bytes = self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize)?;
+        for entry in run {
+            let start = (entry.offset - first.offset) as usize;
+            let (header, payload) = self.checked(*entry, bytes.slice(start..start + entry.length as usize))?;
+            let visited = record::decode_events(payload, header.sequence_number, header.version, &mut take);
+            if visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
     fn record(&self, entry: Entry, frame: Bytes) -> Result<Record, StoreError> {
+        let (header, payload) = self.checked(entry, frame)?;
+        let record = record::decode(payload, header.sequence_number, header.version);
+        record.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
+    }
+
+    /// The header and the payload of the frame at this entry, if both are what was written.
+    fn checked(&self, entry: Entry, frame: Bytes) -> Result<(FrameHeader, Bytes), StoreError> {
         let damage = |what| self.damage(entry.offset, what);
         let header = FrameHeader::decode(&frame, self.salt, entry.offset)
             .filter(|header| header.sequence_number == entry.sequence_number)
             .ok_or_else(|| damage("the header of a commit is not what was written"))?;
         header.payload(&frame).ok_or_else(|| damage("a commit is not what was written"))?;
-        let payload = frame.slice(FRAME_HEADER..FRAME_HEADER + header.payload_length as usize);
-        record::decode(payload, header.sequence_number, header.version)
-            .ok_or_else(|| damage("a commit cannot be decoded"))
+        Ok((header, frame.slice(FRAME_HEADER..FRAME_HEADER + header.payload_length as usize)))
     }
 
     /// The version that the commit at this entry gave its aggregate, without reading all of it.

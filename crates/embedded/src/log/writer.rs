@@ -9,16 +9,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use annals_core::{SequenceNumber, StoreError, Version};
+use annals_core::{Aggregate, SequenceNumber, StoreError};
 
+use super::batch::{Batch, Origin, answer, frames_length};
 use super::core::Core;
 use super::heads::Generations;
 use super::keeper::Preparation;
+use super::keys::{self, Change, Changed};
 use super::lookup::{self, Found};
-use super::queue::{Encoded, Verdict, Waiting};
+use super::queue::{Part, ProbedHead, Refusal, Request, Verdict, Versions, Waiting};
 use super::segment::{Segment, SegmentFile, View};
-use crate::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER};
-use crate::index::{Entry, Head, Index, IndexedCommit, MemoryIndex, TermMap};
+use crate::format::SEGMENT_HEADER;
+use crate::index::{Head, Index, MemoryIndex};
 use crate::options::SeededBug;
 use crate::terms::ExactTerm;
 
@@ -42,28 +44,8 @@ pub(super) struct Writer {
     pub(super) spare: Batch,
 }
 
-/// Commits judged together, and their frames.
-#[derive(Default)]
-pub(super) struct Batch {
-    bytes: Vec<u8>,
-    events: u64,
-    accepted: Vec<Accepted>,
-    refused: Vec<(Waiting, Verdict)>,
-    /// Where aggregates stand after the accepted ones.
-    heads: TermMap<ExactTerm, Head>,
-    /// The requests of the accepted ones.
-    requests: TermMap<ExactTerm, Entry>,
-}
-
-/// A commit whose frame is in the batch.
-struct Accepted {
-    waiting: Waiting,
-    entry: Entry,
-    version: Version,
-}
-
 enum Judgement {
-    Accept { version: Version },
+    Accept(Versions, Changed),
     Refuse(Verdict),
 }
 
@@ -87,7 +69,7 @@ impl Writer {
         let mut batch = std::mem::take(&mut self.spare);
         self.gather(&mut batch, waiting);
         self.make_durable(&mut batch);
-        batch.clear();
+        batch.clear(BATCH_BYTES_MAX);
         self.spare = batch;
     }
 
@@ -96,18 +78,20 @@ impl Writer {
         let core = self.core.clone();
         let (view, known) = (core.view(), core.known.read());
         while let Some(next) = waiting.pop_front() {
-            match self.judge(&view, &known, batch, &next.commit) {
+            match self.judge(&view, &known, batch, &next.request) {
                 Err(error) => answer(next, Err(error)),
                 Ok(Judgement::Refuse(verdict)) if self.core.options.has(SeededBug::AnswerRepeatsBeforeSync) => {
                     answer(next, Ok(verdict));
                 }
                 Ok(Judgement::Refuse(verdict)) => batch.refused.push((next, verdict)),
-                Ok(Judgement::Accept { version }) => {
-                    let length = FrameHeader::frame_length(next.commit.payload.len()) as u64;
+                Ok(Judgement::Accept(versions, changed)) => {
+                    let length = frames_length(&next.request);
                     if self.end + batch.bytes.len() as u64 + length > self.capacity {
                         return self.make_room(batch, next, length, waiting);
                     }
-                    self.append(batch, next, version);
+                    let origin = Origin { salt: self.active.at.salt, offset: self.end, next: self.next };
+                    batch.append(origin, next, versions);
+                    batch.keys.extend(changed);
                     if batch.bytes.len() >= BATCH_BYTES_MAX {
                         return;
                     }
@@ -116,7 +100,7 @@ impl Writer {
         }
     }
 
-    /// The frame does not fit: what is gathered is written first, and only an empty batch goes on in the next segment.
+    /// What is to be written does not fit: what is gathered is written first, and only an empty batch goes on in the next segment.
     fn make_room(&mut self, batch: &Batch, next: Waiting, length: u64, waiting: &mut VecDeque<Waiting>) {
         if !batch.bytes.is_empty() {
             waiting.push_front(next);
@@ -128,67 +112,125 @@ impl Writer {
         }
     }
 
-    /// tenantId, then request id, then version: see the port.
+    /// tenantId, request id, append conditions, prepare keys, expectations, versions: see the port.
     fn judge(
         &self,
         view: &View,
         known: &Generations,
-        batch: &Batch,
-        commit: &Encoded,
+        batch: &mut Batch,
+        request: &Request,
     ) -> Result<Judgement, StoreError> {
-        let same_batch = !self.core.options.has(SeededBug::IgnoreCommitsOfSameBatch);
-        let term = commit.aggregate_term;
-        let in_batch = batch.heads.get(&term).filter(|_| same_batch);
-        let head = match in_batch.or_else(|| known.get(term)) {
-            Some(head) => Some(head.clone()),
-            // Forgotten since the caller looked it up, or never probed: whatever the segments say.
-            None => lookup::head(view, commit.head_probed_below.., &commit.aggregate, term)?
-                .or_else(|| commit.probed_head.clone()),
-        };
-        if let Some(head) = &head
-            && head.tenant_id != commit.tenant_id
-        {
-            return Ok(Judgement::Refuse(Verdict::OtherTenant { tenant_id: head.tenant_id.clone() }));
+        let refuse = |part, refusal| Ok(Judgement::Refuse(Verdict::Refused(part, refusal)));
+        let mut versions = Versions::default();
+        for (place, commit) in request.commits().enumerate() {
+            let head = self.head(view, known, batch, &commit.aggregate, commit.aggregate_term, &commit.probed)?;
+            if let Some(other) = head.as_ref().filter(|head| head.tenant_id != commit.tenant_id) {
+                let tenant_id = other.tenant_id.clone();
+                return refuse(Part::Commit(place), Refusal::OtherTenant { tenant_id });
+            }
+            versions.push(head.map_or(0, |head| head.version));
         }
-        if let Some(request_id) = &commit.request_id {
-            let repeat = match batch.requests.get(&commit.request_term).filter(|_| same_batch) {
-                Some(entry) => Some(Found { segment: self.active.clone(), entry: *entry }),
-                None => {
-                    let unprobed = commit.request_probed_below..;
-                    lookup::request(view, unprobed, &commit.aggregate, request_id, commit.request_term)?
-                }
-            };
-            if let Some(found) = repeat {
-                return Ok(Judgement::Refuse(Verdict::Repeat(found)));
+        if let Some(first) = self.first_of(view, batch, request)? {
+            return Ok(Judgement::Refuse(Verdict::Repeat(first)));
+        }
+        for (place, commit) in request.commits().enumerate() {
+            let Some(condition) = &commit.condition else { continue };
+            let durable = condition.durable(&self.core, self.next)?;
+            if let Some(found) = durable.or_else(|| self.in_batch(batch).and_then(|batch| batch.excluded_by(condition)))
+            {
+                return refuse(Part::Commit(place), Refusal::Condition(found));
             }
         }
-        let actual = head.map_or(0, |head| head.version);
-        if !commit.expected.admits(actual) {
-            return Ok(Judgement::Refuse(Verdict::Conflict { actual }));
+        let changed = match self.change_keys(view, batch, request)? {
+            Ok(changed) => changed,
+            Err((place, refusal)) => return refuse(Part::Commit(place), refusal),
+        };
+        let minds_expectations = !self.core.options.has(SeededBug::ForgetExpectations);
+        for (place, it) in request.expect.iter().enumerate().filter(|_| minds_expectations) {
+            let head = self.head(view, known, batch, &it.aggregate, it.aggregate_term, &it.probed)?;
+            let (expected, actual) = (it.version, head.map_or(0, |head| head.version));
+            if !expected.admits(actual) {
+                return refuse(Part::Expectation(place), Refusal::Conflict { expected, actual });
+            }
         }
-        Ok(Judgement::Accept { version: actual + 1 })
+        for (place, (commit, actual)) in request.commits().zip(versions.iter_mut()).enumerate() {
+            let expected = commit.expected;
+            if !expected.admits(*actual) {
+                return refuse(Part::Commit(place), Refusal::Conflict { expected, actual: *actual });
+            }
+            *actual += 1;
+        }
+        Ok(Judgement::Accept(versions, changed))
     }
 
-    /// Gives the commit its place and adds its frame to the batch.
-    fn append(&self, batch: &mut Batch, waiting: Waiting, version: Version) {
-        let commit = &*waiting.commit;
-        let offset = self.end + batch.bytes.len() as u64;
-        let sequence_number = self.next + batch.events;
-        let header = FrameHeader {
-            payload_length: commit.payload.len() as u32,
-            sequence_number,
-            version,
-            durable_to: self.end,
-            payload_crc: commit.payload_crc,
-        };
-        batch.bytes.extend_from_slice(&header.encode(self.active.at.salt, offset));
-        batch.bytes.extend_from_slice(&commit.payload);
-        batch.bytes.resize(batch.bytes.len().next_multiple_of(8), 0);
-        let entry = Entry { sequence_number, offset, length: (FRAME_HEADER + commit.payload.len()) as u32 };
-        batch.heads.insert(commit.aggregate_term, Head { version, tenant_id: commit.tenant_id.clone() });
-        batch.requests.insert(commit.request_term, entry);
-        batch.events += u64::from(commit.events);
-        batch.accepted.push(Accepted { waiting, entry, version });
+    /// Where an aggregate stands, after the batch so far.
+    fn head(
+        &self,
+        view: &View,
+        known: &Generations,
+        batch: &Batch,
+        aggregate: &Aggregate,
+        term: ExactTerm,
+        probed: &ProbedHead,
+    ) -> Result<Option<Head>, StoreError> {
+        let in_batch = batch.heads.get(&term).filter(|_| self.minds_the_batch());
+        match in_batch.or_else(|| known.get(term)) {
+            Some(head) => Ok(Some(head.clone())),
+            // Forgotten since the caller looked it up, or never probed: whatever the segments say.
+            None => Ok(lookup::head(view, probed.below.., aggregate, term)?.or_else(|| probed.head.clone())),
+        }
+    }
+
+    /// The first commit of this request, if it was committed before.
+    fn first_of(&self, view: &View, batch: &Batch, request: &Request) -> Result<Option<Found>, StoreError> {
+        let Some(request_id) = &request.request_id else { return Ok(None) };
+        if let Some(found) = &request.repeats {
+            return Ok(Some(found.clone()));
+        }
+        let term = request.first.request_term;
+        if let Some(entry) = batch.requests.get(&term).filter(|_| self.minds_the_batch()) {
+            return Ok(Some(Found { segment: self.active.clone(), entry: *entry }));
+        }
+        lookup::request(view, request.request_probed_below.., &request.first.aggregate, request_id, term)
+    }
+
+    /// What the request makes of prepare keys, or the commit that may not and why.
+    fn change_keys(
+        &self,
+        view: &View,
+        batch: &Batch,
+        request: &Request,
+    ) -> Result<Result<Changed, (usize, Refusal)>, StoreError> {
+        let mut changed = Changed::default();
+        for (place, commit) in request.commits().enumerate() {
+            for change in &commit.keys {
+                let Change { name, key, term, .. } = change;
+                let in_batch = batch.keys.get(term).filter(|_| self.minds_the_batch());
+                let known = match changed.get(term).or(in_batch) {
+                    Some(holder) => Some(holder.clone()),
+                    None => {
+                        keys::look_up(view, change.probed_below.., name, key, *term)?.or_else(|| change.probed.clone())
+                    }
+                };
+                match change.apply(&known, request.now) {
+                    Ok(holder) => changed.insert(*term, holder),
+                    Err(fault) => {
+                        let (name, key) = (name.clone(), key.clone());
+                        return Ok(Err((place, Refusal::Key { fault, name, key })));
+                    }
+                };
+            }
+        }
+        Ok(Ok(changed))
+    }
+
+    fn in_batch<'a>(&self, batch: &'a mut Batch) -> Option<&'a mut Batch> {
+        self.minds_the_batch().then_some(batch)
+    }
+
+    /// Whether commits of the batch count, which is always so but for a seeded bug.
+    fn minds_the_batch(&self) -> bool {
+        !self.core.options.has(SeededBug::IgnoreCommitsOfSameBatch)
     }
 
     /// Writes the batch, syncs it, and only then publishes it and answers.
@@ -235,21 +277,8 @@ impl Writer {
 
     /// Shows durable commits to readers and followers.
     fn publish(&self, batch: &Batch) {
-        let commits = batch.accepted.iter().map(|accepted| {
-            let commit = &*accepted.waiting.commit;
-            IndexedCommit {
-                entry: accepted.entry,
-                events: commit.events,
-                version: accepted.version,
-                aggregate: &commit.aggregate,
-                aggregate_term: commit.aggregate_term,
-                request_term: commit.request_term,
-                terms: &commit.terms,
-                tenant_id: &commit.tenant_id,
-            }
-        });
-        let (head, count) = (self.next + batch.events, batch.accepted.len() as u64);
-        self.active.publish(commits, || self.core.advance(head, count, batch.bytes.len() as u64));
+        let head = self.next + batch.events;
+        self.active.publish(batch.indexed(), || self.core.advance(head, batch.commits(), batch.bytes.len() as u64));
     }
 
     /// Goes on in the next segment, which has room for a frame of this length.
@@ -272,32 +301,4 @@ impl Writer {
 /// A segment without commits yet.
 pub(super) fn segment(at: SegmentFile, first: SequenceNumber) -> Arc<Segment> {
     Arc::new(Segment { at, first, index: Index::memory(MemoryIndex::new(first)) })
-}
-
-impl Batch {
-    fn answer(&mut self) {
-        for Accepted { waiting, entry, version } in self.accepted.drain(..) {
-            answer(waiting, Ok(Verdict::Committed { sequence_number: entry.sequence_number, version }));
-        }
-        self.refused.drain(..).for_each(|(waiting, verdict)| answer(waiting, Ok(verdict)));
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.shrink_to(2 * BATCH_BYTES_MAX);
-        self.events = 0;
-        self.heads.clear();
-        self.requests.clear();
-    }
-
-    fn fail(&mut self, why: &StoreError) {
-        let accepted = self.accepted.drain(..).map(|accepted| accepted.waiting);
-        let refused = self.refused.drain(..).map(|(waiting, _)| waiting);
-        accepted.chain(refused).for_each(|waiting| answer(waiting, Err(why.clone())));
-    }
-}
-
-fn answer(waiting: Waiting, verdict: Result<Verdict, StoreError>) {
-    // A caller that no longer waits has dropped its end; the commit stands all the same.
-    let _ = waiting.answer.send((verdict, waiting.commit));
 }

@@ -1,5 +1,15 @@
 use super::*;
 
+fn keys() -> KeyChanges {
+    let value = |value: &str| KeyValue::new(value).expect("valid");
+    let release = |key: &str, value| Release { name: "email".into(), key: key.into(), value };
+    let reserve = |key: &str, ttl_at| Reserve { name: "email".into(), key: key.into(), value: value("7"), ttl_at };
+    KeyChanges {
+        release: vec![release("a", None), release("b", Some(value("6")))],
+        reserve: vec![reserve("b", None), reserve("c", Some(Timestamp::from_millis(-1)))],
+    }
+}
+
 fn whole() -> NewCommit {
     let data = Data::from_json(r#"{"n":1,"s":"ž"}"#).expect("valid");
     let first = NewEvent {
@@ -19,6 +29,7 @@ fn whole() -> NewCommit {
         space_id: Some("space".into()),
         correlation_id: Some("correlation".into()),
         causation_id: Some("causation".into()),
+        keys: keys(),
         ..NewCommit::new("door", "7").event(first).event(NewEvent::new("closed", data))
     }
 }
@@ -26,8 +37,10 @@ fn whole() -> NewCommit {
 const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
 const TIME: Timestamp = Timestamp::from_millis(1_772_366_400_000);
 
+const STAMP: Stamp = Stamp { commit_id: ID, digest: 42, now: TIME, member: None };
+
 fn through(commit: &NewCommit) -> Record {
-    decode(encode(commit, ID, 42, TIME).into(), 100, 5).expect("decodes")
+    decode(encode(commit, &STAMP).into(), 100, 5).expect("decodes")
 }
 
 #[test]
@@ -35,7 +48,8 @@ fn a_commit_with_every_field_survives() {
     let given = whole();
     let record = through(&given);
     let info = &record.commit.info;
-    assert_eq!(record.digest, 42);
+    assert_eq!((record.digest, record.member), (42, None));
+    assert_eq!(record.keys, given.keys);
     assert_eq!((info.commit_id, info.version, info.time), (ID, 5, Timestamp::from_millis(-5)));
     assert_eq!(info.aggregate, given.aggregate);
     assert_eq!(info.request_id, given.request_id);
@@ -86,11 +100,23 @@ fn derived_event_ids_differ_and_stay_version_7() {
 
 #[test]
 fn bytes_that_are_no_commit_decode_to_nothing() {
-    let payload = encode(&whole(), ID, 42, TIME);
+    let payload = encode(&whole(), &STAMP);
     for cut in 0..payload.len() {
         assert!(decode(payload[..cut].to_vec().into(), 0, 1).is_none(), "cut at {cut}");
     }
     let mut longer = payload;
     longer.push(0);
     assert!(decode(longer.into(), 0, 1).is_none());
+}
+
+#[test]
+fn a_commits_place_in_its_transaction_survives_and_an_impossible_one_is_refused() {
+    let through = |member| {
+        let bytes = encode(&whole(), &Stamp { member: Some(member), ..STAMP });
+        decode(bytes.into(), 100, 5).map(|record| record.member)
+    };
+    let member = Member { place: 1, count: 16 };
+    assert_eq!(through(member), Some(Some(member)));
+    assert_eq!(through(Member { place: 2, count: 2 }), None);
+    assert_eq!(through(Member { place: 0, count: 1 }), None);
 }

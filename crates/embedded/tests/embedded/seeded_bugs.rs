@@ -47,4 +47,7 @@ caught! {
     forgetting_to_sync_the_folder_is_caught ForgetDirectorySync
     forgetting_the_request_ids_of_closed_segments_is_caught ForgetSealedRequestIds
     ignoring_commits_of_the_same_batch_is_caught IgnoreCommitsOfSameBatch
+    recovering_a_part_of_a_transaction_is_caught RecoverPartOfTransaction
+    ignoring_events_since_the_search_is_caught IgnoreEventsSinceSearch
+    forgetting_expectations_is_caught ForgetExpectations
 }

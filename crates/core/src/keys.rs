@@ -1,0 +1,219 @@
+//! Prepare keys that ride with a commit: names that one aggregate at a time may hold, such as a user name or an e-mail address.
+
+use bytestring::ByteString;
+use highway::HighwayHash;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::commit::{valid_id, valid_name};
+use crate::{Code, Data, Invalid, Timestamp, limits};
+
+/// What a commit does to prepare keys, atomically with its events: first all releases, then all reservations, each in its order. When
+/// one of them is refused the whole commit is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct KeyChanges {
+    /// Keys that become nobody's. Each must be held.
+    pub release: Vec<Release>,
+    /// Keys that become this commit's. Each must be nobody's, or expired.
+    pub reserve: Vec<Reserve>,
+}
+
+/// A key that a commit takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with key, name, value and ttl_at")]
+pub struct Reserve {
+    /// What the keys of one kind are called, for example `user_name`.
+    pub name: ByteString,
+    /// The key itself, an id.
+    pub key: ByteString,
+    /// What is kept with it, usually the id of who holds it.
+    pub value: KeyValue,
+    /// From when on it may be taken by others; never when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_at: Option<Timestamp>,
+}
+
+/// A key that a commit gives back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with key, name and value")]
+pub struct Release {
+    /// What the keys of one kind are called.
+    pub name: ByteString,
+    /// The key itself.
+    pub key: ByteString,
+    /// The value that it must have; then an expired key may be given back too. Any value when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<KeyValue>,
+}
+
+/// The value of a prepare key: any JSON or BSON value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyValue(Data);
+
+/// The field that holds the value in its document.
+const FIELD: &str = "value";
+
+impl KeyValue {
+    /// A value of its own making.
+    ///
+    /// # Errors
+    /// A sentence, when BSON cannot hold it.
+    pub fn new(value: impl Serialize) -> Result<Self, String> {
+        Data::from_value(&std::collections::BTreeMap::from([(FIELD, value)])).map(Self)
+    }
+
+    /// The document `{"value": …}` that holds it.
+    pub fn data(&self) -> &Data {
+        &self.0
+    }
+
+    /// From a document that [`data`](Self::data) gave.
+    pub fn from_data(data: Data) -> Self {
+        Self(data)
+    }
+}
+
+impl Serialize for KeyValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The document's only field, in the order its fields have; a tree of values would sort them.
+        let document = serde_json::to_string(&self.0).map_err(serde::ser::Error::custom)?;
+        let value = document.split_once(':').and_then(|(_, rest)| rest.strip_suffix('}')).unwrap_or("null");
+        serde_json::value::RawValue::from_string(value.to_owned())
+            .map_err(serde::ser::Error::custom)?
+            .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Data::deserialize(MapAccessDeserializer::new(Only { named: false, value: Some(deserializer) })).map(Self)
+    }
+}
+
+/// A map with one entry, whose value is still to be read.
+struct Only<D> {
+    named: bool,
+    value: Option<D>,
+}
+
+impl<'de, D: Deserializer<'de>> MapAccess<'de> for Only<D> {
+    type Error = D::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, D::Error> {
+        match std::mem::replace(&mut self.named, true) {
+            true => Ok(None),
+            false => seed.deserialize(FIELD.into_deserializer()).map(Some),
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, D::Error> {
+        let value = self.value.take().ok_or_else(|| serde::de::Error::custom("the value is read already"))?;
+        seed.deserialize(value)
+    }
+}
+
+impl KeyChanges {
+    /// Whether nothing is changed.
+    pub fn is_empty(&self) -> bool {
+        self.release.is_empty() && self.reserve.is_empty()
+    }
+
+    /// The name and key of everything that is changed.
+    pub fn names(&self) -> impl Iterator<Item = (&ByteString, &ByteString)> {
+        let release = self.release.iter().map(|it| (&it.name, &it.key));
+        release.chain(self.reserve.iter().map(|it| (&it.name, &it.key)))
+    }
+
+    /// Adds what is changed to the digest of a commit's content, and nothing where nothing is.
+    pub(crate) fn digest(&self, hasher: &mut impl HighwayHash) {
+        let mut text = |kind: u8, bytes: &[u8]| {
+            hasher.append(&[kind]);
+            hasher.append(&(bytes.len() as u32).to_le_bytes());
+            hasher.append(bytes);
+        };
+        for Release { name, key, value } in &self.release {
+            text(1, name.as_bytes());
+            text(2, key.as_bytes());
+            value.iter().for_each(|value| text(3, value.data().as_bytes()));
+        }
+        for Reserve { name, key, value, ttl_at } in &self.reserve {
+            text(4, name.as_bytes());
+            text(5, key.as_bytes());
+            text(6, value.data().as_bytes());
+            ttl_at.iter().for_each(|ttl_at| text(7, &ttl_at.as_millis().to_le_bytes()));
+        }
+    }
+
+    /// Checks names, keys and values.
+    ///
+    /// # Errors
+    /// `invalid_keys` at the first that breaks a rule.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let release = self.release.iter().map(|it| (&it.name, &it.key, it.value.as_ref())).collect();
+        let reserve = self.reserve.iter().map(|it| (&it.name, &it.key, Some(&it.value))).collect();
+        validate("release", release)?;
+        validate("reserve", reserve)
+    }
+}
+
+fn validate(list: &str, keys: Vec<(&ByteString, &ByteString, Option<&KeyValue>)>) -> Result<(), Invalid> {
+    let invalid = |path: String, message: String| Err(Invalid::new(Code::InvalidKeys, path, message));
+    if keys.len() > limits::KEYS_MAX {
+        return invalid(list.to_owned(), format!("{} of them; at most {} are allowed", keys.len(), limits::KEYS_MAX));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for (place, (name, key, value)) in keys.into_iter().enumerate() {
+        let path = |field: &str| format!("{list}[{place}].{field}");
+        let valid = valid_name(&path("name"), name).and_then(|()| valid_id(&path("key"), key));
+        if let Err(fault) = valid {
+            return invalid(fault.path, fault.message);
+        }
+        let bytes = value.map_or(0, |value| value.data().as_bytes().len());
+        if bytes > limits::KEY_VALUE_BYTES_MAX {
+            let message = format!("{bytes} bytes as BSON; at most {} are allowed", limits::KEY_VALUE_BYTES_MAX);
+            return invalid(path("value"), message);
+        }
+        if !seen.insert((name, key)) {
+            return invalid(path("key"), format!("{name} {key:?} is named twice"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserve(name: &str, key: &str) -> Reserve {
+        let value = KeyValue::new("u-1").expect("a value");
+        Reserve { name: name.into(), key: key.into(), value, ttl_at: None }
+    }
+
+    #[test]
+    fn each_broken_rule_is_refused_with_its_path() {
+        let refused = |reserve: Vec<Reserve>| {
+            let invalid = KeyChanges { reserve, ..KeyChanges::default() }.validate().expect_err("must be refused");
+            assert_eq!(invalid.code, Code::InvalidKeys);
+            invalid.path
+        };
+        assert_eq!(refused(vec![reserve("user name", "a")]), "reserve[0].name");
+        assert_eq!(refused(vec![reserve("n", "a"), reserve("n", "")]), "reserve[1].key");
+        assert_eq!(refused(vec![reserve("n", "a"), reserve("n", "a")]), "reserve[1].key");
+        assert_eq!(refused((0..65).map(|n| reserve("n", &n.to_string())).collect()), "reserve");
+        let value = KeyValue::new("x".repeat(limits::KEY_VALUE_BYTES_MAX)).expect("a value");
+        assert_eq!(refused(vec![Reserve { value, ..reserve("n", "a") }]), "reserve[0].value");
+        let release = |key: &str| Release { name: "n".into(), key: key.into(), value: None };
+        let swap = KeyChanges { release: vec![release("a")], reserve: vec![reserve("n", "a")] };
+        assert_eq!(swap.validate(), Ok(()));
+    }
+
+    #[test]
+    fn any_json_is_a_value_and_comes_back() {
+        for json in ["null", "true", "-7", "1.5", "\"text\"", "[1,[2]]", r#"{"b":1,"a":{"c":null}}"#] {
+            let value: KeyValue = serde_json::from_str(json).expect("a value");
+            assert_eq!(serde_json::to_string(&value).expect("json"), json);
+            assert_eq!(KeyValue::from_data(value.data().clone()), value);
+        }
+    }
+}

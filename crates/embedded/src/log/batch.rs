@@ -1,0 +1,200 @@
+//! A batch: what is accepted together, written at once and made durable by one sync.
+
+use annals_core::{SequenceNumber, StoreError, Version};
+use bytes::Bytes;
+
+use super::conditions::{Condition, Match, PatternTerms};
+use super::keys::Changed;
+use super::queue::{Encoded, Request, Verdict, Versions, Waiting};
+use crate::format::{FRAME_HEADER, FrameHeader};
+use crate::index::{Entry, Head, IndexedCommit, TermMap};
+use crate::record;
+use crate::terms::{ExactTerm, Term};
+
+/// Frames that wait for their write, who waits for them, and what they change.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) bytes: Vec<u8>,
+    pub(super) events: u64,
+    /// The accepted commits, in the order of the log.
+    placed: Vec<Placed>,
+    accepted: Vec<Waiting>,
+    pub(super) refused: Vec<(Waiting, Verdict)>,
+    /// Where aggregates stand after the accepted ones.
+    pub(super) heads: TermMap<ExactTerm, Head>,
+    /// The requests of the accepted ones.
+    pub(super) requests: TermMap<ExactTerm, Entry>,
+    /// What the accepted ones made of prepare keys.
+    pub(super) keys: Changed,
+    postings: Postings,
+}
+
+/// A commit whose frame is in the batch.
+struct Placed {
+    /// Whose it is: the place in `accepted`, and among its commits.
+    request: u32,
+    commit: u32,
+    entry: Entry,
+    version: Version,
+}
+
+/// Where a batch goes.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) salt: u64,
+    /// The offset in the segment; everything below is durable.
+    pub(super) offset: u64,
+    /// The sequence number of its first event.
+    pub(super) next: SequenceNumber,
+}
+
+impl Batch {
+    /// Gives the commits of a request their places and adds their frames.
+    pub(super) fn append(&mut self, origin: Origin, waiting: Waiting, versions: Versions) {
+        let request = self.accepted.len() as u32;
+        for (place, (commit, version)) in waiting.request.commits().zip(versions.iter()).enumerate() {
+            let entry = self.frame(origin, commit, version);
+            self.heads.insert(commit.aggregate_term, Head { version, tenant_id: commit.tenant_id.clone() });
+            self.requests.insert(commit.request_term, entry);
+            self.placed.push(Placed { request, commit: place as u32, entry, version });
+        }
+        self.accepted.push(waiting);
+    }
+
+    fn frame(&mut self, origin: Origin, commit: &Encoded, version: Version) -> Entry {
+        let offset = origin.offset + self.bytes.len() as u64;
+        let sequence_number = origin.next + self.events;
+        let header = FrameHeader {
+            payload_length: commit.payload.len() as u32,
+            sequence_number,
+            version,
+            durable_to: origin.offset,
+            payload_crc: commit.payload_crc,
+        };
+        self.bytes.extend_from_slice(&header.encode(origin.salt, offset));
+        self.bytes.extend_from_slice(&commit.payload);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        self.events += u64::from(commit.events);
+        Entry { sequence_number, offset, length: (FRAME_HEADER + commit.payload.len()) as u32 }
+    }
+
+    fn commit(&self, placed: &Placed) -> &Encoded {
+        self.accepted[placed.request as usize].request.commit(placed.commit as usize)
+    }
+
+    /// An event of the batch that the condition excludes.
+    pub(super) fn excluded_by(&mut self, condition: &Condition) -> Option<Match> {
+        self.list_new();
+        let candidates = condition.patterns.iter().flat_map(|pattern| {
+            let places = self.postings.candidates(pattern, self.placed.len() as u32);
+            places
+                .into_iter()
+                .map(|place| &self.placed[place as usize])
+                .filter(|placed| pattern.may_match(&self.commit(placed).terms))
+        });
+        // Types and tags may be those of different events, so the events decide.
+        candidates.into_iter().find_map(|placed| {
+            let payload = Bytes::copy_from_slice(&self.commit(placed).payload);
+            let record = record::decode(payload, placed.entry.sequence_number, placed.version)?;
+            record.commit.events.iter().find_map(|event| condition.matched_by(event))
+        })
+    }
+
+    fn list_new(&mut self) {
+        while let Some(placed) = self.placed.get(self.postings.listed as usize) {
+            let terms = &self.accepted[placed.request as usize].request.commit(placed.commit as usize).terms;
+            self.postings.list(terms);
+        }
+    }
+
+    /// The accepted commits, for the index.
+    pub(super) fn indexed(&self) -> impl Iterator<Item = IndexedCommit<'_>> {
+        self.placed.iter().map(|placed| {
+            let commit = self.commit(placed);
+            IndexedCommit {
+                entry: placed.entry,
+                events: commit.events,
+                version: placed.version,
+                aggregate: &commit.aggregate,
+                aggregate_term: commit.aggregate_term,
+                request_term: commit.request_term,
+                terms: &commit.terms,
+                tenant_id: &commit.tenant_id,
+            }
+        })
+    }
+
+    pub(super) fn commits(&self) -> u64 {
+        self.placed.len() as u64
+    }
+
+    /// Answers everybody: the batch is durable.
+    pub(super) fn answer(&mut self) {
+        let mut placed = self.placed.drain(..);
+        for waiting in self.accepted.drain(..) {
+            let mut versions = Versions::default();
+            let mut sequence_number = None;
+            for placed in placed.by_ref().take(waiting.request.commits().count()) {
+                sequence_number.get_or_insert(placed.entry.sequence_number);
+                versions.push(placed.version);
+            }
+            let sequence_number = sequence_number.unwrap_or_default();
+            answer(waiting, Ok(Verdict::Committed { sequence_number, versions }));
+        }
+        self.refused.drain(..).for_each(|(waiting, verdict)| answer(waiting, Ok(verdict)));
+    }
+
+    /// Tells everybody that it failed.
+    pub(super) fn fail(&mut self, why: &StoreError) {
+        let refused = self.refused.drain(..).map(|(waiting, _)| waiting);
+        self.accepted.drain(..).chain(refused).for_each(|waiting| answer(waiting, Err(why.clone())));
+    }
+
+    /// Makes it an empty batch with the memory it has, up to twice `bytes_max`.
+    pub(super) fn clear(&mut self, bytes_max: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * bytes_max);
+        self.events = 0;
+        self.placed.clear();
+        self.heads.clear();
+        self.requests.clear();
+        self.keys.clear();
+        self.postings = Postings::default();
+    }
+}
+
+pub(super) fn answer(waiting: Waiting, verdict: Result<Verdict, StoreError>) {
+    // A caller that no longer waits has dropped its end; the commit stands all the same.
+    let _ = waiting.answer.send((verdict, waiting.request));
+}
+
+/// Which commits of the batch have which terms. Made only when a condition asks, so that others do not pay for it.
+#[derive(Default)]
+struct Postings {
+    listed: u32,
+    of: TermMap<Term, Vec<u32>>,
+}
+
+impl Postings {
+    fn list(&mut self, terms: &[Term]) {
+        terms.iter().for_each(|term| self.of.entry(*term).or_default().push(self.listed));
+        self.listed += 1;
+    }
+
+    /// The commits that may match, by the rarest tag, else by type; all of them where the pattern has neither.
+    fn candidates(&self, pattern: &PatternTerms, all: u32) -> Vec<u32> {
+        let of = |term: &Term| self.of.get(term).map_or(&[][..], Vec::as_slice);
+        if let Some(rarest) = pattern.tags.iter().map(of).min_by_key(|places| places.len()) {
+            return rarest.to_vec();
+        }
+        match &pattern.types[..] {
+            [] => (0..all).collect(),
+            types => types.iter().flat_map(|term| of(term).iter().copied()).collect(),
+        }
+    }
+}
+
+/// The bytes of all frames of a request.
+pub(super) fn frames_length(request: &Request) -> u64 {
+    request.commits().map(|commit| FrameHeader::frame_length(commit.payload.len()) as u64).sum()
+}

@@ -1,0 +1,104 @@
+//! Prepare keys: who holds a key is what the last commit in the log that names it says.
+//!
+//! There is no table of keys beside the log that could differ from it: a key is a term of the commits that change it, so it is
+//! found as the versions of aggregates are, in memory or through a Bloom filter and a look at one frame. That makes its change atomic
+//! with the events, under the same sync, and right after any crash.
+
+use std::ops::RangeBounds;
+
+use annals_core::{ByteString, KeyChanges, KeyValue, Release, Reserve, StoreError, Timestamp};
+
+use super::segment::View;
+use crate::index::TermMap;
+use crate::terms::{ExactTerm, TermKey, short};
+
+/// What is known of a key: none where nothing is, nobody, or a holder.
+pub(super) type Known = Option<Option<Holder>>;
+
+/// What a reservation says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Holder {
+    value: KeyValue,
+    ttl_at: Option<Timestamp>,
+}
+
+/// A change of a key, on its way to the log writer.
+pub(super) struct Change {
+    pub(super) name: ByteString,
+    pub(super) key: ByteString,
+    pub(super) term: ExactTerm,
+    kind: Kind,
+    /// The key was looked up in all segments below this number,
+    pub(super) probed_below: u64,
+    /// and this was found.
+    pub(super) probed: Known,
+}
+
+enum Kind {
+    Release(Option<KeyValue>),
+    Reserve(Holder),
+}
+
+/// Why a change is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyFault {
+    Taken,
+    NotHeld,
+}
+
+/// The changes of a commit, in the order in which they are judged and made.
+pub(super) fn changes(terms: TermKey, keys: KeyChanges) -> Vec<Change> {
+    let change = |name: ByteString, key: ByteString, kind| {
+        let term = terms.key(&name, &key);
+        Change { name, key, term, kind, probed_below: 0, probed: None }
+    };
+    let release = keys.release.into_iter().map(|Release { name, key, value }| change(name, key, Kind::Release(value)));
+    let reserve = keys
+        .reserve
+        .into_iter()
+        .map(|Reserve { name, key, value, ttl_at }| change(name, key, Kind::Reserve(Holder { value, ttl_at })));
+    release.chain(reserve).collect()
+}
+
+impl Change {
+    /// Who holds the key after this change of what `known` says, at `now`.
+    pub(super) fn apply(&self, known: &Known, now: Timestamp) -> Result<Option<Holder>, KeyFault> {
+        let holder = known.as_ref().and_then(Option::as_ref);
+        let lives = |holder: &Holder| holder.ttl_at.is_none_or(|ttl_at| ttl_at >= now);
+        match (&self.kind, holder) {
+            (Kind::Reserve(_), Some(holder)) if lives(holder) => Err(KeyFault::Taken),
+            (Kind::Reserve(new), _) => Ok(Some(new.clone())),
+            (Kind::Release(None), Some(holder)) if lives(holder) => Ok(None),
+            (Kind::Release(Some(value)), Some(holder)) if holder.value == *value => Ok(None),
+            (Kind::Release(_), _) => Err(KeyFault::NotHeld),
+        }
+    }
+}
+
+/// What the commits of a batch, or the changes before this one in a request, make of keys.
+pub(super) type Changed = TermMap<ExactTerm, Option<Holder>>;
+
+/// What the segments of these numbers say of a key.
+pub(super) fn look_up(
+    view: &View,
+    numbers: impl RangeBounds<u64>,
+    name: &ByteString,
+    key: &ByteString,
+    term: ExactTerm,
+) -> Result<Known, StoreError> {
+    for segment in view.segments.iter().rev().filter(|segment| numbers.contains(&segment.at.number)) {
+        for ordinal in segment.index.all_postings(short(term))?.into_iter().rev() {
+            for record in segment.records(&[ordinal])? {
+                // Releases come first, so that a reservation of the same commit is what stands.
+                let KeyChanges { release, reserve } = record.keys;
+                if let Some(taken) = reserve.into_iter().find(|it| it.name == *name && it.key == *key) {
+                    return Ok(Some(Some(Holder { value: taken.value, ttl_at: taken.ttl_at })));
+                }
+                if release.iter().any(|it| it.name == *name && it.key == *key) {
+                    return Ok(Some(None));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
