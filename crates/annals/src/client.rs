@@ -4,14 +4,15 @@ mod answers;
 mod commits;
 mod http;
 mod line;
+mod transactions;
 mod waits;
 
 use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome,
-    DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, OpenError, ReadError,
-    SequenceNumber, StoreError, Timestamp, Version, new_uuid, wire,
+    DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, OpenError,
+    ReadError, SequenceNumber, StoreError, Timestamp, TransactionError, Version, new_uuid, wire,
 };
 use annals_embedded::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
@@ -27,8 +28,8 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 
 /// The event log of one tenant and scope of a server.
 ///
-/// It keeps the contract of [`EventLog`]. Everything goes over one HTTP/2 connection, made again when it breaks; commits that callers
-/// make at the same time share a request, and each keeps its own outcome. A commit without a request id gets one here, so that it can be sent again: when the
+/// It keeps the contract of [`EventLog`]. Commits that callers make at the same time share a request, and each keeps its own outcome.
+/// A commit or transaction without a request id gets one here, so that it can be sent again: when the
 /// connection breaks it is, once, and what is still unknown then is [`StoreError::Unreachable`]; the caller may retry with the same
 /// request id. Cloning shares the connection.
 #[derive(Clone)]
@@ -58,6 +59,14 @@ impl Client {
             Err(_) => self.http.get(&path).await.map_err(StoreError::Unreachable)?,
         };
         answers::read(&answer)
+    }
+
+    fn check_scope(&self) -> Result<(), Invalid> {
+        if self.scope == DEFAULT_SCOPE {
+            return Ok(());
+        }
+        let message = format!("{:?} cannot be committed to; commits go to the default scope", self.scope);
+        Err(Invalid::new(Code::InvalidQuery, "scope", message))
     }
 
     fn path(&self, segments: &[&str]) -> Path {
@@ -109,10 +118,7 @@ impl EventLog for Client {
     async fn commit(&self, mut commit: NewCommit) -> Result<CommitOutcome, CommitError> {
         // Refused here for the same reason as there, and without the way there: what breaks a rule may also not fit into a body.
         commit.validate()?;
-        if self.scope != DEFAULT_SCOPE {
-            let message = format!("{:?} cannot be committed to; commits go to the default scope", self.scope);
-            return Err(Invalid::new(Code::InvalidQuery, "scope", message).into());
-        }
+        self.check_scope()?;
         if commit.request_id.is_none() {
             let id = new_uuid(SystemClock.now(), &*self.random);
             commit.request_id = Some(id.to_string().into());
@@ -121,6 +127,10 @@ impl EventLog for Client {
         wire::binary::write_commit(&commit, &mut document);
         let reply = self.commits.send(document.into()).await.map_err(StoreError::Unreachable)?;
         answers::committed(reply, &commit)
+    }
+
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        self.send_transaction(transaction).await
     }
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {

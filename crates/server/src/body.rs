@@ -31,6 +31,11 @@ pub(crate) struct Held {
     _budget: OwnedSemaphorePermit,
 }
 
+/// Reads a JSON body; see [`read_as`].
+pub(crate) async fn read(server: &Server, parts: &Parts, body: impl RequestBody) -> Result<Held, Problem> {
+    read_as(server, parts, body, &[JSON]).await
+}
+
 /// Reads a body of one of these media types, which without a name is JSON.
 ///
 /// A body that is refused is read away behind the answer, so that a client which sends everything before it reads an answer gets one.

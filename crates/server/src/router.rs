@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
-use crate::v1::{aggregates, commits, follow, index, log};
+use crate::v1::{aggregates, commits, follow, index, log, transactions};
 use crate::{health, metrics};
 
 /// What the handlers share.
@@ -24,7 +24,7 @@ pub(crate) struct Server {
     pub store: Arc<dyn Store>,
     pub options: Options,
     pub metrics: Metrics,
-    /// One permit for each commit that may be under way.
+    /// One permit for each commit or transaction that may be under way.
     pub commits: Semaphore,
     /// One permit for each byte of request bodies that may be held.
     pub bodies: Arc<Semaphore>,
@@ -43,6 +43,7 @@ fn routes() -> Vec<Route> {
     vec![
         ("/v1", get(index::index)),
         (commits::PATH, post(commits::commit)),
+        ("/v1/transactions", post(transactions::transact)),
         ("/v1/aggregates/{name}", get(aggregates::ids)),
         ("/v1/aggregates/{name}/{id}/commits", get(aggregates::commits)),
         ("/v1/aggregates/{name}/{id}/requests/{request_id}", get(aggregates::request)),

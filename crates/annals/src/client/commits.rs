@@ -153,7 +153,7 @@ impl Sender {
     async fn attempt(&self, kept: Option<Line>, commits: &mut VecDeque<Waiting>) -> Result<(), String> {
         let mut body = BytesMut::with_capacity(commits.iter().map(|commit| commit.document.len()).sum());
         commits.iter().for_each(|commit| body.extend_from_slice(&commit.document));
-        let request = self.shared.http.post("/v1/commits", body.freeze(), MEDIA_TYPE)?;
+        let request = self.shared.http.request_to_post("/v1/commits", body.freeze(), MEDIA_TYPE)?;
         let mut line = match kept {
             Some(line) => line,
             None => Line::open(self.shared.http.authority()).await?,

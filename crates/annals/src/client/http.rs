@@ -86,13 +86,27 @@ impl Http {
         collect(self.send(&self.streams, request).await?).await
     }
 
+    /// Posts JSON.
+    pub async fn post(&self, path: &str, json: Bytes) -> Result<Answer, String> {
+        let mut request = self.get_request(path, "application/json")?;
+        *request.method_mut() = Method::POST;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        *request.body_mut() = Full::new(json);
+        collect(self.send(&self.streams, request).await?).await
+    }
+
     /// The host and port to connect to.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
     /// A request to post `body` over a connection of one's own.
-    pub fn post(&self, path: &str, body: Bytes, media_type: &'static str) -> Result<Request<Full<Bytes>>, String> {
+    pub fn request_to_post(
+        &self,
+        path: &str,
+        body: Bytes,
+        media_type: &'static str,
+    ) -> Result<Request<Full<Bytes>>, String> {
         Request::builder()
             .method(Method::POST)
             .uri(format!("{}{path}", self.path))

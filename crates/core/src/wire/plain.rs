@@ -6,7 +6,7 @@ use bytestring::ByteString;
 use uuid::Uuid;
 
 use crate::json::cursor::Cursor;
-use crate::{Aggregate, Data, ExpectedVersion, NewCommit, NewEvent};
+use crate::{Aggregate, Data, ExpectedVersion, KeyChanges, NewCommit, NewEvent};
 
 /// Reads a body, if it is usual.
 pub(super) fn commit(json: &[u8]) -> Option<NewCommit> {
@@ -37,6 +37,8 @@ pub(super) fn commit(json: &[u8]) -> Option<NewCommit> {
         space_id: fields.space_id,
         correlation_id: fields.correlation_id,
         causation_id: fields.causation_id,
+        append_condition: None,
+        keys: KeyChanges::default(),
     };
     cursor.at_end().then_some(commit)
 }

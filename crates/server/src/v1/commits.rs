@@ -76,7 +76,10 @@ pub(crate) async fn make(server: &Server, log: &dyn EventLog, commit: NewCommit)
 }
 
 /// Calls `parse`, which reads so many bytes.
-async fn read<T: Send + 'static>(bytes: usize, parse: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+pub(super) async fn read<T: Send + 'static>(
+    bytes: usize,
+    parse: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
     if bytes <= PARSED_AT_ONCE_BYTES_MAX {
         return Ok(parse());
     }

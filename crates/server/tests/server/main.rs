@@ -22,3 +22,4 @@ mod site;
 mod stopping;
 mod tapped;
 mod tenants;
+mod transactions;

@@ -1,5 +1,7 @@
 //! Reading, with a path in every refusal.
 
+mod extras;
+
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bytestring::ByteString;
@@ -42,6 +44,9 @@ pub fn read_commit(bytes: &[u8]) -> Result<NewCommit, Invalid> {
             "space_id" => commit.space_id = Some(text(path, value)?),
             "correlation_id" => commit.correlation_id = Some(text(path, value)?),
             "causation_id" => commit.causation_id = Some(text(path, value)?),
+            "append_condition" => commit.append_condition = Some(extras::condition(nested(path, value)?)?),
+            "reserve" => commit.keys.reserve = extras::each(path, value, extras::reserve)?,
+            "release" => commit.keys.release = extras::each(path, value, extras::release)?,
             _ => return Err(unknown(path)),
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::{CommitOutcome, ExpectedVersion, NewCommit, NewEvent};
+use crate::{AppendCondition, CommitOutcome, ExpectedVersion, KeyValue, NewCommit, NewEvent, Release, Reserve};
 
 const STRING: u8 = 0x02;
 const DOCUMENT: u8 = 0x03;
@@ -49,7 +49,57 @@ pub fn write_commit(commit: &NewCommit, out: &mut Vec<u8>) {
         maybe(out, "space_id", commit.space_id.as_deref());
         maybe(out, "correlation_id", commit.correlation_id.as_deref());
         maybe(out, "causation_id", commit.causation_id.as_deref());
+        if let Some(condition) = &commit.append_condition {
+            nested(out, DOCUMENT, "append_condition", |out| write_condition(condition, out));
+        }
+        if !commit.keys.reserve.is_empty() {
+            list(out, "reserve", &commit.keys.reserve, |out, key, reserve| {
+                nested(out, DOCUMENT, key, |out| write_reserve(reserve, out));
+            });
+        }
+        if !commit.keys.release.is_empty() {
+            list(out, "release", &commit.keys.release, |out, key, release| {
+                nested(out, DOCUMENT, key, |out| write_release(release, out));
+            });
+        }
     });
+}
+
+fn write_condition(condition: &AppendCondition, out: &mut Vec<u8>) {
+    list(out, "fail_if", &condition.fail_if, |out, key, pattern| {
+        nested(out, DOCUMENT, key, |out| {
+            list(out, "types", &pattern.types, |out, key, wanted| string(out, key, wanted));
+            list(out, "tags", &pattern.tags, |out, key, tag| string(out, key, tag));
+        });
+    });
+    if let Some(after) = condition.after {
+        // No event has a number beyond, so a condition after any of them finds nothing alike.
+        integer(out, "after", i64::try_from(after).unwrap_or(i64::MAX));
+    }
+}
+
+fn write_reserve(reserve: &Reserve, out: &mut Vec<u8>) {
+    string(out, "name", &reserve.name);
+    string(out, "key", &reserve.key);
+    write_value(&reserve.value, out);
+    if let Some(ttl_at) = reserve.ttl_at {
+        begin(out, DATE, "ttl_at");
+        out.extend_from_slice(&ttl_at.as_millis().to_le_bytes());
+    }
+}
+
+fn write_release(release: &Release, out: &mut Vec<u8>) {
+    string(out, "name", &release.name);
+    string(out, "key", &release.key);
+    if let Some(value) = &release.value {
+        write_value(value, out);
+    }
+}
+
+/// The value is the only field of its document, whose element is written as it is.
+fn write_value(value: &KeyValue, out: &mut Vec<u8>) {
+    let document = value.data().as_bytes();
+    out.extend_from_slice(&document[4..document.len() - 1]);
 }
 
 fn write_event(event: &NewEvent, out: &mut Vec<u8>) {
