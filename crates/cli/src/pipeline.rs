@@ -47,7 +47,7 @@ impl Request for NewCommit {
     }
 
     fn is_of_whole_log(&self) -> bool {
-        self.append_condition.is_some()
+        self.append_condition.is_some() || !self.keys.is_empty()
     }
 
     async fn send(self, log: &dyn EventLog) -> Result<Self::Stored, Refusal> {

@@ -137,6 +137,9 @@ impl From<CommitError> for Problem {
             CommitError::AppendConditionFailed { pattern, sequence_number } => {
                 problem.fact("pattern", pattern).fact("sequence_number", sequence_number)
             }
+            CommitError::KeyTaken { name, key } | CommitError::KeyNotHeld { name, key } => {
+                problem.fact("name", name).fact("key", key)
+            }
             CommitError::AggregateOfOtherTenant { tenant_id } => problem.fact("tenant_id", tenant_id),
             _ => problem,
         }

@@ -100,6 +100,10 @@ pub(super) struct Problem {
     tenant_id: Option<String>,
     pattern: Option<usize>,
     sequence_number: Option<u64>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    key: String,
 }
 
 /// Reads an answer of a query.
@@ -158,6 +162,8 @@ pub(super) fn refusal(
             (Some(pattern), Some(sequence_number)) => CommitError::AppendConditionFailed { pattern, sequence_number },
             _ => unknown("a failed append condition without pattern and sequence_number").into(),
         },
+        Code::KeyTaken => CommitError::KeyTaken { name: problem.name, key: problem.key },
+        Code::KeyNotHeld => CommitError::KeyNotHeld { name: problem.name, key: problem.key },
         Code::RequestIdReused => CommitError::RequestIdReused { request_id: request_id.to_owned() },
         Code::AggregateOfOtherTenant => {
             CommitError::AggregateOfOtherTenant { tenant_id: problem.tenant_id.unwrap_or_default() }
