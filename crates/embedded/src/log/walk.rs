@@ -16,7 +16,8 @@ pub(crate) struct Walk<'a> {
     offset: u64,
     to: u64,
     /// Commits of a transaction that is not whole yet.
-    begun: Vec<Placed>,
+    #[allow(clippy::vec_box, reason = "they are handed on as they are")]
+    begun: Vec<Box<Placed>>,
     /// What comes next before the file is read on.
     ready: VecDeque<Step>,
 }
