@@ -90,6 +90,11 @@ impl<'a> Walk<'a> {
                 }
                 step => {
                     let broken = std::mem::take(&mut self.begun);
+                    let first = broken.first().map(|first| first.first());
+                    if let (Step::Fault { offset, what, .. }, Some(_)) = (&step, first) {
+                        // The damage is where it is, and costs the whole transaction.
+                        return Ok(Step::Fault { offset: *offset, what, sequence_number: first });
+                    }
                     self.ready.extend(broken.first().map(|first| not_whole(first)));
                     self.ready.push_back(match step {
                         Step::Commit(placed) if placed.record.member.is_some_and(|member| member.place > 0) => {
