@@ -12,9 +12,10 @@ mod log;
 mod repair;
 mod serve;
 mod stats;
+mod stream;
 mod transact;
 
-use crate::args::{Aggregate, Cli, Command, Config, Log};
+use crate::args::{Aggregate, Cli, Command, Config, Log, Stream};
 use crate::config::Loaded;
 use crate::failure::{Failure, Stop};
 
@@ -37,6 +38,8 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Aggregate(Aggregate::List(ref args)) => aggregate::list(global, args, config).await,
         Command::Log(Log::Read(ref args)) => log::read(global, args, config).await,
         Command::Log(Log::Tail(ref args)) => log::tail(global, args, config).await,
+        Command::Stream(Stream::List(ref args)) => stream::list(global, args, config).await,
+        Command::Stream(Stream::Read(ref args)) => stream::read(global, args, config).await,
         Command::Import(ref args) if args.whole => export::import(global, args, config).await,
         Command::Import(ref args) => import::run(global, args, config).await,
         Command::Export(ref args) => export::export(global, args, config).await,

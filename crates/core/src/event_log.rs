@@ -35,12 +35,13 @@ use crate::{
 /// - **Immutable.** Nothing here changes or removes an event.
 ///
 /// Judgement of a commit, in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, append
-/// condition, prepare keys, version. An append condition is judged against everything that is before the commit in the log, whoever committed it
-/// and however short ago, and answered from an index.
+/// condition, prepare keys, version. An append condition is judged against everything that is before the commit in the log, whoever
+/// committed it and however short ago, and answered from an index.
 ///
 /// A transaction ([`NewTransaction`]) keeps all of this for all its commits at once: they become visible together, with neighbouring
 /// sequence numbers in the order given. It is judged part by part in this order: the rules of all, the tenantIds of all, the request
-/// id with its first aggregate, all append conditions, all prepare keys, all expectations, all versions; the first part that is refused is named.
+/// id with its first aggregate, all append conditions, all prepare keys, all expectations, all versions; the first part that is
+/// refused is named.
 ///
 /// Prepare keys ([`KeyChanges`](crate::KeyChanges)) change with the events of their commit and in no other way: a key that is reserved
 /// is held exactly when that commit is in the log and no later one released it. A reservation that has expired

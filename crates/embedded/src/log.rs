@@ -20,6 +20,7 @@ mod keeper;
 mod keys;
 mod lookup;
 pub(crate) mod names;
+mod numbered;
 mod queue;
 mod read;
 mod recovery;

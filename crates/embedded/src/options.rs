@@ -1,8 +1,9 @@
 //! How a store is opened.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use annals_core::{Clock, DEFAULT_TENANT, Randomness};
+use annals_core::{Clock, DEFAULT_TENANT, Randomness, limits};
 
 use crate::{SystemClock, SystemRandomness};
 
@@ -20,6 +21,10 @@ pub struct Options {
     /// With fewer bytes free on the disk commits are refused with `disk_full`, so that there is room left to read, to close and to
     /// repair; they are taken again when there is more. 0 is no floor.
     pub min_free_disk_bytes: u64,
+    /// How often expired records are looked for.
+    pub expiry_every: Duration,
+    /// How many of the newest changes of records are kept.
+    pub record_changes_kept: u64,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where ids and salts come from.
@@ -37,6 +42,8 @@ impl Default for Options {
             segment_bytes_first: 16 * 1024 * 1024,
             segment_bytes_max: 128 * 1024 * 1024,
             min_free_disk_bytes: 64 * 1024 * 1024,
+            expiry_every: Duration::from_secs(60),
+            record_changes_kept: limits::CHANGES_KEPT_MIN,
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
             #[cfg(feature = "seeded-bugs")]
@@ -60,9 +67,22 @@ pub enum SeededBug {
     ForgetDirectorySync,
     ForgetSealedRequestIds,
     IgnoreCommitsOfSameBatch,
+    AnswerWritesBeforeSync,
+    KeepRefusedWrites,
+    KeepOldIndexEntries,
+    KeepRevisions,
+    NoteOneChangeOfABatch,
+    MoveProgressOnItsOwn,
+    TakeAnyVerdictsForARepeat,
+    OverwriteFullPostings,
+    KeepStreamsOfEarlierIncarnations,
     RecoverPartOfTransaction,
     IgnoreEventsSinceSearch,
     ForgetExpectations,
+    ForgetSealedKeys,
+    IgnoreKeysOfSameBatch,
+    KeepKeysOfRefused,
+    ForgetKeysOnRecovery,
     KeepIncarnation,
     BackUpPastHead,
     SkipBackupVerification,

@@ -15,7 +15,7 @@ use crate::gate::{Gate, gate};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::problem::Problem;
-use crate::v1::{aggregates, backup, commits, follow, index, log, stats, transactions};
+use crate::v1::{aggregates, backup, commits, follow, index, log, stats, streams, transactions};
 use crate::{health, metrics};
 
 /// What the handlers share.
@@ -44,6 +44,10 @@ fn routes() -> Vec<Route> {
         ("/v1/log", get(log::page)),
         ("/v1/log/follow", get(follow::follow)),
         ("/v1/log/{sequence_number}", get(log::event)),
+        ("/v1/streams", get(streams::list)),
+        ("/v1/streams/{name}", get(streams::events)),
+        ("/v1/streams/{name}/entries", get(streams::entries)),
+        ("/v1/streams/{name}/state", get(streams::state)),
         ("/v1/stats", get(stats::stats)),
         ("/v1/backup", get(backup::whole).post(backup::since)),
         ("/health/live", get(health::live)),

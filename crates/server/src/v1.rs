@@ -8,4 +8,5 @@ pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod stats;
+pub(crate) mod streams;
 pub(crate) mod transactions;

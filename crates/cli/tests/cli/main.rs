@@ -12,4 +12,5 @@ mod operations;
 mod pipes;
 mod serving;
 mod stores;
+mod streams;
 mod transactions;

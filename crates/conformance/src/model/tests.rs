@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use annals_core::{CommitError, EventLog};
+use annals_core::{Clock, CommitError, EventLog};
 
 use super::{Answer, Model, Operation, Operations, Shape};
 use crate::Subject;
@@ -19,6 +19,7 @@ async fn compare(seed: u64, mut spoil: impl FnMut(u64, &mut Answer)) -> Result<(
         operations.learn(&operation, &answer);
         spoil(n, &mut answer);
         model.check(&operation, &answer, subject.clock().now())?;
+        subject.clock().advance_millis(i64::from(n % 3 == 0));
     }
     Ok((model, log))
 }
@@ -127,12 +128,14 @@ async fn concurrent_clients_of_a_correct_log_have_a_good_history() {
     let clients: Vec<_> = (0..4)
         .map(|seed| {
             let log = history.watch(&format!("client {seed}"), log.clone());
+            let clock = subject.clock();
             tokio::spawn(async move {
                 let mut operations = Operations::new(seed, Shape::default());
-                for _ in 0..300 {
+                for _ in 0..600 {
                     let operation: Operation = operations.next_operation();
                     let answer = operation.run(&log).await;
                     operations.learn(&operation, &answer);
+                    clock.advance_millis(i64::from(seed == 0));
                     tokio::task::yield_now().await;
                 }
             })
@@ -143,7 +146,11 @@ async fn concurrent_clients_of_a_correct_log_have_a_good_history() {
     }
     let checked = history.check(&log).await.unwrap_or_else(|broken| panic!("{broken}"));
     assert!(
-        checked.duplicates > 20 && checked.refusals > 50 && checked.reads > 300 && checked.transactions > 10,
+        checked.duplicates > 20
+            && checked.refusals > 50
+            && checked.reads > 300
+            && checked.transactions > 10
+            && checked.key_refusals > 20,
         "{checked:?}"
     );
 }

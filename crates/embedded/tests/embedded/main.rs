@@ -7,8 +7,10 @@ mod faulty_disk;
 mod fixtures;
 mod model;
 mod operations;
+mod records;
 mod refusals;
 mod reopening;
 #[cfg(feature = "seeded-bugs")]
 mod seeded_bugs;
 mod stores;
+mod streams;
