@@ -151,7 +151,10 @@ impl EmbeddedStore {
         let on_disk = crate::operations::logs_on_disk(&*self.disk)?;
         let open = |tenant: &str, scope: &str| self.tenants.get(tenant).is_some_and(|t| t.logs.contains_key(scope));
         let left_out = on_disk.into_iter().filter(|(tenant, scope)| !open(tenant, scope));
-        Ok(left_out.map(|(tenant, scope)| format!("tenants/{tenant}/{scope}")).collect())
+        let mut left_out: Vec<String> = left_out.map(|(tenant, scope)| format!("tenants/{tenant}/{scope}")).collect();
+        // What records and streams are kept in.
+        left_out.extend(self.tenants.keys().map(|tenant| format!("tenants/{tenant}/{ENGINE_DIR}")));
+        Ok(left_out)
     }
 
     /// Reads everything that is stored of a scope's streams, and says what is not as it must be: nothing, when all is well.
@@ -247,9 +250,9 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     let engine = Arc::new(Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), options)?);
     let mut streams = BTreeMap::new();
     for (scope, log) in &logs {
-        let identity = file.identity(scope, file.incarnation);
-        let of_log = LogStreams::open(engine.clone(), log.clone(), scope, &identity, options)
-            .map_err(|error| OpenError::new(error.code(), format!("{dir}/{ENGINE_DIR}: {error}")))?;
+        let of_log =
+            LogStreams::open(engine.clone(), log.clone(), scope, &file.identity(scope, file.incarnation), options)
+                .map_err(|error| OpenError::new(error.code(), format!("{dir}/{ENGINE_DIR}: {error}")))?;
         streams.insert(scope.clone(), Arc::new(of_log));
     }
     let records = TenantRecords::new(engine.clone(), options);

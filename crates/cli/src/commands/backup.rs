@@ -18,7 +18,11 @@ pub async fn backup(global: &Global, args: &args::Backup, config: &Config) -> Re
         None => of_store(config, receiver).await?,
     };
     for left_out in &manifest.left_out {
-        let note = format!("note: {left_out} is not declared, so it is not in the backup; declare it to have it there");
+        let why = match left_out.ends_with("/_engine") {
+            true => "records and streams are not backed up yet; stop the store and copy the folder to keep them",
+            false => "it is not declared; declare it to have it there",
+        };
+        let note = format!("note: {left_out} is not in the backup: {why}");
         written(std::io::Write::write_all(&mut std::io::stderr(), format!("{note}\n").as_bytes()))?;
     }
     let mut output = Output::new(global.output);

@@ -16,8 +16,7 @@ pub(crate) struct Walk<'a> {
     offset: u64,
     to: u64,
     /// Commits of a transaction that is not whole yet.
-    #[allow(clippy::vec_box, reason = "they are handed on as they are")]
-    begun: Vec<Box<Placed>>,
+    begun: Vec<Placed>,
     /// What comes next before the file is read on.
     ready: VecDeque<Step>,
 }
@@ -84,20 +83,25 @@ impl<'a> Walk<'a> {
             match step {
                 Step::Commit(placed) if self.continues(&placed.record) => {
                     let whole = placed.ends();
-                    self.begun.push(placed);
+                    self.begun.push(*placed);
                     if whole {
-                        self.ready.extend(self.begun.drain(..).map(Step::Commit));
+                        self.ready.extend(self.begun.drain(..).map(|placed| Step::Commit(Box::new(placed))));
                     }
                 }
                 step => {
                     let broken = std::mem::take(&mut self.begun);
-                    self.ready.extend(broken.first().map(|first| not_whole(first)));
+                    let first = broken.first().map(|first| first.first());
+                    if let (Step::Fault { offset, what, .. }, Some(_)) = (&step, first) {
+                        // The damage is where it is, and costs the whole transaction.
+                        return Ok(Step::Fault { offset: *offset, what, sequence_number: first });
+                    }
+                    self.ready.extend(broken.first().map(not_whole));
                     self.ready.push_back(match step {
                         Step::Commit(placed) if placed.record.member.is_some_and(|member| member.place > 0) => {
                             not_whole(&placed)
                         }
                         Step::Commit(placed) if !placed.ends() => {
-                            self.begun.push(placed);
+                            self.begun.push(*placed);
                             continue;
                         }
                         step => step,

@@ -4,6 +4,7 @@ mod battery;
 mod conformance;
 mod damage;
 mod faulty_disk;
+mod fixtures;
 mod model;
 mod operations;
 mod records;

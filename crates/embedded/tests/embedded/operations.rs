@@ -4,6 +4,6 @@ mod backup;
 mod check;
 mod floor;
 mod repair;
-mod samples;
+pub mod samples;
 #[cfg(feature = "seeded-bugs")]
 mod seeded_bugs;

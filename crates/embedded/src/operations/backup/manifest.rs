@@ -21,7 +21,8 @@ pub struct Manifest {
     pub began: Timestamp,
     /// The tenants, in order of their names.
     pub tenants: Vec<TenantManifest>,
-    /// Folders of tenants and scopes that are in the store's folder and were not open, so that they are not in the backup.
+    /// Folders that are in the store's folder and not in the backup: tenants and scopes that were not open, and what records and
+    /// streams are kept in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }

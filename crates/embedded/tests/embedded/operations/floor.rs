@@ -39,9 +39,15 @@ pub async fn passes_the_floor(options: Options) -> Result<(), String> {
     if error.code() != Code::DiskFull || !error.to_string().contains(&FLOOR.to_string()) {
         return Err(format!("{error}"));
     }
-    let head = opened.log.head().await.expect("a head");
-    assert_eq!(read_all(&opened.log).await.expect("reads go on").len() as u64, head);
-    assert_eq!(refused(&opened.log).await?.code(), Code::DiskFull);
+    assert!(!read_all(&opened.log).await.expect("reads go on").is_empty());
+    // A segment that could not be made may have been the reason; then a smaller commit still finds a place.
+    let head = loop {
+        let head = opened.log.head().await.expect("a head");
+        if let Err(error) = opened.log.commit(commit(1)).await {
+            assert_eq!(error.code(), Code::DiskFull);
+            break head;
+        }
+    };
     assert_eq!(opened.log.head().await.expect("a head"), head, "nothing of a refused commit is stored");
     disk.set_room(None);
     let outcome = opened.log.commit(commit(1)).await.map_err(|error| error.to_string())?;
