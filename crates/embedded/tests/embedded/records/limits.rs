@@ -62,7 +62,7 @@ fn a_scope_cannot_be_called_as_the_engines_folder() {
 fn changed_bytes_are_damage_and_never_an_answer() {
     const FILE: &str = "tenants/default/_engine/map.redb";
     let mut damaged = 0;
-    for seed in 0..60u64 {
+    for seed in 0..90u64 {
         block_on(async {
             let disk = FaultyDisk::new(seed);
             let mut random = fastrand::Rng::with_seed(seed);
@@ -80,8 +80,9 @@ fn changed_bytes_are_damage_and_never_an_answer() {
             disk.damage(FILE, |bytes| {
                 // The file grows ahead of need, so most of it is zeros that nobody reads.
                 let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-                match random.u8(0..4) {
+                match random.u8(0..6) {
                     0 => bytes.truncate(random.usize(0..bytes.len())),
+                    1 => bytes.truncate(random.usize(0..=bytes.len() / 4096) * 4096),
                     _ => (0..random.usize(1..20)).for_each(|_| bytes[random.usize(64..=used)] ^= 1 << random.u8(0..8)),
                 }
             });
