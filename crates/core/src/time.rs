@@ -19,6 +19,13 @@ impl Timestamp {
         self.0
     }
 
+    /// Whether RFC 3339 can write it. Events have no other times.
+    pub fn is_writable(self) -> bool {
+        const FIRST: i64 = -377_705_023_201_000;
+        const LAST: i64 = 253_402_207_199_999;
+        (FIRST..=LAST).contains(&self.0)
+    }
+
     /// Reads RFC 3339, for example `2026-03-01T12:00:00.123Z`; digits below a millisecond are cut off.
     ///
     /// # Errors
@@ -69,6 +76,13 @@ pub fn new_uuid(time: Timestamp, random: &dyn Randomness) -> uuid::Uuid {
     let millis = (time.as_millis().max(0) as u128) & 0xffff_ffff_ffff;
     let rest = random.bits() & 0x0fff_3fff_ffff_ffff_ffff;
     uuid::Uuid::from_u128((millis << 80) | (0x7 << 76) | (0x2 << 62) | rest)
+}
+
+/// The id of the event of this ordinal when its commit gave none: the commit's, counted on. So it need not be stored.
+pub fn event_uuid(commit_id: uuid::Uuid, ordinal: u32) -> uuid::Uuid {
+    const LOW: u128 = (1 << 62) - 1;
+    let id = commit_id.as_u128();
+    uuid::Uuid::from_u128((id & !LOW) | (id.wrapping_add(u128::from(ordinal) + 1) & LOW))
 }
 
 #[cfg(test)]

@@ -6,9 +6,11 @@ use annals_core::{
     AggregateCommits, Code, CommitError, CommitInfo, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, LogPage,
     NewCommit, ReadError, RecordedCommit, RecordedEvent, StoreError, wire,
 };
+use hyper::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::commits::Reply;
 use super::http::Answer;
 
 /// `GET /v1/log`.
@@ -98,10 +100,8 @@ pub(super) struct Problem {
     tenant_id: Option<String>,
     pattern: Option<usize>,
     sequence_number: Option<u64>,
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    key: String,
+    name: Option<String>,
+    key: Option<String>,
 }
 
 /// Reads an answer of a query.
@@ -118,12 +118,15 @@ pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ReadError>
     })
 }
 
-/// Reads the answer to `commit`.
-pub(super) fn committed(answer: &Answer, commit: &NewCommit) -> Result<CommitOutcome, CommitError> {
-    if answer.status.is_success() {
-        return Ok(outcome(parse(answer)?)?);
-    }
-    let (code, problem) = problem(answer)?;
+/// Reads what the server says to `commit`.
+pub(super) fn committed(reply: Reply, commit: &NewCommit) -> Result<CommitOutcome, CommitError> {
+    let (code, problem) = match reply {
+        Reply::Document(document) => match wire::binary::read_reply(&document).map_err(|error| unknown(&error))? {
+            Ok(outcome) => return Ok(outcome),
+            Err(refusal) => problem(&Answer { status: StatusCode::OK, body: refusal.into() })?,
+        },
+        Reply::Refusal(answer) => problem(&answer)?,
+    };
     let request_id = commit.request_id.as_deref().unwrap_or_default();
     Err(refusal(code, problem, Some(commit.expected_version), request_id))
 }
@@ -157,8 +160,11 @@ pub(super) fn refusal(
             (Some(pattern), Some(sequence_number)) => CommitError::AppendConditionFailed { pattern, sequence_number },
             _ => unknown("a failed append condition without pattern and sequence_number").into(),
         },
-        Code::KeyTaken => CommitError::KeyTaken { name: problem.name, key: problem.key },
-        Code::KeyNotHeld => CommitError::KeyNotHeld { name: problem.name, key: problem.key },
+        Code::KeyTaken | Code::KeyNotHeld => match (problem.name, problem.key) {
+            (Some(name), Some(key)) if code == Code::KeyTaken => CommitError::KeyTaken { name, key },
+            (Some(name), Some(key)) => CommitError::KeyNotHeld { name, key },
+            _ => unknown("a refused key without name and key").into(),
+        },
         Code::RequestIdReused => CommitError::RequestIdReused { request_id: request_id.to_owned() },
         Code::AggregateOfOtherTenant => {
             CommitError::AggregateOfOtherTenant { tenant_id: problem.tenant_id.unwrap_or_default() }
@@ -224,8 +230,6 @@ fn inner(detail: &str, make: fn(String) -> StoreError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hyper::StatusCode;
-
     use super::*;
 
     fn answer(status: u16, body: serde_json::Value) -> Answer {
@@ -235,7 +239,14 @@ mod tests {
 
     fn refused(status: u16, body: serde_json::Value) -> CommitError {
         let commit = NewCommit::new("order", "o-1").request_id("r");
-        committed(&answer(status, body), &commit).expect_err("refused")
+        let whole = committed(Reply::Refusal(answer(status, body.clone())), &commit).expect_err("refused");
+        let mut document = Vec::new();
+        wire::binary::write_refusal(&body.to_string(), &mut document);
+        let own = committed(Reply::Document(document.into()), &commit).expect_err("refused");
+        if !matches!(own, CommitError::Store(StoreError::Unreachable(_))) {
+            assert_eq!(own, whole);
+        }
+        whole
     }
 
     #[test]
@@ -247,6 +258,12 @@ mod tests {
         assert_eq!(refused(409, reused), CommitError::RequestIdReused { request_id: "r".into() });
         let excluded = serde_json::json!({"code": "append_condition_failed", "pattern": 2, "sequence_number": 9});
         assert_eq!(refused(409, excluded), CommitError::AppendConditionFailed { pattern: 2, sequence_number: 9 });
+        for (code, error) in [
+            ("key_taken", CommitError::KeyTaken { name: "user".into(), key: "eva".into() }),
+            ("key_not_held", CommitError::KeyNotHeld { name: "user".into(), key: "eva".into() }),
+        ] {
+            assert_eq!(refused(409, serde_json::json!({"code": code, "name": "user", "key": "eva"})), error);
+        }
         for error in [
             StoreError::DiskFull("8 MiB wanted".into()),
             StoreError::Failed("EIO".into()),
@@ -270,7 +287,8 @@ mod tests {
             (409, serde_json::json!({"code": "some_new_code"})),
             (409, serde_json::json!({"code": "version_conflict"})),
             (409, serde_json::json!({"code": "append_condition_failed", "pattern": 0})),
-            (201, serde_json::json!({"hello": "world"})),
+            (409, serde_json::json!({"code": "key_taken", "name": "user"})),
+            (404, serde_json::json!({"hello": "world"})),
         ] {
             assert!(matches!(refused(status, body), CommitError::Store(StoreError::Unreachable(_))), "{status}");
         }

@@ -5,6 +5,7 @@ mod conformance;
 mod damage;
 mod faulty_disk;
 mod model;
+mod operations;
 mod records;
 mod refusals;
 mod reopening;
