@@ -9,7 +9,9 @@ use crate::disk::DiskFile;
 /// What is written at once when the file grows.
 const ZEROS: usize = 1024 * 1024;
 /// The part of the file that redb changes in place; all else is written to free pages, synced, and only then referred to from here.
-const HEADER_BYTES: u64 = 4096;
+const HEADER_BYTES: u64 = PAGE_BYTES;
+/// redb's pages.
+const PAGE_BYTES: u64 = 4096;
 
 /// The file under the map.
 pub(super) struct MapFile(pub(super) Arc<dyn DiskFile>);
@@ -21,6 +23,19 @@ impl fmt::Debug for MapFile {
 }
 
 impl MapFile {
+    /// Whether it can be a map at all. In a file that is empty redb would begin a new one, and nobody would miss the old.
+    pub(super) fn is_whole(&self) -> io::Result<bool> {
+        Ok(self.0.length()? >= 2 * PAGE_BYTES)
+    }
+
+    /// Ends the file at the end of a page: whoever was growing it may have been stopped in the middle of one, behind everything that
+    /// is referred to. A file that was cut elsewhere gets zeros in place of what it lost, which no checksum passes.
+    pub(super) fn end_at_a_page(&self) -> io::Result<()> {
+        let length = self.0.length()?;
+        let missing = length.next_multiple_of(PAGE_BYTES) - length;
+        if missing == 0 { Ok(()) } else { self.0.write_at(&vec![0; missing as usize], length) }
+    }
+
     /// Makes durable what reading the file shows. After a failed sync the page cache shows bytes that the disk may not hold and that
     /// no later sync would write. Whatever the header refers to was synced before it was written, and so was not part of such a sync;
     /// what may be missing is the header itself and the file's length.

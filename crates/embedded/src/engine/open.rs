@@ -44,7 +44,10 @@ pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<Databas
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(refused(&error)),
     };
-    file.make_durable_again().map_err(|error| refused(&error))?;
+    if !file.is_whole().map_err(|error| refused(&error))? {
+        return Err(damaged(&path, "it was cut"));
+    }
+    file.end_at_a_page().and_then(|()| file.make_durable_again()).map_err(|error| refused(&error))?;
     disk.sync_dir(dir).map_err(|error| refused(&error))?;
     let opened = Database::builder()
         .set_cache_size(CACHE_BYTES)

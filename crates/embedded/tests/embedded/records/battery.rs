@@ -69,8 +69,10 @@ impl Facts {
     }
 }
 
+/// An account; the larger, the sooner the file has to grow.
 fn account(id: i32, balance: i64) -> RawDocumentBuf {
-    let document = doc! { "_id": id, "balance": balance, "name": format!("account {id}"), "sign": balance.signum() };
+    let size = if id % 2 == 0 { 60_000 } else { 10 };
+    let document = doc! { "_id": id, "balance": balance, "name": format!("account {id}"), "text": "x".repeat(size) };
     RawDocumentBuf::try_from(&document).expect("a document")
 }
 

@@ -62,7 +62,7 @@ fn a_scope_cannot_be_called_as_the_engines_folder() {
 fn changed_bytes_are_damage_and_never_an_answer() {
     const FILE: &str = "tenants/default/_engine/map.redb";
     let mut damaged = 0;
-    for seed in 0..60u64 {
+    for seed in 0..90u64 {
         block_on(async {
             let disk = FaultyDisk::new(seed);
             let mut random = fastrand::Rng::with_seed(seed);
@@ -80,8 +80,9 @@ fn changed_bytes_are_damage_and_never_an_answer() {
             disk.damage(FILE, |bytes| {
                 // The file grows ahead of need, so most of it is zeros that nobody reads.
                 let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-                match random.u8(0..4) {
+                match random.u8(0..6) {
                     0 => bytes.truncate(random.usize(0..bytes.len())),
+                    1 => bytes.truncate(random.usize(0..=bytes.len() / 4096) * 4096),
                     _ => (0..random.usize(1..20)).for_each(|_| bytes[random.usize(64..=used)] ^= 1 << random.u8(0..8)),
                 }
             });
@@ -154,4 +155,37 @@ fn a_file_that_is_no_map_is_damage() {
             Err(error) => assert_eq!(error.code, Code::StoreDamaged, "{error}"),
         }
     });
+}
+
+#[test]
+fn whenever_a_write_that_makes_the_file_grow_fails_the_store_opens_again() {
+    let mut failed = 0;
+    for operation in 0..70 {
+        block_on(async {
+            let disk = FaultyDisk::new(operation);
+            let opened = open(disk.clone(), repeatable(operation)).expect("it opens");
+            let records = opened.store.records(DEFAULT_TENANT).expect("there");
+            records.declare(Collection::new("things")).await.expect("declared");
+            disk.plan(operation, crate::faulty_disk::Fault::Error);
+            let mut acknowledged = Vec::new();
+            for n in 0..6 {
+                let large = doc! { "_id": n, "text": "x".repeat(400_000) };
+                let large = RawDocumentBuf::try_from(&large).expect("a document");
+                match records.insert("things", large).await {
+                    Ok(_) => acknowledged.push(n),
+                    Err(_) => break,
+                }
+            }
+            failed += usize::from(acknowledged.len() < 6);
+            let disk = if operation % 2 == 0 { disk.after_kill() } else { disk.after_power_loss() };
+            let opened = open(disk, repeatable(operation)).expect("it opens again");
+            let records = opened.store.records(DEFAULT_TENANT).expect("there");
+            for n in acknowledged {
+                let there = records.get("things", &n.into()).await.expect("it is read");
+                assert!(there.is_some(), "operation {operation}: {n}");
+            }
+            records.write(vec![thing(9)]).await.expect("it is taken");
+        });
+    }
+    assert!(failed > 30, "only {failed} runs met their fault");
 }
