@@ -18,13 +18,13 @@ pub struct Options {
     pub segment_bytes_first: u64,
     /// Bytes of a segment at most. A commit that needs more gets a segment of its own size.
     pub segment_bytes_max: u64,
-    /// With fewer bytes free on the disk commits are refused with `disk_full`, so that there is room left to read, to close and to
-    /// repair; they are taken again when there is more. 0 is no floor.
-    pub min_free_disk_bytes: u64,
     /// How often expired records are looked for.
     pub expiry_every: Duration,
     /// How many of the newest changes of records are kept.
     pub record_changes_kept: u64,
+    /// With fewer bytes free on the disk commits are refused with `disk_full`, so that there is room left to read, to close and to
+    /// repair; they are taken again when there is more. 0 is no floor.
+    pub min_free_disk_bytes: u64,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where ids and salts come from.
@@ -41,9 +41,9 @@ impl Default for Options {
             scopes: Vec::new(),
             segment_bytes_first: 16 * 1024 * 1024,
             segment_bytes_max: 128 * 1024 * 1024,
-            min_free_disk_bytes: 64 * 1024 * 1024,
             expiry_every: Duration::from_secs(60),
             record_changes_kept: limits::CHANGES_KEPT_MIN,
+            min_free_disk_bytes: 64 * 1024 * 1024,
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
             #[cfg(feature = "seeded-bugs")]

@@ -36,9 +36,9 @@ use crate::whole::{format_of, seal, unseal, write_whole};
 pub(crate) const STORE_FILE: &str = "store.json";
 pub(crate) const TENANT_FILE: &str = "tenant.json";
 const FIRST_SEGMENT: &str = "0000000001.segment";
-pub(crate) const LOCK_FILE: &str = "lock";
 /// No scope can have this name: names begin with a letter or digit.
-const ENGINE_DIR: &str = "_engine";
+pub(crate) const ENGINE_DIR: &str = "_engine";
+pub(crate) const LOCK_FILE: &str = "lock";
 /// Segments are addressed with 32 bits.
 const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
