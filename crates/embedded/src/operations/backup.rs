@@ -4,7 +4,7 @@
 //! tenants/{tenant}/tenant-{incarnation}.json                         the tenant's identity and key
 //! tenants/{tenant}/{scope}/{number}-{incarnation}-{bytes}.segment    the first bytes of a segment, up to the durable head
 //! tenants/{tenant}/{scope}/{number}-{incarnation}-{bytes}.index      the index of a closed one
-//! manifest.json                                                      the heads, and the length and hash of every file; written last
+//! manifest.json                                                      the heads, and each file's length and hash; written last
 //! ```
 //!
 //! It is a tar archive (POSIX ustar, pax for long names) or the same unpacked in a folder. Names say the length, so that a later backup into
