@@ -15,6 +15,8 @@ cargo xtask bench [OPTIONS]
   --json FILE      every cell of every round
   --no-reads       leave reading, opening and following out
   --no-server      leave the server out
+  --corpus N       events that are stored and read, a multiple of 2,000 (2,000,000)
+  --rivals         also Tephra and UmaDB; the first time this takes long, because they are built
 ";
 
 /// The options, checked.
@@ -27,7 +29,14 @@ pub struct Arguments {
     pub reads: bool,
     /// The program `annals`.
     pub server: Option<PathBuf>,
+    /// Events of the log that is read.
+    pub corpus: usize,
+    /// The folder of the rivals' programs; none leaves the rivals out.
+    pub rivals: Option<PathBuf>,
 }
+
+/// What [`Arguments::corpus`] is a multiple of, so that every aggregate that is read is whole.
+const CORPUS_STEP: usize = 2_000;
 
 impl Arguments {
     /// Reads the options; none when help is wanted.
@@ -40,6 +49,8 @@ impl Arguments {
             json: None,
             reads: true,
             server: None,
+            corpus: 2_000_000,
+            rivals: None,
         };
         let mut without_server = false;
         while let Some(option) = words.next() {
@@ -53,9 +64,14 @@ impl Arguments {
                 "--json" => arguments.json = Some(value()?.into()),
                 // The server runs in a folder of its own, so its path must not depend on ours.
                 "--server" => {
-                    let program = value()?;
-                    let found = std::fs::canonicalize(&program).map_err(|error| format!("{program}: {error}"))?;
-                    arguments.server = Some(found);
+                    arguments.server = Some(existing(&value()?)?);
+                }
+                "--rivals" => arguments.rivals = Some(existing(&value()?)?),
+                "--corpus" => {
+                    arguments.corpus = positive(&option, &value()?)?;
+                    if !arguments.corpus.is_multiple_of(CORPUS_STEP) {
+                        return Err(format!("--corpus takes a multiple of {CORPUS_STEP}, not {}", arguments.corpus));
+                    }
                 }
                 "--no-reads" => arguments.reads = false,
                 "--no-server" => without_server = true,
@@ -72,6 +88,10 @@ impl Arguments {
 fn positive<T: std::str::FromStr + PartialOrd + Default>(option: &str, text: &str) -> Result<T, String> {
     let number: Option<T> = text.parse().ok().filter(|number| *number > T::default());
     number.ok_or_else(|| format!("{option} takes a number above 0, not {text:?}"))
+}
+
+fn existing(path: &str) -> Result<PathBuf, String> {
+    std::fs::canonicalize(path).map_err(|error| format!("{path}: {error}"))
 }
 
 fn beside_the_build() -> PathBuf {

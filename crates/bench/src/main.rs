@@ -6,12 +6,26 @@
 mod arguments;
 mod bare_log;
 mod cell;
-mod follow;
+mod corpus;
+mod disk;
 mod library;
 mod machine;
 mod probe;
+mod reads;
 mod report;
+#[cfg(feature = "rivals")]
+mod rival_server;
+mod rivals;
 mod server;
+mod stored;
+#[cfg(feature = "rivals")]
+mod tephra;
+#[cfg(feature = "rivals")]
+mod tephra_server;
+#[cfg(feature = "rivals")]
+mod umadb;
+#[cfg(feature = "rivals")]
+mod umadb_server;
 mod workload;
 
 use std::path::Path;
@@ -20,6 +34,8 @@ use std::process::ExitCode;
 use arguments::Arguments;
 use bare_log::{Checked, Unchecked};
 use cell::{Cell, Measured};
+use rivals::Rival;
+use stored::Kind;
 use workload::Row;
 
 /// The allocator of the product's binary; every system in this process has it.
@@ -27,7 +43,11 @@ use workload::Row;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [stored::OPTION, words @ ..] = &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return ended(runtime().and_then(|runtime| runtime.block_on(stored::obey(words))));
+    }
+    let arguments = match Arguments::parse(words.into_iter()) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
             print!("{}", arguments::USAGE);
@@ -35,8 +55,14 @@ fn main() -> ExitCode {
         }
         Err(sentence) => return failed(&sentence),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let outcome = runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(bench(&arguments)));
+    ended(runtime().and_then(|runtime| runtime.block_on(bench(&arguments))))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())
+}
+
+fn ended(outcome: Result<(), String>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => failed(&sentence),
@@ -51,7 +77,9 @@ fn failed(sentence: &str) -> ExitCode {
 /// What is measured in one round: every system in every row.
 async fn bench(arguments: &Arguments) -> Result<(), String> {
     let mut measured = Vec::new();
+    let mut disk = Vec::new();
     for round in 0..arguments.rounds {
+        disk.extend(disk::measure(round, &arguments.folder, arguments.seconds / 3.0)?);
         for row in &arguments.rows {
             for system in turn(arguments, round) {
                 let folder = tempfile::tempdir_in(&arguments.folder)
@@ -63,22 +91,25 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
             }
         }
     }
-    let reads = match arguments.reads {
-        true => Some(follow::measure(&arguments.folder).await?),
-        false => None,
+    let reads = match (arguments.reads, &arguments.rivals) {
+        (false, _) => Vec::new(),
+        (true, None) => reads::measure(&[Kind::Annals], &arguments.folder, arguments.corpus, arguments.rounds).await?,
+        (true, Some(_)) => reads::measure(&Kind::ALL, &arguments.folder, arguments.corpus, arguments.rounds).await?,
     };
     let machine = machine::describe(&arguments.folder);
-    print!("{}", report::markdown(&machine, arguments, &measured, reads.as_ref()));
-    match &arguments.json {
-        Some(file) => report::write_json(file, &machine, arguments, &measured, reads.as_ref()),
-        None => Ok(()),
-    }
+    let report = report::Report { machine, arguments, disk, cells: measured, reads };
+    print!("{}", report.markdown());
+    arguments.json.as_deref().map_or(Ok(()), |file| report.write_json(file))
 }
 
 /// The systems in the order of this round: each is first, second and so on equally often.
 fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
-    let mut systems = Vec::from(System::ALL);
-    systems.retain(|system| *system != System::Server || arguments.server.is_some());
+    let mut systems = System::all();
+    systems.retain(|system| match system {
+        System::Server => arguments.server.is_some(),
+        System::Rival(_) => arguments.rivals.is_some(),
+        _ => true,
+    });
     let first = round % systems.len();
     systems.rotate_left(first);
     systems
@@ -95,10 +126,17 @@ enum System {
     Library,
     /// The real server in a process of its own, over loopback.
     Server,
+    /// Another event store.
+    Rival(Rival),
 }
 
 impl System {
-    const ALL: [Self; 4] = [Self::Probe, Self::BareLog, Self::Library, Self::Server];
+    const OURS: [Self; 4] = [Self::Probe, Self::BareLog, Self::Library, Self::Server];
+
+    /// All systems, in the order of the tables.
+    fn all() -> Vec<Self> {
+        Self::OURS.into_iter().chain(Rival::ALL.map(Self::Rival)).collect()
+    }
 
     async fn measure(self, row: &Row, cell: &Cell, folder: &Path, arguments: &Arguments) -> Result<Measured, String> {
         match (self, &arguments.server) {
@@ -107,6 +145,10 @@ impl System {
             (Self::Library, _) => library::measure(row, cell, folder).await,
             (Self::Server, Some(program)) => server::measure(row, cell, folder, program).await,
             (Self::Server, None) => Err("the server's program is not known".to_owned()),
+            (Self::Rival(rival), _) => match &arguments.rivals {
+                Some(programs) => rival.measure(row, cell, folder, programs).await,
+                None => Err("the rivals' programs are not known".to_owned()),
+            },
         }
     }
 }
@@ -114,6 +156,7 @@ impl System {
 impl std::fmt::Display for System {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::Rival(rival) => return rival.fmt(f),
             Self::Probe => "probe",
             Self::BareLog => "bare log",
             Self::Library => "library",
