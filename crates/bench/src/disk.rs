@@ -49,7 +49,8 @@ fn measure_one(round: usize, folder: &Path, seconds: f64, place: Place, bytes: u
     let file = File::create_new(folder.path().join("disk"))?;
     if place == Place::ZeroFilled {
         let zeros = vec![0; 1024 * 1024];
-        (0..FILLED_BYTES / zeros.len() as u64).try_for_each(|step| file.write_all_at(&zeros, step * zeros.len() as u64))?;
+        (0..FILLED_BYTES / zeros.len() as u64)
+            .try_for_each(|step| file.write_all_at(&zeros, step * zeros.len() as u64))?;
         file.sync_all()?;
     }
     let mut random = fastrand::Rng::with_seed(3);

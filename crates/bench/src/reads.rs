@@ -56,7 +56,13 @@ fn new_folder(folder: &Path) -> Result<TempDir, String> {
 
 /// Runs a process of this program, reads what it found and kills it: no store is ever closed in an orderly way before it is opened.
 async fn run(round: usize, task: Task, kind: Kind, folder: &Path, corpus: Corpus) -> Result<Found, String> {
-    eprintln!("round {} {kind}: {} {} events, {} per commit", round + 1, task.word(), corpus.events, corpus.commit_events);
+    eprintln!(
+        "round {} {kind}: {} {} events, {} per commit",
+        round + 1,
+        task.word(),
+        corpus.events,
+        corpus.commit_events
+    );
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.args([stored::OPTION, task.word(), &kind.to_string()]).arg(folder);

@@ -65,7 +65,8 @@ impl Report<'_> {
             self.machine, self.arguments.rounds, self.arguments.seconds
         );
         text.push_str(&self.disk_table());
-        let rate = |row: &Row, system| spread(&self.of(row, system, |entry| entry.events_per_second), |rate| number(rate, 0));
+        let rate =
+            |row: &Row, system| spread(&self.of(row, system, |entry| entry.events_per_second), |rate| number(rate, 0));
         text.push_str(&self.table("events/s, writers x events of a commit", rate));
         let latency = |row: &Row, system| {
             let median = |pick: fn(&Entry) -> f64| median(&self.of(row, system, pick));
@@ -119,7 +120,8 @@ impl Report<'_> {
 
     /// A table with a line for each figure and a column for each store, and how ours stands to each rival.
     fn reads_table(&self) -> String {
-        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| self.reads.iter().any(|f| f.kind == *kind)).collect();
+        let kinds: Vec<Kind> =
+            Kind::ALL.into_iter().filter(|kind| self.reads.iter().any(|f| f.kind == *kind)).collect();
         if kinds.is_empty() {
             return String::new();
         }
@@ -134,7 +136,8 @@ impl Report<'_> {
                 text.push_str(&format!(" {} |", spread(&values, |value| number(value, figure.decimals))));
             }
             for rival in &kinds[1..] {
-                let ours = |round| self.found(figure, Kind::Annals).find(|(of, _)| *of == round).map(|(_, value)| value);
+                let ours =
+                    |round| self.found(figure, Kind::Annals).find(|(of, _)| *of == round).map(|(_, value)| value);
                 let ratios = self.found(figure, *rival).filter_map(|(round, theirs)| Some(ours(round)? / theirs));
                 text.push_str(&format!(" {} |", spread(&ratios.collect::<Vec<_>>(), |ratio| format!("{ratio:.2}"))));
             }

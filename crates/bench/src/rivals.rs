@@ -27,14 +27,8 @@ pub enum Rival {
 
 impl Rival {
     /// All of them, libraries and servers beside each other.
-    pub const ALL: [Self; 6] = [
-        Self::Tephra,
-        Self::TephraThreads,
-        Self::TephraServer,
-        Self::TephraShared,
-        Self::Umadb,
-        Self::UmadbServer,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Tephra, Self::TephraThreads, Self::TephraServer, Self::TephraShared, Self::Umadb, Self::UmadbServer];
 
     /// Measures a new store in `folder`; the servers' programs are in `programs`.
     #[cfg(feature = "rivals")]

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tephra::{
-    AppendCondition, Event, EventType, Position, Query, QueryItem, SegmentConfig, SegmentSet, Tag, Tags, WriteCoordinator,
-    WriteHandle, WriterConfig,
+    AppendCondition, Event, EventType, Position, Query, QueryItem, SegmentConfig, SegmentSet, Tag, Tags,
+    WriteCoordinator, WriteHandle, WriterConfig,
 };
 
 use crate::cell::{Cell, Commits, Measured, run, run_threads};

@@ -21,7 +21,17 @@ pub const EVENT_TYPE: &str = "order_placed";
 
 /// Opens the store in `folder` with the settings it is shipped with.
 pub fn open(folder: &Path) -> Result<Arc<UmaDb>, String> {
-    UmaDb::new(folder.join("uma.db")).map(Arc::new).map_err(|error| error.to_string())
+    let opened = without_its_greeting(|| UmaDb::new(folder.join("uma.db"))).map_err(|error| error.to_string())?;
+    opened.map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// The engine tells its settings on the standard output whenever it is opened, where only our report belongs.
+fn without_its_greeting<T>(open: impl FnOnce() -> T) -> std::io::Result<T> {
+    let output = rustix::io::dup(std::io::stdout())?;
+    rustix::stdio::dup2_stdout(std::fs::File::create("/dev/null")?)?;
+    let opened = open();
+    rustix::stdio::dup2_stdout(output)?;
+    Ok(opened)
 }
 
 /// Everything with this tag.

@@ -134,7 +134,10 @@ impl Writer {
     #[cfg(feature = "rivals")]
     pub fn appended(&mut self, turn: &Turn, last: u64, events: usize) -> Result<(), String> {
         if last < turn.expected_version + events as u64 {
-            return Err(format!("{} ends at {last}, though {events} events follow {}", turn.aggregate_id, turn.expected_version));
+            return Err(format!(
+                "{} ends at {last}, though {events} events follow {}",
+                turn.aggregate_id, turn.expected_version
+            ));
         }
         self.versions[turn.place] = last;
         Ok(())

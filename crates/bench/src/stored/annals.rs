@@ -27,7 +27,8 @@ impl Annals {
     async fn pages(&self, filter: Filter) -> Result<usize, String> {
         let (mut read, mut from) = (0, 0);
         loop {
-            let query = LogQuery { from: Some(from), limit: limits::PAGE_MAX, filter: filter.clone(), ..LogQuery::default() };
+            let query =
+                LogQuery { from: Some(from), limit: limits::PAGE_MAX, filter: filter.clone(), ..LogQuery::default() };
             let page = self.log.read(query).await.map_err(|error| error.to_string())?;
             if page.events.is_empty() {
                 return Ok(read);
@@ -109,7 +110,8 @@ fn closed(folder: &Path, head: u64) -> std::io::Result<Weight> {
     };
     let stem = |segment: &PathBuf| segment.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
     let stems: Vec<String> = segments.iter().filter(|segment| is_closed(segment)).filter_map(stem).collect();
-    let bytes = disk_bytes(folder, &|name| name.split_once('.').is_some_and(|(stem, _)| stems.iter().any(|s| s == stem)))?;
+    let bytes =
+        disk_bytes(folder, &|name| name.split_once('.').is_some_and(|(stem, _)| stems.iter().any(|s| s == stem)))?;
     Ok(Weight { events, bytes })
 }
 

@@ -112,7 +112,8 @@ type Figures = Vec<(&'static str, f64)>;
 async fn fill<S: Stored>(store: &S, corpus: Corpus) -> Result<Figures, String> {
     let started = Instant::now();
     let mut tasks = JoinSet::new();
-    let ended = |ended: Result<Result<(), String>, _>| ended.map_err(|error: tokio::task::JoinError| error.to_string())?;
+    let ended =
+        |ended: Result<Result<(), String>, _>| ended.map_err(|error: tokio::task::JoinError| error.to_string())?;
     for number in 0..corpus.commits() {
         let store = store.clone();
         tasks.spawn(async move { store.append(corpus.commit(number)).await });
@@ -189,7 +190,8 @@ async fn follow<S: Stored>(store: &S, corpus: Corpus) -> Result<Figures, String>
     let first = corpus.commits() + std::process::id() as usize * FOLLOWED;
     for number in first..first + FOLLOWED {
         let one = Corpus { commit_events: 1, ..corpus };
-        let commit = crate::corpus::Commit { aggregate_id: format!("followed-{number}"), tagged: false, ..one.commit(number) };
+        let commit =
+            crate::corpus::Commit { aggregate_id: format!("followed-{number}"), tagged: false, ..one.commit(number) };
         let started = Instant::now();
         store.append(commit).await?;
         acknowledged.push(started.elapsed().as_nanos() as u64);
