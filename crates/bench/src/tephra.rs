@@ -107,3 +107,21 @@ pub async fn measure_threads(row: &Row, cell: &Cell, folder: &Path) -> Result<Me
     coordinator.shutdown();
     measured
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_behind_a_stale_position_is_refused() -> Result<(), String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let (coordinator, handle) = open(folder.path())?;
+        let mut library = writers(&handle, &Row { writers: 1, events: 1 })?.remove(0);
+        let (_, events, condition) = library.next()?;
+        handle.append(events.clone(), Some(condition.clone())).map_err(|error| error.to_string())?;
+        let again = handle.append(events, Some(condition));
+        assert!(matches!(again, Err(tephra::AppendError::Conflict { .. })), "{again:?}");
+        coordinator.shutdown();
+        Ok(())
+    }
+}

@@ -141,3 +141,24 @@ pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, 
     };
     run(cell, (0..row.writers).map(writer).collect()).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_commit_behind_a_stale_position_is_refused() -> Result<(), String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let gatherer = Gatherer::start(open(folder.path())?);
+        let mut writer = Writer::new(0, &Row { writers: 1, events: 1 });
+        let first = writer.turn();
+        // Another request to the same aggregate that has not seen the first one.
+        let second = Turn { aggregate_id: first.aggregate_id.clone(), ..writer.turn() };
+        for (turn, admitted) in [(first, true), (second, false)] {
+            let (events, condition) = request(&turn, &payloads(), 1);
+            let answer = gatherer.append(events, Some(condition)).await;
+            assert_eq!(answer.is_ok(), admitted, "{answer:?}");
+        }
+        Ok(())
+    }
+}
