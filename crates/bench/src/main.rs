@@ -13,9 +13,8 @@ mod machine;
 mod probe;
 mod reads;
 mod report;
-#[cfg(feature = "rivals")]
-mod rival_server;
 mod rivals;
+mod served;
 mod server;
 mod stored;
 #[cfg(feature = "rivals")]
@@ -91,11 +90,8 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
             }
         }
     }
-    let reads = match (arguments.reads, &arguments.rivals) {
-        (false, _) => Vec::new(),
-        (true, None) => reads::measure(&[Kind::Annals], &arguments.folder, arguments.corpus, arguments.rounds).await?,
-        (true, Some(_)) => reads::measure(&Kind::ALL, &arguments.folder, arguments.corpus, arguments.rounds).await?,
-    };
+    let kinds = if arguments.rivals.is_some() { &Kind::ALL[..] } else { &[Kind::Annals] };
+    let reads = if arguments.reads { reads::measure(kinds, arguments).await? } else { Vec::new() };
     let machine = machine::describe(&arguments.folder);
     let report = report::Report { machine, arguments, disk, cells: measured, reads };
     print!("{}", report.markdown());

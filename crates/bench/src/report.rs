@@ -77,7 +77,7 @@ impl Report<'_> {
             let share = |row: &Row, system| spread(&self.ratios(row, system, base), |ratio| format!("{ratio:.2}"));
             text.push_str(&self.table(&format!("rate ÷ that of {base}"), share));
         }
-        text.push_str(&self.reads_table());
+        [false, true].iter().for_each(|served| text.push_str(&self.reads_table(*served)));
         text
     }
 
@@ -119,36 +119,41 @@ impl Report<'_> {
     }
 
     /// A table with a line for each figure and a column for each store, and how ours stands to each rival.
-    fn reads_table(&self) -> String {
-        let kinds: Vec<Kind> =
-            Kind::ALL.into_iter().filter(|kind| self.reads.iter().any(|f| f.kind == *kind)).collect();
+    fn reads_table(&self, served: bool) -> String {
+        let here = |kind: &Kind| self.reads.iter().any(|found| (found.kind, found.served) == (*kind, served));
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(here).collect();
         if kinds.is_empty() {
             return String::new();
         }
-        let mut text = format!("| {} events in commits of {COMMIT_EVENTS} |", number(self.arguments.corpus as f64, 0));
+        let place = if served { "servers, over loopback" } else { "libraries" };
+        let mut text =
+            format!("| {} events in commits of {COMMIT_EVENTS}; {place} |", number(self.arguments.corpus as f64, 0));
         kinds.iter().for_each(|kind| text.push_str(&format!(" {kind} |")));
-        kinds[1..].iter().for_each(|rival| text.push_str(&format!(" Annals ÷ {rival} |")));
+        kinds[1..].iter().for_each(|rival| text.push_str(&format!(" {} ÷ {rival} |", kinds[0])));
         text.push_str(&format!("\n|{}\n", "---|".repeat(2 * kinds.len())));
         for figure in &FIGURES {
+            let found = |kind| self.found(figure, kind, served);
+            if kinds.iter().all(|kind| found(*kind).next().is_none()) {
+                continue;
+            }
             text.push_str(&format!("| {} |", figure.label));
             for kind in &kinds {
-                let values: Vec<f64> = self.found(figure, *kind).map(|(_, value)| value).collect();
+                let values: Vec<f64> = found(*kind).map(|(_, value)| value).collect();
                 text.push_str(&format!(" {} |", spread(&values, |value| number(value, figure.decimals))));
             }
             for rival in &kinds[1..] {
-                let ours =
-                    |round| self.found(figure, Kind::Annals).find(|(of, _)| *of == round).map(|(_, value)| value);
-                let ratios = self.found(figure, *rival).filter_map(|(round, theirs)| Some(ours(round)? / theirs));
+                let ours = |round| found(kinds[0]).find(|(of, _)| *of == round).map(|(_, value)| value);
+                let ratios = found(*rival).filter_map(|(round, theirs)| Some(ours(round)? / theirs));
                 text.push_str(&format!(" {} |", spread(&ratios.collect::<Vec<_>>(), |ratio| format!("{ratio:.2}"))));
             }
             text.push('\n');
         }
-        text
+        text + "\n"
     }
 
     /// The values of a figure with their rounds.
-    fn found(&self, figure: &Figure, kind: Kind) -> impl Iterator<Item = (usize, f64)> {
-        let of_kind = self.reads.iter().filter(move |found| found.kind == kind);
+    fn found(&self, figure: &Figure, kind: Kind, served: bool) -> impl Iterator<Item = (usize, f64)> {
+        let of_kind = self.reads.iter().filter(move |found| (found.kind, found.served) == (kind, served));
         of_kind.filter_map(|found| Some((found.round, *found.figures.get(figure.name)?)))
     }
 
@@ -179,7 +184,7 @@ impl Report<'_> {
                 "per_second": figure.per_second, "p50_us": figure.p50_us, "p99_us": figure.p99_us,
             })
         };
-        let read = |found: &Found| json!({ "round": found.round + 1, "store": found.kind.to_string(), "figures": found.figures });
+        let read = |found: &Found| json!({ "round": found.round + 1, "store": found.kind.to_string(), "served": found.served, "figures": found.figures });
         let all = json!({
             "machine": self.machine, "seconds": self.arguments.seconds, "corpus": self.arguments.corpus,
             "disk": self.disk.iter().map(disk).collect::<Vec<Value>>(),

@@ -8,7 +8,11 @@ mod page_cache;
 #[cfg(feature = "rivals")]
 mod tephra;
 #[cfg(feature = "rivals")]
+mod tephra_server;
+#[cfg(feature = "rivals")]
 mod umadb;
+#[cfg(feature = "rivals")]
+mod umadb_server;
 
 use std::path::Path;
 use std::time::Instant;
@@ -16,17 +20,16 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::corpus::Commit;
+use crate::served::Served;
 
 pub use child::{OPTION, Task, answer, obey};
 pub use figures::{FIGURES, Figure};
 
-/// What a store must be able to do to be measured. Everything that is read is brought into the form that a caller gets.
-pub trait Stored: Clone + Sized + Send + Sync + 'static {
+/// What a store must be able to do, in this process or over loopback. Everything that is read is brought into the form that a caller
+/// gets.
+pub trait Reads: Clone + Send + Sync + 'static {
     /// Whether [`follow`](Self::follow) is there.
     const FOLLOWS: bool = true;
-
-    /// Opens the store in `folder`, or a new one.
-    fn open(folder: &Path) -> Result<Self, String>;
 
     /// Commits; done when it is durable.
     fn append(&self, commit: Commit) -> impl Future<Output = Result<(), String>> + Send;
@@ -42,10 +45,25 @@ pub trait Stored: Clone + Sized + Send + Sync + 'static {
 
     /// Follows from the present end: tells once when it is in place, and then when each of so many events is there.
     fn follow(&self, events: usize, seen: UnboundedSender<Instant>) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// A store in this process.
+pub trait Stored: Reads {
+    /// Opens the store in `folder`, or a new one.
+    fn open(folder: &Path) -> Result<Self, String>;
 
     /// Closes the store: how many events its closed part has, and the bytes this takes on the disk with all indexes. All of it where
     /// there is no closed part.
     fn weigh(self, folder: &Path) -> impl Future<Output = Result<Weight, String>> + Send;
+}
+
+/// A store behind its server.
+pub trait Remote: Reads {
+    /// Starts the server on the store in `folder`, with its program or the folder it is in, and asks for nothing before it answers.
+    fn start(folder: &Path, program: &Path) -> impl Future<Output = Result<Self, String>> + Send;
+
+    /// The server.
+    fn server(&self) -> Option<&Served>;
 }
 
 /// Events and the bytes they take.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use tephra::EventType;
 use tephra_client::{AsyncClient, Client, Event};
+use tokio::process::Command;
 
 use crate::cell::{Cell, Commits, Measured, run, run_threads};
-use crate::rival_server::RivalServer;
+use crate::served::Served;
 use crate::tephra::{condition, event_type, tags};
 use crate::workload::{Row, Turn, Writer, payloads};
 
@@ -63,12 +64,14 @@ impl Commits for Shared {
     }
 }
 
-async fn start(folder: &Path, programs: &Path) -> Result<RivalServer, String> {
-    let words = |address: std::net::SocketAddr| {
-        let data = folder.join("tephra").display().to_string();
-        ["--bind", &address.to_string(), "--data-dir", &data, "--log", "warn"].map(str::to_owned).into()
+/// Starts the server on the store in `folder`.
+pub async fn start(folder: &Path, programs: &Path) -> Result<Served, String> {
+    let command = |address: std::net::SocketAddr| {
+        let mut command = Command::new(programs.join("tephra-server"));
+        command.args(["--bind", &address.to_string(), "--log", "warn", "--data-dir"]).arg(folder.join("tephra"));
+        command
     };
-    RivalServer::start(programs, "tephra-server", folder, words).await
+    Served::start(folder, command).await
 }
 
 /// Measures a new store in `folder`, a socket per writer.

@@ -153,7 +153,8 @@ mod tests {
         let mut writer = Writer::new(0, &Row { writers: 1, events: 1 });
         let first = writer.turn();
         // Another request to the same aggregate that has not seen the first one.
-        let second = Turn { aggregate_id: first.aggregate_id.clone(), ..writer.turn() };
+        let mut second = writer.turn();
+        second.aggregate_id.clone_from(&first.aggregate_id);
         for (turn, admitted) in [(first, true), (second, false)] {
             let (events, condition) = request(&turn, &payloads(), 1);
             let answer = gatherer.append(events, Some(condition)).await;

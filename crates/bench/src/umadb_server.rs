@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::process::Command;
 use umadb_client::{AsyncUmaDbClient, UmaDbClient};
 use umadb_dcb::DcbEventStoreAsync;
 
 use crate::cell::{Cell, Commits, Measured, run};
-use crate::rival_server::RivalServer;
+use crate::served::Served;
 use crate::umadb::request;
 use crate::workload::{Row, Writer, payloads};
 
@@ -27,19 +28,30 @@ impl Commits for Connection {
     }
 }
 
+/// Starts the server on the store in `folder`.
+pub async fn start(folder: &Path, programs: &Path) -> Result<Served, String> {
+    let command = |address: std::net::SocketAddr| {
+        let mut command = Command::new(programs.join("umadb"));
+        command.args(["--listen", &address.to_string(), "--db-path"]).arg(folder.join("uma.db"));
+        command
+    };
+    Served::start(folder, command).await
+}
+
+/// A connection to it.
+pub async fn connect(server: &Served) -> Result<AsyncUmaDbClient, String> {
+    let client = UmaDbClient::new(format!("http://{}", server.address)).connect_async().await;
+    client.map_err(|error| error.to_string())
+}
+
 /// Measures a new store in `folder`.
 pub async fn measure(row: &Row, cell: &Cell, folder: &Path, programs: &Path) -> Result<Measured, String> {
-    let words = |address: std::net::SocketAddr| {
-        let file = folder.join("uma.db").display().to_string();
-        ["--listen", &address.to_string(), "--db-path", &file].map(str::to_owned).into()
-    };
-    let server = RivalServer::start(programs, "umadb", folder, words).await?;
+    let server = start(folder, programs).await?;
     let payloads = Arc::new(payloads());
     let mut connections = Vec::new();
     for number in 0..row.writers {
-        let client = UmaDbClient::new(format!("http://{}", server.address)).connect_async().await;
         connections.push(Connection {
-            client: client.map_err(|error| error.to_string())?,
+            client: connect(&server).await?,
             payloads: Arc::clone(&payloads),
             writer: Writer::new(number, row),
             events: row.events,

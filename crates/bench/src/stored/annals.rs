@@ -1,26 +1,32 @@
-//! The embedded store.
+//! Our store: embedded, and behind the server through the Rust client.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use annals::Client;
 use annals_core::{
-    Aggregate, AggregateQuery, Data, EventLog, Filter, Follower, LogQuery, NewCommit, NewEvent, Store, limits,
+    Aggregate, AggregateQuery, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, Follower, LogQuery, NewCommit,
+    NewEvent, Store, limits,
 };
 use annals_embedded::EmbeddedStore;
+use tokio::process::Command;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Stored, Weight, disk_bytes};
+use super::{Reads, Remote, Stored, Weight, disk_bytes};
 use crate::corpus::{Commit, TAG};
 use crate::library;
+use crate::served::Served;
 
 const AGGREGATE_NAME: &str = "order";
 
-/// The store and its log.
+/// The log, and what it is in.
 #[derive(Clone)]
 pub struct Annals {
-    store: Arc<EmbeddedStore>,
     log: Arc<dyn EventLog>,
+    store: Option<Arc<EmbeddedStore>>,
+    server: Option<Arc<Served>>,
 }
 
 impl Annals {
@@ -39,13 +45,7 @@ impl Annals {
     }
 }
 
-impl Stored for Annals {
-    fn open(folder: &Path) -> Result<Self, String> {
-        let store = library::open(folder)?;
-        let log = library::log(&store)?;
-        Ok(Self { store: Arc::new(store), log })
-    }
-
+impl Reads for Annals {
     async fn append(&self, commit: Commit) -> Result<(), String> {
         let mut new = NewCommit::new(AGGREGATE_NAME, commit.aggregate_id);
         for (place, payload) in commit.payloads.iter().enumerate() {
@@ -88,12 +88,39 @@ impl Stored for Annals {
         }
         Ok(())
     }
+}
+
+impl Stored for Annals {
+    fn open(folder: &Path) -> Result<Self, String> {
+        let store = library::open(folder)?;
+        Ok(Self { log: library::log(&store)?, store: Some(Arc::new(store)), server: None })
+    }
 
     async fn weigh(self, folder: &Path) -> Result<Weight, String> {
         let head = self.log.head().await.map_err(|error| error.to_string())?;
-        self.store.close().await;
-        let weighed = closed(folder, head).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(weighed)
+        self.store.ok_or("only an embedded store is weighed")?.close().await;
+        closed(folder, head).map_err(|error| format!("{}: {error}", folder.display()))
+    }
+}
+
+impl Remote for Annals {
+    async fn start(folder: &Path, program: &Path) -> Result<Self, String> {
+        let command = |address: SocketAddr| {
+            let store = format!("embedded:{}", folder.join("store").display());
+            let mut command = Command::new(program);
+            command.args(["serve", "--dev", "--store", &store, "--listen", &address.to_string()]);
+            command.env("ANNALS__LOG__LEVEL", "warn");
+            command
+        };
+        let server = Served::start(folder, command).await?;
+        let client = Client::new(&format!("http://{}", server.address), DEFAULT_TENANT, DEFAULT_SCOPE);
+        let log: Arc<dyn EventLog> = Arc::new(client.map_err(|error| error.to_string())?);
+        log.head().await.map_err(|error| error.to_string())?;
+        Ok(Self { log, store: None, server: Some(Arc::new(server)) })
+    }
+
+    fn server(&self) -> Option<&Served> {
+        self.server.as_deref()
     }
 }
 

@@ -8,11 +8,13 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use super::annals::Annals;
-use super::{Kind, Stored, figures, page_cache};
+use super::{Kind, Reads, Remote, Stored, figures, page_cache};
 use crate::cell::percentile_us;
 use crate::corpus::{COMMIT_EVENTS, Corpus, TAG};
+use crate::served::Served;
 
-/// How this program is told to be such a process: behind it come task, store, folder, events and events of a commit.
+/// How this program is told to be such a process: behind it come task, store, folder, events, events of a commit, and the server's
+/// program or the folder it is in.
 pub const OPTION: &str = "--stored";
 
 /// Commits under way at once while filling.
@@ -31,18 +33,21 @@ pub enum Task {
     Fill,
     /// Opens it and reads.
     Read,
+    /// Starts a server on it and reads through that.
+    Serve,
     /// Closes it in an orderly way and weighs it.
     Weigh,
 }
 
 impl Task {
-    const ALL: [Self; 3] = [Self::Fill, Self::Read, Self::Weigh];
+    const ALL: [Self; 4] = [Self::Fill, Self::Read, Self::Serve, Self::Weigh];
 
     /// Its word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Fill => "fill",
             Self::Read => "read",
+            Self::Serve => "serve",
             Self::Weigh => "weigh",
         }
     }
@@ -59,38 +64,56 @@ pub fn answer(line: &str) -> Result<Answer, String> {
 /// Does what the words say, writes the figures as one line of JSON, and stays with the store open until it is killed or nobody is
 /// there any more to kill it.
 pub async fn obey(words: &[&str]) -> Result<(), String> {
-    let [task, kind, folder, events, commit_events] = words else {
+    let [task, kind, folder, events, commit_events, program] = words else {
         return Err(format!("{OPTION} is for this program alone"));
     };
     let task = Task::ALL.into_iter().find(|known| known.word() == *task).ok_or("there is no such task")?;
     let number = |text: &str| text.parse().map_err(|error| format!("{text:?}: {error}"));
     let corpus = Corpus { events: number(events)?, commit_events: number(commit_events)? };
-    let folder = Path::new(*folder);
-    match Kind::parse(kind)? {
-        Kind::Annals => work::<Annals>(task, folder, corpus).await,
+    let (folder, program) = (Path::new(*folder), Path::new(*program));
+    match (Kind::parse(kind)?, task) {
+        (Kind::Annals, Task::Serve) => serve::<Annals>(folder, corpus, program).await,
+        (Kind::Annals, _) => work::<Annals>(task, folder, corpus).await,
         #[cfg(feature = "rivals")]
-        Kind::Tephra => work::<super::tephra::Tephra>(task, folder, corpus).await,
+        (Kind::Tephra, Task::Serve) => serve::<super::tephra_server::TephraServer>(folder, corpus, program).await,
         #[cfg(feature = "rivals")]
-        Kind::Umadb => work::<super::umadb::Umadb>(task, folder, corpus).await,
+        (Kind::Tephra, _) => work::<super::tephra::Tephra>(task, folder, corpus).await,
+        #[cfg(feature = "rivals")]
+        (Kind::Umadb, Task::Serve) => serve::<super::umadb_server::UmadbServer>(folder, corpus, program).await,
+        #[cfg(feature = "rivals")]
+        (Kind::Umadb, _) => work::<super::umadb::Umadb>(task, folder, corpus).await,
         #[cfg(not(feature = "rivals"))]
-        Kind::Tephra | Kind::Umadb => Err(crate::rivals::NOT_BUILT.to_owned()),
+        (Kind::Tephra | Kind::Umadb, _) => Err(crate::rivals::NOT_BUILT.to_owned()),
     }
 }
 
+async fn serve<S: Remote>(folder: &Path, corpus: Corpus, program: &Path) -> Result<(), String> {
+    let started = Instant::now();
+    let store = S::start(folder, program).await?;
+    let answered = started.elapsed();
+    let process = store.server().and_then(Served::process_id).ok_or("the server ended")?.to_string();
+    let mut figures =
+        vec![(figures::OPEN, answered.as_secs_f64() * 1_000.0), (figures::MEMORY, anonymous_memory(&process)? / MIB)];
+    figures.extend(read(&store, folder, corpus).await?);
+    figures.push((figures::MEMORY_READ, anonymous_memory(&process)? / MIB));
+    figures.extend(follow(&store, corpus).await?);
+    say(figures)
+}
+
 async fn work<S: Stored>(task: Task, folder: &Path, corpus: Corpus) -> Result<(), String> {
-    let before = anonymous_memory()?;
+    let before = anonymous_memory("self")?;
     let started = Instant::now();
     let store = S::open(folder)?;
     let opened = started.elapsed();
     let figures = match task {
         Task::Fill => fill(&store, corpus).await?,
-        Task::Read => {
+        Task::Read | Task::Serve => {
             let mut figures = vec![
                 (figures::OPEN, opened.as_secs_f64() * 1_000.0),
-                (figures::MEMORY, (anonymous_memory()? - before) / MIB),
+                (figures::MEMORY, (anonymous_memory("self")? - before) / MIB),
             ];
             figures.extend(read(&store, folder, corpus).await?);
-            figures.push((figures::MEMORY_READ, (anonymous_memory()? - before) / MIB));
+            figures.push((figures::MEMORY_READ, (anonymous_memory("self")? - before) / MIB));
             figures.extend(follow(&store, corpus).await?);
             figures
         }
@@ -101,6 +124,11 @@ async fn work<S: Stored>(task: Task, folder: &Path, corpus: Corpus) -> Result<()
             (weight.events > 0).then(|| (name, weight.bytes as f64 / weight.events as f64)).into_iter().collect()
         }
     };
+    say(figures)
+}
+
+/// Writes the figures and stays.
+fn say(figures: Figures) -> Result<(), String> {
     let answer: Answer = figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     println!("{}", serde_json::to_string(&answer).map_err(|error| error.to_string())?);
     let until_nobody = || std::io::stdin().read_to_end(&mut Vec::new());
@@ -128,7 +156,7 @@ async fn fill<S: Stored>(store: &S, corpus: Corpus) -> Result<Figures, String> {
     Ok(if corpus.commit_events == COMMIT_EVENTS { vec![(figures::FILL, per_second)] } else { Vec::new() })
 }
 
-async fn read<S: Stored>(store: &S, folder: &Path, corpus: Corpus) -> Result<Figures, String> {
+async fn read<S: Reads>(store: &S, folder: &Path, corpus: Corpus) -> Result<Figures, String> {
     let mut figures = Vec::new();
     // The first pass also brings into memory what a fresh process lacks.
     store.read_all().await?;
@@ -159,7 +187,7 @@ async fn read<S: Stored>(store: &S, folder: &Path, corpus: Corpus) -> Result<Fig
     Ok(figures)
 }
 
-async fn read_aggregates<S: Stored>(store: &S, corpus: Corpus, large: usize) -> Result<Vec<u64>, String> {
+async fn read_aggregates<S: Reads>(store: &S, corpus: Corpus, large: usize) -> Result<Vec<u64>, String> {
     let mut random = fastrand::Rng::with_seed(5);
     let mut latencies = Vec::with_capacity(AGGREGATES_READ);
     for _ in 0..AGGREGATES_READ {
@@ -176,8 +204,8 @@ async fn read_aggregates<S: Stored>(store: &S, corpus: Corpus, large: usize) -> 
     Ok(latencies)
 }
 
-/// How long it takes from handing a commit over until it is acknowledged, and until a follower in the same process has its event.
-async fn follow<S: Stored>(store: &S, corpus: Corpus) -> Result<Figures, String> {
+/// How long it takes from handing a commit over until it is acknowledged, and until a follower has its event.
+async fn follow<S: Reads>(store: &S, corpus: Corpus) -> Result<Figures, String> {
     if !S::FOLLOWS {
         return Ok(Vec::new());
     }
@@ -210,10 +238,11 @@ async fn follow<S: Stored>(store: &S, corpus: Corpus) -> Result<Figures, String>
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Bytes of memory that this process holds beside files.
-fn anonymous_memory() -> Result<f64, String> {
-    let text = std::fs::read_to_string("/proc/self/status").map_err(|error| format!("/proc/self/status: {error}"))?;
+/// Bytes of memory that a process holds beside files.
+fn anonymous_memory(process: &str) -> Result<f64, String> {
+    let file = format!("/proc/{process}/status");
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kib: Option<f64> = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
-    kib.map(|kib| kib * 1024.0).ok_or_else(|| "/proc/self/status has no RssAnon".to_owned())
+    kib.map(|kib| kib * 1024.0).ok_or_else(|| format!("{file} has no RssAnon"))
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tephra::{Event, Position, Query, QueryItem, WriteCoordinator, WriteHandle};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Stored, Weight, disk_bytes};
+use super::{Reads, Stored, Weight, disk_bytes};
 use crate::corpus::{Commit, TAG};
 use crate::tephra::{event_type, open, tags};
 
@@ -35,12 +35,7 @@ impl Tephra {
     }
 }
 
-impl Stored for Tephra {
-    fn open(folder: &Path) -> Result<Self, String> {
-        let (coordinator, handle) = open(folder)?;
-        Ok(Self { coordinator: Arc::new(Mutex::new(Some(coordinator))), handle })
-    }
-
+impl Reads for Tephra {
     async fn append(&self, commit: Commit) -> Result<(), String> {
         let event_type = event_type()?;
         let plain = tags([commit.aggregate_id.as_str()])?;
@@ -79,6 +74,13 @@ impl Stored for Tephra {
             }
         }
         Ok(())
+    }
+}
+
+impl Stored for Tephra {
+    fn open(folder: &Path) -> Result<Self, String> {
+        let (coordinator, handle) = open(folder)?;
+        Ok(Self { coordinator: Arc::new(Mutex::new(Some(coordinator))), handle })
     }
 
     async fn weigh(self, folder: &Path) -> Result<Weight, String> {

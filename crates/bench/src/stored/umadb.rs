@@ -9,7 +9,7 @@ use umadb_core::db::UmaDb;
 use umadb_dcb::{DcbEvent, DcbEventStoreSync, DcbQuery};
 use uuid::Uuid;
 
-use super::{Stored, Weight, disk_bytes};
+use super::{Reads, Stored, Weight, disk_bytes};
 use crate::corpus::{Commit, TAG};
 use crate::umadb::{EVENT_TYPE, Gatherer, open, query};
 
@@ -21,6 +21,19 @@ const PAGE: u32 = 1_000;
 pub struct Umadb {
     store: Arc<UmaDb>,
     gatherer: Gatherer,
+}
+
+/// What a commit of the corpus is here.
+pub fn events(commit: &Commit) -> Vec<DcbEvent> {
+    let event = |(place, payload): (usize, &String)| {
+        let mut tags = vec![commit.aggregate_id.clone()];
+        if commit.tagged && place == 0 {
+            tags.push(TAG.to_owned());
+        }
+        let id = Uuid::from_u128(((commit.number as u128 + 1) << 16) | place as u128);
+        DcbEvent::new().event_type(EVENT_TYPE).tags(tags).data(payload.as_bytes()).uuid(id)
+    };
+    commit.payloads.iter().enumerate().map(event).collect()
 }
 
 impl Umadb {
@@ -36,25 +49,11 @@ impl Umadb {
     }
 }
 
-impl Stored for Umadb {
+impl Reads for Umadb {
     const FOLLOWS: bool = false;
 
-    fn open(folder: &Path) -> Result<Self, String> {
-        let store = open(folder)?;
-        Ok(Self { gatherer: Gatherer::start(Arc::clone(&store)), store })
-    }
-
     async fn append(&self, commit: Commit) -> Result<(), String> {
-        let event = |(place, payload): (usize, &String)| {
-            let mut tags = vec![commit.aggregate_id.clone()];
-            if commit.tagged && place == 0 {
-                tags.push(TAG.to_owned());
-            }
-            let id = Uuid::from_u128(((commit.number as u128 + 1) << 16) | place as u128);
-            DcbEvent::new().event_type(EVENT_TYPE).tags(tags).data(payload.as_bytes()).uuid(id)
-        };
-        let events = commit.payloads.iter().enumerate().map(event).collect();
-        self.gatherer.append(events, None).await.map(drop)
+        self.gatherer.append(events(&commit), None).await.map(drop)
     }
 
     async fn read_all(&self) -> Result<usize, String> {
@@ -71,6 +70,13 @@ impl Stored for Umadb {
 
     async fn follow(&self, _: usize, _: UnboundedSender<Instant>) -> Result<(), String> {
         Err("UmaDB's engine has no subscription".to_owned())
+    }
+}
+
+impl Stored for Umadb {
+    fn open(folder: &Path) -> Result<Self, String> {
+        let store = open(folder)?;
+        Ok(Self { gatherer: Gatherer::start(Arc::clone(&store)), store })
     }
 
     async fn weigh(self, folder: &Path) -> Result<Weight, String> {
