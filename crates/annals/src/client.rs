@@ -2,13 +2,14 @@
 
 mod answers;
 mod http;
+mod transactions;
 
 use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome,
-    DEFAULT_SCOPE, EventLog, ExpectedVersion, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, OpenError,
-    ReadError, SequenceNumber, StoreError, Timestamp, Version, new_uuid, wire,
+    DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, OpenError,
+    ReadError, SequenceNumber, StoreError, Timestamp, TransactionError, Version, new_uuid, wire,
 };
 use annals_embedded::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
@@ -22,7 +23,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 
 /// The event log of one tenant and scope of a server.
 ///
-/// It keeps the contract of [`EventLog`]. A commit without a request id gets one here, so that it can be sent again: when the
+/// It keeps the contract of [`EventLog`]. A commit or transaction without a request id gets one here, so that it can be sent again: when the
 /// connection breaks it is, once, and what is still unknown then is [`StoreError::Unreachable`]; the caller may retry with the same
 /// request id. Cloning shares the connections.
 #[derive(Clone)]
@@ -49,6 +50,14 @@ impl Client {
             Err(_) => self.http.get(&path).await.map_err(StoreError::Unreachable)?,
         };
         answers::read(&answer)
+    }
+
+    fn check_scope(&self) -> Result<(), Invalid> {
+        if self.scope == DEFAULT_SCOPE {
+            return Ok(());
+        }
+        let message = format!("{:?} cannot be committed to; commits go to the default scope", self.scope);
+        Err(Invalid::new(Code::InvalidQuery, "scope", message))
     }
 
     fn path(&self, segments: &[&str]) -> Path {
@@ -100,20 +109,14 @@ impl EventLog for Client {
     async fn commit(&self, mut commit: NewCommit) -> Result<CommitOutcome, CommitError> {
         // Refused here for the same reason as there, and without the way there: what breaks a rule may also not fit into a body.
         commit.validate()?;
-        if self.scope != DEFAULT_SCOPE {
-            let message = format!("{:?} cannot be committed to; commits go to the default scope", self.scope);
-            return Err(Invalid::new(Code::InvalidQuery, "scope", message).into());
-        }
+        self.check_scope()?;
         if commit.request_id.is_none() {
             let id = new_uuid(SystemClock.now(), &*self.random);
             commit.request_id = Some(id.to_string().into());
         }
         let expected = commit.expected_version;
         let mut body = wire::CommitBody::from(commit);
-        // JSON integers end at int64; no aggregate has a version beyond, so all of these expect in vain alike.
-        if let ExpectedVersion::Exact(version) = &mut body.expected_version {
-            *version = (*version).min(i64::MAX as u64);
-        }
+        transactions::narrow(&mut body);
         let json = serde_json::to_vec(&body)
             .map_err(|error| StoreError::Unreachable(format!("the commit cannot be written as JSON: {error}")))?;
         let commit = NewCommit { expected_version: expected, ..body.into() };
@@ -124,6 +127,10 @@ impl EventLog for Client {
             Err(_) => self.http.post(&path, json).await.map_err(StoreError::Unreachable)?,
         };
         answers::committed(&answer, &commit)
+    }
+
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        self.send_transaction(transaction).await
     }
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {

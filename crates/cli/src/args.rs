@@ -71,9 +71,14 @@ pub enum Command {
     Serve(Serve),
     /// Commit events: bodies of POST /v1/commits as JSON lines, or one event by flags
     #[command(
-        after_help = "Answers are printed in the order of the lines; lines of one aggregate are committed in their order. A refused line is reported and the others go on; the exit code is that of the first refusal.\n\nExample:\n  annals commit --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}' --expect empty\n  annals commit --server http://127.0.0.1:4000 < commits.jsonl"
+        after_help = "Answers are printed in the order of the lines; lines of one aggregate are committed in their order, and a line with an append_condition or prepare keys after all before it and before all after it. A refused line is reported and the others go on; the exit code is that of the first refusal.\n\nExample:\n  annals commit --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}' --expect empty\n  annals commit --server http://127.0.0.1:4000 < commits.jsonl"
     )]
     Commit(Box<Commit>),
+    /// Commit to several aggregates at once, all or none: bodies of POST /v1/transactions as JSON lines
+    #[command(
+        after_help = "A line is a transaction of 2 to 16 commits of different aggregates, and is stored whole or not at all. Answers are printed in the order of the lines, each a list with an answer for every commit; lines that share an aggregate are stored in their order. A refused line is reported with the part that was refused, and the others go on; the exit code is that of the first refusal.\n\nExample:\n  echo '{\"commits\": [{\"aggregate\": {\"name\": \"account\", \"id\": \"1\"}, \"events\": [{\"type\": \"taken\", \"data\": {\"amount\": 5}}]}, {\"aggregate\": {\"name\": \"account\", \"id\": \"2\"}, \"events\": [{\"type\": \"given\", \"data\": {\"amount\": 5}}]}]}' | annals transact\n  annals transact --server http://127.0.0.1:4000 --file transfers.jsonl"
+    )]
+    Transact(Transact),
     /// Read or list aggregates
     #[command(subcommand)]
     Aggregate(Aggregate),
@@ -139,6 +144,13 @@ pub struct Commit {
     /// What directly caused it
     #[arg(long, value_name = "ID", requires = "aggregate")]
     pub causation_id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Transact {
+    /// A file of JSON lines; standard input when absent
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

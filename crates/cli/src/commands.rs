@@ -7,6 +7,7 @@ mod demo;
 mod import;
 mod log;
 mod serve;
+mod transact;
 
 use crate::args::{Aggregate, Cli, Command, Config, Log};
 use crate::config::Loaded;
@@ -16,13 +17,14 @@ use crate::failure::{Failure, Stop};
 pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     let (global, config) = (&cli.global, &loaded.config);
     if global.server.is_some() && matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_)) {
-        let message = "--server only goes with commit, aggregate, log and import; the others work on a store";
+        let message = "--server only goes with commit, transact, aggregate, log and import; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {
         Command::Demo(ref args) => demo::run(global, args).await,
         Command::Serve(_) => serve::run(config).await,
         Command::Commit(ref args) => commit::run(global, args, config).await,
+        Command::Transact(ref args) => transact::run(global, args, config).await,
         Command::Aggregate(Aggregate::Read(ref args)) => aggregate::read(global, args, config).await,
         Command::Aggregate(Aggregate::List(ref args)) => aggregate::list(global, args, config).await,
         Command::Log(Log::Read(ref args)) => log::read(global, args, config).await,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use annals::{Code, CommitError, Invalid, OpenError, ReadError, UnknownLog};
+use annals::{Code, CommitError, Invalid, OpenError, ReadError, TransactionError, UnknownLog};
 
 /// An error as it is printed, with the code that decides the exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +46,12 @@ impl fmt::Display for Failure {
 impl From<CommitError> for Failure {
     fn from(error: CommitError) -> Self {
         Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<TransactionError> for Failure {
+    fn from(refusal: TransactionError) -> Self {
+        Self::new(refusal.error.code(), refusal.to_string())
     }
 }
 

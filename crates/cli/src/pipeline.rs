@@ -1,23 +1,93 @@
-//! Many commits under way at once, answered in the order they came in; those of one aggregate one after the other.
+//! Many requests under way at once, answered in the order they came in; those of one aggregate one after the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::{Aggregate, CommitError, CommitOutcome, EventLog, NewCommit, StoreError};
+use annals::{Aggregate, CommitError, CommitOutcome, EventLog, NewCommit, NewTransaction, StoreError};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
 
-/// Most commits under way at once.
+/// Most requests under way at once.
 pub const COMMITS_MAX: usize = 256;
 /// Most bytes of input under way at once; a larger line goes alone.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How often a commit is tried that a busy store turns away.
+/// How often a request is tried that a busy store turns away.
 const TRIES: u32 = 60;
 
-/// What a refusal means for the later commits of the same aggregate.
+/// What is asked of the log: a commit or a transaction.
+pub trait Request: Clone + Send + Sync + 'static {
+    /// What is answered when it is stored.
+    type Stored: Send + 'static;
+
+    /// The aggregates whose later requests wait for this one.
+    fn aggregates(&self) -> Vec<Aggregate>;
+
+    /// Whether it is judged against the whole log: then what came before must be there, and what comes later must not.
+    fn is_of_whole_log(&self) -> bool;
+
+    /// Asks the log.
+    fn send(self, log: &dyn EventLog) -> impl Future<Output = Result<Self::Stored, Refusal>> + Send;
+}
+
+/// Why a request is not stored.
+pub struct Refusal {
+    failure: Failure,
+    /// Whether it is the store that cannot answer.
+    store: Option<StoreError>,
+}
+
+impl Request for NewCommit {
+    type Stored = (Aggregate, CommitOutcome);
+
+    fn aggregates(&self) -> Vec<Aggregate> {
+        vec![self.aggregate.clone()]
+    }
+
+    fn is_of_whole_log(&self) -> bool {
+        self.append_condition.is_some() || !self.keys.is_empty()
+    }
+
+    async fn send(self, log: &dyn EventLog) -> Result<Self::Stored, Refusal> {
+        let aggregate = self.aggregate.clone();
+        match log.commit(self).await {
+            Ok(outcome) => Ok((aggregate, outcome)),
+            Err(error) => Err(Refusal { store: store_error(&error), failure: error.into() }),
+        }
+    }
+}
+
+impl Request for NewTransaction {
+    type Stored = Vec<(Aggregate, CommitOutcome)>;
+
+    fn aggregates(&self) -> Vec<Aggregate> {
+        let commits = self.commits.iter().map(|commit| &commit.aggregate);
+        commits.chain(self.expect.iter().map(|expectation| &expectation.aggregate)).cloned().collect()
+    }
+
+    fn is_of_whole_log(&self) -> bool {
+        self.commits.iter().any(Request::is_of_whole_log)
+    }
+
+    async fn send(self, log: &dyn EventLog) -> Result<Self::Stored, Refusal> {
+        let aggregates: Vec<_> = self.commits.iter().map(|commit| commit.aggregate.clone()).collect();
+        match log.transact(self).await {
+            Ok(outcomes) => Ok(aggregates.into_iter().zip(outcomes).collect()),
+            Err(refusal) => Err(Refusal { store: store_error(&refusal.error), failure: refusal.into() }),
+        }
+    }
+}
+
+fn store_error(error: &CommitError) -> Option<StoreError> {
+    match error {
+        CommitError::Store(error) => Some(error.clone()),
+        _ => None,
+    }
+}
+
+/// What a refusal means for the later requests of the same aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRefusal {
     /// They are tried.
@@ -27,9 +97,9 @@ pub enum AfterRefusal {
 }
 
 /// What became of a line.
-pub enum Outcome {
+pub enum Outcome<S> {
     /// It is in the log.
-    Committed(Aggregate, CommitOutcome),
+    Committed(S),
     /// It is not, and will not be.
     Refused(Failure),
     /// The store could not say; nothing further makes sense before it can.
@@ -38,24 +108,24 @@ pub enum Outcome {
     HeldBack,
 }
 
-struct Entry {
+struct Entry<S> {
     sequence: u64,
-    aggregate: Option<Aggregate>,
-    task: JoinHandle<Outcome>,
+    aggregates: Vec<Aggregate>,
+    task: JoinHandle<Outcome<S>>,
 }
 
-/// The commits under way.
-pub struct Pipeline<T> {
+/// The requests under way.
+pub struct Pipeline<T, R: Request = NewCommit> {
     log: Arc<dyn EventLog>,
     after: AfterRefusal,
     bytes: Arc<Semaphore>,
-    entries: VecDeque<(T, Entry)>,
-    /// The last commit under way of each aggregate, and where it says whether it is in the log.
+    entries: VecDeque<(T, Entry<R::Stored>)>,
+    /// The last request under way of each aggregate, and where it says whether it is in the log.
     last: HashMap<Aggregate, (u64, oneshot::Receiver<bool>)>,
     submitted: u64,
 }
 
-impl<T> Pipeline<T> {
+impl<T, R: Request> Pipeline<T, R> {
     pub fn new(log: Arc<dyn EventLog>, after: AfterRefusal) -> Self {
         let bytes = Arc::new(Semaphore::new(BYTES_MAX));
         Self { log, after, bytes, entries: VecDeque::new(), last: HashMap::new(), submitted: 0 }
@@ -69,31 +139,42 @@ impl<T> Pipeline<T> {
         self.entries.len() < COMMITS_MAX
     }
 
-    /// Puts a commit under way that took `bytes` of input.
-    pub async fn submit(&mut self, tag: T, commit: NewCommit, bytes: usize) {
+    /// Puts a request under way that took `bytes` of input.
+    pub async fn submit(&mut self, tag: T, request: R, bytes: usize) {
+        // Everything under way has a part of the permits, so who takes them all is alone.
+        let bytes = if request.is_of_whole_log() { BYTES_MAX } else { bytes.clamp(1, BYTES_MAX) };
         // The permit is given back by the task, and every task ends by itself.
-        let permit = Arc::clone(&self.bytes).acquire_many_owned(bytes.clamp(1, BYTES_MAX) as u32).await;
+        let permit = Arc::clone(&self.bytes).acquire_many_owned(bytes as u32).await;
         let sequence = self.submitted;
         self.submitted += 1;
-        let aggregate = commit.aggregate.clone();
-        let (done, successor) = oneshot::channel();
-        let before = self.last.insert(aggregate.clone(), (sequence, successor)).map(|(_, receiver)| receiver);
+        let mut aggregates = request.aggregates();
+        // A transaction that names one twice is refused by the log; it must not wait for itself before.
+        aggregates.sort_unstable();
+        aggregates.dedup();
+        let (mut before, mut successors) = (Vec::new(), Vec::new());
+        for aggregate in &aggregates {
+            let (done, successor) = oneshot::channel();
+            before.extend(self.last.insert(aggregate.clone(), (sequence, successor)).map(|(_, receiver)| receiver));
+            successors.push(done);
+        }
         let (log, after) = (Arc::clone(&self.log), self.after);
         let task = tokio::spawn(async move {
-            let stored = match before {
-                Some(before) => before.await.unwrap_or(false),
-                None => true,
-            };
+            let mut stored = true;
+            for before in before {
+                stored &= before.await.unwrap_or(false);
+            }
             let outcome = if stored || after == AfterRefusal::GoOn {
-                commit_patiently(&*log, commit).await
+                send_patiently(&*log, request).await
             } else {
                 Outcome::HeldBack
             };
             drop(permit);
-            let _ = done.send(matches!(outcome, Outcome::Committed(..)));
+            for done in successors {
+                let _ = done.send(matches!(outcome, Outcome::Committed(_)));
+            }
             outcome
         });
-        self.entries.push_back((tag, Entry { sequence, aggregate: Some(aggregate), task }));
+        self.entries.push_back((tag, Entry { sequence, aggregates, task }));
     }
 
     /// Takes the place in the order for a line that cannot even be tried.
@@ -101,46 +182,45 @@ impl<T> Pipeline<T> {
         let sequence = self.submitted;
         self.submitted += 1;
         let task = tokio::spawn(std::future::ready(Outcome::Refused(failure)));
-        self.entries.push_back((tag, Entry { sequence, aggregate: None, task }));
+        self.entries.push_back((tag, Entry { sequence, aggregates: Vec::new(), task }));
     }
 
     /// The outcome of the first line that is not answered yet. Cancelling loses nothing. Not to be called when it is empty.
-    pub async fn next(&mut self) -> Option<(T, Outcome)> {
+    pub async fn next(&mut self) -> Option<(T, Outcome<R::Stored>)> {
         let (_, entry) = self.entries.front_mut()?;
         let outcome = match (&mut entry.task).await {
             Ok(outcome) => outcome,
-            Err(error) => Outcome::Unanswered(Failure::internal(format!("a commit's task ended early: {error}"))),
+            Err(error) => Outcome::Unanswered(Failure::internal(format!("a request's task ended early: {error}"))),
         };
         let (tag, entry) = self.entries.pop_front()?;
-        if let Some(aggregate) = entry.aggregate
-            && self.last.get(&aggregate).is_some_and(|(sequence, _)| *sequence == entry.sequence)
-        {
-            self.last.remove(&aggregate);
+        for aggregate in entry.aggregates {
+            if self.last.get(&aggregate).is_some_and(|(sequence, _)| *sequence == entry.sequence) {
+                self.last.remove(&aggregate);
+            }
         }
         Some((tag, outcome))
     }
 }
 
-/// Commits, and tries again in a moment when the store has too much to do.
-async fn commit_patiently(log: &dyn EventLog, commit: NewCommit) -> Outcome {
+/// Asks, and tries again in a moment when the store has too much to do.
+async fn send_patiently<R: Request>(log: &dyn EventLog, request: R) -> Outcome<R::Stored> {
     let mut pause = Duration::from_millis(10);
     for _ in 1..TRIES {
-        match log.commit(commit.clone()).await {
-            Err(CommitError::Store(StoreError::Overloaded)) => {
+        match request.clone().send(log).await {
+            Err(Refusal { store: Some(StoreError::Overloaded), .. }) => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
-            answered => return judge(commit, answered),
+            answered => return judge(answered),
         }
     }
-    let answered = log.commit(commit.clone()).await;
-    judge(commit, answered)
+    judge(request.send(log).await)
 }
 
-fn judge(commit: NewCommit, answered: Result<CommitOutcome, CommitError>) -> Outcome {
+fn judge<S>(answered: Result<S, Refusal>) -> Outcome<S> {
     match answered {
-        Ok(outcome) => Outcome::Committed(commit.aggregate, outcome),
-        Err(CommitError::Store(error)) => Outcome::Unanswered(CommitError::Store(error).into()),
-        Err(error) => Outcome::Refused(error.into()),
+        Ok(stored) => Outcome::Committed(stored),
+        Err(Refusal { failure, store: Some(_) }) => Outcome::Unanswered(failure),
+        Err(Refusal { failure, store: None }) => Outcome::Refused(failure),
     }
 }

@@ -4,12 +4,16 @@
 //! refused; `{"$date": …}` stays what it is, a document with that key. Back to JSON: BSON types that JSON lacks are written as
 //! relaxed Extended JSON.
 
+mod equal;
+
 use std::fmt;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Error as _, SerializeMap, SerializeSeq};
+
+pub(crate) use equal::documents_equal;
 
 use crate::limits::DATA_DEPTH_MAX;
 

@@ -14,7 +14,7 @@ pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 pub const EVENTS_MAX: usize = 10_000;
 /// Largest data of one event, in bytes of BSON.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Largest commit: the sum of its events' data in bytes of BSON, their types and tags.
+/// Largest commit: the sum of its events' data in bytes of BSON, their types and tags, and its prepare keys.
 pub const COMMIT_BYTES_MAX: usize = 15 * 1024 * 1024;
 /// Most commits of a transaction, and most aggregates that it only expects something of.
 pub const TRANSACTION_COMMITS_MAX: usize = 16;

@@ -59,6 +59,10 @@ pub enum SeededBug {
     RecoverPartOfTransaction,
     IgnoreEventsSinceSearch,
     ForgetExpectations,
+    ForgetSealedKeys,
+    IgnoreKeysOfSameBatch,
+    KeepKeysOfRefused,
+    ForgetKeysOnRecovery,
 }
 
 impl Options {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, DEFAULT_SCOPE,
-    DEFAULT_TENANT, Data, EventLog, Filter, KnownAggregate, LogPage, LogQuery, NewCommit, NewEvent, ReadError,
-    RecordedEvent, Store, StoreError,
+    DEFAULT_TENANT, Data, EventLog, Filter, KnownAggregate, LogPage, LogQuery, NewCommit, NewEvent, NewTransaction,
+    ReadError, RecordedEvent, Store, StoreError, TransactionError,
 };
 use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 use annals_runtime::{Handler, HandlerError, Processor, RetryPolicy, Running, State, Status};
@@ -260,6 +260,10 @@ struct FailingReads {
 impl EventLog for FailingReads {
     async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
         self.log.commit(commit).await
+    }
+
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        self.log.transact(transaction).await
     }
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {

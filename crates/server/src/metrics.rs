@@ -26,7 +26,8 @@ pub(crate) struct Metrics {
     pub commits: AtomicU64,
     pub duplicates: AtomicU64,
     pub events: AtomicU64,
-    /// Refused commits, by the code's place in [`Code::ALL`].
+    pub transactions: AtomicU64,
+    /// Refused commits and transactions, by the code's place in [`Code::ALL`].
     refusals: Vec<AtomicU64>,
 }
 
@@ -100,6 +101,7 @@ impl Metrics {
             commits: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
             events: AtomicU64::new(0),
+            transactions: AtomicU64::new(0),
             refusals: counters(Code::ALL.len()),
         }
     }
@@ -115,6 +117,14 @@ impl Metrics {
         } else {
             self.commits.fetch_add(1, Relaxed);
             self.events.fetch_add(outcome.event_ids.len() as u64, Relaxed);
+        }
+    }
+
+    /// Counts a transaction, and each of its commits.
+    pub fn transacted(&self, outcomes: &[CommitOutcome]) {
+        outcomes.iter().for_each(|outcome| self.committed(outcome));
+        if outcomes.iter().any(|outcome| !outcome.duplicate) {
+            self.transactions.fetch_add(1, Relaxed);
         }
     }
 
@@ -143,13 +153,19 @@ impl Metrics {
                 "Events of the commits accepted here.",
                 self.events.load(Relaxed) as i64,
             ),
+            (
+                "annals_transactions_total",
+                "counter",
+                "Transactions accepted here; their commits are counted as commits too.",
+                self.transactions.load(Relaxed) as i64,
+            ),
         ];
         for (name, kind, help, value) in single {
             family(&mut out, name, kind, help);
             line(&mut out, format_args!("{name} {value}"));
         }
         let name = "annals_commits_refused_total";
-        family(&mut out, name, "counter", "Commits refused here, by code.");
+        family(&mut out, name, "counter", "Commits and transactions refused here, by code.");
         for (code, count) in Code::ALL.iter().zip(&self.refusals) {
             let count = count.load(Relaxed);
             if count > 0 {

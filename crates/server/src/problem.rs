@@ -1,6 +1,6 @@
 //! Every error the server answers: the one place where errors become HTTP.
 
-use annals_core::{Code, CommitError, Invalid, ReadError, UnknownLog};
+use annals_core::{Code, CommitError, Invalid, ReadError, TransactionError, UnknownLog};
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,7 @@ pub struct Problem {
     code: Code,
     detail: String,
     path: Option<String>,
-    fact: Option<(&'static str, Value)>,
+    facts: Vec<(&'static str, Value)>,
     advice: &'static str,
     closes: bool,
 }
@@ -27,7 +27,7 @@ pub struct Problem {
 impl Problem {
     /// A problem with what is particular to this occurrence, as one sentence.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: cut(detail.into()), path: None, fact: None, advice: code.advice(), closes: false }
+        Self { code, detail: cut(detail.into()), path: None, facts: Vec::new(), advice: code.advice(), closes: false }
     }
 
     /// A query parameter or header that is not as it must be.
@@ -43,7 +43,7 @@ impl Problem {
     /// Adds a member that programs may read.
     #[must_use]
     pub fn fact(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.fact = Some((name, value.into()));
+        self.facts.push((name, value.into()));
         self
     }
 
@@ -84,7 +84,7 @@ impl Serialize for Problem {
         if let Some(path) = &self.path {
             map.serialize_entry("path", path)?;
         }
-        if let Some((name, value)) = &self.fact {
+        for (name, value) in &self.facts {
             map.serialize_entry(name, value)?;
         }
         map.serialize_entry("advice", self.advice)?;
@@ -126,8 +126,27 @@ impl From<CommitError> for Problem {
             CommitError::Invalid(invalid) => invalid.into(),
             CommitError::VersionConflict { actual_version, .. } => problem.fact("actual_version", actual_version),
             CommitError::RequestIdReused { request_id } => problem.fact("request_id", request_id),
+            CommitError::AppendConditionFailed { pattern, sequence_number } => {
+                problem.fact("pattern", pattern).fact("sequence_number", sequence_number)
+            }
+            CommitError::KeyTaken { name, key } | CommitError::KeyNotHeld { name, key } => {
+                problem.fact("name", name).fact("key", key)
+            }
             CommitError::AggregateOfOtherTenant { tenant_id } => problem.fact("tenant_id", tenant_id),
             _ => problem,
+        }
+    }
+}
+
+impl From<TransactionError> for Problem {
+    fn from(refusal: TransactionError) -> Self {
+        let detail = refusal.to_string();
+        match refusal.error {
+            // The path of a broken rule begins with the part already.
+            CommitError::Invalid(invalid) => invalid.into(),
+            error => {
+                Self { detail: cut(detail), path: (!refusal.at.is_empty()).then_some(refusal.at), ..Self::from(error) }
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::gate::{Gate, gate};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::problem::Problem;
-use crate::v1::{aggregates, commits, follow, index, log};
+use crate::v1::{aggregates, commits, follow, index, log, transactions};
 use crate::{health, metrics};
 
 /// What the handlers share.
@@ -23,7 +23,7 @@ pub(crate) struct Server {
     pub store: Arc<dyn Store>,
     pub options: Options,
     pub metrics: Metrics,
-    /// One permit for each commit that may be under way.
+    /// One permit for each commit or transaction that may be under way.
     pub commits: Semaphore,
     /// One permit for each byte of request bodies that may be held.
     pub bodies: Arc<Semaphore>,
@@ -35,6 +35,7 @@ fn routes() -> Vec<Route> {
     vec![
         ("/v1", get(index::index)),
         ("/v1/commits", post(commits::commit)),
+        ("/v1/transactions", post(transactions::transact)),
         ("/v1/aggregates/{name}", get(aggregates::ids)),
         ("/v1/aggregates/{name}/{id}/commits", get(aggregates::commits)),
         ("/v1/aggregates/{name}/{id}/requests/{request_id}", get(aggregates::request)),

@@ -6,3 +6,4 @@ pub(crate) mod follow;
 pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
+pub(crate) mod transactions;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use annals_core::{
-    AggregateCommits, Code, CommitError, CommitInfo, CommitOutcome, Invalid, KnownAggregate, LogPage, NewCommit,
-    ReadError, RecordedCommit, RecordedEvent, StoreError, wire,
+    AggregateCommits, Code, CommitError, CommitInfo, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, LogPage,
+    NewCommit, ReadError, RecordedCommit, RecordedEvent, StoreError, wire,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -88,14 +88,20 @@ pub(super) struct Exists {
 
 /// An RFC 9457 problem document.
 #[derive(Deserialize)]
-struct Problem {
+pub(super) struct Problem {
     code: String,
     #[serde(default)]
     detail: String,
     #[serde(default)]
-    path: String,
+    pub path: String,
     actual_version: Option<u64>,
     tenant_id: Option<String>,
+    pattern: Option<usize>,
+    sequence_number: Option<u64>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    key: String,
 }
 
 /// Reads an answer of a query.
@@ -115,29 +121,45 @@ pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ReadError>
 /// Reads the answer to `commit`.
 pub(super) fn committed(answer: &Answer, commit: &NewCommit) -> Result<CommitOutcome, CommitError> {
     if answer.status.is_success() {
-        let answer: wire::CommitAnswer = parse(answer)?;
-        let Some(first) = answer.events.first() else {
-            return Err(unknown("a commit without events").into());
-        };
-        return Ok(CommitOutcome {
-            commit_id: answer.commit_id,
-            version: answer.version,
-            first_sequence_number: first.sequence_number,
-            event_ids: answer.events.iter().map(|event| event.id).collect(),
-            duplicate: answer.duplicate,
-        });
+        return Ok(outcome(parse(answer)?)?);
     }
     let (code, problem) = problem(answer)?;
-    Err(match code {
-        Code::VersionConflict => match problem.actual_version {
-            Some(actual_version) => {
-                CommitError::VersionConflict { expected: commit.expected_version.to_string(), actual_version }
+    let request_id = commit.request_id.as_deref().unwrap_or_default();
+    Err(refusal(code, problem, Some(commit.expected_version), request_id))
+}
+
+pub(super) fn outcome(answer: wire::CommitAnswer) -> Result<CommitOutcome, StoreError> {
+    let Some(first) = answer.events.first() else { return Err(unknown("a commit without events")) };
+    Ok(CommitOutcome {
+        commit_id: answer.commit_id,
+        version: answer.version,
+        first_sequence_number: first.sequence_number,
+        event_ids: answer.events.iter().map(|event| event.id).collect(),
+        duplicate: answer.duplicate,
+    })
+}
+
+/// The error that became this problem, when what was refused expected this version.
+pub(super) fn refusal(
+    code: Code,
+    problem: Problem,
+    expected: Option<ExpectedVersion>,
+    request_id: &str,
+) -> CommitError {
+    match code {
+        Code::VersionConflict => match (problem.actual_version, expected) {
+            (Some(actual_version), Some(expected)) => {
+                CommitError::VersionConflict { expected: expected.to_string(), actual_version }
             }
-            None => unknown("a version conflict without actual_version").into(),
+            _ => unknown("a version conflict without actual_version, or of a part that was not sent").into(),
         },
-        Code::RequestIdReused => {
-            CommitError::RequestIdReused { request_id: commit.request_id.as_deref().unwrap_or_default().to_owned() }
-        }
+        Code::AppendConditionFailed => match (problem.pattern, problem.sequence_number) {
+            (Some(pattern), Some(sequence_number)) => CommitError::AppendConditionFailed { pattern, sequence_number },
+            _ => unknown("a failed append condition without pattern and sequence_number").into(),
+        },
+        Code::KeyTaken => CommitError::KeyTaken { name: problem.name, key: problem.key },
+        Code::KeyNotHeld => CommitError::KeyNotHeld { name: problem.name, key: problem.key },
+        Code::RequestIdReused => CommitError::RequestIdReused { request_id: request_id.to_owned() },
         Code::AggregateOfOtherTenant => {
             CommitError::AggregateOfOtherTenant { tenant_id: problem.tenant_id.unwrap_or_default() }
         }
@@ -145,14 +167,14 @@ pub(super) fn committed(answer: &Answer, commit: &NewCommit) -> Result<CommitOut
             Some(error) => error.into(),
             None => invalid(code, problem).into(),
         },
-    })
+    }
 }
 
-fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, StoreError> {
+pub(super) fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, StoreError> {
     serde_json::from_slice(&answer.body).map_err(|error| unknown(&format!("{} with {error}", answer.status)))
 }
 
-fn problem(answer: &Answer) -> Result<(Code, Problem), StoreError> {
+pub(super) fn problem(answer: &Answer) -> Result<(Code, Problem), StoreError> {
     let shown = || {
         let body = String::from_utf8_lossy(&answer.body);
         format!("{} with {:?}", answer.status, body.chars().take(200).collect::<String>())
@@ -211,7 +233,7 @@ mod tests {
         Answer { status, body: serde_json::to_vec(&body).expect("writes").into() }
     }
 
-    fn refusal(status: u16, body: serde_json::Value) -> CommitError {
+    fn refused(status: u16, body: serde_json::Value) -> CommitError {
         let commit = NewCommit::new("order", "o-1").request_id("r");
         committed(&answer(status, body), &commit).expect_err("refused")
     }
@@ -220,9 +242,11 @@ mod tests {
     fn problems_become_the_errors_they_were_made_from() {
         let conflict = serde_json::json!({"code": "version_conflict", "detail": "x", "actual_version": 7});
         let error = CommitError::VersionConflict { expected: "any".into(), actual_version: 7 };
-        assert_eq!(refusal(409, conflict), error);
+        assert_eq!(refused(409, conflict), error);
         let reused = serde_json::json!({"code": "request_id_reused"});
-        assert_eq!(refusal(409, reused), CommitError::RequestIdReused { request_id: "r".into() });
+        assert_eq!(refused(409, reused), CommitError::RequestIdReused { request_id: "r".into() });
+        let excluded = serde_json::json!({"code": "append_condition_failed", "pattern": 2, "sequence_number": 9});
+        assert_eq!(refused(409, excluded), CommitError::AppendConditionFailed { pattern: 2, sequence_number: 9 });
         for error in [
             StoreError::DiskFull("8 MiB wanted".into()),
             StoreError::Failed("EIO".into()),
@@ -232,11 +256,11 @@ mod tests {
             StoreError::Overloaded,
         ] {
             let problem = serde_json::json!({"code": error.code().as_str(), "detail": error.to_string()});
-            assert_eq!(refusal(error.code().status(), problem), CommitError::Store(error));
+            assert_eq!(refused(error.code().status(), problem), CommitError::Store(error));
         }
         let invalid = Invalid::new(Code::InvalidId, "aggregate.id", "is empty");
         let problem = serde_json::json!({"code": "invalid_id", "path": "aggregate.id", "detail": invalid.to_string()});
-        assert_eq!(refusal(422, problem), CommitError::Invalid(invalid));
+        assert_eq!(refused(422, problem), CommitError::Invalid(invalid));
     }
 
     #[test]
@@ -245,9 +269,10 @@ mod tests {
             (502, serde_json::json!("bad gateway")),
             (409, serde_json::json!({"code": "some_new_code"})),
             (409, serde_json::json!({"code": "version_conflict"})),
+            (409, serde_json::json!({"code": "append_condition_failed", "pattern": 0})),
             (201, serde_json::json!({"hello": "world"})),
         ] {
-            assert!(matches!(refusal(status, body), CommitError::Store(StoreError::Unreachable(_))), "{status}");
+            assert!(matches!(refused(status, body), CommitError::Store(StoreError::Unreachable(_))), "{status}");
         }
         let html = Answer { status: StatusCode::BAD_GATEWAY, body: "<html>".into() };
         assert!(matches!(read::<Exists>(&html), Err(ReadError::Store(StoreError::Unreachable(_)))));

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Client, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, NewCommit, ReadError, SequenceNumber, StoreError,
+    KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, ReadError, SequenceNumber, StoreError,
+    TransactionError,
 };
 use async_trait::async_trait;
 
@@ -23,6 +24,13 @@ impl Until {
         }
     }
 
+    fn refusal(&self, error: CommitError) -> CommitError {
+        match error {
+            CommitError::Store(error) => CommitError::Store(self.judge(error)),
+            other => other,
+        }
+    }
+
     fn told<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
         result.map_err(|error| match error {
             ReadError::Store(error) => ReadError::Store(self.judge(error)),
@@ -34,10 +42,12 @@ impl Until {
 #[async_trait]
 impl EventLog for Until {
     async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
-        self.client.commit(commit).await.map_err(|error| match error {
-            CommitError::Store(error) => CommitError::Store(self.judge(error)),
-            other => other,
-        })
+        self.client.commit(commit).await.map_err(|error| self.refusal(error))
+    }
+
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        let refused = |refusal: TransactionError| TransactionError { error: self.refusal(refusal.error), ..refusal };
+        self.client.transact(transaction).await.map_err(refused)
     }
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {

@@ -1,19 +1,15 @@
 //! `annals commit`.
 
-use std::io::{self, IsTerminal, Write};
-use std::path::Path;
-
 use annals::wire::{CommitAnswer, parse_commit};
-use annals::{Code, NewCommit};
+use annals::{Aggregate, Code, CommitOutcome, NewCommit};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::args::{Commit, Global};
 use crate::config::Config;
 use crate::failure::{Failure, Stop};
-use crate::lines::{self, Line};
 use crate::output::Output;
-use crate::pipeline::{AfterRefusal, Outcome, Pipeline};
+use crate::requests;
 use crate::target::Target;
 
 pub async fn run(global: &Global, args: &Commit, config: &Config) -> Result<(), Stop> {
@@ -23,12 +19,13 @@ pub async fn run(global: &Global, args: &Commit, config: &Config) -> Result<(), 
         let target = Target::to_write(global, config).await?;
         return target.run(async |target| one(target, commit, Output::new(global.output)).await).await;
     }
-    let input = lines::open(args.file.as_deref().unwrap_or(Path::new("-")))?;
-    if args.file.is_none() && io::stdin().is_terminal() {
-        let _ = writeln!(io::stderr(), "Reading commits as JSON lines from the terminal; end with Ctrl-D.");
-    }
+    let lines = requests::read(args.file.as_deref(), "commits")?;
     let target = Target::to_write(global, config).await?;
-    target.run(async |target| many(target, lines::read(input), Output::new(global.output)).await).await
+    let parse = |text: &[u8]| Ok(parse_commit(text)?);
+    let print = |output: &mut Output, (aggregate, outcome): (Aggregate, CommitOutcome)| {
+        output.answer(&aggregate, &CommitAnswer::from(outcome))
+    };
+    target.run(async |target| requests::send(target, lines, Output::new(global.output), parse, print).await).await
 }
 
 async fn one(target: &Target, commit: NewCommit, mut output: Output) -> Result<(), Stop> {
@@ -36,55 +33,6 @@ async fn one(target: &Target, commit: NewCommit, mut output: Output) -> Result<(
     let outcome = target.log.commit(commit).await?;
     output.answer(&aggregate, &CommitAnswer::from(outcome))?;
     output.flush()
-}
-
-async fn many(target: &Target, mut lines: tokio::sync::mpsc::Receiver<Line>, mut output: Output) -> Result<(), Stop> {
-    let mut pipeline = Pipeline::new(target.log.clone(), AfterRefusal::GoOn);
-    let mut first_failure: Option<Code> = None;
-    let (mut open, mut answering) = (true, true);
-    while open || !pipeline.is_empty() {
-        tokio::select! {
-            line = lines.recv(), if open && pipeline.has_room() => match line {
-                Some(line) => submit(&mut pipeline, line).await,
-                None => open = false,
-            },
-            Some((number, outcome)) = pipeline.next(), if !pipeline.is_empty() => {
-                let failure = match outcome {
-                    Outcome::Committed(aggregate, outcome) => {
-                        output.answer(&aggregate, &CommitAnswer::from(outcome))?;
-                        None
-                    }
-                    Outcome::Refused(failure) => Some(failure),
-                    // What follows from it is the same for every line under way, so one report is enough.
-                    Outcome::Unanswered(failure) => {
-                        open = false;
-                        std::mem::take(&mut answering).then_some(failure)
-                    }
-                    Outcome::HeldBack => None,
-                };
-                if let Some(failure) = failure {
-                    first_failure.get_or_insert(failure.code);
-                    output.flush()?;
-                    failure.at_line(number).print();
-                }
-                // Someone may wait for this answer before they write the next line.
-                if pipeline.is_empty() {
-                    output.flush()?;
-                }
-            }
-        }
-    }
-    output.flush()?;
-    first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
-}
-
-async fn submit(pipeline: &mut Pipeline<u64>, line: Line) {
-    let number = line.number;
-    let parsed = line.text.and_then(|text| Ok((parse_commit(&text)?, text.len())));
-    match parsed {
-        Ok((commit, bytes)) => pipeline.submit(number, commit, bytes).await,
-        Err(failure) => pipeline.refuse(number, failure),
-    }
 }
 
 /// Makes a body and reads it like any other, so that flags and lines keep the same rules.

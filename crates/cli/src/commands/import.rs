@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 
 use annals::wire::parse_commit;
-use annals::{Code, NewCommit};
+use annals::{Aggregate, Code, CommitOutcome, NewCommit};
 
 use self::ids::RequestIds;
 use self::report::{Count, Progress};
@@ -120,10 +120,10 @@ impl Run {
     }
 
     /// Counts and reports a line; says whether to go on reading.
-    fn answered(&mut self, tag: Tag, outcome: Outcome) -> Result<bool, Stop> {
+    fn answered(&mut self, tag: Tag, outcome: Outcome<(Aggregate, CommitOutcome)>) -> Result<bool, Stop> {
         self.progress.reach(tag.end);
         let failure = match outcome {
-            Outcome::Committed(_, outcome) => {
+            Outcome::Committed((_, outcome)) => {
                 self.count.stored(&outcome);
                 return Ok(true);
             }

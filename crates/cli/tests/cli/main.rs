@@ -11,3 +11,4 @@ mod importing;
 mod pipes;
 mod serving;
 mod stores;
+mod transactions;

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use annals_core::Code;
 use annals_core::wire::{CommitAnswer, parse_commit};
-use annals_core::{Code, Invalid, NewCommit};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 
 use crate::answer::json;
 use crate::body;
@@ -46,18 +45,22 @@ async fn accept(server: &Server, request: Request) -> Result<Response, Problem> 
             "too many commits are under way; try again in a moment, with the same request id",
         )
     })?;
-    let commit = parse(held.bytes.clone()).await?;
+    let bytes = held.bytes.clone();
+    let commit = read(bytes.len(), move || parse_commit(&bytes)).await??;
     let outcome = source.log.commit(commit).await?;
     server.metrics.committed(&outcome);
     let status = if outcome.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     json(status, &CommitAnswer::from(outcome))
 }
 
-async fn parse(json: Bytes) -> Result<NewCommit, Problem> {
-    if json.len() <= PARSED_AT_ONCE_BYTES_MAX {
-        return Ok(parse_commit(&json)?);
+/// Calls `parse`, which reads so many bytes.
+pub(super) async fn read<T: Send + 'static>(
+    bytes: usize,
+    parse: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    if bytes <= PARSED_AT_ONCE_BYTES_MAX {
+        return Ok(parse());
     }
-    let parsed: Result<Result<_, Invalid>, _> = tokio::task::spawn_blocking(move || parse_commit(&json)).await;
-    let parsed = parsed.map_err(|error| Problem::new(Code::Internal, format!("reading the body failed: {error}")))?;
-    Ok(parsed?)
+    let parsed = tokio::task::spawn_blocking(parse).await;
+    parsed.map_err(|error| Problem::new(Code::Internal, format!("reading the body failed: {error}")))
 }

@@ -40,6 +40,7 @@ fn the_description_of_the_api_names_every_address_and_parameter() {
     let text = std::fs::read_to_string(document("http.md")).expect("docs/http.md");
     for part in [
         "POST /v1/commits",
+        "POST /v1/transactions",
         "GET /v1/aggregates/{name}",
         "GET /v1/aggregates/{name}/{id}/commits",
         "GET /v1/aggregates/{name}/{id}/requests/{request_id}",

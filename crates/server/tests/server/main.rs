@@ -20,3 +20,4 @@ mod site;
 mod stopping;
 mod tapped;
 mod tenants;
+mod transactions;

@@ -81,6 +81,12 @@ impl EventLog for TappedLog {
         self.inner.commit(commit).await
     }
 
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        self.tap.commits_begun.send_modify(|begun| *begun += 1);
+        self.tap.commits_held.subscribe().wait_for(|held| !held).await.expect("the tap lives");
+        self.inner.transact(transaction).await
+    }
+
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
         self.inner.read_aggregate(query).await
     }

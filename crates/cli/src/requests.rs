@@ -1,0 +1,78 @@
+//! Requests as lines of input: many are under way at once, and each is answered in the order of the lines.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use annals::Code;
+use tokio::sync::mpsc::Receiver;
+
+use crate::failure::{Failure, Stop};
+use crate::lines::{self, Line};
+use crate::output::Output;
+use crate::pipeline::{AfterRefusal, Outcome, Pipeline, Request};
+use crate::target::Target;
+
+/// Starts reading a file, or standard input; tells someone at a terminal that `what` is waited for.
+pub fn read(file: Option<&Path>, what: &str) -> Result<Receiver<Line>, Failure> {
+    let input = lines::open(file.unwrap_or(Path::new("-")))?;
+    if file.is_none() && io::stdin().is_terminal() {
+        let _ = writeln!(io::stderr(), "Reading {what} as JSON lines from the terminal; end with Ctrl-D.");
+    }
+    Ok(lines::read(input))
+}
+
+/// Sends every line to the log. A refused one is reported and the others go on.
+pub async fn send<R: Request>(
+    target: &Target,
+    mut lines: Receiver<Line>,
+    mut output: Output,
+    parse: impl Fn(&[u8]) -> Result<R, Failure>,
+    print: impl Fn(&mut Output, R::Stored) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let mut pipeline = Pipeline::new(target.log.clone(), AfterRefusal::GoOn);
+    let mut first_failure: Option<Code> = None;
+    let (mut open, mut answering) = (true, true);
+    while open || !pipeline.is_empty() {
+        tokio::select! {
+            line = lines.recv(), if open && pipeline.has_room() => match line {
+                Some(line) => submit(&mut pipeline, line, &parse).await,
+                None => open = false,
+            },
+            Some((number, outcome)) = pipeline.next(), if !pipeline.is_empty() => {
+                let failure = match outcome {
+                    Outcome::Committed(stored) => {
+                        print(&mut output, stored)?;
+                        None
+                    }
+                    Outcome::Refused(failure) => Some(failure),
+                    // What follows from it is the same for every line under way, so one report is enough.
+                    Outcome::Unanswered(failure) => {
+                        open = false;
+                        std::mem::take(&mut answering).then_some(failure)
+                    }
+                    Outcome::HeldBack => None,
+                };
+                if let Some(failure) = failure {
+                    first_failure.get_or_insert(failure.code);
+                    output.flush()?;
+                    failure.at_line(number).print();
+                }
+                // Someone may wait for this answer before they write the next line.
+                if pipeline.is_empty() {
+                    output.flush()?;
+                }
+            }
+        }
+    }
+    output.flush()?;
+    first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
+}
+
+async fn submit<R: Request>(pipeline: &mut Pipeline<u64, R>, line: Line, parse: impl Fn(&[u8]) -> Result<R, Failure>) {
+    let number = line.number;
+    let parsed = line.text.and_then(|text| Ok((parse(&text)?, text.len())));
+    match parsed {
+        Ok((request, bytes)) => pipeline.submit(number, request, bytes).await,
+        Err(failure) => pipeline.refuse(number, failure),
+    }
+}
