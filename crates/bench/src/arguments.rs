@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::System;
 use crate::workload::{Row, WRITERS};
 
 /// What `--help` prints.
@@ -14,7 +15,9 @@ cargo xtask bench [OPTIONS]
   --folder PATH    where the stores are put (beside the build); the disk under it is what is measured
   --json FILE      every cell of every round
   --no-reads       leave reading, opening and following out
-  --no-server      leave the server out
+  --no-server      leave everything over HTTP out
+  --systems LIST   only these, for example library,server (probe,bare,library,empty,server,client and, with --rivals,
+                   tephra,tephra-threads,tephra-server,tephra-socket,umadb,umadb-server)
   --corpus N       events that are stored and read, a multiple of 2,000 (2,000,000)
   --rivals         also Tephra and UmaDB; the first time this takes long, because they are built
 ";
@@ -33,6 +36,7 @@ pub struct Arguments {
     pub corpus: usize,
     /// The folder of the rivals' programs; none leaves the rivals out.
     pub rivals: Option<PathBuf>,
+    pub systems: Vec<System>,
 }
 
 /// What [`Arguments::corpus`] is a multiple of, so that every aggregate that is read is whole.
@@ -51,6 +55,7 @@ impl Arguments {
             server: None,
             corpus: 2_000_000,
             rivals: None,
+            systems: System::all(),
         };
         let mut without_server = false;
         while let Some(option) = words.next() {
@@ -72,6 +77,9 @@ impl Arguments {
                     if !arguments.corpus.is_multiple_of(CORPUS_STEP) {
                         return Err(format!("--corpus takes a multiple of {CORPUS_STEP}, not {}", arguments.corpus));
                     }
+                }
+                "--systems" => {
+                    arguments.systems = value()?.split(',').map(System::parse).collect::<Result<_, _>>()?;
                 }
                 "--no-reads" => arguments.reads = false,
                 "--no-server" => without_server = true,

@@ -8,9 +8,11 @@ mod bare_log;
 mod cell;
 mod corpus;
 mod disk;
+mod empty;
 mod library;
 mod machine;
 mod probe;
+mod pushed;
 mod reads;
 mod report;
 mod rivals;
@@ -43,10 +45,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [stored::OPTION, words @ ..] = &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        return ended(runtime().and_then(|runtime| runtime.block_on(stored::obey(words))));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [empty::OPTION, address] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(empty::serve(address))));
+        }
+        [stored::OPTION, ref task @ ..] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(stored::obey(task))));
+        }
+        _ => {}
     }
-    let arguments = match Arguments::parse(words.into_iter()) {
+    let arguments = match Arguments::parse(words.into_iter().map(str::to_owned)) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
             print!("{}", arguments::USAGE);
@@ -92,21 +101,28 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
     }
     let kinds = if arguments.rivals.is_some() { &Kind::ALL[..] } else { &[Kind::Annals] };
     let reads = if arguments.reads { reads::measure(kinds, arguments).await? } else { Vec::new() };
+    let pushed = match &arguments.server {
+        Some(program) if arguments.reads => {
+            let folder = tempfile::tempdir_in(&arguments.folder).map_err(|error| error.to_string())?;
+            Some(pushed::measure(folder.path(), program).await?)
+        }
+        _ => None,
+    };
     let machine = machine::describe(&arguments.folder);
-    let report = report::Report { machine, arguments, disk, cells: measured, reads };
+    let report = report::Report { machine, arguments, disk, cells: measured, reads, pushed };
     print!("{}", report.markdown());
     arguments.json.as_deref().map_or(Ok(()), |file| report.write_json(file))
 }
 
 /// The systems in the order of this round: each is first, second and so on equally often.
 fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
-    let mut systems = System::all();
+    let mut systems = arguments.systems.clone();
     systems.retain(|system| match system {
-        System::Server => arguments.server.is_some(),
+        System::Empty | System::Server | System::Client => arguments.server.is_some(),
         System::Rival(_) => arguments.rivals.is_some(),
-        _ => true,
+        System::Probe | System::BareLog | System::Library => true,
     });
-    let first = round % systems.len();
+    let first = round % systems.len().max(1);
     systems.rotate_left(first);
     systems
 }
@@ -120,18 +136,41 @@ enum System {
     BareLog,
     /// The embedded store in this process.
     Library,
-    /// The real server in a process of its own, over loopback.
+    /// A handler that only reads and answers, in a process of its own, over loopback.
+    Empty,
+    /// The real server in a process of its own, over loopback, with a connection per writer.
     Server,
+    /// The same through the Rust client, whose one connection all writers share.
+    Client,
     /// Another event store.
     Rival(Rival),
 }
 
 impl System {
-    const OURS: [Self; 4] = [Self::Probe, Self::BareLog, Self::Library, Self::Server];
+    const OURS: [Self; 6] = [Self::Probe, Self::BareLog, Self::Library, Self::Empty, Self::Server, Self::Client];
 
     /// All systems, in the order of the tables.
     fn all() -> Vec<Self> {
         Self::OURS.into_iter().chain(Rival::ALL.map(Self::Rival)).collect()
+    }
+
+    /// Its name on the command line.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::BareLog => "bare",
+            Self::Library => "library",
+            Self::Empty => "empty",
+            Self::Server => "server",
+            Self::Client => "client",
+            Self::Rival(rival) => rival.word(),
+        }
+    }
+
+    /// Reads its name.
+    fn parse(word: &str) -> Result<Self, String> {
+        let found = Self::all().into_iter().find(|system| system.word() == word);
+        found.ok_or_else(|| format!("there is no system {word:?}"))
     }
 
     async fn measure(self, row: &Row, cell: &Cell, folder: &Path, arguments: &Arguments) -> Result<Measured, String> {
@@ -139,8 +178,10 @@ impl System {
             (Self::Probe, _) => probe::measure(row, cell, folder, Unchecked).await,
             (Self::BareLog, _) => probe::measure(row, cell, folder, Checked::default()).await,
             (Self::Library, _) => library::measure(row, cell, folder).await,
+            (Self::Empty, _) => empty::measure(row, cell, folder).await,
             (Self::Server, Some(program)) => server::measure(row, cell, folder, program).await,
-            (Self::Server, None) => Err("the server's program is not known".to_owned()),
+            (Self::Client, Some(program)) => server::measure_client(row, cell, folder, program).await,
+            (Self::Server | Self::Client, None) => Err("the server's program is not known".to_owned()),
             (Self::Rival(rival), _) => match &arguments.rivals {
                 Some(programs) => rival.measure(row, cell, folder, programs).await,
                 None => Err("the rivals' programs are not known".to_owned()),
@@ -156,7 +197,9 @@ impl std::fmt::Display for System {
             Self::Probe => "probe",
             Self::BareLog => "bare log",
             Self::Library => "library",
+            Self::Empty => "empty handler",
             Self::Server => "server",
+            Self::Client => "client, one connection",
         })
     }
 }

@@ -9,6 +9,7 @@ use crate::arguments::Arguments;
 use crate::cell::{Cell, Measured};
 use crate::corpus::COMMIT_EVENTS;
 use crate::disk::{self, Place};
+use crate::pushed::Pushed;
 use crate::reads::Found;
 use crate::rivals::Rival;
 use crate::stored::{FIGURES, Figure, Kind};
@@ -46,12 +47,15 @@ pub struct Report<'a> {
     pub disk: Vec<disk::Figure>,
     pub cells: Vec<Entry>,
     pub reads: Vec<Found>,
+    /// Over server-sent events, and through the Rust client.
+    pub pushed: Option<[Pushed; 2]>,
 }
 
 /// What the rates are divided by, where it was measured.
-const BASES: [System; 5] = [
+const BASES: [System; 6] = [
     System::Probe,
     System::BareLog,
+    System::Empty,
     System::Rival(Rival::Tephra),
     System::Rival(Rival::TephraServer),
     System::Rival(Rival::TephraShared),
@@ -78,6 +82,7 @@ impl Report<'_> {
             text.push_str(&self.table(&format!("rate ÷ that of {base}"), share));
         }
         [false, true].iter().for_each(|served| text.push_str(&self.reads_table(*served)));
+        text.push_str(&self.pushed_table());
         text
     }
 
@@ -149,6 +154,22 @@ impl Report<'_> {
             text.push('\n');
         }
         text + "\n"
+    }
+
+    /// How soon followers of a server have an event.
+    fn pushed_table(&self) -> String {
+        let Some(pushed) = &self.pushed else { return String::new() };
+        let mut text = String::from(
+            "| from handing a commit to the server, p50 / p99 µs | until it is acknowledged | until a follower has its event |\n|---|---|---|\n",
+        );
+        for (name, pushed) in ["server-sent events, a connection each", "the Rust client, for both"].iter().zip(pushed)
+        {
+            let Pushed { acknowledged_p50, acknowledged_p99, followed_p50, followed_p99 } = pushed;
+            text.push_str(&format!(
+                "| {name} | {acknowledged_p50:.0} / {acknowledged_p99:.0} | {followed_p50:.0} / {followed_p99:.0} |\n"
+            ));
+        }
+        text
     }
 
     /// The values of a figure with their rounds.

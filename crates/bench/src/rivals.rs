@@ -30,6 +30,18 @@ impl Rival {
     pub const ALL: [Self; 6] =
         [Self::Tephra, Self::TephraThreads, Self::TephraServer, Self::TephraShared, Self::Umadb, Self::UmadbServer];
 
+    /// Its name on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tephra => "tephra",
+            Self::TephraThreads => "tephra-threads",
+            Self::TephraServer => "tephra-server",
+            Self::TephraShared => "tephra-socket",
+            Self::Umadb => "umadb",
+            Self::UmadbServer => "umadb-server",
+        }
+    }
+
     /// Measures a new store in `folder`; the servers' programs are in `programs`.
     #[cfg(feature = "rivals")]
     pub async fn measure(self, row: &Row, cell: &Cell, folder: &Path, programs: &Path) -> Result<Measured, String> {

@@ -4,7 +4,9 @@
 //! refused; `{"$date": …}` stays what it is, a document with that key. Back to JSON: BSON types that JSON lacks are written as
 //! relaxed Extended JSON.
 
+mod careful;
 mod equal;
+mod plain;
 
 use std::fmt;
 

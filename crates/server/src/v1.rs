@@ -6,4 +6,5 @@ pub(crate) mod follow;
 pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
+pub(crate) mod many;
 pub(crate) mod transactions;
