@@ -61,6 +61,15 @@ const BASES: [System; 6] = [
     System::Rival(Rival::TephraShared),
 ];
 
+/// What stands beside a base: everything beside the disk, and ours beside the rest.
+fn beside(base: System) -> Vec<System> {
+    match base {
+        System::Rival(_) => vec![System::Library, System::Server, System::Client],
+        System::Empty => vec![System::Server, System::Client],
+        _ => System::all(),
+    }
+}
+
 impl Report<'_> {
     /// The tables, the machine and how it was measured.
     pub fn markdown(&self) -> String {
@@ -71,15 +80,15 @@ impl Report<'_> {
         text.push_str(&self.disk_table());
         let rate =
             |row: &Row, system| spread(&self.of(row, system, |entry| entry.events_per_second), |rate| number(rate, 0));
-        text.push_str(&self.table("events/s, writers x events of a commit", rate));
+        text.push_str(&self.table_of(System::all(), "events/s, writers x events of a commit", rate));
         let latency = |row: &Row, system| {
             let median = |pick: fn(&Entry) -> f64| median(&self.of(row, system, pick));
             format!("{:.0} / {:.0} / {:.0}", median(|e| e.p50_us), median(|e| e.p99_us), median(|e| e.p999_us))
         };
-        text.push_str(&self.table("p50 / p99 / p99.9 in µs", latency));
+        text.push_str(&self.table_of(System::all(), "p50 / p99 / p99.9 in µs", latency));
         for base in BASES.into_iter().filter(|base| self.measured(*base)) {
             let share = |row: &Row, system| spread(&self.ratios(row, system, base), |ratio| format!("{ratio:.2}"));
-            text.push_str(&self.table(&format!("rate ÷ that of {base}"), share));
+            text.push_str(&self.table_of(beside(base), &format!("rate ÷ that of {base}"), share));
         }
         [false, true].iter().for_each(|served| text.push_str(&self.reads_table(*served)));
         text.push_str(&self.pushed_table());
@@ -90,13 +99,13 @@ impl Report<'_> {
         self.cells.iter().any(|entry| entry.system == system)
     }
 
-    /// A table with a line for each system and a column for each row of the workload.
-    fn table(&self, title: &str, show: impl Fn(&Row, System) -> String) -> String {
+    /// A table with a line for each of these systems and a column for each row of the workload.
+    fn table_of(&self, systems: Vec<System>, title: &str, show: impl Fn(&Row, System) -> String) -> String {
         let rows = &self.arguments.rows;
         let mut text = format!("| {title} |");
         rows.iter().for_each(|row| text.push_str(&format!(" {row} |")));
         text.push_str(&format!("\n|{}\n", "---|".repeat(rows.len() + 1)));
-        for system in System::all().into_iter().filter(|system| self.measured(*system)) {
+        for system in systems.into_iter().filter(|system| self.measured(*system)) {
             text.push_str(&format!("| {system} |"));
             rows.iter().for_each(|row| text.push_str(&format!(" {} |", show(row, system))));
             text.push('\n');
