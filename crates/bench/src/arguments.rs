@@ -11,6 +11,7 @@ cargo xtask bench [OPTIONS]
 
   --rounds N       rounds of all rows and systems (5); medians are taken over them
   --seconds S      measured seconds of each cell, behind a fifth of it to warm up (1.5)
+  --rest S         seconds of rest before each cell (0), for a disk whose allowance for bursts runs out
   --rows LIST      writers x events of a commit, for example 1x1,64x10 (1x1,1x10,8x1,8x10,64x1,64x10)
   --folder PATH    where the stores are put (beside the build); the disk under it is what is measured
   --json FILE      every cell of every round
@@ -26,6 +27,7 @@ cargo xtask bench [OPTIONS]
 pub struct Arguments {
     pub rounds: usize,
     pub seconds: f64,
+    pub rest: f64,
     pub rows: Vec<Row>,
     pub folder: PathBuf,
     pub json: Option<PathBuf>,
@@ -48,6 +50,7 @@ impl Arguments {
         let mut arguments = Self {
             rounds: 5,
             seconds: 1.5,
+            rest: 0.0,
             rows: WRITERS.iter().flat_map(|&writers| [1, 10].map(|events| Row { writers, events })).collect(),
             folder: beside_the_build(),
             json: None,
@@ -64,6 +67,7 @@ impl Arguments {
                 "--help" | "-h" => return Ok(None),
                 "--rounds" => arguments.rounds = positive(&option, &value()?)?,
                 "--seconds" => arguments.seconds = positive(&option, &value()?)?,
+                "--rest" => arguments.rest = positive(&option, &value()?)?,
                 "--rows" => arguments.rows = value()?.split(',').map(Row::parse).collect::<Result<_, _>>()?,
                 "--folder" => arguments.folder = value()?.into(),
                 "--json" => arguments.json = Some(value()?.into()),

@@ -12,7 +12,9 @@ use crate::cell::percentile_us;
 /// Bytes of each write.
 const SIZES: [usize; 3] = [4 * 1024, 64 * 1024, 1024 * 1024];
 /// Bytes that are filled with zeros before the writes; behind their end it begins again, which the disk cannot tell from more zeros.
-const FILLED_BYTES: u64 = 256 * 1024 * 1024;
+const FILLED_BYTES: u64 = 32 * 1024 * 1024;
+/// Most bytes of one figure, so that a disk with an allowance for bursts has some left for what comes next.
+const WRITTEN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// What a write meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub fn kinds() -> impl Iterator<Item = (Place, usize)> {
     [Place::Growing, Place::ZeroFilled].into_iter().flat_map(|place| SIZES.map(|bytes| (place, bytes)))
 }
 
-/// Measures all places and sizes under `folder`, each for so many seconds.
+/// Measures all places and sizes under `folder`, each for so many seconds at most.
 pub fn measure(round: usize, folder: &Path, seconds: f64) -> Result<Vec<Figure>, String> {
     let one = |(place, bytes)| measure_one(round, folder, seconds, place, bytes);
     kinds().map(one).collect::<Result<_, _>>().map_err(|error| format!("{}: {error}", folder.display()))
@@ -57,7 +59,7 @@ fn measure_one(round: usize, folder: &Path, seconds: f64, place: Place, bytes: u
     let content: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(bytes).collect();
     let (mut at, mut latencies) = (0, Vec::new());
     let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs_f64(seconds) {
+    while begin.elapsed() < Duration::from_secs_f64(seconds) && latencies.len() < (WRITTEN_BYTES_MAX as usize / bytes) {
         let started = Instant::now();
         file.write_all_at(&content, at)?;
         file.sync_data()?;

@@ -92,6 +92,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
             for system in turn(arguments, round) {
                 let folder = tempfile::tempdir_in(&arguments.folder)
                     .map_err(|error| format!("{}: {error}", arguments.folder.display()))?;
+                tokio::time::sleep(std::time::Duration::from_secs_f64(arguments.rest)).await;
                 let cell = Cell::new(arguments.seconds);
                 let outcome = system.measure(row, &cell, folder.path(), arguments).await?;
                 eprintln!("round {} {row} {system}: {:.0} events/s", round + 1, outcome.events_per_second(row, &cell));
