@@ -141,7 +141,7 @@ enum System {
     Empty,
     /// The real server in a process of its own, over loopback, with a connection per writer.
     Server,
-    /// The same through the Rust client, whose one connection all writers share.
+    /// The same through one Rust client that all writers share.
     Client,
     /// Another event store.
     Rival(Rival),
@@ -200,7 +200,7 @@ impl std::fmt::Display for System {
             Self::Library => "library",
             Self::Empty => "empty handler",
             Self::Server => "server",
-            Self::Client => "client, one connection",
+            Self::Client => "client, shared by all",
         })
     }
 }

@@ -85,6 +85,9 @@ pub enum Command {
     /// Read or follow the event log
     #[command(subcommand)]
     Log(Log),
+    /// List or read streams, which are filtered sequences of the log
+    #[command(subcommand)]
+    Stream(Stream),
     /// Import a file of JSON lines, each a body of POST /v1/commits
     #[command(
         after_help = "A line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025"
@@ -240,6 +243,48 @@ pub struct LogTail {
     pub new: bool,
     #[command(flatten)]
     pub filter: Filter,
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Stream {
+    /// Print the streams, each with its number of entries and how far its filter has judged the log
+    #[command(after_help = "Example:\n  annals stream list")]
+    List(StreamList),
+    /// Print the events of a stream, in order of position
+    #[command(after_help = "Example:\n  annals stream read stream-7 --partition o-1 --limit 10")]
+    Read(StreamRead),
+}
+
+#[derive(Debug, Args)]
+pub struct StreamList {
+    /// Only names after this one
+    #[arg(long, value_name = "NAME")]
+    pub after: Option<String>,
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+#[derive(Debug, Args)]
+pub struct StreamRead {
+    /// The stream's name
+    pub name: String,
+    /// The position to start at
+    #[arg(long, value_name = "POSITION", default_value_t = 0)]
+    pub from: u64,
+    /// The position to end before
+    #[arg(long, value_name = "POSITION")]
+    pub to: Option<u64>,
+    /// Most events to print
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+    /// Only events of this partition
+    #[arg(long, value_name = "PARTITION", conflicts_with = "without_partition")]
+    pub partition: Option<String>,
+    /// Only events without a partition
+    #[arg(long)]
+    pub without_partition: bool,
     #[command(flatten)]
     pub scope: Scope,
 }

@@ -7,9 +7,10 @@ mod demo;
 mod import;
 mod log;
 mod serve;
+mod stream;
 mod transact;
 
-use crate::args::{Aggregate, Cli, Command, Config, Log};
+use crate::args::{Aggregate, Cli, Command, Config, Log, Stream};
 use crate::config::Loaded;
 use crate::failure::{Failure, Stop};
 
@@ -29,6 +30,8 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Aggregate(Aggregate::List(ref args)) => aggregate::list(global, args, config).await,
         Command::Log(Log::Read(ref args)) => log::read(global, args, config).await,
         Command::Log(Log::Tail(ref args)) => log::tail(global, args, config).await,
+        Command::Stream(Stream::List(ref args)) => stream::list(global, args, config).await,
+        Command::Stream(Stream::Read(ref args)) => stream::read(global, args, config).await,
         Command::Import(ref args) => import::run(global, args, config).await,
         Command::Config(Config::Show) => config::show(global, &loaded),
     }

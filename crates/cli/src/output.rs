@@ -2,8 +2,8 @@
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
-use annals::wire::{CommitAnswer, CommitView, EventView};
-use annals::{Aggregate, KnownAggregate, RecordedCommit, RecordedEvent};
+use annals::wire::{CommitAnswer, CommitView, EventView, StreamEventView};
+use annals::{Aggregate, KnownAggregate, RecordedCommit, RecordedEvent, StreamEvent, StreamInfo};
 
 use crate::args::Format;
 use crate::failure::{Failure, Stop, written};
@@ -89,6 +89,33 @@ impl Output {
             Format::Table => {
                 self.head(format_args!("{:<40}  TENANT_ID", "ID"))?;
                 self.text(format_args!("{:<40}  {}", known.id, known.tenant_id))
+            }
+        }
+    }
+
+    pub fn stream(&mut self, info: &StreamInfo) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.json(info),
+            Format::Table => {
+                self.head(format_args!("{:<40}  {:>12}  {:>12}", "NAME", "HEAD", "PROGRESS"))?;
+                self.text(format_args!("{:<40}  {:>12}  {:>12}", info.name, info.head, info.progress))
+            }
+        }
+    }
+
+    pub fn stream_event(&mut self, event: &StreamEvent, target: &Target) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.json(&StreamEventView { event, tenant: &target.tenant, scope: &target.scope }),
+            Format::Table => {
+                self.head(format_args!(
+                    "{:>10}  {:<24}  {:>10}  {:<24}  {:<24}  DATA",
+                    "POSITION", "PARTITION", "NUMBER", "TIME", "TYPE"
+                ))?;
+                let (partition, at) = (event.partition.as_deref().unwrap_or("-"), &event.event);
+                self.text(format_args!(
+                    "{:>10}  {:<24}  {:>10}  {:<24}  {:<24}  {:?}",
+                    event.position, partition, at.sequence_number, at.time, at.event_type, at.data
+                ))
             }
         }
     }

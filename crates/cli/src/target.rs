@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::{Client, EventLog, OpenOptions, Store, StoreError};
+use annals::{Client, EventLog, OpenOptions, Store, StoreError, Streams};
 
 use crate::args::Global;
 use crate::config::Config;
@@ -36,6 +36,14 @@ impl Target {
         let store = open_store(config, must_exist).await?;
         let log = store.log(&tenant, &scope)?;
         Ok(Self { log, tenant, scope, store: Some(store) })
+    }
+
+    /// The streams of the same scope.
+    pub fn streams(&self) -> Result<Arc<dyn Streams>, Failure> {
+        match &self.store {
+            Some(store) => Ok(store.streams(&self.tenant, &self.scope)?),
+            None => Err(Failure::config("--server does not go with stream yet; read GET /v1/streams of the server")),
+        }
     }
 
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no

@@ -2,6 +2,7 @@
 //! itself and none can drift.
 //!
 //! - [`event_log!`] adopts every case of the suite for one backend with one line; [`Subject`] is what the backend gives for it.
+//! - [`streams!`] does the same for the streams, and [`records!`] for records.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -15,9 +16,11 @@ pub mod cases;
 pub mod history;
 pub mod model;
 mod ports;
+pub mod records;
 #[cfg(test)]
 mod reference;
 mod sample;
+pub mod streams;
 mod subject;
 mod suite;
 mod words;

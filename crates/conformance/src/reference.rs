@@ -6,22 +6,35 @@ use std::sync::{Arc, Mutex};
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
     DEFAULT_TENANT, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
-    Randomness, ReadError, SequenceNumber, Store, StoreError, TransactionError, UnknownLog, Version, new_uuid,
+    Randomness, ReadError, Records, SequenceNumber, Store, StoreError, Streams, TransactionError, UnknownLog, Version,
+    new_uuid,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::model::{EPOCH, Model, TransactionVerdict, Verdict};
+use crate::records::RecordsModel;
+use crate::records::reference::ReferenceRecords;
+use crate::streams::StreamsModel;
+use crate::streams::reference::ReferenceStreams;
 use crate::{ManualClock, OTHER_TENANT, SeededRandomness, Subject};
 
 pub(crate) struct ReferenceSubject {
     clock: Arc<ManualClock>,
-    models: BTreeMap<&'static str, Arc<Mutex<Model>>>,
+    models: BTreeMap<&'static str, Models>,
+}
+
+/// What a tenant holds.
+#[derive(Default)]
+struct Models {
+    log: Arc<Mutex<Model>>,
+    streams: Arc<Mutex<StreamsModel>>,
+    records: Arc<Mutex<RecordsModel>>,
 }
 
 impl ReferenceSubject {
     pub fn new() -> Self {
-        let models = [DEFAULT_TENANT, OTHER_TENANT].map(|tenant| (tenant, Arc::default()));
+        let models = [DEFAULT_TENANT, OTHER_TENANT].map(|tenant| (tenant, Models::default()));
         Self { clock: Arc::new(ManualClock::at(EPOCH)), models: models.into() }
     }
 }
@@ -30,12 +43,17 @@ impl ReferenceSubject {
 impl Subject for ReferenceSubject {
     async fn open(&self) -> Arc<dyn Store> {
         let random = Arc::new(SeededRandomness::new(fastrand::u64(..)));
-        let logs = self.models.iter().map(|(tenant, model)| {
+        let tenants = self.models.iter().map(|(tenant, Models { log: model, streams, records })| {
             let head = watch::Sender::new(Some(model.lock().expect("unpoisoned").head()));
             let log = ReferenceLog { model: model.clone(), clock: self.clock.clone(), random: random.clone(), head };
-            (*tenant, Arc::new(log))
+            let log = Arc::new(log);
+            let open = watch::Sender::new(true);
+            let streams = Arc::new(ReferenceStreams { model: streams.clone(), log: log.clone(), open });
+            let (clock, open) = (self.clock.clone(), watch::Sender::new(true));
+            let records = Arc::new(ReferenceRecords { model: records.clone(), clock, open });
+            (*tenant, ReferenceTenant { log, streams, records })
         });
-        Arc::new(ReferenceStore(logs.collect()))
+        Arc::new(ReferenceStore(tenants.collect()))
     }
 
     fn clock(&self) -> Arc<ManualClock> {
@@ -43,14 +61,32 @@ impl Subject for ReferenceSubject {
     }
 }
 
-struct ReferenceStore(BTreeMap<&'static str, Arc<ReferenceLog>>);
+struct ReferenceStore(BTreeMap<&'static str, ReferenceTenant>);
+
+struct ReferenceTenant {
+    log: Arc<ReferenceLog>,
+    streams: Arc<ReferenceStreams>,
+    records: Arc<ReferenceRecords>,
+}
 
 #[async_trait]
 impl Store for ReferenceStore {
     fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
         match self.0.get(tenant) {
-            Some(log) if scope == DEFAULT_SCOPE => Ok(log.clone()),
+            Some(tenant) if scope == DEFAULT_SCOPE => Ok(tenant.log.clone()),
             Some(_) => Err(UnknownLog::Scope { tenant: tenant.into(), scope: scope.into() }),
+            None => Err(UnknownLog::Tenant(tenant.into())),
+        }
+    }
+
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        self.log(tenant, scope)?;
+        Ok(self.0[tenant].streams.clone())
+    }
+
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        match self.0.get(tenant) {
+            Some(tenant) => Ok(tenant.records.clone()),
             None => Err(UnknownLog::Tenant(tenant.into())),
         }
     }
@@ -65,8 +101,8 @@ impl Store for ReferenceStore {
     }
 
     fn status(&self) -> Vec<LogStatus> {
-        let of = |(tenant, log): (&&str, &Arc<ReferenceLog>)| {
-            let head = log.head.borrow().unwrap_or_default();
+        let of = |(tenant, of_tenant): (&&str, &ReferenceTenant)| {
+            let head = of_tenant.log.head.borrow().unwrap_or_default();
             LogStatus {
                 tenant: (*tenant).to_owned(),
                 scope: DEFAULT_SCOPE.to_owned(),
@@ -82,10 +118,16 @@ impl Store for ReferenceStore {
     }
 
     async fn close(&self) {
-        self.0.values().for_each(|log| {
-            let _closing = log.model.lock().expect("unpoisoned");
+        for ReferenceTenant { log, streams, records } in self.0.values() {
+            let _closing = (
+                log.model.lock().expect("unpoisoned"),
+                streams.model.lock().expect("unpoisoned"),
+                records.model.lock().expect("unpoisoned"),
+            );
+            streams.open.send_replace(false);
+            records.open.send_replace(false);
             log.head.send_replace(None);
-        });
+        }
     }
 }
 

@@ -352,7 +352,11 @@ fn text_fault(text: &str, bytes_max: usize) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn valid_name(path: &str, name: &str) -> Result<(), Invalid> {
+/// Checks a name: 1–100 bytes of `[A-Za-z0-9][A-Za-z0-9_.-]*`.
+///
+/// # Errors
+/// `invalid_name` at `path`.
+pub fn valid_name(path: &str, name: &str) -> Result<(), Invalid> {
     let Some(fault) = name_fault(name) else { return Ok(()) };
     let message = format!(
         "{} {fault}; a name has 1 to {} bytes of A-Z a-z 0-9 _ . - and begins with a letter or digit",

@@ -44,7 +44,7 @@ pub struct Release {
     /// The key itself.
     pub key: ByteString,
     /// The value that it must have; then an expired key may be given back too. Any value when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub value: Option<KeyValue>,
 }
 
@@ -105,6 +105,11 @@ impl PartialEq for KeyValue {
 
 /// The field that holds the value in its document.
 const FIELD: &str = "value";
+
+/// A value that is given, `null` too, which is one like any other.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<KeyValue>, D::Error> {
+    KeyValue::deserialize(deserializer).map(Some)
+}
 
 impl KeyValue {
     /// A value of its own making.

@@ -6,21 +6,26 @@
 
 mod append_condition;
 mod commit;
+mod condition;
 mod data;
 mod error;
 mod event_log;
 pub mod json;
 mod keys;
 pub mod limits;
+pub mod order;
 mod query;
 mod recorded;
+mod records;
 mod store;
+mod streams;
 mod time;
 mod transaction;
 pub mod wire;
 
 pub use append_condition::{AppendCondition, EventPattern};
-pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id};
+pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
+pub use condition::{Condition, Matcher, Test};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
@@ -29,10 +34,20 @@ pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
+pub use records::{
+    ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Index, Projection, Record,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision, SortBy, Stored,
+    TypedRecords, valid_document,
+};
 pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
+pub use streams::{
+    Appended, Included, Partitions, StreamEntry, StreamError, StreamEvent, StreamEvents, StreamFollower, StreamInfo,
+    StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
+};
 pub use time::{Clock, Randomness, Timestamp, new_uuid};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
 
+pub use bson;
 pub use bytestring::ByteString;
 pub use uuid::Uuid;
 

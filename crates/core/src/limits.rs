@@ -18,6 +18,8 @@ pub const COMMITS_MAX: usize = 1_000;
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Largest commit: the sum of its events' data in bytes of BSON, their types and tags, and its prepare keys.
 pub const COMMIT_BYTES_MAX: usize = 15 * 1024 * 1024;
+/// Most events that one append to a stream includes.
+pub const VERDICTS_MAX: usize = 10_000;
 /// Most commits of a transaction, and most aggregates that it only expects something of.
 pub const TRANSACTION_COMMITS_MAX: usize = 16;
 /// Most patterns of an append condition.
@@ -38,3 +40,19 @@ pub const PAGE_MAX: usize = 1_000;
 pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Deepest nesting of JSON data.
 pub const DATA_DEPTH_MAX: usize = 100;
+/// Most parts of a condition.
+pub const CONDITION_NODES_MAX: usize = 1_000;
+/// Most values of one operator of a condition.
+pub const CONDITION_VALUES_MAX: usize = 10_000;
+/// Longest path of a field, in bytes of UTF-8.
+pub const PATH_BYTES_MAX: usize = 1_000;
+/// Most fields of an index or of a sort.
+pub const INDEX_FIELDS_MAX: usize = 32;
+/// Largest document of a record, in bytes of BSON.
+pub const RECORD_BYTES_MAX: usize = 15 * 1024 * 1024;
+/// Most changes of records in one batch.
+pub const RECORD_CHANGES_MAX: usize = 10_000;
+/// Largest batch of changes of records: the sum of its documents in bytes of BSON.
+pub const RECORD_CHANGES_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
+/// How many of the newest changes of records are kept at least.
+pub const CHANGES_KEPT_MIN: u64 = 100_000;

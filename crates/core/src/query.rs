@@ -212,7 +212,7 @@ pub struct KnownAggregate {
     pub tenant_id: ByteString,
 }
 
-fn valid_limit(limit: usize) -> Result<(), Invalid> {
+pub(crate) fn valid_limit(limit: usize) -> Result<(), Invalid> {
     if (1..=limits::PAGE_MAX).contains(&limit) {
         return Ok(());
     }

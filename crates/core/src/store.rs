@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Code, EventLog, SequenceNumber, StoreError, Uuid};
+use crate::{Code, EventLog, Records, SequenceNumber, StoreError, Streams, Uuid};
 
 /// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
 #[async_trait]
@@ -14,6 +14,18 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`UnknownLog`] when the tenant is not declared or has no such scope. The default scope always exists.
     fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog>;
+
+    /// The records of a tenant.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog>;
+
+    /// The streams of a tenant's scope.
+    ///
+    /// # Errors
+    /// As [`log`](Self::log).
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog>;
 
     /// The declared tenants, in order of their names.
     fn tenants(&self) -> Vec<String>;

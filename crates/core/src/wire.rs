@@ -6,10 +6,12 @@ mod commit;
 mod event;
 mod list;
 mod plain;
+mod stream;
 mod transaction;
 
 pub use answer::write_commit_answer;
 pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
 pub use event::{CommitView, EventLine, EventView};
 pub use list::{format_list, parse_list};
+pub use stream::{StreamEventLine, StreamEventView};
 pub use transaction::{ExpectationBody, TransactionBody, parse_transaction};

@@ -5,6 +5,7 @@
 //! the log's one writer thread, `format.rs` and `record.rs` are the bytes, and `disk/real.rs` holds the call that makes them durable.
 
 pub mod disk;
+mod engine;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -12,8 +13,10 @@ mod index;
 mod log;
 mod options;
 mod record;
+mod records;
 mod refused;
 mod store;
+mod streams;
 mod system;
 mod terms;
 mod varint;

@@ -17,6 +17,7 @@ mod keeper;
 mod keys;
 mod lookup;
 mod names;
+mod numbered;
 mod queue;
 mod read;
 mod recovery;

@@ -1,8 +1,9 @@
 //! How a store is opened.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use annals_core::{Clock, DEFAULT_TENANT, Randomness};
+use annals_core::{Clock, DEFAULT_TENANT, Randomness, limits};
 
 use crate::{SystemClock, SystemRandomness};
 
@@ -17,6 +18,10 @@ pub struct Options {
     pub segment_bytes_first: u64,
     /// Bytes of a segment at most. A commit that needs more gets a segment of its own size.
     pub segment_bytes_max: u64,
+    /// How often expired records are looked for.
+    pub expiry_every: Duration,
+    /// How many of the newest changes of records are kept.
+    pub record_changes_kept: u64,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where ids and salts come from.
@@ -33,6 +38,8 @@ impl Default for Options {
             scopes: Vec::new(),
             segment_bytes_first: 16 * 1024 * 1024,
             segment_bytes_max: 128 * 1024 * 1024,
+            expiry_every: Duration::from_secs(60),
+            record_changes_kept: limits::CHANGES_KEPT_MIN,
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
             #[cfg(feature = "seeded-bugs")]
@@ -56,6 +63,15 @@ pub enum SeededBug {
     ForgetDirectorySync,
     ForgetSealedRequestIds,
     IgnoreCommitsOfSameBatch,
+    AnswerWritesBeforeSync,
+    KeepRefusedWrites,
+    KeepOldIndexEntries,
+    KeepRevisions,
+    NoteOneChangeOfABatch,
+    MoveProgressOnItsOwn,
+    TakeAnyVerdictsForARepeat,
+    OverwriteFullPostings,
+    KeepStreamsOfEarlierIncarnations,
     RecoverPartOfTransaction,
     IgnoreEventsSinceSearch,
     ForgetExpectations,

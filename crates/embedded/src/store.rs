@@ -4,6 +4,7 @@
 //! lock                                          taken by the process that has the store open
 //! store.json                                    what this folder is, and its format
 //! tenants/{tenant}/tenant.json                  the tenant's store id, incarnation and secret key
+//! tenants/{tenant}/_engine/map.redb             records and streams; no scope can be called _engine
 //! tenants/{tenant}/{scope}/0000000001.segment   the log, one file after another
 //! tenants/{tenant}/{scope}/0000000001.index     the index of a closed segment
 //! tenants/{tenant}/{scope}/checkpoint.json      how far the log reached when it was last closed
@@ -14,16 +15,20 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Store, UnknownLog, Uuid, limits, new_uuid,
+    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, Streams, UnknownLog, Uuid, limits,
+    new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::Options;
 use crate::disk::{Disk, Open};
+use crate::engine::Engine;
 use crate::format::FORMAT;
 use crate::log::{Log, Place};
+use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
+use crate::streams::LogStreams;
 use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
 
@@ -31,6 +36,8 @@ const STORE_FILE: &str = "store.json";
 const TENANT_FILE: &str = "tenant.json";
 const FIRST_SEGMENT: &str = "0000000001.segment";
 const LOCK_FILE: &str = "lock";
+/// No scope can have this name: names begin with a letter or digit.
+const ENGINE_DIR: &str = "_engine";
 /// Segments are addressed with 32 bits.
 const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
@@ -44,6 +51,9 @@ pub struct EmbeddedStore {
 struct Tenant {
     identity: Identity,
     logs: BTreeMap<String, Arc<Log>>,
+    streams: BTreeMap<String, Arc<LogStreams>>,
+    engine: Arc<Engine>,
+    records: Arc<TenantRecords>,
 }
 
 /// What `store.json` says.
@@ -91,6 +101,14 @@ impl EmbeddedStore {
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
         self.tenants.values().flat_map(|tenant| tenant.logs.values())
+    }
+
+    fn engines(&self) -> impl Iterator<Item = (&Arc<TenantRecords>, &Arc<Engine>)> {
+        self.tenants.values().map(|tenant| (&tenant.records, &tenant.engine))
+    }
+
+    fn streams_of_all(&self) -> impl Iterator<Item = &Arc<LogStreams>> {
+        self.tenants.values().flat_map(|tenant| tenant.streams.values())
     }
 }
 
@@ -156,9 +174,22 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         disk.create_dir(&place.dir).map_err(|error| cannot_open(&place.dir, &error))?;
         logs.insert(scope.to_owned(), Arc::new(Log::open(place, options)?));
     }
+    let engine = Arc::new(Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), options)?);
     let identity =
         Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
-    Ok(Tenant { identity, logs })
+    let mut streams = BTreeMap::new();
+    for (scope, log) in &logs {
+        let of_log = LogStreams::open(engine.clone(), log.clone(), scope, &identity, options)
+            .map_err(|error| OpenError::new(error.code(), format!("{dir}/{ENGINE_DIR}: {error}")))?;
+        streams.insert(scope.clone(), Arc::new(of_log));
+    }
+    let records = TenantRecords::new(engine.clone(), options);
+    Ok(Tenant { identity, logs, streams, engine, records })
+}
+
+fn close_engine(records: &TenantRecords, engine: &Engine) {
+    records.close();
+    engine.close();
 }
 
 fn has(disk: &dyn Disk, dir: &str, name: &str) -> Result<bool, OpenError> {
@@ -220,6 +251,19 @@ impl Store for EmbeddedStore {
         }
     }
 
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(found.records.clone())
+    }
+
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        match found.streams.get(scope) {
+            Some(streams) => Ok(streams.clone()),
+            None => Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() }),
+        }
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.tenants.keys().cloned().collect()
     }
@@ -234,11 +278,15 @@ impl Store for EmbeddedStore {
 
     async fn close(&self) {
         let logs: Vec<_> = self.logs().cloned().collect();
+        let engines: Vec<_> = self.engines().map(|(records, engine)| (records.clone(), engine.clone())).collect();
+        let streams: Vec<_> = self.streams_of_all().cloned().collect();
         let lock = self.lock.clone();
         let (closed, wait) = tokio::sync::oneshot::channel();
         // Joining the logs' threads blocks, so it is done on one of its own, which works under any runtime.
         let close = move || {
             logs.iter().for_each(|log| log.close());
+            engines.iter().for_each(|(records, engine)| close_engine(records, engine));
+            streams.iter().for_each(|streams| streams.close());
             lock.lock().unwrap_or_else(PoisonError::into_inner).take();
             let _ = closed.send(());
         };
@@ -253,6 +301,8 @@ impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         // Handles to logs may outlive the store; the lock must not be free while their writers run.
         self.logs().for_each(|log| log.close());
+        self.engines().for_each(|(records, engine)| close_engine(records, engine));
+        self.streams_of_all().for_each(|streams| streams.close());
     }
 }
 

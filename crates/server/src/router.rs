@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
-use crate::v1::{aggregates, commits, follow, index, log, transactions};
+use crate::v1::{aggregates, commits, follow, index, log, streams, transactions};
 use crate::{health, metrics};
 
 /// What the handlers share.
@@ -50,6 +50,10 @@ fn routes() -> Vec<Route> {
         ("/v1/log", get(log::page)),
         ("/v1/log/follow", get(follow::follow)),
         ("/v1/log/{sequence_number}", get(log::event)),
+        ("/v1/streams", get(streams::list)),
+        ("/v1/streams/{name}", get(streams::events)),
+        ("/v1/streams/{name}/entries", get(streams::entries)),
+        ("/v1/streams/{name}/state", get(streams::state)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
         ("/metrics", get(metrics::metrics)),

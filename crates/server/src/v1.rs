@@ -7,4 +7,5 @@ pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod many;
+pub(crate) mod streams;
 pub(crate) mod transactions;

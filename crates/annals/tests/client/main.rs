@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::until::Until;
 use annals::server::{Options, serve};
-use annals::{Client, DEFAULT_TENANT, EventLog, Identity, LogStatus, Store, UnknownLog};
+use annals::{Client, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog};
 use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
-use annals_embedded::disk::MemoryDisk;
 use annals_embedded::EmbeddedStore;
+use annals_embedded::disk::MemoryDisk;
 use async_trait::async_trait;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -65,6 +65,14 @@ impl Store for Served {
         self.store.log(tenant, scope)?;
         let client = Client::new(&self.url, tenant, scope).expect("an address");
         Ok(Arc::new(Until { client, closed: Arc::clone(&self.closed) }))
+    }
+
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        self.store.streams(tenant, scope)
+    }
+
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        self.store.records(tenant)
     }
 
     fn tenants(&self) -> Vec<String> {

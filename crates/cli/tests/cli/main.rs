@@ -11,4 +11,5 @@ mod importing;
 mod pipes;
 mod serving;
 mod stores;
+mod streams;
 mod transactions;

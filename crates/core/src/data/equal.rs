@@ -46,7 +46,7 @@ fn integer(value: RawBsonRef<'_>) -> Option<i64> {
 /// Exactly: beyond 2^53 a double is not every integer. 2^63 itself would saturate to the largest int64.
 fn is_integer(double: f64, integer: i64) -> bool {
     const ABOVE: f64 = 9_223_372_036_854_775_808.0;
-    double.fract() == 0.0 && double < ABOVE && double >= -ABOVE && double as i64 == integer
+    double.fract() == 0.0 && (-ABOVE..ABOVE).contains(&double) && double as i64 == integer
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 use crate::stores::{roomy_segments, tiny_segments};
 
-struct Embedded {
+pub struct Embedded {
     disk: Arc<dyn Disk>,
     options: Options,
     clock: Arc<ManualClock>,
@@ -20,11 +20,11 @@ struct Embedded {
 }
 
 impl Embedded {
-    fn in_memory(options: Options) -> Self {
+    pub fn in_memory(options: Options) -> Self {
         Self::on(Arc::new(MemoryDisk::default()), options, None)
     }
 
-    fn in_a_folder(options: Options) -> Self {
+    pub fn in_a_folder(options: Options) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         Self::on(Arc::new(RealDisk::new(folder.path().join("store"))), options, Some(folder))
     }

@@ -5,8 +5,10 @@ mod conformance;
 mod damage;
 mod faulty_disk;
 mod model;
+mod records;
 mod refusals;
 mod reopening;
 #[cfg(feature = "seeded-bugs")]
 mod seeded_bugs;
 mod stores;
+mod streams;

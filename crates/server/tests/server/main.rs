@@ -20,6 +20,7 @@ mod raw;
 mod running;
 mod site;
 mod stopping;
+mod streams;
 mod tapped;
 mod tenants;
 mod transactions;

@@ -51,6 +51,14 @@ impl Store for Tapped {
         Ok(Arc::new(TappedLog { inner: self.inner.log(tenant, scope)?, tap: Arc::clone(&self.tap) }))
     }
 
+    fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
+        self.inner.streams(tenant, scope)
+    }
+
+    fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
+        self.inner.records(tenant)
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.inner.tenants()
     }

@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Code, CommitOutcome, Data, ExpectedVersion, NewCommit, NewEvent, Timestamp, Uuid};
+use crate::{
+    AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, KeyChanges, KeyValue, NewCommit,
+    NewEvent, Release, Reserve, Timestamp, Uuid,
+};
 
 fn whole() -> NewCommit {
     let data = Data::from_document(&bson::doc! {
@@ -28,6 +31,37 @@ fn whole() -> NewCommit {
         space_id: text(""),
         correlation_id: text("k"),
         causation_id: text("u"),
+        append_condition: Some(AppendCondition {
+            fail_if: vec![
+                EventPattern { types: vec!["placed".into(), "paid".into()], tags: vec!["x".into()] },
+                EventPattern { types: Vec::new(), tags: vec!["ž".into()] },
+            ],
+            after: Some(17),
+        }),
+        keys: KeyChanges {
+            reserve: vec![
+                Reserve {
+                    name: "user_name".into(),
+                    key: "eva".into(),
+                    value: KeyValue::new("o-1").expect("a value"),
+                    ttl_at: Some(Timestamp::from_millis(1_800_000_000_000)),
+                },
+                Reserve {
+                    name: "email".into(),
+                    key: "e@x".into(),
+                    value: KeyValue::new([1, 2]).expect("a value"),
+                    ttl_at: None,
+                },
+            ],
+            release: vec![
+                Release { name: "user_name".into(), key: "eve".into(), value: None },
+                Release {
+                    name: "email".into(),
+                    key: "f@x".into(),
+                    value: Some(KeyValue::new(serde_json::json!({"by": null})).expect("a value")),
+                },
+            ],
+        },
         ..commit
     }
 }
@@ -110,6 +144,15 @@ fn bad_commits_are_refused_with_code_and_path() {
     assert_eq!(event(bson::doc! {"type": "t", "data": 1}), (Code::InvalidData, "events[0].data".into()));
     assert_eq!(event(bson::doc! {"type": "t", "data": {}, "id": "7"}), (Code::InvalidId, "events[0].id".into()));
     assert_eq!(event(bson::doc! {"type": "t", "data": {}, "time": 1}), (Code::InvalidTime, "events[0].time".into()));
+    for (key, value, code, path) in [
+        ("append_condition", bson::doc! {"fail_if": 1}, Code::InvalidAppendCondition, "append_condition.fail_if"),
+        ("append_condition", bson::doc! {"before": 1}, Code::InvalidAppendCondition, "append_condition.before"),
+    ] {
+        assert_eq!(with(key, value.into()), (code, path.into()));
+    }
+    let keys = |key: &str, document: bson::Document| with(key, vec![document].into());
+    assert_eq!(keys("reserve", bson::doc! {"name": "n", "key": "k"}), (Code::InvalidKeys, "reserve[0]".into()));
+    assert_eq!(keys("release", bson::doc! {"name": "n", "key": 1}), (Code::InvalidKeys, "release[0].key".into()));
     let far = bson::DateTime::from_millis(i64::MAX);
     assert_eq!(event(bson::doc! {"type": "t", "data": {}, "time": far}), (Code::InvalidTime, "events[0].time".into()));
 }

@@ -1,0 +1,9 @@
+//! The cases of records, grouped by what they are about.
+
+pub mod batches;
+pub mod changing;
+pub mod durable;
+pub mod expiring;
+pub mod feed;
+pub mod finding;
+pub mod indexes;

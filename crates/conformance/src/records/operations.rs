@@ -1,0 +1,284 @@
+//! Random operations on records, to compare a backend with the model.
+
+use std::sync::Arc;
+
+use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
+use annals_core::order::Direction;
+use annals_core::{
+    ChangeNumber, Collection, Condition, Expected, Index, Projection, Record, RecordChange, RecordError, RecordQuery,
+    Records, SortBy,
+};
+
+use super::model::{RecordsModel, same_refusal};
+
+/// Makes random operations, of values so few that they meet often.
+pub struct RecordOperations {
+    random: fastrand::Rng,
+}
+
+/// One operation.
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "a few of them at a time, in tests")]
+pub enum RecordOperation {
+    /// Declares a collection.
+    Declare(Collection),
+    /// Applies changes.
+    Write(Vec<RecordChange>),
+    /// Reads one record.
+    Get(String, Bson),
+    /// Finds records, page by page to the end, and counts them.
+    Find(RecordQuery),
+}
+
+/// The collections that the operations are about.
+const COLLECTIONS: [&str; 2] = ["things", "others"];
+
+impl RecordOperation {
+    /// Asks the records under test, and compares the answer with the model's.
+    ///
+    /// # Errors
+    /// The answer that is not the model's.
+    pub async fn check(&self, records: &Arc<dyn Records>, model: &mut RecordsModel) -> Result<(), String> {
+        match self {
+            Self::Declare(collection) => {
+                self.same(records.declare(collection.clone()).await, model.declare(collection))
+            }
+            Self::Write(changes) => {
+                let answer: Result<Vec<ChangeNumber>, _> = records.write(changes.clone()).await;
+                self.same(answer, model.write(changes))
+            }
+            Self::Get(collection, id) => self.same(records.get(collection, id).await, model.get(collection, id)),
+            Self::Find(query) => {
+                self.same(pages(records, query.clone()).await, model.find(query))?;
+                let counted = records.count(&query.collection, &query.condition).await;
+                self.same(counted, model.count(&query.collection, &query.condition))
+            }
+        }
+    }
+
+    fn same<T: PartialEq + std::fmt::Debug>(
+        &self,
+        answer: Result<T, RecordError>,
+        due: Result<T, RecordError>,
+    ) -> Result<(), String> {
+        let same = match (&answer, &due) {
+            (Ok(answer), Ok(due)) => answer == due,
+            (Err(answer), Err(due)) => same_refusal(answer, due),
+            _ => false,
+        };
+        let message = || format!("{self:?} was answered {answer:?}, not {due:?}").chars().take(6_000).collect();
+        if same { Ok(()) } else { Err(message()) }
+    }
+}
+
+async fn pages(records: &Arc<dyn Records>, mut query: RecordQuery) -> Result<Vec<Record>, RecordError> {
+    let mut all = Vec::new();
+    loop {
+        let page = records.find(query.clone()).await?;
+        all.extend(page.records);
+        match page.next {
+            None => return Ok(all),
+            Some(next) => query.after = Some(next),
+        }
+    }
+}
+
+impl RecordOperations {
+    /// The operations that follow from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed) }
+    }
+
+    /// The next one. The model tells what is there, so that some changes name its revisions.
+    pub fn next_operation(&mut self, model: &RecordsModel) -> RecordOperation {
+        let collection = COLLECTIONS[self.random.usize(0..2)];
+        match self.random.u8(0..20) {
+            0 | 1 => RecordOperation::Declare(self.any_collection(collection)),
+            2..10 => {
+                let count = if self.random.bool() { 1 } else { self.random.usize(1..8) };
+                let changes = (0..count).map(|_| self.change_of_what_is_there(collection, model)).collect();
+                RecordOperation::Write(changes)
+            }
+            10..13 => RecordOperation::Get(collection.to_owned(), self.any_id()),
+            _ => RecordOperation::Find(self.any_query(collection)),
+        }
+    }
+
+    fn change_of_what_is_there(&mut self, collection: &str, model: &RecordsModel) -> RecordChange {
+        let mut change = self.any_change(collection);
+        if self.random.u8(0..3) == 0 {
+            let id = match &change {
+                RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => document.get("_id"),
+                RecordChange::Delete { .. } => Ok(None),
+            };
+            let id = id.ok().flatten().and_then(|id| Bson::try_from(id).ok()).unwrap_or_else(|| self.any_id());
+            let there = model.get(collection, &id).ok().flatten();
+            let revision = there.map_or(1, |record| record.revision);
+            let wrong = u64::from(self.random.u8(0..4) == 0);
+            if let RecordChange::Replace { expected, .. } | RecordChange::Delete { expected, .. } = &mut change {
+                *expected = Expected::Revision(revision - wrong.min(revision));
+            }
+        }
+        change
+    }
+
+    /// A change of a record of this collection.
+    pub fn any_change(&mut self, collection: &str) -> RecordChange {
+        let document = self.any_document();
+        match self.random.u8(0..10) {
+            0..3 => RecordChange::insert(collection, document),
+            3..6 => RecordChange::put(collection, document),
+            6 | 7 => RecordChange::replace_if(collection, document, self.any_expected()),
+            _ => RecordChange::delete_if(collection, self.any_id(), self.any_expected()),
+        }
+    }
+
+    fn any_expected(&mut self) -> Expected {
+        match self.random.u8(0..5) {
+            0 | 1 => Expected::Present,
+            2 => Expected::Matching(self.any_condition(1)),
+            3 => Expected::AbsentOr(self.any_condition(1)),
+            _ => Expected::Revision(self.random.u64(1..50)),
+        }
+    }
+
+    fn any_id(&mut self) -> Bson {
+        let n = self.random.i32(0..25);
+        match self.random.u8(0..6) {
+            0 => Bson::Double(f64::from(n)),
+            1 => format!("id {n}").into(),
+            2 => doc! { "n": n % 3 }.into(),
+            _ => n.into(),
+        }
+    }
+
+    /// A document with at most one array, so that it fits any index.
+    fn any_document(&mut self) -> RawDocumentBuf {
+        let mut document = doc! { "_id": self.any_id() };
+        let array_at = self.random.usize(0..6);
+        for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
+            if self.random.u8(0..5) == 0 {
+                continue;
+            }
+            let value = if n == array_at {
+                Bson::Array((0..self.random.usize(0..4)).map(|_| self.any_value_of(name)).collect())
+            } else {
+                self.any_value_of(name)
+            };
+            document.insert(name, value);
+        }
+        RawDocumentBuf::try_from(&document).expect("a document")
+    }
+
+    fn any_value_of(&mut self, name: &str) -> Bson {
+        match name {
+            "c" if self.random.bool() => {
+                let mut inner = Document::new();
+                if self.random.u8(0..4) > 0 {
+                    inner.insert("x", self.any_value());
+                }
+                inner.into()
+            }
+            _ => self.any_value(),
+        }
+    }
+
+    fn any_value(&mut self) -> Bson {
+        let n = self.random.i32(0..5);
+        match self.random.u8(0..12) {
+            0 => Bson::Null,
+            1 => Bson::Double(f64::from(n) + 0.5),
+            2 => Bson::Int64(n.into()),
+            3 => ["", "a", "b"][self.random.usize(0..3)].into(),
+            4 => Bson::Boolean(n > 2),
+            5 => Bson::DateTime(annals_core::bson::DateTime::from_millis(n.into())),
+            6 => Bson::Double(f64::NAN),
+            _ => n.into(),
+        }
+    }
+
+    fn any_path(&mut self) -> &'static str {
+        ["a", "b", "c", "c.x", "_id", "d"][self.random.usize(0..6)]
+    }
+
+    fn any_condition(&mut self, depth: u8) -> Condition {
+        let children = |this: &mut Self| (0..this.random.usize(1..4)).map(|_| this.any_condition(depth - 1)).collect();
+        match self.random.u8(0..12) {
+            0 => return Condition::All,
+            1..4 if depth > 0 => return Condition::And(children(self)),
+            4 if depth > 0 => return Condition::Or(children(self)),
+            5 if depth > 0 => return Condition::Nor(children(self)),
+            _ => {}
+        }
+        let path = self.any_path();
+        let value = if path == "_id" { self.any_id() } else { self.any_value() };
+        match self.random.u8(0..13) {
+            0..4 => Condition::eq(path, value),
+            4 => Condition::ne(path, value),
+            5 => Condition::gt(path, value),
+            6 => Condition::gte(path, value),
+            7 => Condition::lt(path, value),
+            8 => Condition::lte(path, value),
+            9 => Condition::is_in(path, [value, self.any_value(), self.any_value()]),
+            10 => Condition::not_in(path, [value, self.any_value()]),
+            11 => Condition::between(path, value, self.any_value()),
+            _ => Condition::field(path, annals_core::Test::Exists(self.random.bool())),
+        }
+    }
+
+    /// A query of this collection.
+    pub fn any_query(&mut self, collection: &str) -> RecordQuery {
+        let mut sort: Vec<SortBy> = Vec::new();
+        for _ in 0..self.random.usize(0..3) {
+            let path = self.any_path();
+            // One array in each document, so any two paths but a field and its inside can be sorted by.
+            if sort.iter().all(|by| !by.path.starts_with(&path[..1])) {
+                sort.push(SortBy { path: path.to_owned(), direction: self.any_direction() });
+            }
+        }
+        let projection = match self.random.u8(0..4) {
+            0 => Projection::only(["a", "c.x"]),
+            1 => Projection::without(["b", "c.x"]),
+            _ => Projection::Whole,
+        };
+        RecordQuery {
+            condition: self.any_condition(2),
+            sort,
+            projection,
+            limit: [1, 3, 10, 100][self.random.usize(0..4)],
+            ..RecordQuery::new(collection)
+        }
+    }
+
+    fn any_direction(&mut self) -> Direction {
+        if self.random.bool() { Direction::Ascending } else { Direction::Descending }
+    }
+
+    fn any_collection(&mut self, name: &str) -> Collection {
+        let mut collection = Collection::new(name);
+        for _ in 0..self.random.usize(0..3) {
+            let mut fields: Vec<(&str, Direction)> = Vec::new();
+            for _ in 0..self.random.usize(1..4) {
+                let path = self.any_path();
+                if fields.iter().all(|(known, _)| !known.starts_with(&path[..1])) {
+                    fields.push((path, self.any_direction()));
+                }
+            }
+            let mut index = Index::new(fields);
+            index.sparse = self.random.u8(0..4) == 0;
+            index.unique = self.random.u8(0..6) == 0;
+            if self.random.u8(0..4) == 0 {
+                index = index.partial(Condition::gt("a", 1));
+            }
+            // One declaration in some is of a name that is something else already.
+            if self.random.u8(0..4) > 0 {
+                let suffix = format!(" {} {} {}", index.unique, index.sparse, index.partial.is_some());
+                index.name += &suffix;
+            }
+            if collection.indexes.iter().all(|known| known.name != index.name) {
+                collection.indexes.push(index);
+            }
+        }
+        collection
+    }
+}

@@ -1,0 +1,156 @@
+//! Judging documents by a condition.
+
+use bson::raw::RawDocument;
+use bson::{Bson, RawBson, RawBsonRef};
+
+use super::path::{AtArray, walk};
+use super::{Condition, Test};
+use crate::order::{TypeOrder, encode};
+
+/// A condition made ready to judge many documents.
+#[derive(Debug, Clone)]
+pub struct Matcher(Node);
+
+#[derive(Debug, Clone)]
+enum Node {
+    All,
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    Not(Box<Node>),
+    Compare { path: Vec<String>, with: Vec<Operand> },
+    Exists { path: Vec<String> },
+}
+
+/// A value to compare with, in the encoding of the order.
+#[derive(Debug, Clone)]
+struct Operand {
+    comparison: Comparison,
+    type_order: TypeOrder,
+    encoding: Vec<u8>,
+    not_a_number: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Eq,
+    Gt,
+    Gte,
+    Lt,
+    Lte,
+}
+
+impl Matcher {
+    /// Makes a condition ready.
+    pub fn new(condition: &Condition) -> Self {
+        Self(Node::of(condition))
+    }
+
+    /// Whether the condition holds for this document.
+    pub fn matches(&self, document: &RawDocument) -> bool {
+        self.0.matches(document)
+    }
+}
+
+impl Node {
+    fn of(condition: &Condition) -> Self {
+        let all = |children: &[Condition]| children.iter().map(Self::of).collect();
+        match condition {
+            Condition::All => Self::All,
+            Condition::And(children) => Self::And(all(children)),
+            Condition::Or(children) => Self::Or(all(children)),
+            Condition::Nor(children) => Self::Not(Box::new(Self::Or(all(children)))),
+            Condition::Field { path, test } => Self::of_test(path, test),
+        }
+    }
+
+    fn of_test(path: &str, test: &Test) -> Self {
+        let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+        let compare = |comparison, value: &Bson| Self::Compare {
+            path: path.clone(),
+            with: vec![Operand::new(comparison, value)],
+        };
+        let one_of = |values: &[Bson]| Self::Compare {
+            path: path.clone(),
+            with: values.iter().map(|value| Operand::new(Comparison::Eq, value)).collect(),
+        };
+        let not = |node| Self::Not(Box::new(node));
+        match test {
+            Test::Eq(value) => compare(Comparison::Eq, value),
+            Test::Ne(value) => not(compare(Comparison::Eq, value)),
+            Test::Gt(value) => compare(Comparison::Gt, value),
+            Test::Gte(value) => compare(Comparison::Gte, value),
+            Test::Lt(value) => compare(Comparison::Lt, value),
+            Test::Lte(value) => compare(Comparison::Lte, value),
+            Test::In(values) => one_of(values),
+            Test::NotIn(values) => not(one_of(values)),
+            Test::Between(low, high) => Self::And(vec![compare(Comparison::Gte, low), compare(Comparison::Lte, high)]),
+            Test::Exists(true) => Self::Exists { path },
+            Test::Exists(false) => not(Self::Exists { path }),
+        }
+    }
+
+    fn matches(&self, document: &RawDocument) -> bool {
+        match self {
+            Self::All => true,
+            Self::And(nodes) => nodes.iter().all(|node| node.matches(document)),
+            Self::Or(nodes) => nodes.iter().any(|node| node.matches(document)),
+            Self::Not(node) => !node.matches(document),
+            Self::Exists { path } => walk(document, path, AtArray::Whole, &mut |value| value.is_some()),
+            Self::Compare { path, with } => {
+                let mut encoding = Vec::new();
+                walk(document, path, AtArray::Elements, &mut |value| {
+                    encoding.clear();
+                    let value = value.unwrap_or(RawBsonRef::Undefined);
+                    encode(value, &mut encoding);
+                    with.iter().any(|operand| operand.admits(&value, &encoding))
+                })
+            }
+        }
+    }
+}
+
+impl Operand {
+    fn new(comparison: Comparison, value: &Bson) -> Self {
+        let raw = RawBson::try_from(value.clone()).unwrap_or(RawBson::Null);
+        let value = raw.as_raw_bson_ref();
+        let mut encoding = Vec::new();
+        encode(value, &mut encoding);
+        Self { comparison, type_order: TypeOrder::of(&value), encoding, not_a_number: is_not_a_number(&value) }
+    }
+
+    /// Whether one value passes. A missing one comes as undefined, which is null here.
+    fn admits(&self, value: &RawBsonRef<'_>, encoding: &[u8]) -> bool {
+        use Comparison::{Eq, Gt, Gte, Lt, Lte};
+        let type_order = TypeOrder::of(value);
+        if type_order != self.type_order {
+            let nothing = |order| matches!(order, TypeOrder::Null | TypeOrder::Undefined);
+            return match self.type_order {
+                TypeOrder::MinKey => matches!(self.comparison, Gt | Gte),
+                TypeOrder::MaxKey => matches!(self.comparison, Lt | Lte),
+                other => nothing(other) && nothing(type_order) && matches!(self.comparison, Eq | Gte | Lte),
+            };
+        }
+        if type_order == TypeOrder::Number {
+            let not_a_number = is_not_a_number(value);
+            if not_a_number || self.not_a_number {
+                return not_a_number && self.not_a_number && matches!(self.comparison, Eq | Gte | Lte);
+            }
+        }
+        let order = encoding.cmp(&self.encoding);
+        match self.comparison {
+            Eq => order.is_eq(),
+            Gt => order.is_gt(),
+            Gte => order.is_ge(),
+            Lt => order.is_lt(),
+            Lte => order.is_le(),
+        }
+    }
+}
+
+fn is_not_a_number(value: &RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Double(value) => value.is_nan(),
+        RawBsonRef::Decimal128(value) => (u128::from_le_bytes(value.bytes()) >> 122) & 0b1_1111 == 0b1_1111,
+        _ => false,
+    }
+}

@@ -1,0 +1,181 @@
+//! What was found by comparing with MongoDB 6.0 stays here as named cases.
+
+use bson::{Bson, Document, RawDocumentBuf, doc};
+
+use super::{Condition, Matcher, Test};
+use crate::Code;
+
+#[track_caller]
+fn holds(condition: &Condition, document: Document) -> bool {
+    condition.validate().expect("the condition is right");
+    let text = serde_json::to_string(condition).expect("it is JSON");
+    let read: Condition = serde_json::from_str(&text).expect("it is read back");
+    let document = RawDocumentBuf::try_from(&document).expect("it is a document");
+    let holds = Matcher::new(condition).matches(&document);
+    assert_eq!(Matcher::new(&read).matches(&document), holds, "{text} means the same");
+    holds
+}
+
+#[test]
+fn a_missing_field_is_null() {
+    for document in [doc! {}, doc! { "a": Bson::Null }, doc! { "a": { "c": 1 }, "x": 1 }] {
+        let path = if document.contains_key("x") { "a.b" } else { "a" };
+        assert!(holds(&Condition::eq(path, Bson::Null), document.clone()), "{document}");
+        assert!(holds(&Condition::lte(path, Bson::Null), document.clone()));
+        assert!(holds(&Condition::is_in(path, [Bson::Null, Bson::Int32(1)]), document.clone()));
+        assert!(holds(&Condition::not_in(path, [1, 2]), document.clone()));
+        assert!(holds(&Condition::ne(path, 1), document.clone()));
+        assert!(!holds(&Condition::gt(path, Bson::Null), document.clone()));
+        assert!(!holds(&Condition::lt(path, 1), document));
+    }
+}
+
+#[test]
+fn a_path_that_ends_at_elements_of_an_array_finds_no_null_there() {
+    assert!(!holds(&Condition::eq("a.b", Bson::Null), doc! { "a": [1, 2] }));
+    assert!(!holds(&Condition::eq("a.b", Bson::Null), doc! { "a": [] }));
+    assert!(holds(&Condition::eq("a.b", Bson::Null), doc! { "a": [{ "b": 1 }, {}] }));
+    assert!(!holds(&Condition::eq("a", Bson::Null), doc! { "a": [] }));
+}
+
+#[test]
+fn one_element_of_an_array_is_enough() {
+    let document = doc! { "a": [1, [5, 6], "x"], "lines": [{ "price": 3 }, { "price": [7, 9] }] };
+    assert!(holds(&Condition::eq("a", 1), document.clone()));
+    assert!(holds(&Condition::eq("a", Bson::Array(vec![5.into(), 6.into()])), document.clone()));
+    assert!(!holds(&Condition::eq("a", 5), document.clone()));
+    assert!(holds(&Condition::gt("lines.price", 8), document.clone()));
+    assert!(!holds(&Condition::ne("lines.price", 3), document.clone()));
+    // Each end is kept by another element.
+    assert!(holds(&Condition::between("lines.price", 8, 3), document));
+}
+
+#[test]
+fn a_number_in_a_path_means_the_element_as_a_whole() {
+    let document = doc! { "a": [[1, 2], { "b": 3 }, 4] };
+    assert!(holds(&Condition::eq("a.2", 4), document.clone()));
+    assert!(holds(&Condition::eq("a.1.b", 3), document.clone()));
+    assert!(!holds(&Condition::eq("a.0", 1), document.clone()));
+    assert!(holds(&Condition::eq("a.0", Bson::Array(vec![1.into(), 2.into()])), document.clone()));
+    assert!(holds(&Condition::eq("a.0.1", 2), document.clone()));
+    assert!(!holds(&Condition::exists("a.02"), document));
+}
+
+#[test]
+fn only_values_of_one_type_are_greater_or_less() {
+    let document = doc! { "n": 5, "t": "5", "f": f64::NAN, "d": bson::DateTime::from_millis(0) };
+    assert!(holds(&Condition::lt("n", 5.5), document.clone()));
+    assert!(!holds(&Condition::lt("n", "6"), document.clone()));
+    assert!(!holds(&Condition::gt("t", 1), document.clone()));
+    assert!(!holds(&Condition::gt("d", 1), document.clone()));
+    for never in
+        [Condition::lt("f", 1), Condition::gte("f", 1), Condition::lt("n", f64::NAN), Condition::gt("f", f64::NAN)]
+    {
+        assert!(!holds(&never, document.clone()), "{never:?}");
+    }
+    assert!(holds(&Condition::eq("f", f64::NAN), document.clone()) && holds(&Condition::gte("f", f64::NAN), document));
+}
+
+#[test]
+fn everything_is_above_the_lowest_key_and_below_the_highest() {
+    for document in [doc! { "a": 1 }, doc! { "a": "x" }, doc! {}] {
+        assert!(holds(&Condition::gt("a", Bson::MinKey), document.clone()));
+        assert!(holds(&Condition::lte("a", Bson::MaxKey), document.clone()));
+        assert!(!holds(&Condition::gte("a", Bson::MaxKey), document.clone()));
+        assert!(!holds(&Condition::lt("a", Bson::MinKey), document));
+    }
+}
+
+#[test]
+fn a_field_exists_when_it_is_null_and_when_it_is_empty() {
+    assert!(holds(&Condition::exists("a"), doc! { "a": Bson::Null }));
+    assert!(holds(&Condition::exists("a"), doc! { "a": [] }));
+    assert!(holds(&Condition::exists("a.b"), doc! { "a": [1, { "b": 1 }] }));
+    assert!(holds(&Condition::missing("a.b"), doc! { "a": [1, { "c": 1 }] }));
+}
+
+#[test]
+fn conditions_are_joined() {
+    let document = doc! { "a": 1, "b": 2 };
+    let (yes, no) = (Condition::eq("a", 1), Condition::eq("b", 1));
+    assert!(!holds(&Condition::And(vec![yes.clone(), no.clone()]), document.clone()));
+    assert!(holds(&Condition::or([no.clone(), yes.clone()]), document.clone()));
+    assert!(!holds(&Condition::nor([no.clone(), yes.clone()]), document.clone()));
+    assert!(holds(&Condition::nor([no.clone()]), document.clone()));
+    assert!(holds(&Condition::All, document));
+    assert_eq!(Condition::and([]), Condition::All);
+    assert_eq!(Condition::and([Condition::All, yes.clone()]), yes);
+    assert_eq!(Condition::and([yes.clone(), no.clone()]), Condition::And(vec![yes, no]));
+}
+
+#[test]
+fn the_order_of_a_values_fields_matters_and_is_kept_in_json() {
+    let condition = Condition::eq("a", doc! { "z": 1, "b": { "y": 1, "x": f64::INFINITY } });
+    assert!(holds(&condition, doc! { "a": { "z": 1, "b": { "y": 1, "x": f64::INFINITY } } }));
+    assert!(!holds(&condition, doc! { "a": { "b": { "y": 1, "x": f64::INFINITY }, "z": 1 } }));
+}
+
+#[test]
+fn json_is_spelled_as_wow_spells_it() {
+    let text = r#"{"operator":"AND","children":[
+        {"field":"state.total","operator":"GT","value":5},
+        {"field":"time","operator":"BETWEEN","value":[{"$date":"2026-01-01T00:00:00Z"},{"$date":"2026-02-01T00:00:00Z"}]},
+        {"field":"tag","operator":"NOT_IN","value":["a",null]},
+        {"field":"gone","operator":"EXISTS"},
+        {"operator":"ALL"}]}"#;
+    let read: Condition = serde_json::from_str(text).expect("it is read");
+    let time = |text: &str| Bson::DateTime(bson::DateTime::parse_rfc3339_str(text).expect("it is a time"));
+    let expected = Condition::And(vec![
+        Condition::gt("state.total", 5),
+        Condition::between("time", time("2026-01-01T00:00:00Z"), time("2026-02-01T00:00:00Z")),
+        Condition::not_in("tag", [Bson::from("a"), Bson::Null]),
+        Condition::exists("gone"),
+        Condition::All,
+    ]);
+    assert_eq!(read, expected);
+    let written = serde_json::to_string(&Condition::eq("a", Bson::Null)).expect("it is JSON");
+    assert_eq!(written, r#"{"field":"a","operator":"EQ","value":null}"#);
+}
+
+#[test]
+fn wrong_json_is_refused_with_a_sentence() {
+    let wrong = [
+        (r#"{"operator":"AND"}"#, "needs children"),
+        (r#"{"field":"a","operator":"EQ"}"#, "needs a value"),
+        (r#"{"field":"a","operator":"IN","value":1}"#, "needs a list"),
+        (r#"{"field":"a","operator":"BETWEEN","value":[1]}"#, "two values"),
+        (r#"{"field":"a","operator":"EXISTS","value":1}"#, "true or false"),
+        (r#"{"field":"a","operator":"EQ","value":1,"children":[{}]}"#, "takes no children"),
+        (r#"{"field":"a","operator":"EQ","value":1,"options":{"ignoreCase":true}}"#, "takes no options"),
+        (r#"{"field":"a","operator":"LIKE","value":1}"#, "unknown variant"),
+        (r#"{"feld":"a"}"#, "unknown field"),
+    ];
+    for (text, sentence) in wrong {
+        let error = serde_json::from_str::<Condition>(text).expect_err("it is refused").to_string();
+        assert!(error.contains(sentence), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_condition_that_cannot_be_judged_is_refused() {
+    let deep = (0..200).fold(Condition::All, |inner, _| Condition::Nor(vec![inner]));
+    let regex =
+        Bson::RegularExpression(bson::Regex { pattern: bson::cstr!("x").into(), options: bson::cstr!("").into() });
+    let wrong = [
+        Condition::And(vec![Condition::Or(vec![])]),
+        Condition::eq("", 1),
+        Condition::eq("a..b", 1),
+        Condition::eq("$where", 1),
+        Condition::eq("a", regex),
+        Condition::eq("a", doc! { "\0": 1 }),
+        Condition::is_in("a", 0..20_000),
+        Condition::and((0..2_000).map(|n| Condition::eq("a", n))),
+        deep,
+    ];
+    for condition in wrong {
+        let error = condition.validate().expect_err("it is refused");
+        assert_eq!(error.code, Code::InvalidCondition, "{error}");
+        assert!(error.path.starts_with("condition"), "{error}");
+    }
+    assert_eq!(Condition::field("a", Test::In(vec![])).validate(), Ok(()));
+}

@@ -1,0 +1,141 @@
+//! The keys of a document under some paths: what an index holds of it, and what it is sorted by.
+
+use bson::RawBsonRef;
+use bson::raw::{RawArray, RawDocument};
+use serde::{Deserialize, Serialize};
+
+use super::{TypeOrder, encode};
+
+/// Which end comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Direction {
+    /// Lowest first.
+    #[serde(rename = "ASC")]
+    Ascending,
+    /// Highest first.
+    #[serde(rename = "DESC")]
+    Descending,
+}
+
+/// Two of the paths lead into different arrays of the document, so it has no key: every pair of elements would be one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("two of its fields lie in different arrays")]
+pub struct ParallelArrays;
+
+/// Inverts an encoding, so that it orders the other way.
+pub fn invert(encoding: &mut [u8]) {
+    encoding.iter_mut().for_each(|byte| *byte = !*byte);
+}
+
+/// The keys of a document under these paths: one, or one per element where a path leads through an array or to one. A key is the
+/// encodings of its values one after the other, those of descending paths inverted. A missing value counts as null; an array without
+/// elements as one undefined element. A number in a path is a name like any other here: element by place is for conditions. The second
+/// answer is the number of paths that lead to nothing at all.
+///
+/// # Errors
+/// [`ParallelArrays`].
+pub fn document_keys(
+    document: &RawDocument,
+    paths: &[(&str, Direction)],
+) -> Result<(Vec<Vec<u8>>, usize), ParallelArrays> {
+    let fields = paths.iter().map(|(path, _)| Field::Open(Some(document), path)).collect();
+    let mut found = Found { paths, keys: Vec::new(), missing_of_all: usize::MAX };
+    found.expand(fields)?;
+    found.keys.sort_unstable();
+    found.keys.dedup();
+    Ok((found.keys, found.missing_of_all))
+}
+
+/// How far one path has been followed.
+#[derive(Clone)]
+enum Field<'a> {
+    /// To this document (none where there is none), and this is left of the path.
+    Open(Option<&'a RawDocument>, &'a str),
+    /// To this array, and this is left of the path; empty when it leads to the array.
+    InArray(&'a RawArray, &'a str),
+    /// To its value.
+    Value(RawBsonRef<'a>),
+    /// To nothing.
+    Missing,
+}
+
+struct Found<'p> {
+    paths: &'p [(&'p str, Direction)],
+    keys: Vec<Vec<u8>>,
+    missing_of_all: usize,
+}
+
+impl Found<'_> {
+    /// Follows all paths to an array or to their ends, and, where there is an array, goes on with each of its elements.
+    fn expand(&mut self, mut fields: Vec<Field<'_>>) -> Result<(), ParallelArrays> {
+        for field in &mut fields {
+            if let Field::Open(document, path) = field {
+                *field = follow(*document, path);
+            }
+        }
+        let mut arrays = fields.iter().filter_map(|field| match field {
+            Field::InArray(array, _) => Some(*array),
+            _ => None,
+        });
+        let Some(array) = arrays.next() else {
+            self.add(&fields);
+            return Ok(());
+        };
+        if arrays.any(|other| !std::ptr::eq(other.as_bytes(), array.as_bytes())) {
+            return Err(ParallelArrays);
+        }
+        let mut elements = array.into_iter().flatten().peekable();
+        if elements.peek().is_none() {
+            return self.expand(fields.into_iter().map(|field| element(field, None)).collect());
+        }
+        for value in elements {
+            self.expand(fields.iter().cloned().map(|field| element(field, Some(value))).collect())?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, fields: &[Field<'_>]) {
+        let mut key = Vec::with_capacity(16 * fields.len());
+        let mut missing = 0;
+        for (field, (_, direction)) in fields.iter().zip(self.paths) {
+            let start = key.len();
+            match field {
+                Field::Value(value) => encode(*value, &mut key),
+                _ => {
+                    missing += 1;
+                    key.push(TypeOrder::Null as u8);
+                }
+            }
+            if *direction == Direction::Descending {
+                invert(&mut key[start..]);
+            }
+        }
+        self.missing_of_all = self.missing_of_all.min(missing);
+        self.keys.push(key);
+    }
+}
+
+/// Follows a path through documents.
+fn follow<'a>(document: Option<&'a RawDocument>, path: &'a str) -> Field<'a> {
+    let Some(document) = document else { return Field::Missing };
+    let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+    match document.get(name).ok().flatten() {
+        None => Field::Missing,
+        Some(RawBsonRef::Array(array)) => Field::InArray(array, rest),
+        Some(value) if rest.is_empty() => Field::Value(value),
+        Some(RawBsonRef::Document(inner)) => follow(Some(inner), rest),
+        Some(_) => Field::Missing,
+    }
+}
+
+/// Goes on with one element of the array; none stands for an array without elements.
+fn element<'a>(field: Field<'a>, value: Option<RawBsonRef<'a>>) -> Field<'a> {
+    match field {
+        Field::InArray(_, "") => Field::Value(value.unwrap_or(RawBsonRef::Undefined)),
+        Field::InArray(_, rest) => match value {
+            Some(RawBsonRef::Document(document)) => Field::Open(Some(document), rest),
+            _ => Field::Missing,
+        },
+        other => other,
+    }
+}

@@ -1,0 +1,194 @@
+//! The port of records: the contract every backend keeps.
+
+mod change;
+mod collection;
+mod error;
+mod follower;
+mod projection;
+mod query;
+mod typed;
+
+use async_trait::async_trait;
+use bson::Bson;
+use bson::raw::RawDocumentBuf;
+
+use crate::Condition;
+
+pub use change::{Expected, RecordChange, valid_document};
+pub use collection::{Collection, Index};
+pub use error::{ChangesError, RecordError};
+pub use follower::ChangeFollower;
+pub use projection::Projection;
+pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
+pub use typed::{RecordType, Stored, TypedRecords};
+
+/// The number of a change in a tenant's records: the first is 1. Each change has a greater one than those before it; there may be holes.
+pub type ChangeNumber = u64;
+
+/// Which write a record is of: the number of the change that wrote it. A record that was deleted and inserted again has another one.
+pub type Revision = ChangeNumber;
+
+/// The records of one tenant: documents in collections, found by [`Condition`]s and changed by compare-and-set.
+///
+/// ```text
+///   collection "sagas"                                          changes, in one order for all collections
+///  ┌──────────┬──────────┬──────────────────────────────┐      ┌─────────────────────────────────┐
+///  │ _id      │ revision │ document                     │      │ 6  sagas   inserted  s-1         │
+///  ├──────────┼──────────┼──────────────────────────────┤      │ 7  sagas   inserted  s-2         │
+///  │ "s-1"    │        9 │ {_id, state: "done", …}      │ ◀──  │ 9  sagas   replaced  s-1         │
+///  │ "s-2"    │        7 │ {_id, state: "open", …}      │      │ …                               │
+///  └──────────┴──────────┴──────────────────────────────┘      └─────────────────────────────────┘
+///   indexes: state_1, unique owner_1, …                          a follower goes on after the last number it saw
+/// ```
+///
+/// A document has an `_id` of any type but array, regular expression and undefined; two ids are the same when they compare as equal
+/// (`1` and `1.0` are). Documents are at most [`RECORD_BYTES_MAX`](crate::limits::RECORD_BYTES_MAX) as BSON, and nested no deeper than
+/// event data.
+///
+/// An implementation MUST keep these promises; the conformance suite tests each.
+///
+/// - **Atomic.** A [`write`](Self::write) of several changes, in any collections, is visible whole or not at all. Each change sees those
+///   before it in the batch. When one is refused, all are.
+/// - **One winner.** A change happens only if the record is as it [`Expected`] at that moment; of two that expect the same revision, one
+///   succeeds.
+/// - **Durable.** Whatever a caller was told (success, refusal, a record, a count, a change) survives kill -9 and power loss.
+/// - **Current.** A read that begins after a write was answered sees it. A page is one moment of the collection; the next page is
+///   another: a record that does not change in between is returned exactly once, one whose sort key changes may be missed or returned
+///   again.
+/// - **Order.** [`find`](Self::find) sorts as MongoDB does: by the lowest element of an array going up and the highest going down,
+///   missing fields as null. Records that are equal stand in the order of their `_id`, in the direction of the last sort field; without
+///   a sort, by `_id` going up.
+/// - **Indexes change no answer**, only how fast it comes: without one that fits, a collection is read as a whole. An index holds one
+///   entry for each different element of an array on its path; a document with two different arrays on the paths of one index is refused
+///   (`invalid_record`), and cannot be sorted by both.
+/// - **Unique** indexes refuse a second record with the same entry (`duplicate_key`, naming index and key). A missing field counts as
+///   null; a sparse index has no entry for records that have none of its fields, a partial one none for records that its condition does
+///   not admit.
+/// - **Expiring** indexes delete a record some time after its date (the lowest, in an array) lies far enough in the past: within minutes,
+///   never before. Code that decides compares the date with the [`Clock`](crate::Clock) itself; absence proves nothing, presence
+///   neither.
+/// - **Changes** are all that happened, once each, in order: deletions by expiry too. At least the last
+///   [`CHANGES_KEPT_MIN`](crate::limits::CHANGES_KEPT_MIN) are kept; who comes too late is told so and reads the collections anew.
+///
+/// A number of a change is good for one store and incarnation. Dropping the future of a write does not undo it: it may or may not
+/// happen, whole.
+#[async_trait]
+pub trait Records: Send + Sync + 'static {
+    /// Declares a collection, which makes it usable: creates what is missing, and fills new indexes from the records that are there.
+    /// Declaring the same again does nothing. Indexes that are there and not declared stay, and are kept up to date.
+    ///
+    /// # Errors
+    /// [`RecordError::IndexConflict`] when an index of a declared name is something else; [`RecordError::DuplicateKey`] when records
+    /// that are there break a new unique index; nothing is changed then. Otherwise see [`RecordError`].
+    async fn declare(&self, collection: Collection) -> Result<(), RecordError>;
+
+    /// Applies changes, all or none, and answers once they are durable, with the number of each.
+    ///
+    /// # Errors
+    /// See [`RecordError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is opened
+    /// again.
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError>;
+
+    /// The record of this id.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    async fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError>;
+
+    /// A page of the records that a condition means.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError>;
+
+    /// How many records a condition means.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError>;
+
+    /// Changes with a number above `after`, oldest first, at most `limit`; none when there are no more yet.
+    ///
+    /// # Errors
+    /// [`ChangesError::Gone`] when the change after `after` is not kept any more. Otherwise see [`ChangesError`].
+    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError>;
+
+    /// The number of the newest change; 0 when there was none. Whoever follows from here misses nothing that comes.
+    ///
+    /// # Errors
+    /// See [`ChangesError`].
+    async fn last_change(&self) -> Result<ChangeNumber, ChangesError>;
+
+    /// Waits until there is a change with a number above `after`, and returns the newest one's. Cancelling is always safe.
+    ///
+    /// # Errors
+    /// See [`ChangesError`]; [`StoreError::Closed`](crate::StoreError::Closed) when the store closes while waiting.
+    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError>;
+
+    /// Inserts a record that is not there yet.
+    ///
+    /// # Errors
+    /// [`RecordError::DuplicateKey`] with the index `_id_` when it is there. Otherwise as [`write`](Self::write).
+    async fn insert(&self, collection: &str, document: RawDocumentBuf) -> Result<Revision, RecordError> {
+        only(self.write(vec![RecordChange::insert(collection, document)]).await?)
+    }
+
+    /// Replaces the record that has the document's `_id`, if it is as expected.
+    ///
+    /// # Errors
+    /// [`RecordError::NotAsExpected`] when it is not. Otherwise as [`write`](Self::write).
+    async fn replace_if(
+        &self,
+        collection: &str,
+        document: RawDocumentBuf,
+        expected: Expected,
+    ) -> Result<Revision, RecordError> {
+        only(self.write(vec![RecordChange::replace_if(collection, document, expected)]).await?)
+    }
+
+    /// Deletes a record, if it is as expected.
+    ///
+    /// # Errors
+    /// [`RecordError::NotAsExpected`] when it is not. Otherwise as [`write`](Self::write).
+    async fn delete_if(&self, collection: &str, id: Bson, expected: Expected) -> Result<ChangeNumber, RecordError> {
+        only(self.write(vec![RecordChange::delete_if(collection, id, expected)]).await?)
+    }
+}
+
+fn only(numbers: Vec<ChangeNumber>) -> Result<ChangeNumber, RecordError> {
+    let failed = || crate::StoreError::Failed("a change was answered without a number".to_owned()).into();
+    numbers.first().copied().ok_or_else(failed)
+}
+
+/// A document as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// The document, as far as the query's projection wanted it.
+    pub document: RawDocumentBuf,
+    /// Which write it is of.
+    pub revision: Revision,
+}
+
+/// What happened to a record. The document itself is read with [`Records::get`]; it may have changed again since.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedChange {
+    /// Its number.
+    pub number: ChangeNumber,
+    /// The record's collection.
+    pub collection: String,
+    /// The record's `_id`.
+    pub id: Bson,
+    /// What happened.
+    pub what: ChangeKind,
+}
+
+/// What can happen to a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// It was not there before.
+    Inserted,
+    /// It was there before.
+    Replaced,
+    /// It is not there any more.
+    Deleted,
+}

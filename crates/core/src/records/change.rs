@@ -1,0 +1,166 @@
+//! Changes of records, and what they may expect.
+
+use bson::raw::{RawArray, RawDocument, RawDocumentBuf};
+use bson::{Bson, RawBsonRef};
+
+use super::Revision;
+use crate::{Code, Condition, Invalid, limits};
+
+/// One change of one record.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RecordChange {
+    /// Adds a record that is not there yet.
+    Insert {
+        /// Where.
+        collection: String,
+        /// The document, with its `_id`.
+        document: RawDocumentBuf,
+    },
+    /// Puts the document in the place of the one with the same `_id`.
+    Replace {
+        /// Where.
+        collection: String,
+        /// The document, with its `_id`.
+        document: RawDocumentBuf,
+        /// What must be there now.
+        expected: Expected,
+    },
+    /// Removes a record.
+    Delete {
+        /// Where.
+        collection: String,
+        /// Its `_id`.
+        id: Bson,
+        /// What must be there now.
+        expected: Expected,
+    },
+}
+
+/// What must be there for a change to happen.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expected {
+    /// The record, whatever it holds.
+    Present,
+    /// The record as this write left it.
+    Revision(Revision),
+    /// The record, and the condition holds for it.
+    Matching(Condition),
+    /// Nothing, or a record for which the condition holds. A replacement is then an insertion, a deletion does nothing.
+    AbsentOr(Condition),
+}
+
+impl RecordChange {
+    /// Adds a record that is not there yet.
+    pub fn insert(collection: impl Into<String>, document: RawDocumentBuf) -> Self {
+        Self::Insert { collection: collection.into(), document }
+    }
+
+    /// Replaces a record, if it is as expected.
+    pub fn replace_if(collection: impl Into<String>, document: RawDocumentBuf, expected: Expected) -> Self {
+        Self::Replace { collection: collection.into(), document, expected }
+    }
+
+    /// Inserts or replaces a record, whatever is there.
+    pub fn put(collection: impl Into<String>, document: RawDocumentBuf) -> Self {
+        Self::replace_if(collection, document, Expected::AbsentOr(Condition::All))
+    }
+
+    /// Removes a record, if it is as expected.
+    pub fn delete_if(collection: impl Into<String>, id: impl Into<Bson>, expected: Expected) -> Self {
+        Self::Delete { collection: collection.into(), id: id.into(), expected }
+    }
+
+    /// The collection it is about.
+    pub fn collection(&self) -> &str {
+        match self {
+            Self::Insert { collection, .. } | Self::Replace { collection, .. } | Self::Delete { collection, .. } => {
+                collection
+            }
+        }
+    }
+
+    /// Checks everything that can be checked without a store.
+    ///
+    /// # Errors
+    /// `invalid_record` or `invalid_condition`.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        match self {
+            Self::Insert { document, .. } => valid_document(document),
+            Self::Replace { document, expected, .. } => valid_document(document).and_then(|()| expected.validate()),
+            Self::Delete { id, expected, .. } => valid_id_value(id).and_then(|()| expected.validate()),
+        }
+    }
+}
+
+impl Expected {
+    fn validate(&self) -> Result<(), Invalid> {
+        match self {
+            Self::Present | Self::Revision(_) => Ok(()),
+            Self::Matching(condition) | Self::AbsentOr(condition) => condition.validate(),
+        }
+    }
+}
+
+/// Whether a document can be a record: it has an `_id`, is not too large and not too deep, and every value in it can be read.
+///
+/// # Errors
+/// `invalid_record`.
+pub fn valid_document(document: &RawDocument) -> Result<(), Invalid> {
+    let bytes = document.as_bytes().len();
+    if bytes > limits::RECORD_BYTES_MAX {
+        return Err(invalid("document", format!("has {bytes} bytes; {} are allowed", limits::RECORD_BYTES_MAX)));
+    }
+    readable(document, 0)?;
+    match document.get("_id") {
+        Ok(Some(RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined)) => {
+            Err(invalid("_id", "an array, a regular expression or undefined cannot be an _id".to_owned()))
+        }
+        Ok(Some(_)) => Ok(()),
+        _ => Err(invalid("_id", "is missing; give the document an _id".to_owned())),
+    }
+}
+
+pub(crate) fn valid_id_value(id: &Bson) -> Result<(), Invalid> {
+    match bson::RawBson::try_from(id.clone()) {
+        Ok(bson::RawBson::Array(_) | bson::RawBson::RegularExpression(_) | bson::RawBson::Undefined) => {
+            Err(invalid("_id", "an array, a regular expression or undefined cannot be an _id".to_owned()))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(invalid("_id", format!("cannot be stored: {error}"))),
+    }
+}
+
+fn invalid(path: &str, message: String) -> Invalid {
+    Invalid::new(Code::InvalidRecord, path, message)
+}
+
+fn readable(document: &RawDocument, depth: usize) -> Result<(), Invalid> {
+    let mut names = std::collections::HashSet::new();
+    for element in document.iter() {
+        let (name, value) = element.map_err(|error| invalid("document", format!("is no BSON document: {error}")))?;
+        if !names.insert(name.as_str()) {
+            return Err(invalid("document", format!("has the field {:?} twice", name.as_str())));
+        }
+        readable_value(value, depth)?;
+    }
+    Ok(())
+}
+
+fn readable_array(array: &RawArray, depth: usize) -> Result<(), Invalid> {
+    for value in array {
+        let value = value.map_err(|error| invalid("document", format!("is no BSON document: {error}")))?;
+        readable_value(value, depth)?;
+    }
+    Ok(())
+}
+
+fn readable_value(value: RawBsonRef<'_>, depth: usize) -> Result<(), Invalid> {
+    if depth >= limits::DATA_DEPTH_MAX {
+        return Err(invalid("document", format!("is nested deeper than {}", limits::DATA_DEPTH_MAX)));
+    }
+    match value {
+        RawBsonRef::Document(inner) => readable(inner, depth + 1),
+        RawBsonRef::Array(inner) => readable_array(inner, depth + 1),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,40 @@
+//! Following the changes of records.
+
+use std::sync::Arc;
+
+use super::{ChangeNumber, ChangesError, RecordedChange, Records};
+use crate::limits;
+
+/// Follows changes: first what is kept, then what comes, without gap or repeat. It pulls, so a slow follower costs nobody else anything;
+/// one that is slower than changes are kept is told so.
+pub struct ChangeFollower {
+    records: Arc<dyn Records>,
+    after: ChangeNumber,
+}
+
+impl ChangeFollower {
+    /// Follows what happens after this change.
+    pub fn new(records: Arc<dyn Records>, after: ChangeNumber) -> Self {
+        Self { records, after }
+    }
+
+    /// The last change that was returned.
+    pub fn position(&self) -> ChangeNumber {
+        self.after
+    }
+
+    /// The next changes, at least one; waits for them if need be. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// See [`ChangesError`]; the position is unchanged, so calling again retries.
+    pub async fn next_page(&mut self) -> Result<Vec<RecordedChange>, ChangesError> {
+        loop {
+            let changes = self.records.changes(self.after, limits::PAGE_MAX).await?;
+            if let Some(last) = changes.last() {
+                self.after = last.number;
+                return Ok(changes);
+            }
+            self.records.wait_past_change(self.after).await?;
+        }
+    }
+}

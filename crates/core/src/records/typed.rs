@@ -1,0 +1,122 @@
+//! Records as values of a type.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bson::Bson;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{
+    ChangeNumber, Collection, Cursor, Expected, Index, Record, RecordChange, RecordError, RecordQuery, Records,
+    Revision,
+};
+use crate::{Code, Invalid};
+
+/// A type whose values are records. Its serde names are the stored field names; one field is named `_id`.
+pub trait RecordType: Serialize + DeserializeOwned {
+    /// The name of its collection.
+    const COLLECTION: &'static str;
+
+    /// The indexes of its collection.
+    fn indexes() -> Vec<Index> {
+        Vec::new()
+    }
+
+    /// The declaration of its collection.
+    fn collection() -> Collection {
+        Collection { name: Self::COLLECTION.to_owned(), indexes: Self::indexes() }
+    }
+}
+
+/// A value and which write it is of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored<T> {
+    /// The value.
+    pub value: T,
+    /// Which write it is of.
+    pub revision: Revision,
+}
+
+/// The collection of a type.
+pub struct TypedRecords<T> {
+    records: Arc<dyn Records>,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: RecordType> TypedRecords<T> {
+    /// Declares the type's collection.
+    ///
+    /// # Errors
+    /// As [`Records::declare`].
+    pub async fn declare(records: Arc<dyn Records>) -> Result<Self, RecordError> {
+        records.declare(T::collection()).await?;
+        Ok(Self { records, of: PhantomData })
+    }
+
+    /// Inserts a record that is not there yet.
+    ///
+    /// # Errors
+    /// As [`Records::insert`].
+    pub async fn insert(&self, value: &T) -> Result<Revision, RecordError> {
+        self.records.insert(T::COLLECTION, document(value)?).await
+    }
+
+    /// Replaces the record with the value's `_id`, if it is as expected.
+    ///
+    /// # Errors
+    /// As [`Records::replace_if`].
+    pub async fn replace_if(&self, value: &T, expected: Expected) -> Result<Revision, RecordError> {
+        self.records.replace_if(T::COLLECTION, document(value)?, expected).await
+    }
+
+    /// The replacement as part of a batch.
+    ///
+    /// # Errors
+    /// `invalid_record` when the value cannot be a document.
+    pub fn replacement(value: &T, expected: Expected) -> Result<RecordChange, RecordError> {
+        Ok(RecordChange::replace_if(T::COLLECTION, document(value)?, expected))
+    }
+
+    /// Deletes a record, if it is as expected.
+    ///
+    /// # Errors
+    /// As [`Records::delete_if`].
+    pub async fn delete_if(&self, id: impl Into<Bson>, expected: Expected) -> Result<ChangeNumber, RecordError> {
+        self.records.delete_if(T::COLLECTION, id.into(), expected).await
+    }
+
+    /// The record of this id.
+    ///
+    /// # Errors
+    /// As [`Records::get`]; `invalid_record` when what is stored is no value of the type.
+    pub async fn get(&self, id: impl Into<Bson>) -> Result<Option<Stored<T>>, RecordError> {
+        let record = self.records.get(T::COLLECTION, &id.into()).await?;
+        record.map(value).transpose()
+    }
+
+    /// A page of the type's records; the query begins with [`query`](Self::query).
+    ///
+    /// # Errors
+    /// As [`Records::find`]; `invalid_record` when what is stored is no value of the type.
+    pub async fn find(&self, query: RecordQuery) -> Result<(Vec<Stored<T>>, Option<Cursor>), RecordError> {
+        let page = self.records.find(RecordQuery { collection: T::COLLECTION.to_owned(), ..query }).await?;
+        Ok((page.records.into_iter().map(value).collect::<Result<_, _>>()?, page.next))
+    }
+
+    /// All records of the type, to be narrowed.
+    pub fn query() -> RecordQuery {
+        RecordQuery::new(T::COLLECTION)
+    }
+}
+
+fn document<T: Serialize>(value: &T) -> Result<bson::RawDocumentBuf, Invalid> {
+    bson::serialize_to_raw_document_buf(value)
+        .map_err(|error| Invalid::new(Code::InvalidRecord, "document", format!("cannot be a document: {error}")))
+}
+
+fn value<T: DeserializeOwned>(record: Record) -> Result<Stored<T>, RecordError> {
+    let value = bson::deserialize_from_slice(record.document.as_bytes())
+        .map_err(|error| Invalid::new(Code::InvalidRecord, "document", format!("is no value of its type: {error}")))?;
+    Ok(Stored { value, revision: record.revision })
+}

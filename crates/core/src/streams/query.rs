@@ -1,0 +1,172 @@
+//! How streams are asked.
+
+use std::ops::Range;
+
+use bytestring::ByteString;
+use serde::{Deserialize, Serialize};
+
+use super::StreamPosition;
+use crate::{
+    Code, Invalid, RecordedEvent, SequenceNumber,
+    commit::{valid_id, valid_name},
+    limits,
+    query::valid_limit,
+};
+
+/// Which partitions a reader wants.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Partitions {
+    /// All entries, whatever their partition.
+    #[default]
+    All,
+    /// Entries without a partition.
+    Without,
+    /// Entries of this partition.
+    One(ByteString),
+}
+
+impl Partitions {
+    /// Whether an entry of this partition is wanted.
+    pub fn admits(&self, partition: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Without => partition.is_none(),
+            Self::One(wanted) => partition == Some(&**wanted),
+        }
+    }
+}
+
+/// A page of a stream: entries from position `from` to before `to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamQuery {
+    /// The stream's name.
+    pub stream: ByteString,
+    /// Where to start.
+    pub from: StreamPosition,
+    /// Where to end; past the head it is the head.
+    pub to: StreamPosition,
+    /// Most entries wanted, 1–1,000.
+    pub limit: usize,
+    /// Which of them.
+    pub partitions: Partitions,
+}
+
+impl StreamQuery {
+    /// All entries, the first page.
+    pub fn new(stream: impl Into<ByteString>) -> Self {
+        let stream = stream.into();
+        Self { stream, from: 0, to: StreamPosition::MAX, limit: limits::PAGE_DEFAULT, partitions: Partitions::All }
+    }
+
+    /// Checks the names, the range and the limit.
+    ///
+    /// # Errors
+    /// `invalid_name`, `invalid_id`, `invalid_range` or `invalid_query`, with the path.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        valid_name("stream", &self.stream)?;
+        valid_limit(self.limit)?;
+        if let Partitions::One(partition) = &self.partitions {
+            valid_id("partition", partition)?;
+        }
+        if self.from > self.to {
+            let message = format!("from {} is after to {}", self.from, self.to);
+            return Err(Invalid::new(Code::InvalidRange, "from", message));
+        }
+        Ok(())
+    }
+
+    /// The range that is wanted of a stream with this head.
+    pub fn range(&self, head: StreamPosition) -> Range<StreamPosition> {
+        self.from.min(head)..self.to.min(head)
+    }
+}
+
+/// An entry of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamEntry {
+    /// Its place in the stream.
+    pub position: StreamPosition,
+    /// The event's place in the log.
+    pub sequence_number: SequenceNumber,
+    /// Its partition; none in a stream without partitions.
+    pub partition: Option<ByteString>,
+}
+
+/// What a [`StreamQuery`] found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamPage {
+    /// The entries, ascending. Empty only at the end, also of a partition; a page may be shorter than its limit.
+    pub entries: Vec<StreamEntry>,
+    /// Where to go on from.
+    pub next: StreamPosition,
+    /// The number of entries in the stream, of any partition.
+    pub head: StreamPosition,
+}
+
+/// An entry with its event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamEvent {
+    /// Its place in the stream.
+    pub position: StreamPosition,
+    /// Its partition; none in a stream without partitions.
+    pub partition: Option<ByteString>,
+    /// The event, as the log has it now.
+    pub event: RecordedEvent,
+}
+
+/// What a [`StreamQuery`] found, with the events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamEvents {
+    /// The entries, ascending. Empty only at the end, also of a partition; a page may be shorter than its limit.
+    pub events: Vec<StreamEvent>,
+    /// Where to go on from.
+    pub next: StreamPosition,
+    /// The number of entries in the stream, of any partition.
+    pub head: StreamPosition,
+}
+
+/// How a stream is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamInfo {
+    /// Its name.
+    pub name: ByteString,
+    /// The number of its entries: the position that the next one gets.
+    pub head: StreamPosition,
+    /// How far its filter has judged the log: the next sequence number to judge.
+    pub progress: SequenceNumber,
+    /// The first position that this incarnation of the store gave or will give. 0 unless the store was restored; entries below it are
+    /// those of before.
+    pub incarnation_start: StreamPosition,
+}
+
+impl StreamInfo {
+    /// A stream that nothing was appended to.
+    pub fn unknown(name: impl Into<ByteString>) -> Self {
+        Self { name: name.into(), head: 0, progress: 0, incarnation_start: 0 }
+    }
+}
+
+/// A list of streams, in ascending order of the bytes of their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamsQuery {
+    /// Only names after this one; it need not exist.
+    pub after: Option<ByteString>,
+    /// Most streams wanted, 1–1,000.
+    pub limit: usize,
+}
+
+impl Default for StreamsQuery {
+    fn default() -> Self {
+        Self { after: None, limit: limits::PAGE_DEFAULT }
+    }
+}
+
+impl StreamsQuery {
+    /// Checks the limit. `after` is only compared, so any text will do.
+    ///
+    /// # Errors
+    /// `invalid_query`, with the path.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        valid_limit(self.limit)
+    }
+}

@@ -1,0 +1,120 @@
+//! Opening the map's file, or making it.
+//!
+//! ```text
+//! tenants/{tenant}/_engine/map.redb     no scope can be called _engine: names begin with a letter or digit
+//! ```
+
+use std::io;
+use std::sync::Arc;
+
+use annals_core::{OpenError, StoreError};
+use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition, TableError};
+
+use super::Space;
+use super::file::MapFile;
+use crate::disk::{Disk, Open};
+use crate::refused::{cannot_open, newer_format};
+use crate::whole::UNFINISHED;
+
+/// The one table.
+pub(super) const MAP: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("map");
+/// What the map's file is called.
+const FILE: &str = "map.redb";
+/// Where the format stands.
+pub(super) const FORMAT_KEY: &[u8] = &[Space::Engine as u8, b'f'];
+/// The format of the keys and values in the map, all spaces together.
+const MAP_FORMAT: u32 = 1;
+/// How much of the file is kept in memory.
+const CACHE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Why a map could not be opened.
+pub(super) enum Failure {
+    /// The store opens without it.
+    Damaged(StoreError),
+    /// The store does not open.
+    Refused(OpenError),
+}
+
+/// Opens the map where there is one. Every page is read and its checksum compared: damage is found now and never taken for data.
+pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<Database>, Failure> {
+    let path = format!("{dir}/{FILE}");
+    let refused = |error: &io::Error| Failure::Refused(cannot_open(&path, error));
+    let file = match disk.open(&path, Open::Write) {
+        Ok(file) => MapFile(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(refused(&error)),
+    };
+    file.make_durable_again().map_err(|error| refused(&error))?;
+    disk.sync_dir(dir).map_err(|error| refused(&error))?;
+    let opened = Database::builder()
+        .set_cache_size(CACHE_BYTES)
+        .set_check_integrity_on_open(true)
+        .create_with_backend(file)
+        .map_err(|error| not_opened(&path, error))?;
+    check_format(&path, &opened)?;
+    Ok(Some(opened))
+}
+
+/// Makes an empty map, under another name until it is whole.
+pub(super) fn new(disk: &Arc<dyn Disk>, dir: &str) -> io::Result<Database> {
+    let path = format!("{dir}/{FILE}");
+    let unfinished = format!("{path}{UNFINISHED}");
+    disk.create_dir(dir)?;
+    match disk.remove(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.open(&unfinished, Open::Create)?;
+    let database =
+        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(MapFile(file)).map_err(io::Error::other)?;
+    let mut write = database.begin_write().map_err(io::Error::other)?;
+    write.set_two_phase_commit(true);
+    {
+        let mut map = write.open_table(MAP).map_err(io::Error::other)?;
+        map.insert(FORMAT_KEY, &MAP_FORMAT.to_be_bytes()[..]).map_err(io::Error::other)?;
+    }
+    write.commit().map_err(io::Error::other)?;
+    disk.rename(&unfinished, &path)?;
+    disk.sync_dir(dir)?;
+    Ok(database)
+}
+
+fn check_format(path: &str, database: &Database) -> Result<(), Failure> {
+    let format = || -> Result<Option<u32>, redb::Error> {
+        let map = match database.begin_read()?.open_table(MAP) {
+            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            map => map?,
+        };
+        let found = redb::ReadableTable::get(&map, FORMAT_KEY)?;
+        Ok(found.and_then(|value| value.value().try_into().ok()).map(u32::from_be_bytes))
+    };
+    match format() {
+        Ok(Some(MAP_FORMAT)) => Ok(()),
+        Ok(Some(newer)) if newer > MAP_FORMAT => Err(Failure::Refused(newer_format(path, newer))),
+        Ok(_) => Err(damaged(path, "it holds no format")),
+        Err(error) => Err(damaged(path, &error.to_string())),
+    }
+}
+
+fn not_opened(path: &str, error: DatabaseError) -> Failure {
+    match error {
+        DatabaseError::UpgradeRequired(found) => Failure::Refused(newer_format(path, found.into())),
+        DatabaseError::Storage(StorageError::Io(error)) if !tells_of_damage(&error) => {
+            Failure::Refused(cannot_open(path, &error))
+        }
+        other => damaged(path, &other.to_string()),
+    }
+}
+
+/// redb's words for a file that is none of its own, and for one that is shorter than it says.
+fn tells_of_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
+fn damaged(path: &str, what: &str) -> Failure {
+    Failure::Damaged(StoreError::Damaged(format!("{path}: {what}")))
+}
+
+pub(super) fn unreadable(dir: &str, error: &StoreError) -> OpenError {
+    OpenError::new(error.code(), format!("{dir}/{FILE}: {error}"))
+}

@@ -1,0 +1,119 @@
+//! Reading events by their numbers, for streams: positions into the log.
+
+use annals_core::{RecordedEvent, SequenceNumber, StoreError, limits};
+
+use super::Log;
+use super::core::Core;
+use super::segment::{Segment, runs};
+
+/// Commits are looked up in groups of at most so many.
+const GROUP: usize = 64;
+
+impl Log {
+    /// The events of these ascending numbers, from the first on; not all of them where they are large, one at least.
+    pub(crate) fn events(&self, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>, StoreError> {
+        self.core.noticed(events(&self.core, numbers))
+    }
+
+    /// The number of events that are durable.
+    pub(crate) fn durable_head(&self) -> SequenceNumber {
+        self.core.head()
+    }
+
+    /// Passes where the log has its end; where it was opened damaged, that is what is wrong.
+    ///
+    /// # Errors
+    /// The damage.
+    pub(crate) fn unless_cut_short(&self) -> Result<(), StoreError> {
+        self.core.unless_about_the_end((), true)
+    }
+}
+
+/// The events of these ascending numbers. An event keeps the bytes of its neighbours in memory, so what counts is the commits that
+/// were read.
+fn events(core: &Core, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>, StoreError> {
+    // The head is read first: the view that is read after it holds at least as much.
+    let head = core.head();
+    let there = &numbers[..numbers.partition_point(|number| *number < head)];
+    if there.is_empty()
+        && let Some(number) = numbers.first()
+    {
+        core.unless_about_the_end((), true)?;
+        return Err(StoreError::Damaged(format!("event {number} of a stream is not in the log, which ends at {head}")));
+    }
+    let view = core.view();
+    let mut page = Page { events: Vec::with_capacity(there.len()), bytes: 0 };
+    let mut rest = there;
+    while let Some(first) = rest.first()
+        && !page.is_full()
+        && let Some(at) = view.position_of(*first)
+    {
+        let end = view.segments.get(at + 1).map_or(SequenceNumber::MAX, |next| next.first);
+        let (here, later) = rest.split_at(rest.partition_point(|number| *number < end));
+        page.read(&view.segments[at], here)?;
+        rest = later;
+    }
+    Ok(page.events)
+}
+
+struct Page {
+    events: Vec<RecordedEvent>,
+    bytes: usize,
+}
+
+impl Page {
+    fn is_full(&self) -> bool {
+        self.bytes >= limits::PAGE_BYTES_MAX
+    }
+
+    /// Reads events of one segment, until the page is full.
+    fn read(&mut self, segment: &Segment, numbers: &[SequenceNumber]) -> Result<(), StoreError> {
+        let mut rest = numbers;
+        while !rest.is_empty() {
+            let (mut ordinals, mut taken) = (Vec::new(), 0);
+            for number in rest {
+                let ordinal = segment.index.ordinal_of(*number)?;
+                let ordinal = ordinal.ok_or_else(|| segment.at.damage(0, "its index lacks the first commit"))?;
+                if ordinals.last() != Some(&ordinal) {
+                    if ordinals.len() == GROUP {
+                        break;
+                    }
+                    ordinals.push(ordinal);
+                }
+                taken += 1;
+            }
+            let (group, later) = rest.split_at(taken);
+            self.read_group(segment, &ordinals, group)?;
+            if self.is_full() {
+                return Ok(());
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn read_group(
+        &mut self,
+        segment: &Segment,
+        ordinals: &[u32],
+        numbers: &[SequenceNumber],
+    ) -> Result<(), StoreError> {
+        let mut wanted = numbers.iter().copied().peekable();
+        let entries = segment.index.entries(ordinals)?;
+        for run in runs(&entries) {
+            for record in segment.at.read(run)? {
+                let events = record?.commit.events;
+                self.events
+                    .extend(events.into_iter().filter(|event| wanted.next_if_eq(&event.sequence_number).is_some()));
+            }
+            self.bytes += run.iter().map(|entry| entry.length as usize).sum::<usize>();
+            if self.is_full() {
+                return Ok(());
+            }
+        }
+        match wanted.next() {
+            Some(number) => Err(segment.at.damage(0, &format!("event {number} is not where its index says"))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Records of one tenant, in its engine.
+//!
+//! ```text
+//!   write.rs     a batch of changes: judge · keep the indexes · note the change              runs on the engine's writer
+//!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
+//!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
+//!   feed.rs      what has changed
+//!   expiry.rs    deletes what has expired                                                    a thread, once an index expires
+//!   keys.rs      where everything stands in the engine's map
+//! ```
+//!
+//! Invariants:
+//! - A record, its index entries and the note of its change are written by the same engine write, so a view of the map has all of them or
+//!   none.
+//! - An index entry exists for each key of each record that the index admits, and no other.
+//! - Every reader and writer takes the catalog from the view it works on: an index is used by those who can see its entries.
+
+mod catalog;
+mod cursor;
+mod declare;
+mod entries;
+mod expiry;
+mod feed;
+mod find;
+mod keys;
+mod plan;
+mod scan;
+mod value;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use annals_core::bson::Bson;
+use annals_core::{
+    ChangeNumber, ChangesError, Code, Collection, Condition, Invalid, Record, RecordChange, RecordError, RecordPage,
+    RecordQuery, RecordedChange, Records, StoreError, limits,
+};
+use async_trait::async_trait;
+
+use crate::Options;
+use crate::engine::Engine;
+
+use self::catalog::CatalogCache;
+use self::expiry::Expiry;
+
+/// The records of one tenant.
+pub(crate) struct TenantRecords {
+    engine: Arc<Engine>,
+    options: Options,
+    catalogs: Arc<CatalogCache>,
+    expiry: Expiry,
+}
+
+impl TenantRecords {
+    /// The records in this engine.
+    pub(crate) fn new(engine: Arc<Engine>, options: &Options) -> Arc<Self> {
+        let catalogs = Arc::new(CatalogCache::default());
+        let records = Arc::new(Self {
+            expiry: Expiry::new(engine.clone(), catalogs.clone(), options.clone()),
+            engine,
+            options: options.clone(),
+            catalogs,
+        });
+        // Nothing can be awaited here, and whatever is wrong is said by the first use.
+        if records.expires().unwrap_or(false) {
+            records.expiry.start();
+        }
+        records
+    }
+
+    fn expires(&self) -> Result<bool, StoreError> {
+        self.engine.read(|view| Ok(self.catalogs.of(view)?.expires()))
+    }
+
+    /// Ends what runs in the background. Blocks until it has ended.
+    pub(crate) fn close(&self) {
+        self.expiry.close();
+    }
+}
+
+#[async_trait]
+impl Records for TenantRecords {
+    async fn declare(&self, collection: Collection) -> Result<(), RecordError> {
+        collection.validate()?;
+        let expires = collection.indexes.iter().any(|index| index.expires_after_seconds.is_some());
+        let catalogs = self.catalogs.clone();
+        let known = self.engine.read(|view| Ok::<_, StoreError>(self.catalogs.of(view)?.has_all_of(&collection)))?;
+        if !known {
+            self.engine.write(move |map| declare::declare(map, &catalogs, &collection)).await?;
+        }
+        if expires {
+            self.expiry.start();
+        }
+        Ok(())
+    }
+
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
+        validate_batch(&changes)?;
+        let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
+        self.engine.write(move |map| write::write(map, &catalogs, &options, changes)).await
+    }
+
+    async fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
+        let id = value::id_key(id)?;
+        self.engine.read(|view| {
+            let catalog = self.catalogs.of(view)?;
+            let collection = catalog.collection(collection)?;
+            let stored = view.get(&keys::document(collection.id, &id))?;
+            Ok(stored.map(|bytes| value::record(&id, &bytes)).transpose()?)
+        })
+    }
+
+    async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
+        query.validate()?;
+        find::find(&self.engine, &self.catalogs, query).await
+    }
+
+    async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
+        condition.validate()?;
+        find::count(&self.engine, &self.catalogs, collection, condition).await
+    }
+
+    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
+        if !(1..=limits::PAGE_MAX).contains(&limit) {
+            let message = format!("is {limit}; 1 to {} are allowed", limits::PAGE_MAX);
+            return Err(Invalid::new(Code::InvalidQuery, "limit", message).into());
+        }
+        self.engine.read(|view| feed::changes(view, &*self.catalogs.of(view)?, after, limit))
+    }
+
+    async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
+        self.engine.read(|view| Ok(feed::last(view)?))
+    }
+
+    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
+        let mut batches = self.engine.batches();
+        loop {
+            let closed = batches.borrow_and_update().closed;
+            let last = self.engine.read(|view| feed::last(view));
+            match last {
+                Ok(last) if last > after => return Ok(last),
+                _ if closed => return Err(StoreError::Closed.into()),
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+            batches.changed().await.map_err(|_| StoreError::Closed)?;
+        }
+    }
+}
+
+fn validate_batch(changes: &[RecordChange]) -> Result<(), Invalid> {
+    let invalid = |message: String| Err(Invalid::new(Code::InvalidRecord, "changes", message));
+    if changes.len() > limits::RECORD_CHANGES_MAX {
+        return invalid(format!("are {}; {} are allowed at once", changes.len(), limits::RECORD_CHANGES_MAX));
+    }
+    let mut bytes = 0;
+    for (n, change) in changes.iter().enumerate() {
+        change.validate().map_err(|error| Invalid { path: format!("changes[{n}].{}", error.path), ..error })?;
+        if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
+            bytes += document.as_bytes().len();
+        }
+    }
+    if bytes > limits::RECORD_CHANGES_BYTES_MAX {
+        return invalid(format!("have {bytes} bytes; {} are allowed at once", limits::RECORD_CHANGES_BYTES_MAX));
+    }
+    Ok(())
+}

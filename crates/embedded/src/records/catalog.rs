@@ -1,0 +1,174 @@
+//! What collections and indexes there are.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use annals_core::order::Direction;
+use annals_core::{Collection, Index, Matcher, RecordError, StoreError};
+use serde::{Deserialize, Serialize};
+
+use super::keys;
+use crate::engine::{Change, View};
+
+/// All collections of a tenant.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Catalog {
+    /// Grows with each change of the catalog.
+    version: u64,
+    /// The number that the next collection or index gets.
+    next_id: u32,
+    collections: BTreeMap<String, KnownCollection>,
+}
+
+/// A collection and its indexes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct KnownCollection {
+    pub(super) id: u32,
+    pub(super) indexes: Vec<KnownIndex>,
+}
+
+/// An index, and what is known of its entries.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct KnownIndex {
+    pub(super) id: u32,
+    pub(super) index: Index,
+    /// A record has had several entries: a range of entries may then hold a record twice, or hold it for one of its elements only.
+    pub(super) several_entries: bool,
+    /// The partial condition, ready.
+    #[serde(skip)]
+    pub(super) admits: Option<Matcher>,
+}
+
+impl KnownIndex {
+    /// The paths and directions.
+    pub(super) fn fields(&self) -> Vec<(&str, Direction)> {
+        self.index.fields.iter().map(|(path, direction)| (path.as_str(), *direction)).collect()
+    }
+
+    /// Whether ids of records with the same entry go down.
+    pub(super) fn ids_descend(&self) -> bool {
+        self.index.fields.last().is_some_and(|(_, direction)| *direction == Direction::Descending)
+    }
+
+    fn prepare(&mut self) {
+        self.admits = self.index.partial.as_ref().map(Matcher::new);
+    }
+}
+
+impl KnownCollection {
+    pub(super) fn index(&self, name: &str) -> Option<&KnownIndex> {
+        self.indexes.iter().find(|known| known.index.name == name)
+    }
+}
+
+impl Catalog {
+    /// The catalog as this view has it.
+    pub(super) fn load(view: &(impl View + ?Sized)) -> Result<Self, StoreError> {
+        let Some(bytes) = view.get(keys::CATALOG)? else { return Ok(Self::default()) };
+        let mut catalog: Self = serde_json::from_slice(&bytes)
+            .map_err(|error| StoreError::Damaged(format!("the catalog of records is not what was written: {error}")))?;
+        let indexes = catalog.collections.values_mut().flat_map(|collection| &mut collection.indexes);
+        indexes.for_each(KnownIndex::prepare);
+        Ok(catalog)
+    }
+
+    /// Stores a changed catalog under the next version.
+    pub(super) fn store(&mut self, map: &mut Change<'_>) -> Result<(), StoreError> {
+        self.version += 1;
+        let bytes = serde_json::to_vec(self).map_err(|error| StoreError::Failed(format!("the catalog: {error}")))?;
+        map.put(keys::CATALOG, &bytes)?;
+        map.put(keys::CATALOG_VERSION, &self.version.to_be_bytes())
+    }
+
+    /// A declared collection.
+    pub(super) fn collection(&self, name: &str) -> Result<&KnownCollection, RecordError> {
+        self.collections.get(name).ok_or_else(|| RecordError::UnknownCollection(name.to_owned()))
+    }
+
+    /// The name of a collection.
+    pub(super) fn name_of(&self, id: u32) -> Option<&str> {
+        self.collections.iter().find(|(_, collection)| collection.id == id).map(|(name, _)| name.as_str())
+    }
+
+    /// All collections, with their names.
+    pub(super) fn collections(&self) -> impl Iterator<Item = (&String, &KnownCollection)> {
+        self.collections.iter()
+    }
+
+    /// Whether a declaration would change nothing.
+    pub(super) fn has_all_of(&self, declared: &Collection) -> bool {
+        self.collections.get(&declared.name).is_some_and(|known| {
+            declared.indexes.iter().all(|index| known.index(&index.name).is_some_and(|known| known.index == *index))
+        })
+    }
+
+    /// Whether an index lets records expire.
+    pub(super) fn expires(&self) -> bool {
+        let mut indexes = self.collections.values().flat_map(|collection| &collection.indexes);
+        indexes.any(|known| known.index.expires_after_seconds.is_some())
+    }
+
+    /// Adds a collection, unless it is there.
+    pub(super) fn add_collection(&mut self, name: &str) {
+        if !self.collections.contains_key(name) {
+            let id = self.take_id();
+            self.collections.insert(name.to_owned(), KnownCollection { id, indexes: Vec::new() });
+        }
+    }
+
+    /// Adds an index to a collection that is there.
+    pub(super) fn add_index(&mut self, name: &str, index: Index) -> KnownIndex {
+        let mut known = KnownIndex { id: self.take_id(), index, several_entries: false, admits: None };
+        known.prepare();
+        if let Some(collection) = self.collections.get_mut(name) {
+            collection.indexes.push(known.clone());
+        }
+        known
+    }
+
+    /// Notes that records have several entries in these indexes. Answers whether that is news.
+    pub(super) fn note_several_entries(&mut self, indexes: &[u32]) -> bool {
+        let known = self.collections.values_mut().flat_map(|collection| &mut collection.indexes);
+        let mut news = false;
+        for index in known.filter(|known| indexes.contains(&known.id)) {
+            news |= !index.several_entries;
+            index.several_entries = true;
+        }
+        news
+    }
+
+    fn take_id(&mut self) -> u32 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+/// The last catalogs that were read, so that they are not decoded for each request.
+#[derive(Default)]
+pub(super) struct CatalogCache(Mutex<Vec<(u64, Arc<Catalog>)>>);
+
+/// One for the durable state, one for the batch under way.
+const KEPT: usize = 2;
+
+impl CatalogCache {
+    /// The catalog as this view has it. A write that changes the catalog must not ask again: its version may yet be undone.
+    pub(super) fn of(&self, view: &(impl View + ?Sized)) -> Result<Arc<Catalog>, StoreError> {
+        let version = match view.get(keys::CATALOG_VERSION)?.map(<[u8; 8]>::try_from) {
+            None => return Ok(Arc::default()),
+            Some(Ok(bytes)) => u64::from_be_bytes(bytes),
+            Some(Err(_)) => {
+                return Err(StoreError::Damaged("the catalog's version is not what was written".to_owned()));
+            }
+        };
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, catalog)) = kept.iter().find(|(known, _)| *known == version) {
+            return Ok(catalog.clone());
+        }
+        let catalog = Arc::new(Catalog::load(view)?);
+        kept.push((version, catalog.clone()));
+        if kept.len() > KEPT {
+            kept.remove(0);
+        }
+        Ok(catalog)
+    }
+}

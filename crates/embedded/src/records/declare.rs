@@ -1,0 +1,84 @@
+//! Declaring collections: on the engine's writer, inside a batch of it.
+
+use annals_core::{Collection, Index, RecordError};
+
+use super::catalog::{Catalog, CatalogCache, KnownIndex};
+use super::{entries, keys, value, write};
+use crate::engine::{Change, Range, View};
+
+/// Creates what is missing of a collection.
+pub(super) fn declare(map: &mut Change<'_>, catalogs: &CatalogCache, declared: &Collection) -> Result<(), RecordError> {
+    let before = catalogs.of(&*map)?;
+    if before.has_all_of(declared) {
+        return Ok(());
+    }
+    let mut catalog = Catalog::clone(&before);
+    catalog.add_collection(&declared.name);
+    let mut several_entries = Vec::new();
+    for index in &declared.indexes {
+        let known = catalog.collection(&declared.name)?;
+        match known.index(&index.name) {
+            Some(known) if known.index == *index => {}
+            Some(known) => return Err(conflict(declared, &known.index, index)),
+            None => {
+                let collection = known.id;
+                let new = catalog.add_index(&declared.name, index.clone());
+                if fill(map, &declared.name, collection, &new)? {
+                    several_entries.push(new.id);
+                }
+            }
+        }
+    }
+    catalog.note_several_entries(&several_entries);
+    Ok(catalog.store(map)?)
+}
+
+/// Adds the entries of all records that are there. Answers whether one has several.
+fn fill(map: &mut Change<'_>, name: &str, collection: u32, known: &KnownIndex) -> Result<bool, RecordError> {
+    let prefix = keys::documents(collection);
+    let mut range = Range::prefix(&prefix);
+    let mut several = false;
+    loop {
+        // A piece at a time: the map cannot be changed while it is read.
+        let piece: Vec<_> = map.ascending(&range)?.take(PIECE).collect::<Result<_, _>>()?;
+        let Some((last, _)) = piece.last() else { return Ok(several) };
+        range.from = std::ops::Bound::Excluded(last.clone());
+        for (key, bytes) in &piece {
+            let id = &key[prefix.len()..];
+            let (_, document) = value::parts(id, bytes)?;
+            let entries = entries::entries_of(known, document)?;
+            several |= entries.len() > 1;
+            for entry in entries {
+                if known.index.unique && write::has_entry(&*map, known, &entry, id)? {
+                    return Err(RecordError::DuplicateKey {
+                        collection: name.to_owned(),
+                        index: known.index.name.clone(),
+                        key: Box::new(known.index.readable_entry(document, &entry)),
+                        change: 0,
+                    });
+                }
+                let (key, value) = entries::stored(known, &entry, id);
+                map.put(&key, &value)?;
+            }
+        }
+    }
+}
+
+/// Documents that are in memory at once while an index is filled.
+const PIECE: usize = 200;
+
+fn conflict(collection: &Collection, there: &Index, declared: &Index) -> RecordError {
+    let differs = |what: &str| {
+        format!(
+            "is there with other {what} than the declared one; declare it as it is, or give the new one another name"
+        )
+    };
+    let message = match () {
+        () if there.fields != declared.fields => differs("fields"),
+        () if there.unique != declared.unique => differs("uniqueness"),
+        () if there.sparse != declared.sparse => differs("sparseness"),
+        () if there.partial != declared.partial => differs("partial condition"),
+        () => differs("expiry"),
+    };
+    RecordError::IndexConflict { collection: collection.name.clone(), index: declared.name.clone(), message }
+}

@@ -1,0 +1,155 @@
+//! Deleting what has expired.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use annals_core::bson::{Bson, DateTime};
+use annals_core::order::{Direction, TypeOrder, encoded, invert};
+use annals_core::{RecordError, StoreError};
+
+use super::catalog::{CatalogCache, KnownIndex};
+use super::{entries, keys, write};
+use crate::Options;
+use crate::engine::{Engine, Range};
+
+/// Records that are deleted by one write at most, so that others need not wait long.
+const DELETED_AT_ONCE: usize = 500;
+
+/// The thread that deletes what has expired.
+pub(super) struct Expiry {
+    sweeper: Arc<Sweeper>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Sweeper {
+    engine: Arc<Engine>,
+    catalogs: Arc<CatalogCache>,
+    options: Options,
+    ended: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Expiry {
+    pub(super) fn new(engine: Arc<Engine>, catalogs: Arc<CatalogCache>, options: Options) -> Self {
+        let (ended, wake) = (Mutex::new(false), Condvar::new());
+        Self { sweeper: Arc::new(Sweeper { engine, catalogs, options, ended, wake }), thread: Mutex::new(None) }
+    }
+
+    /// Starts the thread, unless it runs or has been ended.
+    pub(super) fn start(&self) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_some() || *self.sweeper.ended.lock().unwrap_or_else(PoisonError::into_inner) {
+            return;
+        }
+        let sweeper = self.sweeper.clone();
+        match std::thread::Builder::new().name("annals-expiry".to_owned()).spawn(move || sweeper.run()) {
+            Ok(started) => *thread = Some(started),
+            Err(error) => tracing::error!(%error, "no thread to delete what has expired; it stays"),
+        }
+    }
+
+    /// Ends the thread. Blocks until it has ended.
+    pub(super) fn close(&self) {
+        *self.sweeper.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.sweeper.wake.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Expiry {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Sweeper {
+    fn run(&self) {
+        loop {
+            match self.sweep() {
+                Ok(()) => {}
+                Err(RecordError::Store(StoreError::Closed)) => return,
+                Err(error) => tracing::warn!(%error, "what has expired could not be deleted; it is tried again"),
+            }
+            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            let every = self.options.expiry_every;
+            let (ended, _) =
+                self.wake.wait_timeout_while(ended, every, |ended| !*ended).unwrap_or_else(PoisonError::into_inner);
+            if *ended {
+                return;
+            }
+        }
+    }
+
+    /// Deletes everything that has expired by now.
+    fn sweep(&self) -> Result<(), RecordError> {
+        let catalog = self.engine.read(|view| self.catalogs.of(view))?;
+        for (name, collection) in catalog.collections() {
+            for known in &collection.indexes {
+                let Some(seconds) = known.index.expires_after_seconds else { continue };
+                let until = self.options.clock.now().as_millis().saturating_sub(i64::from(seconds) * 1_000);
+                while !self.is_ended() && self.delete_some(name, known, until)? {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_ended(&self) -> bool {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Deletes some of those whose date is not after `until`. Answers whether there may be more.
+    fn delete_some(&self, collection: &str, known: &KnownIndex, until: i64) -> Result<bool, RecordError> {
+        let range = expired_range(known, until);
+        let ids = self.engine.read(|view| {
+            let found = view.ascending(&range)?.take(DELETED_AT_ONCE);
+            let id = |entry: Result<(Vec<u8>, Vec<u8>), StoreError>| {
+                let (key, value) = entry?;
+                Ok(entries::id_of(known, &key, &value))
+            };
+            found.map(id).collect::<Result<Vec<_>, StoreError>>()
+        })?;
+        if ids.is_empty() {
+            return Ok(false);
+        }
+        let more = ids.len() == DELETED_AT_ONCE;
+        let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
+        let (collection, index) = (collection.to_owned(), known.index.name.clone());
+        self.engine.write_blocking(move |map| {
+            let ids = ids.into_iter().flatten();
+            let expired = |known: &KnownIndex, entry: &[u8]| is_expired(known, entry, until);
+            write::delete_expired(map, &catalogs, &options, &collection, &index, ids, expired)
+        })?;
+        Ok(more)
+    }
+}
+
+/// The entries of dates up to one.
+fn expired_range(known: &KnownIndex, until: i64) -> Range {
+    let prefix = keys::entries(known.id);
+    let mut first = vec![TypeOrder::DateTime as u8];
+    let mut last = date(until);
+    if known.index.fields.first().is_some_and(|(_, direction)| *direction == Direction::Descending) {
+        invert(&mut first);
+        invert(&mut last);
+        std::mem::swap(&mut first, &mut last);
+    }
+    let from = std::ops::Bound::Included([&prefix[..], &first].concat());
+    Range { from, to: Range::prefix(&[&prefix[..], &last].concat()).to }
+}
+
+/// Whether an entry is a date up to this one.
+fn is_expired(known: &KnownIndex, entry: &[u8], until: i64) -> bool {
+    let mut entry = entry.to_vec();
+    if known.ids_descend() {
+        invert(&mut entry);
+    }
+    entry.first() == Some(&(TypeOrder::DateTime as u8)) && entry <= date(until)
+}
+
+fn date(millis: i64) -> Vec<u8> {
+    let date = Bson::DateTime(DateTime::from_millis(millis));
+    annals_core::bson::RawBson::try_from(date).map(|raw| encoded(raw.as_raw_bson_ref())).unwrap_or_default()
+}

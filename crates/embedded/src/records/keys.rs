@@ -1,0 +1,64 @@
+//! Where records stand in the engine's map.
+//!
+//! ```text
+//! 1 0 v                                        the catalog's version
+//! 1 0 c                                        the catalog: collections and indexes, as JSON
+//! 1 1 collection:4 id                          revision:8, crc32c:4, document
+//! 1 2 index:4 entry id                         the length of id:4
+//! 1 3 change:8                                 what happened:1 collection:4, {_id}
+//! ```
+//!
+//! Ids and entries are in the encoding of `annals_core::order`; numbers are big-endian. Where the last field of an index goes down, so do
+//! the ids of records with the same entry: their bytes are inverted.
+
+use annals_core::ChangeNumber;
+
+use crate::engine::Space;
+
+const RECORDS: u8 = Space::Records as u8;
+
+/// Where the catalog's version stands.
+pub(super) const CATALOG_VERSION: &[u8] = &[RECORDS, 0, b'v'];
+/// Where the catalog stands.
+pub(super) const CATALOG: &[u8] = &[RECORDS, 0, b'c'];
+/// What the notes of changes begin with.
+pub(super) const CHANGES: &[u8] = &[RECORDS, 3];
+
+/// What the documents of a collection begin with.
+pub(super) fn documents(collection: u32) -> Vec<u8> {
+    numbered(1, collection)
+}
+
+/// Where a document stands.
+pub(super) fn document(collection: u32, id: &[u8]) -> Vec<u8> {
+    joined(documents(collection), id)
+}
+
+/// What the entries of an index begin with.
+pub(super) fn entries(index: u32) -> Vec<u8> {
+    numbered(2, index)
+}
+
+/// Where an entry stands.
+pub(super) fn entry(index: u32, entry: &[u8], id: &[u8]) -> Vec<u8> {
+    joined(joined(entries(index), entry), id)
+}
+
+/// Where the note of a change stands.
+pub(super) fn change(number: ChangeNumber) -> Vec<u8> {
+    joined(CHANGES.to_vec(), &number.to_be_bytes())
+}
+
+/// The number of a noted change.
+pub(super) fn change_number(key: &[u8]) -> Option<ChangeNumber> {
+    Some(ChangeNumber::from_be_bytes(key.strip_prefix(CHANGES)?.try_into().ok()?))
+}
+
+fn numbered(kind: u8, number: u32) -> Vec<u8> {
+    joined(vec![RECORDS, kind], &number.to_be_bytes())
+}
+
+fn joined(mut key: Vec<u8>, rest: &[u8]) -> Vec<u8> {
+    key.extend_from_slice(rest);
+    key
+}

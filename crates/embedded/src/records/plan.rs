@@ -1,0 +1,290 @@
+//! Where to look for the records that a condition means.
+//!
+//! A plan's ranges hold every record that matches, and perhaps others: whoever scans them judges each record by the whole condition.
+
+use annals_core::bson::{Bson, RawBson};
+use annals_core::order::{Direction, TypeOrder, encoded, invert};
+use annals_core::{Condition, SortBy, Test};
+
+use super::catalog::{KnownCollection, KnownIndex};
+use super::keys;
+use crate::engine::{Range, after_prefix};
+
+/// Most ranges of a plan; a condition with more values is looked up by fewer fields.
+const RANGES_MAX: usize = 256;
+
+/// Where to look, and in which direction.
+pub(super) struct Plan {
+    /// None for the documents themselves, in the order of their ids.
+    pub(super) index: Option<KnownIndex>,
+    /// What the keys of the documents or entries begin with.
+    pub(super) prefix: Vec<u8>,
+    /// In the order in which they are read; they share no key.
+    pub(super) ranges: Vec<Range>,
+    /// Highest key first.
+    pub(super) descending: bool,
+    /// Records come in the order that was asked for.
+    pub(super) ordered: bool,
+}
+
+/// How well a plan fits: fields looked up by, then whether nothing needs sorting.
+type Fit = (usize, bool);
+
+/// What one record only can have is better than anything else.
+const FIT_OF_ONE: usize = 1_000;
+
+/// Chooses where to look.
+pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[SortBy]) -> Plan {
+    let parts = parts_of(condition);
+    let mut best = documents(collection, &parts, sort);
+    for known in &collection.indexes {
+        if !holds_all_matches(known, &parts) {
+            continue;
+        }
+        let candidate = entries(known, &parts, sort);
+        if candidate.0 > best.0 {
+            best = candidate;
+        }
+    }
+    best.1
+}
+
+/// What must all hold.
+fn parts_of(condition: &Condition) -> Vec<&Condition> {
+    match condition {
+        Condition::All => Vec::new(),
+        Condition::And(children) => children.iter().flat_map(parts_of).collect(),
+        other => vec![other],
+    }
+}
+
+/// Whether no record that matches can be without an entry.
+fn holds_all_matches(known: &KnownIndex, parts: &[&Condition]) -> bool {
+    let admitted = match &known.index.partial {
+        Some(partial) => parts_of(partial).iter().all(|part| parts.contains(part)),
+        None => true,
+    };
+    let null = |value: &Vec<u8>| value[0] == TypeOrder::Null as u8 || value[0] == TypeOrder::Undefined as u8;
+    let there = |(path, _): &(String, Direction)| {
+        let field = Field::of(path, parts, true);
+        field.points.is_some_and(|points| !points.iter().any(null)) || field.span.is_some()
+    };
+    admitted && (!known.index.sparse || known.index.fields.iter().any(there))
+}
+
+fn documents(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
+    let prefix = keys::documents(collection.id);
+    let looked_up = LookUp::new(prefix.clone(), &[("_id", Direction::Ascending)], parts, false);
+    let by_id = sort.first().is_none_or(|by| by.path == "_id");
+    let descending = sort.first().is_some_and(|by| by.direction == Direction::Descending);
+    let fit = if looked_up.fields > 0 { FIT_OF_ONE } else { usize::from(looked_up.spans) };
+    (fit.into_fit(by_id), looked_up.plan(None, prefix, by_id, by_id && descending))
+}
+
+fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
+    let prefix = keys::entries(known.id);
+    let fields = known.fields();
+    let looked_up = LookUp::new(prefix.clone(), &fields, parts, known.several_entries);
+    let direction = if known.several_entries || looked_up.ranges.len() != 1 {
+        None
+    } else {
+        scan_direction(&fields[..looked_up.fields], &fields[looked_up.fields..], known.ids_descend(), sort)
+    };
+    let fit = match looked_up.fields {
+        all if all == fields.len() && known.index.unique => FIT_OF_ONE,
+        some => 2 * some + usize::from(looked_up.spans),
+    };
+    let descending = direction == Some(Direction::Descending);
+    (fit.into_fit(direction.is_some()), looked_up.plan(Some(known.clone()), prefix, direction.is_some(), descending))
+}
+
+trait IntoFit {
+    fn into_fit(self, ordered: bool) -> Fit;
+}
+
+impl IntoFit for usize {
+    fn into_fit(self, ordered: bool) -> Fit {
+        (self, ordered)
+    }
+}
+
+/// The direction in which the entries stand as the sort wants them; none when they do not. The fields that are the same in all of them
+/// need no order; the others must be the sort's, all of them, because ids order what is equal in all.
+fn scan_direction(
+    same: &[(&str, Direction)],
+    rest: &[(&str, Direction)],
+    ids_descend: bool,
+    sort: &[SortBy],
+) -> Option<Direction> {
+    let wanted: Vec<&SortBy> = sort.iter().filter(|by| !same.iter().any(|(path, _)| *path == by.path)).collect();
+    if wanted.len() != rest.len() || wanted.iter().zip(rest).any(|(by, (path, _))| by.path != *path) {
+        return None;
+    }
+    let ids_should_descend = sort.last().is_some_and(|by| by.direction == Direction::Descending);
+    let descending = match wanted.first() {
+        Some(by) => by.direction != rest[0].1,
+        None => ids_should_descend != ids_descend,
+    };
+    let fits = wanted.iter().zip(rest).all(|(by, (_, direction))| (by.direction != *direction) == descending);
+    let ids_fit = (ids_descend != descending) == ids_should_descend;
+    (fits && ids_fit).then_some(if descending { Direction::Descending } else { Direction::Ascending })
+}
+
+/// The ranges that a condition leaves of some fields.
+struct LookUp {
+    ranges: Vec<Range>,
+    /// How many of the fields are looked up by their values.
+    fields: usize,
+    /// Whether the field after them is narrowed.
+    spans: bool,
+}
+
+impl LookUp {
+    fn new(prefix: Vec<u8>, fields: &[(&str, Direction)], parts: &[&Condition], several_entries: bool) -> Self {
+        let mut prefixes = vec![prefix];
+        for (n, (path, direction)) in fields.iter().enumerate() {
+            let field = Field::of(path, parts, several_entries);
+            match (field.points, field.span) {
+                (Some(points), _) if points.len() * prefixes.len() <= RANGES_MAX => {
+                    let points: Vec<_> = points.into_iter().map(|point| directed(point, *direction)).collect();
+                    prefixes =
+                        prefixes.iter().flat_map(|prefix| points.iter().map(|point| joined(prefix, point))).collect();
+                }
+                (_, Some((low, high))) => {
+                    let (low, high) = match direction {
+                        Direction::Ascending => (low, high),
+                        Direction::Descending => (directed(high, *direction), directed(low, *direction)),
+                    };
+                    let ranges = prefixes.iter().map(|prefix| span(&joined(prefix, &low), &joined(prefix, &high)));
+                    return Self { ranges: sorted(ranges.collect()), fields: n, spans: true };
+                }
+                _ => return Self { ranges: whole(&prefixes), fields: n, spans: false },
+            }
+        }
+        Self { ranges: whole(&prefixes), fields: fields.len(), spans: false }
+    }
+
+    fn plan(mut self, index: Option<KnownIndex>, prefix: Vec<u8>, ordered: bool, descending: bool) -> Plan {
+        if descending {
+            self.ranges.reverse();
+        }
+        Plan { index, prefix, ranges: self.ranges, descending, ordered }
+    }
+}
+
+fn whole(prefixes: &[Vec<u8>]) -> Vec<Range> {
+    sorted(prefixes.iter().map(|prefix| Range::prefix(prefix)).collect())
+}
+
+/// From the first key that begins with `low` or is above it, to the last that begins with `high`.
+fn span(low: &[u8], high: &[u8]) -> Range {
+    Range { from: std::ops::Bound::Included(low.to_vec()), to: Range::prefix(high).to }
+}
+
+fn sorted(mut ranges: Vec<Range>) -> Vec<Range> {
+    let low = |range: &Range| match &range.from {
+        std::ops::Bound::Included(low) | std::ops::Bound::Excluded(low) => low.clone(),
+        std::ops::Bound::Unbounded => Vec::new(),
+    };
+    ranges.sort_by_key(low);
+    ranges.dedup();
+    ranges
+}
+
+fn joined(prefix: &[u8], rest: &[u8]) -> Vec<u8> {
+    [prefix, rest].concat()
+}
+
+fn directed(mut encoding: Vec<u8>, direction: Direction) -> Vec<u8> {
+    if direction == Direction::Descending {
+        invert(&mut encoding);
+    }
+    encoding
+}
+
+/// What a condition says about one field, in encodings.
+#[derive(Default)]
+struct Field {
+    /// The values it can have.
+    points: Option<Vec<Vec<u8>>>,
+    /// The beginnings of the lowest and the highest value it can have.
+    span: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Field {
+    fn of(wanted: &str, parts: &[&Condition], several_entries: bool) -> Self {
+        let mut field = Self::default();
+        for part in parts {
+            let Condition::Field { path, test } = part else { continue };
+            if path != wanted {
+                continue;
+            }
+            if let Some(points) = points_of(test)
+                && field.points.as_ref().is_none_or(|known| points.len() < known.len())
+            {
+                field.points = Some(points);
+            }
+            for (low, high) in spans_of(test) {
+                field.span = Some(match field.span.take() {
+                    None => (low, high),
+                    // One element may keep one end and another the other.
+                    Some(known) if several_entries => known,
+                    Some((known_low, known_high)) => (known_low.max(low), lower_end(known_high, high)),
+                });
+            }
+        }
+        field
+    }
+}
+
+fn lower_end(a: Vec<u8>, b: Vec<u8>) -> Vec<u8> {
+    match (after_prefix(&a), after_prefix(&b)) {
+        (Some(end_of_a), Some(end_of_b)) if end_of_b < end_of_a => b,
+        (None, Some(_)) => b,
+        _ => a,
+    }
+}
+
+fn points_of(test: &Test) -> Option<Vec<Vec<u8>>> {
+    let mut points = match test {
+        Test::Eq(value) => points_of_value(value)?,
+        Test::In(values) => values.iter().map(points_of_value).collect::<Option<Vec<_>>>()?.concat(),
+        _ => return None,
+    };
+    points.sort_unstable();
+    points.dedup();
+    Some(points)
+}
+
+/// The entries of records that are equal to a value. An array is equal to an array and to an element that is one, which an index holds
+/// in different ways.
+fn points_of_value(value: &Bson) -> Option<Vec<Vec<u8>>> {
+    match value {
+        Bson::Array(_) => None,
+        Bson::Null | Bson::Undefined => Some(vec![vec![TypeOrder::Undefined as u8], vec![TypeOrder::Null as u8]]),
+        other => Some(vec![encoding(other)?]),
+    }
+}
+
+/// The ends of what passes a comparison: all of its type on one side of the value.
+fn spans_of(test: &Test) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let from = |value: &Bson| rangeable(value).map(|encoding| (encoding.clone(), vec![encoding[0]]));
+    let to = |value: &Bson| rangeable(value).map(|encoding| (vec![encoding[0]], encoding));
+    match test {
+        Test::Gt(value) | Test::Gte(value) => from(value).into_iter().collect(),
+        Test::Lt(value) | Test::Lte(value) => to(value).into_iter().collect(),
+        Test::Between(low, high) => from(low).into_iter().chain(to(high)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn rangeable(value: &Bson) -> Option<Vec<u8>> {
+    match value {
+        Bson::Array(_) | Bson::Null | Bson::Undefined | Bson::MinKey | Bson::MaxKey => None,
+        other => encoding(other),
+    }
+}
+
+fn encoding(value: &Bson) -> Option<Vec<u8>> {
+    RawBson::try_from(value.clone()).ok().map(|raw| encoded(raw.as_raw_bson_ref()))
+}

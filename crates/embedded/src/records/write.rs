@@ -1,0 +1,271 @@
+//! Changing records: on the engine's writer, inside a batch of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use annals_core::bson::Bson;
+use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
+use annals_core::{
+    ChangeKind, ChangeNumber, Expected, Matcher, RecordChange, RecordError, Revision, StoreError, order,
+};
+
+use super::catalog::{Catalog, CatalogCache, KnownCollection, KnownIndex};
+use super::{entries, feed, keys, value};
+use crate::Options;
+use crate::engine::{Change, Range, View};
+use crate::options::SeededBug;
+
+/// What `_id`'s own index is called.
+pub(super) const ID_INDEX: &str = "_id_";
+
+/// Applies changes one after the other. When one is refused, the engine undoes them all.
+pub(super) fn write(
+    map: &mut Change<'_>,
+    catalogs: &CatalogCache,
+    options: &Options,
+    changes: Vec<RecordChange>,
+) -> Result<Vec<ChangeNumber>, RecordError> {
+    let catalog = catalogs.of(&*map)?;
+    let mut batch = Batch::begin(map, catalog, options)?;
+    for (n, change) in changes.into_iter().enumerate() {
+        batch.change = n;
+        let number = batch.apply(change)?;
+        batch.numbers.push(number);
+    }
+    batch.finish()
+}
+
+/// A batch under way.
+pub(super) struct Batch<'b, 't> {
+    map: &'b mut Change<'t>,
+    catalog: Arc<Catalog>,
+    options: &'b Options,
+    /// The number that the next change gets.
+    next: ChangeNumber,
+    /// Which change it is, from 0.
+    change: usize,
+    /// Changes noted so far.
+    noted: u64,
+    /// Indexes in which a record got several entries.
+    several_entries: Vec<u32>,
+    numbers: Vec<ChangeNumber>,
+}
+
+/// A record that is there.
+struct Found {
+    revision: Revision,
+    document: RawDocumentBuf,
+}
+
+impl<'b, 't> Batch<'b, 't> {
+    fn begin(map: &'b mut Change<'t>, catalog: Arc<Catalog>, options: &'b Options) -> Result<Self, StoreError> {
+        let next = feed::last(&*map)? + 1;
+        Ok(Self { map, catalog, options, next, change: 0, noted: 0, several_entries: Vec::new(), numbers: Vec::new() })
+    }
+
+    fn apply(&mut self, change: RecordChange) -> Result<ChangeNumber, RecordError> {
+        let catalog = self.catalog.clone();
+        let name = change.collection().to_owned();
+        let collection = catalog.collection(&name)?;
+        match change {
+            RecordChange::Insert { document, .. } => {
+                let id = order::encoded(value::id_of(&document));
+                if self.found(collection, &id)?.is_some() {
+                    let key = Box::new(value_document("_id", bson_id(&document)));
+                    let index = ID_INDEX.to_owned();
+                    return Err(RecordError::DuplicateKey { collection: name, index, key, change: self.change });
+                }
+                self.put(&name, collection, &id, None, &document)
+            }
+            RecordChange::Replace { document, expected, .. } => {
+                let id = order::encoded(value::id_of(&document));
+                let found = self.found(collection, &id)?;
+                self.check(&name, || bson_id(&document), found.as_ref(), &expected)?;
+                self.put(&name, collection, &id, found, &document)
+            }
+            RecordChange::Delete { id, expected, .. } => {
+                let key = value::id_key(&id)?;
+                let found = self.found(collection, &key)?;
+                self.check(&name, || id.clone(), found.as_ref(), &expected)?;
+                match found {
+                    Some(found) => self.delete(collection, &key, &found),
+                    None => Ok(self.next - 1),
+                }
+            }
+        }
+    }
+
+    fn found(&self, collection: &KnownCollection, id: &[u8]) -> Result<Option<Found>, StoreError> {
+        let Some(bytes) = self.map.get(&keys::document(collection.id, id))? else { return Ok(None) };
+        let (revision, document) = value::parts(id, &bytes)?;
+        Ok(Some(Found { revision, document: document.to_owned() }))
+    }
+
+    fn check(
+        &self,
+        collection: &str,
+        id: impl FnOnce() -> Bson,
+        found: Option<&Found>,
+        expected: &Expected,
+    ) -> Result<(), RecordError> {
+        let as_expected = match (expected, found) {
+            (Expected::AbsentOr(_), None) | (Expected::Present, Some(_)) => true,
+            (Expected::Revision(revision), Some(found)) => found.revision == *revision,
+            (Expected::Matching(condition) | Expected::AbsentOr(condition), Some(found)) => {
+                Matcher::new(condition).matches(&found.document)
+            }
+            (_, None) => false,
+        };
+        if as_expected {
+            return Ok(());
+        }
+        let (collection, id) = (collection.to_owned(), id().to_string());
+        let actual = found.map(|found| found.revision);
+        Err(RecordError::NotAsExpected { collection, id, change: self.change, actual })
+    }
+
+    fn put(
+        &mut self,
+        name: &str,
+        collection: &KnownCollection,
+        id: &[u8],
+        old: Option<Found>,
+        document: &RawDocument,
+    ) -> Result<ChangeNumber, RecordError> {
+        for known in &collection.indexes {
+            let before = old.as_ref().map_or(Ok(BTreeSet::new()), |old| entries::entries_of(known, &old.document))?;
+            let after = entries::entries_of(known, document)?;
+            if after.len() > 1 {
+                self.several_entries.push(known.id);
+            }
+            for entry in after.difference(&before) {
+                self.check_unique(name, known, document, entry, id)?;
+                let (key, value) = entries::stored(known, entry, id);
+                self.map.put(&key, &value)?;
+            }
+            if !self.options.has(SeededBug::KeepOldIndexEntries) {
+                self.remove_entries(known, before.difference(&after), id)?;
+            }
+        }
+        let kind = if old.is_some() { ChangeKind::Replaced } else { ChangeKind::Inserted };
+        let number = self.note(collection, kind, document)?;
+        let revision = match old {
+            Some(old) if self.options.has(SeededBug::KeepRevisions) => old.revision,
+            _ => number,
+        };
+        self.map.put(&keys::document(collection.id, id), &value::stored(id, revision, document))?;
+        Ok(number)
+    }
+
+    fn delete(&mut self, collection: &KnownCollection, id: &[u8], old: &Found) -> Result<ChangeNumber, RecordError> {
+        for known in &collection.indexes {
+            self.remove_entries(known, entries::entries_of(known, &old.document)?.iter(), id)?;
+        }
+        self.map.remove(&keys::document(collection.id, id))?;
+        Ok(self.note(collection, ChangeKind::Deleted, &old.document)?)
+    }
+
+    fn remove_entries<'e>(
+        &mut self,
+        known: &KnownIndex,
+        entries: impl Iterator<Item = &'e Vec<u8>>,
+        id: &[u8],
+    ) -> Result<(), StoreError> {
+        for entry in entries {
+            self.map.remove(&entries::stored(known, entry, id).0)?;
+        }
+        Ok(())
+    }
+
+    fn check_unique(
+        &self,
+        collection: &str,
+        known: &KnownIndex,
+        document: &RawDocument,
+        entry: &[u8],
+        id: &[u8],
+    ) -> Result<(), RecordError> {
+        if !known.index.unique || !has_entry(&*self.map, known, entry, id)? {
+            return Ok(());
+        }
+        Err(RecordError::DuplicateKey {
+            collection: collection.to_owned(),
+            index: known.index.name.clone(),
+            key: Box::new(known.index.readable_entry(document, entry)),
+            change: self.change,
+        })
+    }
+
+    fn note(
+        &mut self,
+        collection: &KnownCollection,
+        kind: ChangeKind,
+        document: &RawDocument,
+    ) -> Result<ChangeNumber, StoreError> {
+        let number = self.next;
+        self.next += 1;
+        if self.noted == 0 || !self.options.has(SeededBug::NoteOneChangeOfABatch) {
+            feed::note(self.map, number, collection.id, kind, value::id_of(document))?;
+        }
+        self.noted += 1;
+        Ok(number)
+    }
+
+    fn finish(self) -> Result<Vec<ChangeNumber>, RecordError> {
+        if !self.several_entries.is_empty() {
+            let mut changed = Catalog::clone(&self.catalog);
+            if changed.note_several_entries(&self.several_entries) {
+                changed.store(self.map)?;
+            }
+        }
+        if self.noted > 0 {
+            feed::trim(self.map, self.next - 1, self.noted, self.options.record_changes_kept)?;
+        }
+        Ok(self.numbers)
+    }
+}
+
+/// Whether a record other than this one has the entry.
+pub(super) fn has_entry(view: &impl View, known: &KnownIndex, entry: &[u8], id: &[u8]) -> Result<bool, StoreError> {
+    let own = entries::stored(known, entry, id).0;
+    let range = Range::prefix(&keys::entry(known.id, entry, &[]));
+    for found in view.ascending(&range)? {
+        if found?.0 != own {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn bson_id(document: &RawDocument) -> Bson {
+    Bson::try_from(value::id_of(document)).unwrap_or(Bson::Null)
+}
+
+fn value_document(name: &str, value: Bson) -> annals_core::bson::Document {
+    [(name.to_owned(), value)].into_iter().collect()
+}
+
+/// Deletes those of the records that still have an entry that is expired. Who was changed meanwhile may have none.
+pub(super) fn delete_expired(
+    map: &mut Change<'_>,
+    catalogs: &CatalogCache,
+    options: &Options,
+    collection: &str,
+    index: &str,
+    ids: impl Iterator<Item = Vec<u8>>,
+    expired: impl Fn(&KnownIndex, &[u8]) -> bool,
+) -> Result<(), RecordError> {
+    let catalog = catalogs.of(&*map)?;
+    let collection = catalog.collection(collection)?;
+    let Some(known) = collection.index(index) else { return Ok(()) };
+    let mut batch = Batch::begin(map, catalog.clone(), options)?;
+    for id in ids {
+        if let Some(found) = batch.found(collection, &id)?
+            && entries::entries_of(known, &found.document)?.iter().any(|entry| expired(known, entry))
+        {
+            batch.delete(collection, &id, &found)?;
+        }
+    }
+    batch.finish()?;
+    Ok(())
+}

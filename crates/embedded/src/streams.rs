@@ -1,0 +1,248 @@
+//! Streams: what filters said of the log's events, as positions into the log. The events themselves are stored once, in the log.
+//!
+//! ```text
+//!   keys.rs      the keys in the engine, and the checksums of values
+//!   block.rs     entries and positions as bytes, 1 to 3 an entry
+//!   meta.rs      how a stream is
+//!   append.rs    engine's writer    judge · number partitions · fill blocks · move head and progress
+//!   reader.rs    caller's task      block → entries; partition → positions → entries
+//!   waiting.rs  caller's task      waiting for entries
+//!   cut.rs       at opening         what a restore makes of streams
+//! ```
+//!
+//! Invariants, each kept by the one write of the engine that changes a stream:
+//! - Block `n` holds the entries of the positions from `n × 256` on; all but the last hold 256, and together they hold `head` of them.
+//! - Each position stands in the positions of its entry's partition, once, and in no others.
+//! - No entry's sequence number is at or past `progress`, and `progress` is at or below the log's durable head.
+
+mod append;
+mod block;
+mod cut;
+mod keys;
+mod meta;
+mod reader;
+mod waiting;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use annals_core::{
+    Appended, DEFAULT_SCOPE, Identity, ReadError, SequenceNumber, StoreError, StreamError, StreamEvent, StreamEvents,
+    StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
+};
+use async_trait::async_trait;
+
+use self::append::Place;
+use self::cut::Fork;
+use self::meta::Meta;
+use self::reader::Reader;
+use self::waiting::Waiting;
+use crate::Options;
+use crate::engine::{Engine, Range};
+use crate::log::Log;
+use crate::options::SeededBug;
+
+/// The streams of one scope.
+pub(crate) struct LogStreams {
+    engine: Arc<Engine>,
+    log: Arc<Log>,
+    place: Arc<Place>,
+    waiting: Arc<Waiting>,
+    /// Why nothing is answered: the streams are not of this log.
+    unfit: Option<StoreError>,
+}
+
+impl LogStreams {
+    /// Takes over streams of an earlier incarnation, and looks whether all are of this log. Blocks while it writes, which it only does
+    /// after a restore.
+    ///
+    /// # Errors
+    /// Why nothing could be written.
+    pub(crate) fn open(
+        engine: Arc<Engine>,
+        log: Arc<Log>,
+        scope: &str,
+        identity: &Identity,
+        options: &Options,
+    ) -> Result<Self, StoreError> {
+        let place = Place { scope: scope.to_owned(), incarnation: identity.incarnation, options: options.clone() };
+        let unfit = match fit(&engine, &log, &place, identity) {
+            Ok(()) => None,
+            Err(damage @ StoreError::Damaged(_)) => {
+                tracing::error!(scope, %damage, "streams are refused");
+                Some(damage)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { engine, log, place: Arc::new(place), waiting: Arc::default(), unfit })
+    }
+
+    /// Wakes who waits. What is under way is the engine's to end.
+    pub(crate) fn close(&self) {
+        self.waiting.close();
+    }
+
+    /// Runs `work` on a stream in the durable state; `unknown` is the answer where nothing was appended to it.
+    fn with<T>(
+        &self,
+        stream: &str,
+        unknown: T,
+        work: impl FnOnce(Reader<'_>, Meta) -> Result<T, StoreError>,
+    ) -> Result<T, ReadError> {
+        self.fit()?;
+        let key = keys::stream(&self.place.scope, stream);
+        let read = self.engine.read(|view| match Meta::load(view, &key)? {
+            Some(meta) => work(Reader::new(view, meta), meta),
+            None => Ok(unknown),
+        });
+        Ok(read?)
+    }
+
+    fn fit(&self) -> Result<(), StoreError> {
+        self.unfit.clone().map_or(Ok(()), Err)
+    }
+
+    fn head(&self, stream: &str) -> Result<StreamPosition, ReadError> {
+        self.with(stream, 0, |_, meta| Ok(meta.head))
+    }
+}
+
+/// Cuts what a restore left behind, and compares the rest with the log.
+fn fit(engine: &Engine, log: &Log, place: &Place, identity: &Identity) -> Result<(), StoreError> {
+    let mut streams = engine.read(|view| cut::all(view, &place.scope))?;
+    if let Some((key, meta)) = streams.iter().find(|(_, meta)| meta.incarnation > place.incarnation) {
+        let (name, now) = (name(key), place.incarnation);
+        let message = format!(
+            "stream {name} is of incarnation {}, and the store of {now}; restore both from one backup",
+            meta.incarnation
+        );
+        return Err(StoreError::Damaged(message));
+    }
+    let earlier = |(_, meta): &&cut::Kept| meta.incarnation < place.incarnation;
+    let earlier: Vec<_> = streams.iter().filter(earlier).cloned().collect();
+    if !earlier.is_empty() && !place.options.has(SeededBug::KeepStreamsOfEarlierIncarnations) {
+        let fork = fork(log, place, identity)?;
+        tracing::info!(scope = place.scope, streams = earlier.len(), from = fork.start, "a restore cuts streams");
+        engine.write_blocking(move |change| earlier.into_iter().try_for_each(|kept| cut::cut(change, kept, fork)))?;
+        streams = engine.read(|view| cut::all(view, &place.scope))?;
+    }
+    let head = log.durable_head();
+    match streams.iter().find(|(_, meta)| meta.progress > head).filter(|_| log.unless_cut_short().is_ok()) {
+        Some((key, meta)) => Err(StoreError::Damaged(format!(
+            "stream {} was judged up to {}, but the log has {head} events, so it lost some; restore a backup",
+            name(key),
+            meta.progress
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Where this incarnation of the log began. The store's identity says it of the default scope; any log that is opened for the first time
+/// in an incarnation ends there.
+fn fork(log: &Log, place: &Place, identity: &Identity) -> Result<Fork, StoreError> {
+    let start = match (log.unless_cut_short(), place.scope == DEFAULT_SCOPE) {
+        (Ok(()), true) => identity.incarnation_start.min(log.durable_head()),
+        (Ok(()), false) => log.durable_head(),
+        (Err(_), true) => identity.incarnation_start,
+        (Err(damage), false) => return Err(damage),
+    };
+    Ok(Fork { incarnation: place.incarnation, start })
+}
+
+/// The name in a stream's key.
+fn name(key: &[u8]) -> String {
+    let name = key.rsplit(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+fn info(key: &[u8], meta: &Meta) -> StreamInfo {
+    StreamInfo {
+        name: name(key).into(),
+        head: meta.head,
+        progress: meta.progress,
+        incarnation_start: meta.incarnation_start,
+    }
+}
+
+#[async_trait]
+impl Streams for LogStreams {
+    async fn append(&self, verdicts: Verdicts) -> Result<Appended, StreamError> {
+        verdicts.validate()?;
+        self.fit()?;
+        let head = self.log.durable_head();
+        if verdicts.to > head {
+            self.log.unless_cut_short()?;
+            return Err(StreamError::BeyondLog { to: verdicts.to, head });
+        }
+        let verdicts = Arc::new(verdicts);
+        let (place, given) = (self.place.clone(), verdicts.clone());
+        let (waiting, stream) = (self.waiting.clone(), verdicts.stream.clone());
+        let appended = self
+            .engine
+            .write_then(
+                move |change| append::append(change, &place, &given),
+                move |appended| waiting.moved(&stream, appended.positions.end),
+            )
+            .await?;
+        if self.place.options.has(SeededBug::MoveProgressOnItsOwn) {
+            let place = self.place.clone();
+            self.engine.write(move |change| append::move_progress(change, &place, &verdicts)).await?;
+        }
+        Ok(appended)
+    }
+
+    async fn read(&self, query: StreamQuery) -> Result<StreamPage, ReadError> {
+        query.validate()?;
+        let empty = StreamPage { entries: Vec::new(), next: 0, head: 0 };
+        self.with(&query.stream, empty, |reader, _| reader.page(&query))
+    }
+
+    async fn read_events(&self, query: StreamQuery) -> Result<StreamEvents, ReadError> {
+        let page = self.read(query).await?;
+        let numbers: Vec<_> = page.entries.iter().map(|entry| entry.sequence_number).collect();
+        let events = self.log.events(&numbers)?;
+        // Where the events are large, only the first are read.
+        let next = page.entries.get(events.len()).map_or(page.next, |entry| entry.position);
+        let joined = page.entries.into_iter().zip(events);
+        let events =
+            joined.map(|(entry, event)| StreamEvent { position: entry.position, partition: entry.partition, event });
+        Ok(StreamEvents { events: events.collect(), next, head: page.head })
+    }
+
+    async fn position_of(&self, stream: &str, sequence_number: SequenceNumber) -> Result<StreamPosition, ReadError> {
+        valid_name("stream", stream)?;
+        self.with(stream, 0, |mut reader, _| reader.position_of(sequence_number))
+    }
+
+    async fn stream(&self, name: &str) -> Result<StreamInfo, ReadError> {
+        valid_name("stream", name)?;
+        let key = keys::stream(&self.place.scope, name);
+        self.with(name, StreamInfo::unknown(name), |_, meta| Ok(info(&key, &meta)))
+    }
+
+    async fn list(&self, query: StreamsQuery) -> Result<Vec<StreamInfo>, ReadError> {
+        query.validate()?;
+        self.fit()?;
+        let mut range = Range::prefix(&keys::scope(&self.place.scope));
+        if let Some(after) = &query.after {
+            range.from = Bound::Excluded(keys::stream(&self.place.scope, after));
+        }
+        let listed = self.engine.read(|view| {
+            let entries = view.ascending(&range)?.take(query.limit);
+            let info = |entry: Result<(Vec<u8>, Vec<u8>), StoreError>| {
+                let (key, value) = entry?;
+                Ok(info(&key, &Meta::decode(&key, &value)?))
+            };
+            entries.map(info).collect::<Result<_, StoreError>>()
+        });
+        Ok(listed?)
+    }
+
+    async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {
+        valid_name("stream", stream)?;
+        self.waiting.past(stream, head, || self.head(stream)).await
+    }
+}

@@ -1,0 +1,80 @@
+//! What a restore makes of streams: entries of an earlier incarnation, from the fork on, are of events that the log does not have.
+//!
+//! It is done when the store is opened, for all streams of a scope in one write, before anything of them is answered. A store that is
+//! opened and restored again must not find them at a fork that lies further on.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use annals_core::{SequenceNumber, StoreError, StreamPosition};
+
+use super::block::{BLOCK, encode_entries, encode_positions};
+use super::keys::{self, seal};
+use super::meta::Meta;
+use super::reader::{Reader, entries, last_postings, positions};
+use crate::engine::{Change, Range, View};
+
+/// A stream's key and state.
+pub(super) type Kept = (Vec<u8>, Meta);
+
+/// Where an incarnation of a log began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fork {
+    pub(super) incarnation: u32,
+    /// The first sequence number that is its own.
+    pub(super) start: SequenceNumber,
+}
+
+/// All streams of a scope.
+pub(super) fn all(view: &dyn View, scope: &str) -> Result<Vec<Kept>, StoreError> {
+    let mut found = Vec::new();
+    for entry in view.ascending(&Range::prefix(&keys::scope(scope)))? {
+        let (key, value) = entry?;
+        let meta = Meta::decode(&key, &value)?;
+        found.push((key, meta));
+    }
+    Ok(found)
+}
+
+/// Takes a stream of an earlier incarnation over into this one.
+pub(super) fn cut(change: &mut Change<'_>, (key, mut meta): Kept, fork: Fork) -> Result<(), StoreError> {
+    let head = Reader::new(change, meta).position_of(fork.start)?;
+    cut_entries(change, &meta, head)?;
+    meta.head = head;
+    meta.progress = meta.progress.min(fork.start);
+    (meta.incarnation, meta.incarnation_start) = (fork.incarnation, head);
+    change.put(&key, &meta.encode(&key))
+}
+
+/// Removes the entries from position `head` on, and their positions from their partitions'.
+fn cut_entries(change: &mut Change<'_>, meta: &Meta, head: StreamPosition) -> Result<(), StoreError> {
+    let mut partitions = BTreeSet::new();
+    for number in head / BLOCK as u64..meta.head.div_ceil(BLOCK as u64) {
+        let mut block = entries(change, meta, number)?;
+        let stays = head.saturating_sub(number * BLOCK as u64).min(BLOCK as u64) as usize;
+        partitions.extend(block.iter().skip(stays).map(|entry| entry.partition));
+        block.truncate(stays);
+        let key = keys::block(meta.number, number);
+        match block.is_empty() {
+            true => change.remove(&key)?,
+            false => change.put(&key, &seal(&key, encode_entries(&block)))?,
+        }
+    }
+    for partition in partitions {
+        let end = Bound::Excluded(keys::postings_from(meta.number, partition, u64::MAX));
+        while let Some((key, value)) = last_postings(change, meta, partition, end.clone())? {
+            let mut block = positions(&key, &value)?;
+            let all = block.len();
+            block.retain(|position| *position < head);
+            match block.len() {
+                0 => change.remove(&key)?,
+                stays if stays < all => {
+                    change.put(&key, &seal(&key, encode_positions(&block)))?;
+                    break;
+                }
+                _ => break,
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+use std::sync::Arc;
+
+use annals_core::{
+    Data, EventLog, Included, NewCommit, NewEvent, Partitions, StreamError, StreamQuery, Streams, Uuid, Verdicts,
+};
+
+use super::*;
+use crate::disk::{Disk, MemoryDisk};
+use crate::engine::{Space, View};
+use crate::log::Place as LogPlace;
+use crate::terms::TermKey;
+
+/// Streams of a log with so many events.
+async fn streams(events: u64) -> LogStreams {
+    let (disk, options) = (Arc::new(MemoryDisk::default()) as Arc<dyn Disk>, Options::default());
+    let place = LogPlace {
+        tenant: "t".to_owned(),
+        scope: DEFAULT_SCOPE.to_owned(),
+        disk: disk.clone(),
+        dir: "log".to_owned(),
+        key: TermKey([7; 16]),
+    };
+    let log = Arc::new(Log::open(place, &options).expect("the log opens"));
+    let engine = Arc::new(Engine::open(disk, "engine".to_owned(), &options).expect("the engine opens"));
+    let identity = Identity { store_id: Uuid::nil(), incarnation: 0, incarnation_start: 0 };
+    let streams = LogStreams::open(engine, log, DEFAULT_SCOPE, &identity, &options).expect("streams open");
+    for _ in 0..events / 10_000 {
+        let events = vec![NewEvent::new("t", Data::empty()); 10_000];
+        streams.log.commit(NewCommit { events, ..NewCommit::new("order", "a") }).await.expect("it is committed");
+    }
+    streams
+}
+
+/// Appends what `judge` says of every event, in runs.
+async fn fill(streams: &LogStreams, run: u64, judge: impl Fn(u64) -> Option<Option<String>>) {
+    let head = streams.log.durable_head();
+    for from in (0..head).step_by(run as usize) {
+        let included = (from..(from + run).min(head)).filter_map(|sequence_number| {
+            let partition = judge(sequence_number)?.map(Into::into);
+            Some(Included { sequence_number, partition })
+        });
+        let verdicts = Verdicts { included: included.collect(), ..Verdicts::new("s", from..(from + run).min(head)) };
+        streams.append(verdicts).await.expect("they are appended");
+    }
+}
+
+/// Bytes of keys and values, an entry.
+async fn bytes_per_entry(run: u64, judge: impl Fn(u64) -> Option<Option<String>>) -> f64 {
+    let streams = streams(40_000).await;
+    fill(&streams, run, judge).await;
+    let bytes = streams.engine.read::<usize, StoreError>(|view| {
+        let all = view.ascending(&Range::prefix(&[Space::Streams as u8]))?;
+        all.map(|entry| entry.map(|(key, value)| key.len() + value.len())).sum()
+    });
+    bytes.expect("the engine is read") as f64 / streams.head("s").expect("it is looked up") as f64
+}
+
+#[tokio::test]
+async fn an_entry_takes_a_few_bytes() {
+    let plain = bytes_per_entry(1_000, |_| Some(None)).await;
+    assert!(plain < 2.5, "{plain} bytes an entry without partition");
+    let rare = bytes_per_entry(10_000, |n| (n % 100 == 0).then_some(None)).await;
+    assert!(rare < 3.0, "{rare} bytes an entry of every hundredth event");
+    let hundred = bytes_per_entry(1_000, |n| Some(Some(format!("partition-{}", n % 100)))).await;
+    assert!(hundred < 4.0, "{hundred} bytes an entry in a hundred partitions");
+    let ten_each = bytes_per_entry(1_000, |n| Some(Some(format!("order/{:08}", n % 4_000)))).await;
+    assert!(ten_each < 15.0, "{ten_each} bytes an entry in partitions of ten entries, their names included");
+    let one_each = bytes_per_entry(1_000, |n| Some(Some(format!("order/{n:08}")))).await;
+    assert!(one_each < 110.0, "{one_each} bytes an entry in partitions of one entry, their names included");
+}
+
+/// Whatever value is another's or changed, what hangs on it is said to be damaged, never made up; the rest is read.
+#[tokio::test]
+async fn a_changed_value_is_damage_to_who_reads_it() {
+    let streams = streams(10_000).await;
+    fill(&streams, 1_000, |n| Some((n % 3 > 0).then(|| format!("p{}", n % 3)))).await;
+    let query = |from, to| StreamQuery { from, to, limit: 1_000, ..StreamQuery::new("s") };
+    let one = StreamQuery { partitions: Partitions::One("p1".into()), ..query(0, 2_000) };
+    for (key, other) in [
+        (keys::block(0, 1), keys::block(0, 2)),
+        (keys::partition(0, "p1"), keys::partition(0, "p2")),
+        (keys::partition_text(0, 1), keys::partition_text(0, 2)),
+        (keys::postings_from(0, 1, 1), keys::postings_from(0, 2, 2)),
+    ] {
+        let (put, from) = (key.clone(), other.clone());
+        let before = streams.engine.read(|view| view.get(&key)).expect("it is read").expect("it is there");
+        let swapped = streams.engine.write(move |change| {
+            let value = change.get(&from)?.unwrap_or_default();
+            change.put(&put, &value)
+        });
+        swapped.await.expect("it is written");
+        let whole = streams.read(query(256, 512)).await.and(streams.read(one.clone()).await);
+        assert!(matches!(whole, Err(ReadError::Store(StoreError::Damaged(_)))), "{key:?}: {whole:?}");
+        assert_eq!(
+            streams
+                .read(StreamQuery { partitions: Partitions::Without, ..query(9_000, 9_001) })
+                .await
+                .map(|p| p.entries.len()),
+            Ok(1)
+        );
+        streams.engine.write(move |change| change.put(&key, &before)).await.expect("it is put back");
+        assert_eq!(streams.read(query(256, 512)).await.map(|page| page.entries.len()), Ok(256));
+    }
+    let meta = keys::stream(DEFAULT_SCOPE, "s");
+    streams.engine.write(move |change| change.put(&meta, b"anything")).await.expect("it is written");
+    let refused = streams.append(Verdicts::new("s", 0..1)).await;
+    assert!(matches!(refused, Err(StreamError::Store(StoreError::Damaged(_)))), "{refused:?}");
+}
