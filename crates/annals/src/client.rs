@@ -1,6 +1,7 @@
 //! The log of a server's tenant, over HTTP, behind the same port as a log in this process.
 
 mod answers;
+mod backup;
 mod commits;
 mod http;
 mod line;
@@ -11,12 +12,14 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome,
-    DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, OpenError,
-    ReadError, SequenceNumber, StoreError, Timestamp, TransactionError, Version, new_uuid, wire,
+    DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction,
+    OpenError, ReadError, SequenceNumber, StoreError, Timestamp, TransactionError, Version, new_uuid, wire,
 };
 use annals_embedded::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+pub use self::backup::BackupStream;
 
 use self::answers::{Exists, Ids, Page};
 use self::commits::Commits;
@@ -177,6 +180,10 @@ impl EventLog for Client {
         // Past the head there is no event to send along.
         let path = self.path(&["log"]).number("from", SequenceNumber::MAX).number("limit", 1).done();
         Ok(LogPage::from(self.get::<Page>(path).await?).head)
+    }
+
+    async fn stats(&self, _progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
+        self.get(self.path(&["stats"]).done()).await
     }
 
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {

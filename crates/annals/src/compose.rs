@@ -19,11 +19,18 @@ pub struct OpenOptions {
     pub scopes: Vec<String>,
     /// Whether a store that is not there yet is an error, instead of being created. By default it is created.
     pub must_exist: bool,
+    /// With fewer bytes free on the disk commits are refused with `disk_full` and reads go on. 64 MiB; 0 is no floor.
+    pub min_free_disk_bytes: u64,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { tenants: vec![DEFAULT_TENANT.to_owned()], scopes: Vec::new(), must_exist: false }
+        Self {
+            tenants: vec![DEFAULT_TENANT.to_owned()],
+            scopes: Vec::new(),
+            must_exist: false,
+            min_free_disk_bytes: 64 * 1024 * 1024,
+        }
     }
 }
 
@@ -52,11 +59,23 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
         }
         Backend::Embedded(path) => Arc::new(RealDisk::new(path)),
     };
-    let options = Options { tenants: options.tenants, scopes: options.scopes, ..Options::default() };
+    let OpenOptions { tenants, scopes, min_free_disk_bytes, .. } = options;
+    let options = Options { tenants, scopes, min_free_disk_bytes, ..Options::default() };
     let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(disk, options)).await;
     match opened {
         Ok(store) => Ok(Arc::new(store?)),
         Err(error) => Err(OpenError::new(Code::Internal, format!("opening {url} ended early: {error}"))),
+    }
+}
+
+/// The folder of a store, for what is done to it while nobody has it open.
+pub(crate) fn folder(url: &str) -> Result<Arc<dyn Disk>, OpenError> {
+    match Backend::parse(url)? {
+        Backend::Embedded(path) => Ok(Arc::new(RealDisk::new(path))),
+        Backend::Memory => {
+            let message = "memory: has no files; name a store with embedded:PATH";
+            Err(OpenError::new(Code::InvalidConfig, message))
+        }
     }
 }
 

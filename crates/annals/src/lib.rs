@@ -31,6 +31,8 @@
 #[cfg(feature = "client")]
 mod client;
 mod compose;
+pub mod operations;
+mod transfer;
 
 pub use annals_core::*;
 #[cfg(feature = "runtime")]
@@ -38,5 +40,5 @@ pub use annals_runtime as runtime;
 #[cfg(feature = "server")]
 pub use annals_server as server;
 #[cfg(feature = "client")]
-pub use client::Client;
+pub use client::{BackupStream, Client};
 pub use compose::{OpenOptions, open, open_with};

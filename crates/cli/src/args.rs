@@ -1,6 +1,10 @@
 //! The command line as types: what clap reads and what `--help` says.
 
+mod operations;
+
 use std::path::PathBuf;
+
+pub use operations::{Backup, Export, Repair, Restore, Stats};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -88,11 +92,39 @@ pub enum Command {
     /// List or read streams, which are filtered sequences of the log
     #[command(subcommand)]
     Stream(Stream),
-    /// Import a file of JSON lines, each a body of POST /v1/commits
+    /// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
     #[command(
-        after_help = "A line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025"
+        after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an earlier import of the same export began; the hashes of the logs are compared at the end. Without it a line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole store.jsonl --store embedded:./new"
     )]
     Import(Import),
+    /// Export a whole store as JSON lines, to be imported into another one
+    #[command(
+        after_help = "Numbers, ids, times, versions, tenants and scopes are kept. A backup is smaller and faster; an export moves to another backend.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
+    )]
+    Export(Export),
+    /// Count what a log holds: aggregates, events of each type, bytes
+    #[command(after_help = "Example:\n  annals stats --server http://127.0.0.1:4000 --output table")]
+    Stats(Stats),
+    /// Check every checksum of a store that no process has open, and every promise that its bytes can show
+    #[command(
+        after_help = "Nothing is written. Damage is printed with the file, the byte and the sequence number, and what to do; the exit code is 6 then.\n\nExample:\n  annals check --store embedded:./data"
+    )]
+    Check,
+    /// Cut a damaged log, keep what is cut away in a folder of its own, and begin a new incarnation
+    #[command(
+        after_help = "`annals check` says where the damage begins. Nothing is lost: the files that go are kept below cut/ in the store's folder.\n\nExample:\n  annals repair --cut-at 17003 --yes"
+    )]
+    Repair(Repair),
+    /// Back up a whole store, also of a running server, up to what is durable when it begins
+    #[command(
+        after_help = "A backup holds the secret key by which the store finds requests: keep it as safe as the store.\n\nExample:\n  annals backup --server http://127.0.0.1:4000 --to backup.tar\n  annals backup --to /backups/annals"
+    )]
+    Backup(Backup),
+    /// Make a new store of a backup; it begins a new incarnation
+    #[command(
+        after_help = "The folder of --store must be new or empty.\n\nExample:\n  annals restore --from backup.tar --store embedded:./restored\n  annals restore --from backup.tar --store embedded:./before --to-sequence-number 17003"
+    )]
+    Restore(Restore),
     /// Show the configuration
     #[command(subcommand)]
     Config(Config),
@@ -313,6 +345,9 @@ pub struct Scope {
 pub struct Import {
     /// The file, or - for standard input
     pub file: PathBuf,
+    /// The file is an export of a whole store
+    #[arg(long, conflicts_with_all = ["id_prefix", "keep_going"])]
+    pub whole: bool,
     /// Makes the request ids of lines without one from this and the line number; standard input has no digest
     #[arg(long, value_name = "PREFIX")]
     pub id_prefix: Option<String>,

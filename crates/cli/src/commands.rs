@@ -1,12 +1,17 @@
 //! One file per command.
 
 mod aggregate;
+mod backup;
+mod check;
 mod commit;
 mod config;
 mod demo;
+mod export;
 mod import;
 mod log;
+mod repair;
 mod serve;
+mod stats;
 mod stream;
 mod transact;
 
@@ -17,8 +22,11 @@ use crate::failure::{Failure, Stop};
 /// Runs the command that was given.
 pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     let (global, config) = (&cli.global, &loaded.config);
-    if global.server.is_some() && matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_)) {
-        let message = "--server only goes with commit, transact, aggregate, log and import; the others work on a store";
+    let on_files =
+        matches!(cli.command, Command::Check | Command::Repair(_) | Command::Restore(_) | Command::Export(_));
+    let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
+    if global.server.is_some() && (on_files || alone) {
+        let message = "--server only goes with commit, transact, aggregate, log, import, stats and backup; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {
@@ -32,7 +40,14 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Log(Log::Tail(ref args)) => log::tail(global, args, config).await,
         Command::Stream(Stream::List(ref args)) => stream::list(global, args, config).await,
         Command::Stream(Stream::Read(ref args)) => stream::read(global, args, config).await,
+        Command::Import(ref args) if args.whole => export::import(global, args, config).await,
         Command::Import(ref args) => import::run(global, args, config).await,
+        Command::Export(ref args) => export::export(global, args, config).await,
+        Command::Stats(ref args) => stats::run(global, args, config).await,
+        Command::Check => check::run(global, config),
+        Command::Repair(ref args) => repair::run(global, args, config),
+        Command::Backup(ref args) => backup::backup(global, args, config).await,
+        Command::Restore(ref args) => backup::restore(global, args, config),
         Command::Config(Config::Show) => config::show(global, &loaded),
     }
 }

@@ -30,6 +30,8 @@ pub struct Config {
 pub struct StoreSection {
     /// The store that commands open and `serve` serves.
     pub url: String,
+    /// With fewer bytes free on the disk commits are refused and reads go on; 0 is no floor.
+    pub min_free_disk_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +69,7 @@ pub enum LogFormat {
 
 impl Default for StoreSection {
     fn default() -> Self {
-        Self { url: "embedded:./data".to_owned() }
+        Self { url: "embedded:./data".to_owned(), min_free_disk_bytes: 64 * 1024 * 1024 }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use annals::operations::OperationError;
 use annals::{Code, CommitError, Invalid, OpenError, ReadError, TransactionError, UnknownLog};
 
 /// An error as it is printed, with the code that decides the exit code.
@@ -63,6 +64,12 @@ impl From<ReadError> for Failure {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
+        Self::new(error.code, error.message)
+    }
+}
+
+impl From<OperationError> for Failure {
+    fn from(error: OperationError) -> Self {
         Self::new(error.code, error.message)
     }
 }

@@ -9,6 +9,7 @@ mod lines;
 mod logging;
 mod output;
 mod pipeline;
+mod progress;
 mod requests;
 mod signals;
 mod target;

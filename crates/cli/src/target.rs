@@ -66,7 +66,8 @@ impl Target {
 
 /// Opens the configured store.
 pub async fn open_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
-    let options =
-        OpenOptions { tenants: config.tenants.names.clone(), scopes: config.tenants.scopes.clone(), must_exist };
+    let (tenants, scopes) = (config.tenants.names.clone(), config.tenants.scopes.clone());
+    let min_free_disk_bytes = config.store.min_free_disk_bytes;
+    let options = OpenOptions { tenants, scopes, must_exist, min_free_disk_bytes };
     Ok(annals::open_with(&config.store.url, options).await?)
 }

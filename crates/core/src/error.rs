@@ -130,6 +130,16 @@ pub enum CommitError {
         /// The tenantId that the aggregate has.
         tenant_id: String,
     },
+    /// The commit is a copy whose events have other numbers than the log would give them.
+    #[error(
+        "the events to be copied begin at {expected}, but the log has reached {actual}; import into a log that holds what is before them and nothing else"
+    )]
+    OtherEvents {
+        /// The number the copy must have.
+        expected: SequenceNumber,
+        /// The number it would get.
+        actual: SequenceNumber,
+    },
     /// The store cannot take it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -146,6 +156,7 @@ impl CommitError {
             Self::KeyTaken { .. } => Code::KeyTaken,
             Self::KeyNotHeld { .. } => Code::KeyNotHeld,
             Self::AggregateOfOtherTenant { .. } => Code::AggregateOfOtherTenant,
+            Self::OtherEvents { .. } => Code::OtherEvents,
             Self::Store(error) => error.code(),
         }
     }
@@ -258,6 +269,9 @@ codes! {
     StoreLocked "store_locked" 503 6 "Another process has this store open." "Stop it, or talk to it with --server."
     NewerFormat "newer_format" 503 6 "The store was written by a newer version." "Use that version or a later one; nothing was changed."
     NotAStore "not_a_store" 503 6 "The folder holds other files and no store." "Name an empty or new folder, or the folder of a store."
+    InvalidBackup "invalid_backup" 422 6 "A backup or an export is truncated, altered or of another kind." "Use another copy; nothing was changed where it was to be restored."
+    FolderNotEmpty "folder_not_empty" 409 2 "What is to be written to is there already and holds something else." "Name a new or empty folder."
+    OtherEvents "other_events" 409 3 "The log holds other events than the ones that were to be there." "Import into a store that is new, or that an earlier import of the same file began."
     ReadFailed "read_failed" 503 6 "Reading from the disk failed." "Look at the disk; the message says which file."
     InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
     UnreadableInput "unreadable_input" 500 2 "A file or standard input could not be read." "Name a file that exists and may be read."

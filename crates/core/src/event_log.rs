@@ -5,8 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, Filter, KnownAggregate,
-    LogPage, LogQuery, NewCommit, NewTransaction, ReadError, RecordedEvent, SequenceNumber, TransactionError, limits,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, Filter,
+    KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction, ReadError, RecordedEvent, SequenceNumber,
+    StoreError, TransactionError, limits,
 };
 
 /// The event log of one tenant and scope: everything ever committed there, in one gap-free order.
@@ -34,12 +35,13 @@ use crate::{
 /// - **Immutable.** Nothing here changes or removes an event.
 ///
 /// Judgement of a commit, in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, append
-/// condition, prepare keys, version. An append condition is judged against everything that is before the commit in the log, whoever committed it
-/// and however short ago, and answered from an index.
+/// condition, prepare keys, version. An append condition is judged against everything that is before the commit in the log, whoever
+/// committed it and however short ago, and answered from an index.
 ///
 /// A transaction ([`NewTransaction`]) keeps all of this for all its commits at once: they become visible together, with neighbouring
 /// sequence numbers in the order given. It is judged part by part in this order: the rules of all, the tenantIds of all, the request
-/// id with its first aggregate, all append conditions, all prepare keys, all expectations, all versions; the first part that is refused is named.
+/// id with its first aggregate, all append conditions, all prepare keys, all expectations, all versions; the first part that is
+/// refused is named.
 ///
 /// Prepare keys ([`KeyChanges`](crate::KeyChanges)) change with the events of their commit and in no other way: a key that is reserved
 /// is held exactly when that commit is in the log and no later one released it. A reservation that has expired
@@ -104,6 +106,36 @@ pub trait EventLog: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`]; [`StoreError::Closed`](crate::StoreError::Closed) when the store closes while waiting.
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError>;
+
+    /// Reads commits whole, in the order of the log, beginning with the one that begins at `from` or behind it; at least one unless
+    /// that is the end, and at most about 16 MiB.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`StoreError::Io`](crate::StoreError::Io) where a log cannot be copied.
+    async fn read_copies(&self, from: SequenceNumber) -> Result<Vec<CommitCopy>, ReadError> {
+        let _ = from;
+        Err(StoreError::Io("this log cannot be copied from here; work on its store".to_owned()).into())
+    }
+
+    /// Stores copies of commits with the ids, times, versions and numbers that they have, in this order, and answers once all are
+    /// durable. The first begins at the head, and transactions are whole. Prepare keys become what the commits make of them, without
+    /// being judged again.
+    ///
+    /// # Errors
+    /// [`CommitError::OtherEvents`] where the log has reached another number. What came before may be stored, and is whole.
+    async fn store_copies(&self, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
+        let _ = copies;
+        Err(StoreError::ReadOnly("this log takes no copies; import into its store".to_owned()).into())
+    }
+
+    /// Counts what the log holds. It may read all of it; `progress` is told how many events were counted, of how many.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`StoreError::Io`](crate::StoreError::Io) where a backend does not count.
+    async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
+        let _ = progress;
+        Err(StoreError::Io("this log does not count what it holds".to_owned()).into())
+    }
 }
 
 /// Follows a log: first what is there, then what comes, without gap or repeat.

@@ -44,7 +44,7 @@ pub struct Release {
     /// The key itself.
     pub key: ByteString,
     /// The value that it must have; then an expired key may be given back too. Any value when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given_value", skip_serializing_if = "Option::is_none")]
     pub value: Option<KeyValue>,
 }
 
@@ -106,11 +106,6 @@ impl PartialEq for KeyValue {
 /// The field that holds the value in its document.
 const FIELD: &str = "value";
 
-/// A value that is given, `null` too, which is one like any other.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<KeyValue>, D::Error> {
-    KeyValue::deserialize(deserializer).map(Some)
-}
-
 impl KeyValue {
     /// A value of its own making.
     ///
@@ -146,6 +141,11 @@ impl<'de> Deserialize<'de> for KeyValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Data::deserialize(MapAccessDeserializer::new(Only { named: false, value: Some(deserializer) })).map(Self)
     }
+}
+
+/// A value that is there: `null` is one, and not the same as none.
+fn given_value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<KeyValue>, D::Error> {
+    KeyValue::deserialize(deserializer).map(Some)
 }
 
 /// A map with one entry, whose value is still to be read.
@@ -271,6 +271,18 @@ mod tests {
         let release = |key: &str| Release { name: "n".into(), key: key.into(), value: None };
         let swap = KeyChanges { release: vec![release("a")], reserve: vec![reserve("n", "a")] };
         assert_eq!(swap.validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_release_of_the_value_null_is_not_one_of_any_value() {
+        for (json, value) in [
+            (r#"{"name":"n","key":"k"}"#, None),
+            (r#"{"name":"n","key":"k","value":null}"#, Some(KeyValue::new(()).expect("a value"))),
+        ] {
+            let release: Release = serde_json::from_str(json).expect("a release");
+            assert_eq!(release.value, value);
+            assert_eq!(serde_json::to_string(&release).expect("json"), json);
+        }
     }
 
     #[test]

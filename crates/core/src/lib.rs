@@ -7,9 +7,11 @@
 mod append_condition;
 mod commit;
 mod condition;
+mod copy;
 mod data;
 mod error;
 mod event_log;
+mod events_hash;
 pub mod json;
 mod keys;
 pub mod limits;
@@ -17,6 +19,7 @@ pub mod order;
 mod query;
 mod recorded;
 mod records;
+mod stats;
 mod store;
 mod streams;
 mod time;
@@ -26,9 +29,11 @@ pub mod wire;
 pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
 pub use condition::{Condition, Matcher, Test};
+pub use copy::{CommitCopy, TransactionPlace};
 pub use data::Data;
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
+pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
@@ -39,12 +44,13 @@ pub use records::{
     RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision, SortBy, Stored,
     TypedRecords, valid_document,
 };
-pub use store::{Identity, LogStatus, OpenError, Store, UnknownLog};
+pub use stats::LogStats;
+pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use streams::{
     Appended, Included, Partitions, StreamEntry, StreamError, StreamEvent, StreamEvents, StreamFollower, StreamInfo,
     StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
 };
-pub use time::{Clock, Randomness, Timestamp, new_uuid};
+pub use time::{Clock, Randomness, Timestamp, event_uuid, new_uuid};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
 
 pub use bson;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::{Code, EventLog, Records, SequenceNumber, StoreError, Streams, Uuid};
 
@@ -30,15 +31,48 @@ pub trait Store: Send + Sync + 'static {
     /// The declared tenants, in order of their names.
     fn tenants(&self) -> Vec<String>;
 
-    /// Who this tenant's store is; none when it is not declared.
+    /// Who this tenant's store is, for its default scope; none when it is not declared.
     fn identity(&self, tenant: &str) -> Option<Identity>;
+
+    /// Who this tenant's store is for a reader of this scope who comes from incarnation `seen`: `incarnation_start` is the number up
+    /// to which that incarnation's log is this one's. Scopes may have been cut at different numbers, and more than once.
+    fn identity_since(&self, tenant: &str, scope: &str, seen: u32) -> Option<Identity> {
+        let _ = (scope, seen);
+        self.identity(tenant)
+    }
 
     /// How every open log is.
     fn status(&self) -> Vec<LogStatus>;
 
+    /// Begins a backup: the whole store, every log up to the durable head that it has now, while commits go on. It comes as an archive
+    /// that the same backend can restore.
+    ///
+    /// `earlier` is the manifest of a backup that whoever asks has still: what cannot have changed since is then left out. One that
+    /// does not fit is as none.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when a log is damaged, because a part must not be taken for the whole; [`StoreError::Io`] when this
+    /// backend is not backed up by Annals.
+    fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
+        let _ = earlier;
+        Err(StoreError::Io("this store is not backed up by Annals; use the tools of its own".to_owned()))
+    }
+
     /// Stops taking commits, lets those under way finish, and releases the store. Followers get
     /// [`StoreError::Closed`]. Calling it again does nothing.
     async fn close(&self);
+}
+
+/// A backup under way: an archive that comes piece by piece. Dropping it ends it.
+pub trait Backup: Send {
+    /// How many bytes there are to be read for it; a little more or less comes out.
+    fn total_bytes(&self) -> u64;
+
+    /// The next bytes; none at the end. It blocks for as long as reading them takes, and holds at most a few MiB.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`]. What came so far is then of no use.
+    fn next(&mut self) -> Result<Option<Bytes>, StoreError>;
 }
 
 /// Who a tenant's store is. A position is only good for the store and incarnation it was read from.

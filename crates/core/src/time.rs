@@ -78,6 +78,13 @@ pub fn new_uuid(time: Timestamp, random: &dyn Randomness) -> uuid::Uuid {
     uuid::Uuid::from_u128((millis << 80) | (0x7 << 76) | (0x2 << 62) | rest)
 }
 
+/// The id of the event of this ordinal when its commit gave none: the commit's, counted on. So it need not be stored.
+pub fn event_uuid(commit_id: uuid::Uuid, ordinal: u32) -> uuid::Uuid {
+    const LOW: u128 = (1 << 62) - 1;
+    let id = commit_id.as_u128();
+    uuid::Uuid::from_u128((id & !LOW) | (id.wrapping_add(u128::from(ordinal) + 1) & LOW))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

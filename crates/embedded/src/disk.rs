@@ -45,11 +45,28 @@ pub trait Disk: Send + Sync + 'static {
     /// What the system says.
     fn remove(&self, path: &str) -> io::Result<()>;
 
+    /// Removes an empty folder; nothing where folders are only parts of paths.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn remove_dir(&self, dir: &str) -> io::Result<()> {
+        let _ = dir;
+        Ok(())
+    }
+
     /// Makes the names in a folder durable.
     ///
     /// # Errors
     /// What the system says; nothing is known about the names then.
     fn sync_dir(&self, dir: &str) -> io::Result<()>;
+
+    /// The bytes that this process may still write; `u64::MAX` where nothing limits them.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 
     /// Takes the folder for this process alone, until the guard is dropped or the process ends, however it ends.
     ///

@@ -14,8 +14,8 @@ use std::sync::{PoisonError, RwLock};
 use annals_core::{ByteString, SequenceNumber};
 
 pub(crate) use file::{FileIndex, encode};
-pub(crate) use memory::{Head, IndexedCommit, MemoryIndex, TermMap};
-pub(crate) use pages::repair_pages;
+pub(crate) use memory::{AsItIs, Head, IndexedCommit, MemoryIndex, TermMap};
+pub(crate) use pages::{PAGE, page_is_whole, repair_pages};
 
 use crate::terms::Term;
 

@@ -11,6 +11,7 @@ mod format;
 pub mod fuzzing;
 mod index;
 mod log;
+pub mod operations;
 mod options;
 mod record;
 mod records;

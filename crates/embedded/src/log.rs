@@ -11,26 +11,31 @@
 mod batch;
 mod commit;
 mod conditions;
+mod copies;
 mod core;
+mod floor;
 mod heads;
+mod image;
 mod keeper;
 mod keys;
 mod lookup;
-mod names;
+pub(crate) mod names;
 mod numbered;
 mod queue;
 mod read;
 mod recovery;
 mod scan;
 mod segment;
+mod stats;
+mod walk;
 mod writer;
 
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, OpenError, ReadError, SequenceNumber,
-    StoreError, TransactionError,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, EventLog,
+    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, OpenError, ReadError,
+    SequenceNumber, StoreError, TransactionError,
 };
 use async_trait::async_trait;
 
@@ -40,12 +45,17 @@ use crate::terms::TermKey;
 
 use self::core::Core;
 
+pub(crate) use self::image::{LogImage, SegmentImage};
+pub(crate) use self::keeper::Checkpoint;
+pub(crate) use self::recovery::index_record;
 pub(crate) use self::scan::{How, Scan, scan};
 pub(crate) use self::segment::SegmentFile;
+pub(crate) use self::walk::{Placed, Step, Walk};
 
 /// One open event log.
 pub(crate) struct Log {
     core: Arc<Core>,
+    stats: stats::Known,
     threads: std::sync::Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -72,7 +82,7 @@ impl Log {
             threads.push(spawn("writer", Box::new(move || writer.run()))?);
             threads.push(spawn("keeper", Box::new(move || keeper.run()))?);
         }
-        Ok(Self { core, threads: threads.into() })
+        Ok(Self { core, stats: stats::Known::default(), threads: threads.into() })
     }
 
     pub(crate) fn status(&self) -> LogStatus {
@@ -152,5 +162,21 @@ impl EventLog for Log {
             Ok(state) if state.head > head => Ok(state.head),
             _ => Err(StoreError::Closed.into()),
         }
+    }
+
+    async fn read_copies(&self, from: SequenceNumber) -> Result<Vec<CommitCopy>, ReadError> {
+        let copies = self.core.noticed(copies::read(&self.core, from))?;
+        let about_the_end = copies.is_empty();
+        Ok(self.core.unless_about_the_end(copies, about_the_end)?)
+    }
+
+    async fn store_copies(&self, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
+        copies::store(&self.core, copies).await
+    }
+
+    async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
+        let stats = self.core.noticed(stats::stats(&self.core, &self.stats, progress).await)?;
+        // The numbers of a part are not those of the log.
+        Ok(self.core.unless_about_the_end(stats, true)?)
     }
 }

@@ -22,6 +22,9 @@ pub struct Options {
     pub expiry_every: Duration,
     /// How many of the newest changes of records are kept.
     pub record_changes_kept: u64,
+    /// With fewer bytes free on the disk commits are refused with `disk_full`, so that there is room left to read, to close and to
+    /// repair; they are taken again when there is more. 0 is no floor.
+    pub min_free_disk_bytes: u64,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where ids and salts come from.
@@ -40,6 +43,7 @@ impl Default for Options {
             segment_bytes_max: 128 * 1024 * 1024,
             expiry_every: Duration::from_secs(60),
             record_changes_kept: limits::CHANGES_KEPT_MIN,
+            min_free_disk_bytes: 64 * 1024 * 1024,
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
             #[cfg(feature = "seeded-bugs")]
@@ -79,6 +83,10 @@ pub enum SeededBug {
     IgnoreKeysOfSameBatch,
     KeepKeysOfRefused,
     ForgetKeysOnRecovery,
+    KeepIncarnation,
+    BackUpPastHead,
+    SkipBackupVerification,
+    IgnoreFreeDiskFloor,
 }
 
 impl Options {

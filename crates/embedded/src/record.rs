@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, ExpectedVersion, KeyChanges, KeyValue, NewCommit,
-    NewEvent, RecordedCommit, RecordedEvent, Release, Reserve, Timestamp, Uuid,
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, EventsHash, ExpectedVersion, KeyChanges, KeyValue,
+    NewCommit, NewEvent, RecordedCommit, RecordedEvent, Release, Reserve, Timestamp, TransactionPlace, Uuid,
 };
 use bytes::Bytes;
 
@@ -38,6 +38,8 @@ const HAS_GENERATION: u8 = 1 << 3;
 const HAS_TAGS: u8 = 1 << 4;
 const KNOWN_EVENT_FLAGS: u8 = (1 << 5) - 1;
 
+pub(crate) use annals_core::event_uuid as derived_event_id;
+
 /// A commit's place in its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Member {
@@ -55,13 +57,6 @@ pub(crate) struct Stamp {
     /// When it was accepted, which is the time of its events that have none of their own.
     pub(crate) now: Timestamp,
     pub(crate) member: Option<Member>,
-}
-
-/// The id of the event of this ordinal when its commit gave none.
-pub(crate) fn derived_event_id(commit_id: Uuid, ordinal: u32) -> Uuid {
-    const LOW: u128 = (1 << 62) - 1;
-    let id = commit_id.as_u128();
-    Uuid::from_u128((id & !LOW) | (id.wrapping_add(u128::from(ordinal) + 1) & LOW))
 }
 
 /// Encodes a valid commit.
@@ -194,6 +189,18 @@ pub(crate) struct Record {
     pub(crate) digest: u128,
     pub(crate) member: Option<Member>,
     pub(crate) keys: KeyChanges,
+}
+
+impl Record {
+    /// Its place in a transaction, as others call it.
+    pub(crate) fn transaction(&self) -> Option<TransactionPlace> {
+        self.member.map(|Member { place, count }| TransactionPlace { place, count })
+    }
+
+    /// Adds the commit to the hash of what a log holds.
+    pub(crate) fn add_to(&self, hash: &mut EventsHash) {
+        hash.add_commit(&self.commit.events, &self.keys, self.transaction());
+    }
 }
 
 /// What stands before the events of a payload.

@@ -15,8 +15,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, Streams, UnknownLog, Uuid, limits,
-    new_uuid,
+    Backup, Clock, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, StoreError, Streams,
+    UnknownLog, Uuid, limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -26,30 +26,33 @@ use crate::disk::{Disk, Open};
 use crate::engine::Engine;
 use crate::format::FORMAT;
 use crate::log::{Log, Place};
+use crate::operations::{Taking, TenantImage};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
 use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
 
-const STORE_FILE: &str = "store.json";
-const TENANT_FILE: &str = "tenant.json";
+pub(crate) const STORE_FILE: &str = "store.json";
+pub(crate) const TENANT_FILE: &str = "tenant.json";
 const FIRST_SEGMENT: &str = "0000000001.segment";
-const LOCK_FILE: &str = "lock";
 /// No scope can have this name: names begin with a letter or digit.
-const ENGINE_DIR: &str = "_engine";
+pub(crate) const ENGINE_DIR: &str = "_engine";
+pub(crate) const LOCK_FILE: &str = "lock";
 /// Segments are addressed with 32 bits.
 const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 
 /// An open embedded store.
 pub struct EmbeddedStore {
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
     tenants: BTreeMap<String, Tenant>,
     /// Held until the logs are closed.
     lock: Arc<Mutex<Option<Box<dyn Send + Sync>>>>,
 }
 
 struct Tenant {
-    identity: Identity,
+    file: TenantFile,
     logs: BTreeMap<String, Arc<Log>>,
     streams: BTreeMap<String, Arc<LogStreams>>,
     engine: Arc<Engine>,
@@ -58,18 +61,63 @@ struct Tenant {
 
 /// What `store.json` says.
 #[derive(Serialize, Deserialize)]
-struct StoreFile {
+pub(crate) struct StoreFile {
     what: String,
 }
 
+impl Default for StoreFile {
+    fn default() -> Self {
+        Self { what: "annals embedded store".to_owned() }
+    }
+}
+
 /// What `tenant.json` says.
-#[derive(Serialize, Deserialize)]
-struct TenantFile {
-    store_id: Uuid,
-    incarnation: u32,
-    incarnation_start: u64,
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct TenantFile {
+    pub(crate) store_id: Uuid,
+    pub(crate) incarnation: u32,
+    /// Where the incarnation starts in the default scope.
+    pub(crate) incarnation_start: u64,
+    /// Where each incarnation but the first starts, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) forks: Vec<Fork>,
     /// The key of hashes and digests, as a UUID only for its spelling.
-    key: Uuid,
+    pub(crate) key: Uuid,
+}
+
+/// Where an incarnation starts.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Fork {
+    incarnation: u32,
+    /// By scope; 0 in one that is not named.
+    starts: BTreeMap<String, u64>,
+}
+
+impl TenantFile {
+    pub(crate) fn term_key(&self) -> TermKey {
+        TermKey(self.key.into_bytes())
+    }
+
+    /// The next incarnation, which starts at these numbers of its scopes.
+    pub(crate) fn reborn(&self, starts: BTreeMap<String, u64>) -> Self {
+        let mut next = self.clone();
+        next.incarnation += 1;
+        next.incarnation_start = starts.get(DEFAULT_SCOPE).copied().unwrap_or(0);
+        next.forks.push(Fork { incarnation: next.incarnation, starts });
+        next
+    }
+
+    /// The identity of a scope for a reader who comes from incarnation `seen`: all that started since took something back.
+    fn identity(&self, scope: &str, seen: u32) -> Identity {
+        let since = if seen < self.incarnation { seen } else { self.incarnation.saturating_sub(1) };
+        let later = self.forks.iter().filter(|fork| fork.incarnation > since);
+        let starts = later.map(|fork| fork.starts.get(scope).copied().unwrap_or(0));
+        Identity {
+            store_id: self.store_id,
+            incarnation: self.incarnation,
+            incarnation_start: starts.min().unwrap_or(0),
+        }
+    }
 }
 
 impl EmbeddedStore {
@@ -90,13 +138,37 @@ impl EmbeddedStore {
             ),
             _ => fail(&error),
         })?;
-        let what = StoreFile { what: "annals embedded store".to_owned() };
-        let _: StoreFile = file_or(&*disk, "", STORE_FILE, || what)?;
+        let _: StoreFile = file_or(&*disk, "", STORE_FILE, StoreFile::default)?;
         let mut tenants = BTreeMap::new();
         for name in &options.tenants {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
         }
-        Ok(Self { tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+        Ok(Self { disk, clock: options.clock, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+    }
+
+    /// The logs in the folder that are not declared, and so not open.
+    fn left_out(&self) -> Result<Vec<String>, crate::operations::OperationError> {
+        let on_disk = crate::operations::logs_on_disk(&*self.disk)?;
+        let open = |tenant: &str, scope: &str| self.tenants.get(tenant).is_some_and(|t| t.logs.contains_key(scope));
+        let left_out = on_disk.into_iter().filter(|(tenant, scope)| !open(tenant, scope));
+        let mut left_out: Vec<String> = left_out.map(|(tenant, scope)| format!("tenants/{tenant}/{scope}")).collect();
+        // What records and streams are kept in.
+        left_out.extend(self.tenants.keys().map(|tenant| format!("tenants/{tenant}/{ENGINE_DIR}")));
+        Ok(left_out)
+    }
+
+    /// Reads everything that is stored of a scope's streams, and says what is not as it must be: nothing, when all is well.
+    ///
+    /// # Errors
+    /// [`UnknownLog`] when there is no such scope.
+    pub fn check_streams(&self, tenant: &str, scope: &str) -> Result<Vec<StoreError>, UnknownLog> {
+        Ok(self.streams_of(tenant, scope)?.faults())
+    }
+
+    fn streams_of(&self, tenant: &str, scope: &str) -> Result<&Arc<LogStreams>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        let unknown = || UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() };
+        found.streams.get(scope).ok_or_else(unknown)
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -154,6 +226,7 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         store_id: new_uuid(options.clock.now(), &*options.random),
         incarnation: 0,
         incarnation_start: 0,
+        forks: Vec::new(),
         key: Uuid::from_u128(options.random.bits()),
     };
     if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
@@ -169,22 +242,21 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
             scope: scope.to_owned(),
             disk: disk.clone(),
             dir: format!("{dir}/{scope}"),
-            key: TermKey(file.key.into_bytes()),
+            key: file.term_key(),
         };
         disk.create_dir(&place.dir).map_err(|error| cannot_open(&place.dir, &error))?;
         logs.insert(scope.to_owned(), Arc::new(Log::open(place, options)?));
     }
     let engine = Arc::new(Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), options)?);
-    let identity =
-        Identity { store_id: file.store_id, incarnation: file.incarnation, incarnation_start: file.incarnation_start };
     let mut streams = BTreeMap::new();
     for (scope, log) in &logs {
-        let of_log = LogStreams::open(engine.clone(), log.clone(), scope, &identity, options)
-            .map_err(|error| OpenError::new(error.code(), format!("{dir}/{ENGINE_DIR}: {error}")))?;
+        let of_log =
+            LogStreams::open(engine.clone(), log.clone(), scope, &file.identity(scope, file.incarnation), options)
+                .map_err(|error| OpenError::new(error.code(), format!("{dir}/{ENGINE_DIR}: {error}")))?;
         streams.insert(scope.clone(), Arc::new(of_log));
     }
     let records = TenantRecords::new(engine.clone(), options);
-    Ok(Tenant { identity, logs, streams, engine, records })
+    Ok(Tenant { file, logs, streams, engine, records })
 }
 
 fn close_engine(records: &TenantRecords, engine: &Engine) {
@@ -257,11 +329,7 @@ impl Store for EmbeddedStore {
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
-        match found.streams.get(scope) {
-            Some(streams) => Ok(streams.clone()),
-            None => Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() }),
-        }
+        Ok(self.streams_of(tenant, scope)?.clone())
     }
 
     fn tenants(&self) -> Vec<String> {
@@ -269,11 +337,26 @@ impl Store for EmbeddedStore {
     }
 
     fn identity(&self, tenant: &str) -> Option<Identity> {
-        self.tenants.get(tenant).map(|tenant| tenant.identity)
+        let file = &self.tenants.get(tenant)?.file;
+        Some(file.identity(DEFAULT_SCOPE, file.incarnation))
+    }
+
+    fn identity_since(&self, tenant: &str, scope: &str, seen: u32) -> Option<Identity> {
+        self.tenants.get(tenant).map(|tenant| tenant.file.identity(scope, seen))
     }
 
     fn status(&self) -> Vec<LogStatus> {
         self.logs().map(|log| log.status()).collect()
+    }
+
+    fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
+        let mut images = Vec::new();
+        for (name, tenant) in &self.tenants {
+            let logs = tenant.logs.values().map(|log| log.image()).collect::<Result<_, _>>()?;
+            images.push(TenantImage { name: name.clone(), file: tenant.file.clone(), logs });
+        }
+        let left_out = self.left_out().map_err(|error| StoreError::Io(error.message))?;
+        Ok(Box::new(Taking::new(self.disk.clone(), self.clock.now(), images, left_out, earlier)))
     }
 
     async fn close(&self) {

@@ -6,8 +6,9 @@
 //!   meta.rs      how a stream is
 //!   append.rs    engine's writer    judge · number partitions · fill blocks · move head and progress
 //!   reader.rs    caller's task      block → entries; partition → positions → entries
-//!   waiting.rs  caller's task      waiting for entries
+//!   waiting.rs   caller's task      waiting for entries
 //!   cut.rs       at opening         what a restore makes of streams
+//!   check.rs     caller's task      whether all of it is as it must be
 //! ```
 //!
 //! Invariants, each kept by the one write of the engine that changes a stream:
@@ -17,6 +18,7 @@
 
 mod append;
 mod block;
+mod check;
 mod cut;
 mod keys;
 mod meta;
@@ -83,6 +85,14 @@ impl LogStreams {
     /// Wakes who waits. What is under way is the engine's to end.
     pub(crate) fn close(&self) {
         self.waiting.close();
+    }
+
+    /// What is wrong with the streams of this scope; nothing when they are as they must be.
+    pub(crate) fn faults(&self) -> Vec<StoreError> {
+        if let Some(unfit) = &self.unfit {
+            return vec![unfit.clone()];
+        }
+        self.engine.read(|view| Ok::<_, StoreError>(check::faults(view, &self.place.scope))).unwrap_or_else(|e| vec![e])
     }
 
     /// Runs `work` on a stream in the durable state; `unknown` is the answer where nothing was appended to it.

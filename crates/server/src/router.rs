@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
-use crate::v1::{aggregates, commits, follow, index, log, streams, transactions};
+use crate::v1::{aggregates, backup, commits, follow, index, log, stats, streams, transactions};
 use crate::{health, metrics};
 
 /// What the handlers share.
@@ -28,6 +28,8 @@ pub(crate) struct Server {
     pub commits: Semaphore,
     /// One permit for each byte of request bodies that may be held.
     pub bodies: Arc<Semaphore>,
+    /// One permit for each backup that may be under way.
+    pub backups: Arc<Semaphore>,
 }
 
 impl Server {
@@ -54,6 +56,8 @@ fn routes() -> Vec<Route> {
         ("/v1/streams/{name}", get(streams::events)),
         ("/v1/streams/{name}/entries", get(streams::entries)),
         ("/v1/streams/{name}/state", get(streams::state)),
+        ("/v1/stats", get(stats::stats)),
+        ("/v1/backup", get(backup::whole).post(backup::since)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
         ("/metrics", get(metrics::metrics)),
@@ -86,6 +90,7 @@ pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Ser
         metrics: Metrics::new(paths),
         commits: Semaphore::new(options.commits_in_flight_max.min(Semaphore::MAX_PERMITS)),
         bodies: Arc::new(Semaphore::new(options.body_bytes_in_flight_max.min(Semaphore::MAX_PERMITS))),
+        backups: Arc::new(Semaphore::new(backup::AT_ONCE)),
         store,
         options,
     });

@@ -35,9 +35,10 @@ impl Source {
         Ok(Self { log, tenant: tenant.to_owned(), scope: scope.to_owned() })
     }
 
-    /// Who the tenant's store is.
-    pub fn identity(&self, server: &Server) -> Result<Identity, Problem> {
-        server.store.identity(&self.tenant).ok_or_else(|| unknown_tenant(&self.tenant))
+    /// Who the tenant's store is for a reader who comes from incarnation `seen`, or from none.
+    pub fn identity(&self, server: &Server, seen: Option<u32>) -> Result<Identity, Problem> {
+        let identity = server.store.identity_since(&self.tenant, &self.scope, seen.unwrap_or(u32::MAX));
+        identity.ok_or_else(|| unknown_tenant(&self.tenant))
     }
 
     pub fn view<'a>(&'a self, event: &'a RecordedEvent) -> EventView<'a> {

@@ -1,11 +1,13 @@
 //! The addresses below `/v1`: one file per kind of thing that is asked for.
 
 pub(crate) mod aggregates;
+pub(crate) mod backup;
 pub(crate) mod commits;
 pub(crate) mod follow;
 pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod many;
+pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod transactions;

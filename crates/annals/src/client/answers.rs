@@ -100,10 +100,8 @@ pub(super) struct Problem {
     tenant_id: Option<String>,
     pattern: Option<usize>,
     sequence_number: Option<u64>,
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    key: String,
+    name: Option<String>,
+    key: Option<String>,
 }
 
 /// Reads an answer of a query.
@@ -162,8 +160,11 @@ pub(super) fn refusal(
             (Some(pattern), Some(sequence_number)) => CommitError::AppendConditionFailed { pattern, sequence_number },
             _ => unknown("a failed append condition without pattern and sequence_number").into(),
         },
-        Code::KeyTaken => CommitError::KeyTaken { name: problem.name, key: problem.key },
-        Code::KeyNotHeld => CommitError::KeyNotHeld { name: problem.name, key: problem.key },
+        Code::KeyTaken | Code::KeyNotHeld => match (problem.name, problem.key) {
+            (Some(name), Some(key)) if code == Code::KeyTaken => CommitError::KeyTaken { name, key },
+            (Some(name), Some(key)) => CommitError::KeyNotHeld { name, key },
+            _ => unknown("a refused key without name and key").into(),
+        },
         Code::RequestIdReused => CommitError::RequestIdReused { request_id: request_id.to_owned() },
         Code::AggregateOfOtherTenant => {
             CommitError::AggregateOfOtherTenant { tenant_id: problem.tenant_id.unwrap_or_default() }
@@ -257,6 +258,12 @@ mod tests {
         assert_eq!(refused(409, reused), CommitError::RequestIdReused { request_id: "r".into() });
         let excluded = serde_json::json!({"code": "append_condition_failed", "pattern": 2, "sequence_number": 9});
         assert_eq!(refused(409, excluded), CommitError::AppendConditionFailed { pattern: 2, sequence_number: 9 });
+        for (code, error) in [
+            ("key_taken", CommitError::KeyTaken { name: "user".into(), key: "eva".into() }),
+            ("key_not_held", CommitError::KeyNotHeld { name: "user".into(), key: "eva".into() }),
+        ] {
+            assert_eq!(refused(409, serde_json::json!({"code": code, "name": "user", "key": "eva"})), error);
+        }
         for error in [
             StoreError::DiskFull("8 MiB wanted".into()),
             StoreError::Failed("EIO".into()),
@@ -280,6 +287,7 @@ mod tests {
             (409, serde_json::json!({"code": "some_new_code"})),
             (409, serde_json::json!({"code": "version_conflict"})),
             (409, serde_json::json!({"code": "append_condition_failed", "pattern": 0})),
+            (409, serde_json::json!({"code": "key_taken", "name": "user"})),
             (404, serde_json::json!({"hello": "world"})),
         ] {
             assert!(matches!(refused(status, body), CommitError::Store(StoreError::Unreachable(_))), "{status}");

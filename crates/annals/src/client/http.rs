@@ -116,6 +116,22 @@ impl Http {
         collect(response).await.map(Err)
     }
 
+    /// Opens a stream of bytes; a refusal comes back whole.
+    pub async fn bytes(&self, method: Method, path: &str, body: Bytes) -> Result<Result<ByteStream, Answer>, String> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header(TENANT_HEADER, self.tenant.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| format!("{}{path}: {error}", self.base))?;
+        let response = self.send(request).await?;
+        match response.status() {
+            StatusCode::OK => Ok(Ok(ByteStream(response.into_body()))),
+            _ => collect(response).await.map(Err),
+        }
+    }
+
     fn get_request(&self, path: &str, accept: &'static str) -> Result<Request<Full<Bytes>>, String> {
         Request::builder()
             .uri(format!("{}{path}", self.base))
@@ -143,6 +159,16 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     message
+}
+
+/// The bytes of a long answer.
+pub(super) struct ByteStream(Incoming);
+
+impl ByteStream {
+    /// The next bytes; none at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        next_frame(&mut self.0).await
+    }
 }
 
 async fn collect(response: Response<Incoming>) -> Result<Answer, String> {

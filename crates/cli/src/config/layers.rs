@@ -64,6 +64,10 @@ impl Layers {
                     .parse()
                     .map(Value::Boolean)
                     .map_err(|_| Failure::config(format!("{key} ({origin}): {value:?} is neither true nor false")))?,
+                Value::Integer(_) => value
+                    .parse()
+                    .map(Value::Integer)
+                    .map_err(|_| Failure::config(format!("{key} ({origin}): {value:?} is not a whole number")))?,
                 Value::Array(_) => {
                     let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
                     Value::Array(items.map(|item| Value::String(item.to_owned())).collect())
@@ -150,6 +154,9 @@ mod tests {
         assert_eq!(config.tenants.names, ["a", "b"]);
         let (config, _) = environment("ANNALS__SERVER__DEV", "true").expect("a boolean");
         assert!(config.server.dev);
+        let (config, _) = environment("ANNALS__STORE__MIN_FREE_DISK_BYTES", "7").expect("a number");
+        assert_eq!(config.store.min_free_disk_bytes, 7);
+        assert!(environment("ANNALS__STORE__MIN_FREE_DISK_BYTES", "much").is_err());
         assert!(environment("ANNALS__SERVER__DEV", "yes").expect_err("refused").message.contains("server.dev"));
         assert!(environment("ANNALS__LOG__FORMAT", "xml").expect_err("refused").message.contains("log.format"));
     }

@@ -128,12 +128,14 @@ async fn concurrent_clients_of_a_correct_log_have_a_good_history() {
     let clients: Vec<_> = (0..4)
         .map(|seed| {
             let log = history.watch(&format!("client {seed}"), log.clone());
+            let clock = subject.clock();
             tokio::spawn(async move {
                 let mut operations = Operations::new(seed, Shape::default());
-                for _ in 0..300 {
+                for _ in 0..600 {
                     let operation: Operation = operations.next_operation();
                     let answer = operation.run(&log).await;
                     operations.learn(&operation, &answer);
+                    clock.advance_millis(i64::from(seed == 0));
                     tokio::task::yield_now().await;
                 }
             })
@@ -144,7 +146,11 @@ async fn concurrent_clients_of_a_correct_log_have_a_good_history() {
     }
     let checked = history.check(&log).await.unwrap_or_else(|broken| panic!("{broken}"));
     assert!(
-        checked.duplicates > 20 && checked.refusals > 50 && checked.reads > 300 && checked.transactions > 10,
+        checked.duplicates > 20
+            && checked.refusals > 50
+            && checked.reads > 300
+            && checked.transactions > 10
+            && checked.key_refusals > 20,
         "{checked:?}"
     );
 }

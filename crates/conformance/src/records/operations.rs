@@ -27,7 +27,7 @@ pub enum RecordOperation {
     /// Reads one record.
     Get(String, Bson),
     /// Finds records, page by page to the end, and counts them.
-    Find(RecordQuery),
+    Find(Box<RecordQuery>),
 }
 
 /// The collections that the operations are about.
@@ -49,7 +49,7 @@ impl RecordOperation {
             }
             Self::Get(collection, id) => self.same(records.get(collection, id).await, model.get(collection, id)),
             Self::Find(query) => {
-                self.same(pages(records, query.clone()).await, model.find(query))?;
+                self.same(pages(records, RecordQuery::clone(query)).await, model.find(query))?;
                 let counted = records.count(&query.collection, &query.condition).await;
                 self.same(counted, model.count(&query.collection, &query.condition))
             }
@@ -100,7 +100,7 @@ impl RecordOperations {
                 RecordOperation::Write(changes)
             }
             10..13 => RecordOperation::Get(collection.to_owned(), self.any_id()),
-            _ => RecordOperation::Find(self.any_query(collection)),
+            _ => RecordOperation::Find(Box::new(self.any_query(collection))),
         }
     }
 

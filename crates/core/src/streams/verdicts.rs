@@ -96,7 +96,7 @@ impl Verdicts {
 /// What became of accepted verdicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// The positions of what was included, in its order; empty at the head when nothing was.
+    /// The positions of what was included, in its order; empty, where the next one would have stood, when nothing was.
     pub positions: Range<StreamPosition>,
     /// True when these verdicts were appended before: nothing was added, and this is the first outcome.
     pub duplicate: bool,

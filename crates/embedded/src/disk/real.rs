@@ -63,8 +63,17 @@ impl Disk for RealDisk {
         fs::remove_file(self.path(path))
     }
 
+    fn remove_dir(&self, dir: &str) -> io::Result<()> {
+        fs::remove_dir(self.path(dir))
+    }
+
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
         File::open(self.path(dir))?.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let known = rustix::fs::statvfs(&self.root)?;
+        Ok(known.f_bavail.saturating_mul(known.f_frsize))
     }
 
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {

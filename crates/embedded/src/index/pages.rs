@@ -8,7 +8,7 @@ use super::{Answer, IndexFault};
 use crate::disk::DiskFile;
 use crate::format::u32_at;
 
-pub(super) const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 pub(super) const PAGE_DATA: usize = PAGE - 4;
 
 /// A run of bytes over consecutive pages.
@@ -33,6 +33,11 @@ pub(super) fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Section {
 
 fn page_crc(number: u32, data: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), data)
+}
+
+/// Whether a page of this number holds what was written.
+pub(crate) fn page_is_whole(number: u32, page: &[u8]) -> bool {
+    page.len() == PAGE && page_crc(number, &page[..PAGE_DATA]) == u32_at(page, PAGE_DATA)
 }
 
 /// A file of pages.

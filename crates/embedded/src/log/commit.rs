@@ -122,6 +122,7 @@ async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict, StoreErro
     if let Some(refusal) = core.refusal() {
         return Err(refusal);
     }
+    core.floor.check(&*core.place.disk, request.now)?;
     let request = match core.noticed(probe(core, request))? {
         Probed::Repeat(found) => return Ok(Verdict::Repeat(found)),
         Probed::New(request) => request,
@@ -133,12 +134,13 @@ async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict, StoreErro
     verdict
 }
 
-fn refused(part: Part, refusal: Refusal) -> TransactionError {
+pub(super) fn refused(part: Part, refusal: Refusal) -> TransactionError {
     let error = match refusal {
         Refusal::Conflict { expected, actual } => {
             CommitError::VersionConflict { expected: expected.to_string(), actual_version: actual }
         }
         Refusal::OtherTenant { tenant_id } => CommitError::AggregateOfOtherTenant { tenant_id: tenant_id.to_string() },
+        Refusal::OtherNumber { expected, actual } => CommitError::OtherEvents { expected, actual },
         Refusal::Condition(found) => {
             let Match { pattern, sequence_number } = found;
             CommitError::AppendConditionFailed { pattern, sequence_number }
@@ -158,7 +160,12 @@ fn refused(part: Part, refusal: Refusal) -> TransactionError {
 }
 
 /// Everything the log writer needs to know of a commit.
-fn encode(core: &Core, commit: NewCommit, stamp: &Stamp, tenant_id: &ByteString) -> Result<Encoded, StoreError> {
+pub(super) fn encode(
+    core: &Core,
+    commit: NewCommit,
+    stamp: &Stamp,
+    tenant_id: &ByteString,
+) -> Result<Encoded, StoreError> {
     let payload = record::encode(&commit, stamp);
     let terms = core.key.of_new(&commit);
     let condition = commit.append_condition.map(|condition| Condition::search(core, condition));
@@ -181,7 +188,7 @@ fn encode(core: &Core, commit: NewCommit, stamp: &Stamp, tenant_id: &ByteString)
     })
 }
 
-async fn room_for(core: &Core, bytes: usize) -> Result<OwnedSemaphorePermit, StoreError> {
+pub(super) async fn room_for(core: &Core, bytes: usize) -> Result<OwnedSemaphorePermit, StoreError> {
     let kib = (bytes / 1024 + 1) as u32;
     core.room.clone().acquire_many_owned(kib).await.map_err(|_| StoreError::Closed)
 }
@@ -216,14 +223,14 @@ fn repeated(core: &Core, found: &Found, digest: u128, kept: &[Kept]) -> Result<V
     Ok(outcomes)
 }
 
-enum Probed {
+pub(super) enum Probed {
     Repeat(Found),
     New(Box<Request>),
 }
 
 /// Looks the aggregates and the request up in the closed segments, so that the writer need not read files. What is in memory is left
 /// to the writer; should a segment move to a file meanwhile, the writer sees by its number that it was not probed.
-fn probe(core: &Core, mut request: Box<Request>) -> Result<Probed, StoreError> {
+pub(super) fn probe(core: &Core, mut request: Box<Request>) -> Result<Probed, StoreError> {
     let view = core.view();
     let below = view.first_in_memory();
     request.request_probed_below = below;

@@ -7,6 +7,7 @@ use annals_core::{LogStatus, SequenceNumber, StoreError};
 use tokio::sync::{Semaphore, watch};
 
 use super::Place;
+use super::floor::Floor;
 use super::heads::Heads;
 use super::queue::Queue;
 use super::segment::View;
@@ -21,6 +22,7 @@ pub(super) struct Core {
     pub(super) key: TermKey,
     pub(super) options: Options,
     pub(super) queue: Queue,
+    pub(super) floor: Floor,
     pub(super) room: Arc<Semaphore>,
     view: RwLock<Arc<View>>,
     state: watch::Sender<HeadState>,
@@ -55,6 +57,7 @@ impl Core {
             place,
             options: options.clone(),
             queue: Queue::default(),
+            floor: Floor::new(options),
             room: Arc::new(Semaphore::new(WAITING_KIB_MAX)),
             view: RwLock::new(Arc::new(view)),
             state: watch::Sender::new(HeadState { head, closed: false }),

@@ -47,10 +47,10 @@ enum Job {
 
 /// How far a log reached when it was closed in an orderly way. Less than that found later is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(super) struct Checkpoint {
-    pub(super) segment: u64,
-    pub(super) end: u64,
-    pub(super) head: SequenceNumber,
+pub(crate) struct Checkpoint {
+    pub(crate) segment: u64,
+    pub(crate) end: u64,
+    pub(crate) head: SequenceNumber,
 }
 
 /// Where the writer asks the keeper for what it needs next.
@@ -164,9 +164,10 @@ impl Keeper {
             Some(small) => {
                 // Should it fail, the next try makes this very segment anew: a number left out would be a segment that is missing.
                 self.next_number = small.at.number;
-                grow(small, capacity)
+                let more = capacity.saturating_sub(small.capacity);
+                self.core.floor.leaves_room(&*self.core.place.disk, more).and_then(|()| grow(small, capacity))
             }
-            None => create_what_fits(&self.core.place, &self.core.options, self.next_number, capacity),
+            None => create_what_fits(&self.core, self.next_number, capacity),
         };
         let mut state = self.preparation.state();
         *state = match made {
@@ -181,9 +182,11 @@ impl Keeper {
 }
 
 /// Makes a segment of this capacity, or of half of it, and so on, while there is no room: the last of a disk is of use too.
-fn create_what_fits(place: &Place, options: &Options, number: u64, mut capacity: u64) -> io::Result<Ready> {
+fn create_what_fits(core: &Core, number: u64, mut capacity: u64) -> io::Result<Ready> {
+    let (place, options) = (&core.place, &core.options);
     loop {
-        match create(place, options, number, capacity) {
+        let room = core.floor.leaves_room(&*place.disk, capacity);
+        match room.and_then(|()| create(place, options, number, capacity)) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && capacity / 2 >= options.segment_bytes_first => {
                 capacity /= 2;
             }

@@ -64,6 +64,14 @@ pub(super) fn changes(terms: TermKey, keys: KeyChanges) -> Vec<Change> {
 }
 
 impl Change {
+    /// Who holds the key after this change, which was judged where it was made first.
+    pub(super) fn made(&self) -> Option<Holder> {
+        match &self.kind {
+            Kind::Reserve(new) => Some(new.clone()),
+            Kind::Release(_) => None,
+        }
+    }
+
     /// Who holds the key after this change of what `known` says, at `now`.
     pub(super) fn apply(&self, known: &Known, now: Timestamp) -> Result<Option<Holder>, KeyFault> {
         let holder = known.as_ref().and_then(Option::as_ref);

@@ -1,5 +1,7 @@
 //! Reading events by their numbers, for streams: positions into the log.
 
+use std::ops::ControlFlow;
+
 use annals_core::{RecordedEvent, SequenceNumber, StoreError, limits};
 
 use super::Log;
@@ -101,11 +103,12 @@ impl Page {
         let mut wanted = numbers.iter().copied().peekable();
         let entries = segment.index.entries(ordinals)?;
         for run in runs(&entries) {
-            for record in segment.at.read(run)? {
-                let events = record?.commit.events;
-                self.events
-                    .extend(events.into_iter().filter(|event| wanted.next_if_eq(&event.sequence_number).is_some()));
-            }
+            let _ = segment.at.visit(run, |event| {
+                if wanted.next_if_eq(&event.sequence_number).is_some() {
+                    self.events.push(event);
+                }
+                if wanted.peek().is_none() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
             self.bytes += run.iter().map(|entry| entry.length as usize).sum::<usize>();
             if self.is_full() {
                 return Ok(());

@@ -28,6 +28,8 @@ pub(super) struct Request {
     pub(super) repeats: Option<Found>,
     /// When it was accepted.
     pub(super) now: Timestamp,
+    /// The number that the first event must get, where this is a copy; then it was judged elsewhere.
+    pub(super) copied_to: Option<u64>,
     /// What else there is of a transaction.
     pub(super) others: Vec<Encoded>,
     pub(super) expect: Vec<Expected>,
@@ -44,7 +46,17 @@ impl Request {
         room: OwnedSemaphorePermit,
     ) -> Box<Self> {
         let (others, expect) = (Vec::new(), Vec::new());
-        Box::new(Self { first, request_id, request_probed_below: 0, repeats: None, now, others, expect, _room: room })
+        Box::new(Self {
+            first,
+            request_id,
+            request_probed_below: 0,
+            repeats: None,
+            now,
+            copied_to: None,
+            others,
+            expect,
+            _room: room,
+        })
     }
 
     /// The commits, in order.
@@ -138,10 +150,24 @@ pub(super) enum Part {
 }
 
 pub(super) enum Refusal {
-    Conflict { expected: ExpectedVersion, actual: Version },
-    OtherTenant { tenant_id: ByteString },
+    Conflict {
+        expected: ExpectedVersion,
+        actual: Version,
+    },
+    OtherTenant {
+        tenant_id: ByteString,
+    },
     Condition(Match),
-    Key { fault: KeyFault, name: ByteString, key: ByteString },
+    /// A copy would get another number.
+    OtherNumber {
+        expected: u64,
+        actual: u64,
+    },
+    Key {
+        fault: KeyFault,
+        name: ByteString,
+        key: ByteString,
+    },
 }
 
 #[derive(Default)]

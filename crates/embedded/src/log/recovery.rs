@@ -337,7 +337,7 @@ impl Recovery<'_> {
 }
 
 /// Adds a commit that was read back.
-fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, length: u32, record: &Record) {
+pub(crate) fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, length: u32, record: &Record) {
     let info = &record.commit.info;
     let events = &record.commit.events;
     let terms = events.iter().map(|event| (&*event.event_type, &event.tags[..]));

@@ -9,8 +9,8 @@ use super::segment::SegmentFile;
 use crate::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER};
 use crate::record::{self, Record};
 
-const WINDOW: usize = 4 * 1024 * 1024;
-const BLOCK: usize = 4096;
+pub(super) const WINDOW: usize = 4 * 1024 * 1024;
+pub(super) const BLOCK: usize = 4096;
 
 /// What a segment holds from its beginning up to the first place that is no frame.
 pub(crate) struct Scan {
@@ -27,7 +27,7 @@ pub(crate) struct Scan {
 }
 
 /// A file read through a window.
-struct Window<'a> {
+pub(super) struct Window<'a> {
     file: &'a SegmentFile,
     length: u64,
     start: u64,
@@ -35,12 +35,12 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    fn new(file: &'a SegmentFile) -> io::Result<Self> {
+    pub(super) fn new(file: &'a SegmentFile) -> io::Result<Self> {
         Ok(Self { file, length: file.file.length()?, start: 0, bytes: Bytes::new() })
     }
 
     /// Up to `length` bytes at `offset`; fewer at the end of the file.
-    fn at(&mut self, offset: u64, length: usize) -> io::Result<Bytes> {
+    pub(super) fn at(&mut self, offset: u64, length: usize) -> io::Result<Bytes> {
         let inside = |window: &Self| {
             offset >= window.start && offset + length as u64 <= window.start + window.bytes.len() as u64
         };
@@ -56,7 +56,7 @@ impl<'a> Window<'a> {
     }
 
     /// The frame at `offset`; none when there is none.
-    fn frame(&mut self, offset: u64, checked: bool) -> io::Result<Option<(FrameHeader, Bytes)>> {
+    pub(super) fn frame(&mut self, offset: u64, checked: bool) -> io::Result<Option<(FrameHeader, Bytes)>> {
         let head = self.at(offset, FRAME_HEADER)?;
         let Some(header) = FrameHeader::decode(&head, self.file.salt, offset) else { return Ok(None) };
         let frame = self.at(offset, FRAME_HEADER + header.payload_length as usize)?;

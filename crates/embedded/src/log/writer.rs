@@ -163,6 +163,10 @@ impl Writer {
             }
             *actual += 1;
         }
+        let next = self.next + batch.events;
+        if let Some(expected) = request.copied_to.filter(|due| *due != next) {
+            return refuse(Part::Commit(0), Refusal::OtherNumber { expected, actual: next });
+        }
         Ok(Judgement::Accept(versions, changed))
     }
 
@@ -209,6 +213,10 @@ impl Writer {
         for (place, commit) in request.commits().enumerate() {
             for change in &commit.keys {
                 let Change { name, key, term, .. } = change;
+                if request.copied_to.is_some() {
+                    changed.insert(*term, change.made());
+                    continue;
+                }
                 let in_batch = batch.keys.get(term).filter(|_| minds_batch);
                 let known = match changed.get(term).or(in_batch) {
                     Some(holder) => Some(holder.clone()),

@@ -73,6 +73,7 @@ async fn an_entry_takes_a_few_bytes() {
 #[tokio::test]
 async fn a_changed_value_is_damage_to_who_reads_it() {
     let streams = streams(10_000).await;
+    assert!(streams.faults().is_empty());
     fill(&streams, 1_000, |n| Some((n % 3 > 0).then(|| format!("p{}", n % 3)))).await;
     let query = |from, to| StreamQuery { from, to, limit: 1_000, ..StreamQuery::new("s") };
     let one = StreamQuery { partitions: Partitions::One("p1".into()), ..query(0, 2_000) };
@@ -91,6 +92,7 @@ async fn a_changed_value_is_damage_to_who_reads_it() {
         swapped.await.expect("it is written");
         let whole = streams.read(query(256, 512)).await.and(streams.read(one.clone()).await);
         assert!(matches!(whole, Err(ReadError::Store(StoreError::Damaged(_)))), "{key:?}: {whole:?}");
+        assert_eq!(streams.faults().len(), 1, "{key:?}");
         assert_eq!(
             streams
                 .read(StreamQuery { partitions: Partitions::Without, ..query(9_000, 9_001) })
@@ -101,8 +103,56 @@ async fn a_changed_value_is_damage_to_who_reads_it() {
         streams.engine.write(move |change| change.put(&key, &before)).await.expect("it is put back");
         assert_eq!(streams.read(query(256, 512)).await.map(|page| page.entries.len()), Ok(256));
     }
+    assert!(streams.faults().is_empty());
     let meta = keys::stream(DEFAULT_SCOPE, "s");
     streams.engine.write(move |change| change.put(&meta, b"anything")).await.expect("it is written");
     let refused = streams.append(Verdicts::new("s", 0..1)).await;
     assert!(matches!(refused, Err(StreamError::Store(StoreError::Damaged(_)))), "{refused:?}");
+}
+
+/// Values that are whole and do not agree with each other: only the check looks at all of them.
+#[tokio::test]
+async fn values_that_do_not_agree_are_found_by_the_check() {
+    let streams = streams(10_000).await;
+    fill(&streams, 1_000, |n| Some((n % 3 > 0).then(|| format!("p{}", n % 3)))).await;
+    assert!(streams.faults().is_empty());
+    let sealed = |key: Vec<u8>, value: Vec<u8>| (key.clone(), Some(keys::seal(&key, value)));
+    let placed = |n: u64, partition| block::Placed { sequence_number: n, partition };
+    let entries = |entries: Vec<block::Placed>| block::encode_entries(&entries);
+    let meta = keys::stream(DEFAULT_SCOPE, "s");
+    let state = streams.engine.read(|view| Meta::load(view, &meta)).expect("it is read").expect("it is there");
+    let changes = [
+        // A block, a list of positions, a name that is gone.
+        (keys::block(0, 3), None),
+        (keys::postings_from(0, 1, 1), None),
+        (keys::partition(0, "p2"), None),
+        (keys::partition_text(0, 2), None),
+        // A block that is short, does not ascend, or has an entry in another partition.
+        sealed(keys::block(0, 3), entries((768..1_000).map(|n| placed(n, (n % 3) as u32)).collect())),
+        sealed(keys::block(0, 3), entries((700..956).map(|n| placed(n, (n % 3) as u32)).collect())),
+        sealed(keys::block(0, 3), entries((768..1_024).map(|n| placed(n, (n % 2) as u32)).collect())),
+        sealed(keys::block(0, 40), entries(vec![placed(20_000, 0)])),
+        sealed(keys::postings_from(0, 1, 10_003), block::encode_positions(&[10_003])),
+        sealed(keys::postings_from(0, 1, 1), block::encode_positions(&[1, 5])),
+        // A state that is behind or ahead of the entries.
+        (meta.clone(), Some(Meta { head: state.head - 1, ..state }.encode(&meta))),
+        (meta.clone(), Some(Meta { progress: state.progress - 1, ..state }.encode(&meta))),
+        (meta.clone(), Some(Meta { partitions: 3, ..state }.encode(&meta))),
+    ];
+    for (key, value) in changes {
+        let (put, before) = (key.clone(), streams.engine.read(|view| view.get(&key)).expect("it is read"));
+        set(&streams, put, value).await;
+        let faults = streams.faults();
+        assert!(matches!(&faults[..], [StoreError::Damaged(_)]), "{}: {faults:?}", key.escape_ascii());
+        set(&streams, key, before).await;
+        assert_eq!(streams.faults(), [], "all is as it was");
+    }
+}
+
+async fn set(streams: &LogStreams, key: Vec<u8>, value: Option<Vec<u8>>) {
+    let written = streams.engine.write(move |change| match value {
+        Some(value) => change.put(&key, &value),
+        None => change.remove(&key),
+    });
+    written.await.expect("it is written");
 }

@@ -152,6 +152,12 @@ impl Disk for FaultyDisk {
         { state }.sync_dir(dir)
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = self.state();
+        state.alive()?;
+        Ok(state.room.map_or(u64::MAX, |room| room.saturating_sub(state.tree.used())))
+    }
+
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         let mut state = self.state();
         state.alive()?;

@@ -9,12 +9,12 @@ use annals_embedded::{EmbeddedStore, Options};
 
 /// Segments so small that a few commits fill one.
 pub fn tiny_segments() -> Options {
-    Options { segment_bytes_first: 1_500, segment_bytes_max: 6_000, ..Options::default() }
+    Options { segment_bytes_first: 1_500, segment_bytes_max: 6_000, min_free_disk_bytes: 0, ..Options::default() }
 }
 
 /// Segments that hold some thousand commits, and do not take long to make.
 pub fn roomy_segments() -> Options {
-    Options { segment_bytes_first: 1024 * 1024, ..Options::default() }
+    Options { segment_bytes_first: 1024 * 1024, min_free_disk_bytes: 0, ..Options::default() }
 }
 
 /// Tiny segments, and ids that follow from the seed.

@@ -30,10 +30,11 @@ pub(crate) async fn follow(
 ) -> Result<Response, Problem> {
     let query = Query::parse(raw.as_deref(), &["from", "types", "tags", "aggregate", "scope"])?;
     let source = Source::to_read(&server, &headers, &query)?;
-    let identity = source.identity(&server)?;
+    let position = last_event_id(&headers)?;
+    let identity = source.identity(&server, position.map(|position| position.incarnation))?;
     let head = source.log.head().await?;
     let from = query.number("from")?.unwrap_or(0);
-    let (from, greeting) = match last_event_id(&headers)? {
+    let (from, greeting) = match position {
         None => (from, String::new()),
         Some(position) => position.resume(&identity, head),
     };

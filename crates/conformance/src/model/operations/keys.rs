@@ -9,14 +9,14 @@ use crate::words::{KEYS, pick};
 const TTL_MILLIS_MAX: i64 = 400;
 
 impl Operations {
-    /// One commit in four changes keys. They are content, so that the same request brings the same.
-    pub(super) fn keys(&self, content: &mut fastrand::Rng) -> KeyChanges {
+    /// One commit in so many changes keys. They are content, so that the same request brings the same.
+    pub(super) fn keys(&self, one_in: u8, content: &mut fastrand::Rng) -> KeyChanges {
         let mut keys = KeyChanges::default();
-        if self.shape.variety == Variety::Uniform || content.u8(0..4) > 0 {
+        if self.shape.variety == Variety::Uniform || content.u8(0..one_in) > 0 {
             return keys;
         }
         for (name, key) in KEYS {
-            if content.u8(0..5) == 0 {
+            if content.u8(0..6) == 0 {
                 let value = content.bool().then(|| value(content));
                 keys.release.push(Release { value, ..Release::new(*name, *key) });
             }

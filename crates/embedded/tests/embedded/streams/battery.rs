@@ -285,6 +285,10 @@ impl Battery {
     /// Opens the store without faults, and compares every stream with what it must hold and with what was told.
     async fn check(&mut self) -> Result<u64, String> {
         let opened = open(self.disk.clone(), self.options.clone()).map_err(|error| error.to_string())?;
+        let faults = opened.store.check_streams(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(|error| error.to_string())?;
+        if let Some(fault) = faults.first() {
+            return Err(format!("the check says: {fault}"));
+        }
         let streams = streams_of(&opened);
         let mut entries = 0;
         for n in 0..FILTERS {

@@ -132,6 +132,8 @@ impl Run {
         let streams = streams_of(opened);
         let all = StreamsQuery::default();
         same(&"the list", streams.list(all.clone()).await, Ok(self.model.list(&all)))?;
+        let faults = opened.store.check_streams(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(|error| error.to_string())?;
+        same(&"the check", faults, Vec::new())?;
         let mut entries = 0;
         for stream in STREAMS {
             let partitions = PARTITIONS.map(|name| Partitions::One(name.into())).into_iter();

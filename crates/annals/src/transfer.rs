@@ -1,0 +1,159 @@
+//! Moving a whole store from one backend to another, as JSON lines, through the ports alone.
+//!
+//! ```text
+//! {"annals_export":1,"began":"…","logs":[{"tenant","scope","store_id","incarnation","head"}, …]}
+//! {"sequence_number":0,"id":"…","type":"…","data":{…},…}      every event of the first log, as `GET /v1/log` writes it
+//! {"log_end":{"tenant","scope","head","events_hash"}}
+//! …                                                           the other logs
+//! {"export_end":{"events":17}}
+//! ```
+//!
+//! An event whose data has BSON types that JSON lacks has `data_bson` too: the bytes, in hexadecimal. The first event of a commit has
+//! `copy` where the commit is one of a transaction's or changes prepare keys: `{"transaction":{"place","count"},"release":[…],
+//! "reserve":[…]}`, whose values are BSON documents in hexadecimal as well.
+
+mod read;
+mod write;
+
+use annals_core::{
+    ByteString, CommitCopy, Data, EventsHash, KeyChanges, KeyValue, Release, Reserve, SequenceNumber, Timestamp,
+    TransactionPlace, Uuid,
+};
+use serde::{Deserialize, Serialize};
+
+pub use read::ExportReader;
+pub use write::export;
+
+/// The version of the export that is written, and the newest that is read.
+pub const EXPORT_VERSION: u32 = 1;
+
+/// The first line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Header {
+    annals_export: u32,
+    began: Timestamp,
+    logs: Vec<ExportedLog>,
+}
+
+/// A log of an export.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct ExportedLog {
+    tenant: String,
+    scope: String,
+    store_id: Uuid,
+    incarnation: u32,
+    head: SequenceNumber,
+}
+
+/// A log that was exported or imported whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedLog {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its scope.
+    pub scope: String,
+    /// The number of its events.
+    pub head: SequenceNumber,
+    /// The hash of its events.
+    pub events_hash: EventsHash,
+}
+
+/// The line behind the events of a log.
+#[derive(Serialize, Deserialize)]
+struct LogEnd {
+    log_end: MovedLog,
+}
+
+/// The last line.
+#[derive(Serialize, Deserialize)]
+struct ExportEnd {
+    export_end: Events,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Events {
+    events: u64,
+}
+
+/// What a line says besides its event.
+#[derive(Default, Deserialize)]
+struct Besides {
+    data_bson: Option<String>,
+    copy: Option<CopyLine>,
+}
+
+/// What belongs to a commit and to none of its events.
+#[derive(Default, Serialize, Deserialize)]
+struct CopyLine {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    transaction: Option<TransactionPlace>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    release: Vec<ReleaseLine>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    reserve: Vec<ReserveLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ReleaseLine {
+    name: ByteString,
+    key: ByteString,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value_bson: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ReserveLine {
+    name: ByteString,
+    key: ByteString,
+    value_bson: String,
+    /// Milliseconds since 1970-01-01 UTC, for times that RFC 3339 cannot write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ttl_at_millis: Option<i64>,
+}
+
+impl CopyLine {
+    fn of(copy: &CommitCopy) -> Self {
+        let release = copy.keys.release.iter().map(|it| ReleaseLine {
+            name: it.name.clone(),
+            key: it.key.clone(),
+            value_bson: it.value.as_ref().map(|value| to_hex(value.data().as_bytes())),
+        });
+        let reserve = copy.keys.reserve.iter().map(|it| ReserveLine {
+            name: it.name.clone(),
+            key: it.key.clone(),
+            value_bson: to_hex(it.value.data().as_bytes()),
+            ttl_at_millis: it.ttl_at.map(Timestamp::as_millis),
+        });
+        Self { transaction: copy.transaction, release: release.collect(), reserve: reserve.collect() }
+    }
+
+    /// The changes of keys; none when a value is no BSON document.
+    fn keys(self) -> Option<KeyChanges> {
+        let value = |hex: &str| from_hex(hex).map(KeyValue::from_data);
+        let mut keys = KeyChanges::default();
+        for ReleaseLine { name, key, value_bson } in self.release {
+            let value = match value_bson {
+                Some(hex) => Some(value(&hex)?),
+                None => None,
+            };
+            keys.release.push(Release { name, key, value });
+        }
+        for ReserveLine { name, key, value_bson, ttl_at_millis } in self.reserve {
+            let ttl_at = ttl_at_millis.map(Timestamp::from_millis);
+            keys.reserve.push(Reserve { name, key, value: value(&value_bson)?, ttl_at });
+        }
+        Some(keys)
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Data> {
+    let digits: Option<Vec<u8>> =
+        text.bytes().map(|byte| char::from(byte).to_digit(16).map(|digit| digit as u8)).collect();
+    let (pairs, []) = digits.as_deref()?.as_chunks::<2>() else { return None };
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    Data::from_stored(bytes.into()).ok()
+}

@@ -1,0 +1,268 @@
+//! Reading an export into an open store.
+//!
+//! Every commit is copied with the number it had, which the log checks, so nothing can come in between. What is there already is
+//! compared event by event: an import that was interrupted goes on where it was, and one into a log of other events is refused.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, Read};
+use std::sync::Arc;
+
+use annals_core::wire::EventLine;
+use annals_core::{
+    Code, CommitCopy, CommitInfo, EventLog, EventsHash, RecordedCommit, RecordedEvent, SequenceNumber, Store,
+};
+
+use super::{Besides, CopyLine, EXPORT_VERSION, ExportEnd, ExportedLog, Header, LogEnd, MovedLog, from_hex};
+use crate::operations::OperationError;
+
+/// Longest line that is believed: 8 MiB of data may take six times as much as JSON, and twice as much in hexadecimal beside it.
+const LINE_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// Most commits that are stored at once, and most bytes of data, or a transaction.
+const COMMITS_MAX: usize = 256;
+const BYTES_MAX: usize = 16 * 1024 * 1024;
+
+type Outcome<T> = Result<T, OperationError>;
+
+/// An export of which the first line has been read.
+pub struct ExportReader<R> {
+    input: R,
+    header: Header,
+    /// The number of the line that was read last.
+    line: u64,
+}
+
+impl<R: BufRead + Send> ExportReader<R> {
+    /// Reads the first line.
+    ///
+    /// # Errors
+    /// `newer_format` for the export of a newer version; `invalid_backup` for what is no export; `unreadable_input`.
+    pub fn new(input: R) -> Outcome<Self> {
+        let header = Header { annals_export: 0, began: annals_core::Timestamp::from_millis(0), logs: Vec::new() };
+        let mut reader = Self { input, header, line: 0 };
+        let first = reader.next_line()?.unwrap_or_default();
+        let version = serde_json::from_slice::<serde_json::Value>(&first).ok();
+        let version = version.and_then(|header| header.get("annals_export")?.as_u64());
+        let no_export = || reader.invalid("the file does not begin as an export of Annals does");
+        match version {
+            None => return Err(no_export()),
+            Some(newer) if newer > u64::from(EXPORT_VERSION) => {
+                let message = format!(
+                    "the export has version {newer}, and this version reads up to {EXPORT_VERSION}; use the version that \
+                     wrote it or a later one"
+                );
+                return Err(OperationError::new(Code::NewerFormat, message));
+            }
+            Some(_) => {}
+        }
+        reader.header = serde_json::from_slice(&first).map_err(|_| no_export())?;
+        Ok(reader)
+    }
+
+    /// The tenants and scopes that the store must have declared.
+    pub fn logs(&self) -> Vec<(String, String)> {
+        self.header.logs.iter().map(|log| (log.tenant.clone(), log.scope.clone())).collect()
+    }
+
+    /// Copies every commit into the store, and compares the hashes of the logs at the end. `progress` counts events.
+    ///
+    /// It reads its input on the caller's task.
+    ///
+    /// # Errors
+    /// `other_events` when a log holds other events; `invalid_backup` when the export ends early or was altered, which the line of the
+    /// error says; `unknown_tenant`, `unknown_scope`, `unreadable_input`, and what committing says.
+    pub async fn import_into(
+        mut self,
+        store: &dyn Store,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Outcome<Vec<MovedLog>> {
+        let logs = self.header.logs.clone();
+        let all: u64 = logs.iter().map(|log| log.head).sum();
+        let mut done = 0;
+        let mut moved = Vec::new();
+        for log in &logs {
+            let open = store.log(&log.tenant, &log.scope);
+            let open = open.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+            let mut copying = Copying::new(open, log).await?;
+            let end = loop {
+                let Some(line) = self.next_line()? else { return Err(self.invalid("the export ends early")) };
+                if line.starts_with(b"{\"log_end\"") {
+                    break serde_json::from_slice::<LogEnd>(&line).map_err(|error| self.invalid(&error.to_string()))?;
+                }
+                let (event, copy) = self.event(&line)?;
+                copying.take(event, copy, self.line).await?;
+                progress(done + copying.next, all);
+            };
+            moved.push(copying.finish(end.log_end, self.line).await?);
+            done += log.head;
+        }
+        let last = self.next_line()?.unwrap_or_default();
+        match serde_json::from_slice::<ExportEnd>(&last) {
+            Ok(end) if end.export_end.events == all => Ok(moved),
+            _ => Err(self.invalid("the export ends early")),
+        }
+    }
+
+    /// The event of a line, and what the line says of its commit.
+    fn event(&self, line: &[u8]) -> Outcome<(RecordedEvent, Option<CopyLine>)> {
+        let parsed: EventLine = serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))?;
+        let mut event = RecordedEvent::from(parsed);
+        // Looked for as text first: few lines have it.
+        let has = |name: &[u8]| line.windows(name.len()).any(|part| part == name);
+        if !has(b"\"data_bson\"") && !has(b"\"copy\"") {
+            return Ok((event, None));
+        }
+        let besides: Besides = serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))?;
+        if let Some(hex) = besides.data_bson {
+            let exact = from_hex(&hex);
+            event.data = exact.ok_or_else(|| self.invalid("data_bson is not a BSON document in hexadecimal"))?;
+        }
+        Ok((event, besides.copy))
+    }
+
+    fn next_line(&mut self) -> Outcome<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        let failed = |error: std::io::Error| OperationError::new(Code::UnreadableInput, error.to_string());
+        if read.map_err(failed)? == 0 {
+            return Ok(None);
+        }
+        self.line += 1;
+        if line.pop() != Some(b'\n') {
+            return Err(self.invalid("the line does not end, so the export ends early"));
+        }
+        Ok(Some(line))
+    }
+
+    fn invalid(&self, why: &str) -> OperationError {
+        invalid(self.line, why)
+    }
+}
+
+fn invalid(line: u64, why: &str) -> OperationError {
+    OperationError::new(Code::InvalidBackup, format!("line {line}: {why}"))
+}
+
+/// A log that is being copied.
+struct Copying<'a> {
+    log: Arc<dyn EventLog>,
+    exported: &'a ExportedLog,
+    /// The number of events that were there.
+    head: SequenceNumber,
+    /// Commits of them that were read and not compared yet.
+    there: VecDeque<CommitCopy>,
+    next: SequenceNumber,
+    hash: EventsHash,
+    /// The commit whose events still come.
+    open: Option<CommitCopy>,
+    ready: Vec<CommitCopy>,
+    bytes: usize,
+}
+
+impl<'a> Copying<'a> {
+    async fn new(log: Arc<dyn EventLog>, exported: &'a ExportedLog) -> Outcome<Self> {
+        let head = log.head().await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+        if head > exported.head {
+            return Err(other_events(exported, exported.head, "the log holds more events than the export"));
+        }
+        let (there, hash) = (VecDeque::new(), EventsHash::default());
+        Ok(Self { log, exported, head, there, next: 0, hash, open: None, ready: Vec::new(), bytes: 0 })
+    }
+
+    /// Takes the next event.
+    async fn take(&mut self, event: RecordedEvent, copy: Option<CopyLine>, line: u64) -> Outcome<()> {
+        let wrong = || invalid(line, &format!("event {} does not follow on", event.sequence_number));
+        if event.sequence_number != self.next {
+            return Err(wrong());
+        }
+        self.next += 1;
+        self.bytes += event.data.as_bytes().len();
+        if event.ordinal > 0 {
+            let open = self.open.as_mut().filter(|open| belongs(&event, open)).ok_or_else(wrong)?;
+            let commit = open.commit.info.clone();
+            open.commit.events.push(RecordedEvent { commit, ..event });
+            return Ok(());
+        }
+        self.close().await?;
+        let copy = copy.unwrap_or_default();
+        let transaction = copy.transaction;
+        let keys = copy.keys().ok_or_else(|| invalid(line, "the value of a key is no BSON document in hexadecimal"))?;
+        let commit = RecordedCommit { info: event.commit.clone(), events: vec![event] };
+        self.open = Some(CommitCopy { commit, keys, transaction });
+        Ok(())
+    }
+
+    /// The open commit is whole: what is there already is compared, what is not is stored in its turn.
+    async fn close(&mut self) -> Outcome<()> {
+        let Some(copy) = self.open.take() else { return Ok(()) };
+        self.hash.add_commit(&copy.commit.events, &copy.keys, copy.transaction);
+        let first = copy.commit.events.first().map_or(0, |event| event.sequence_number);
+        if first < self.head {
+            return self.compare(&copy, first).await;
+        }
+        let ends = copy.ends();
+        self.ready.push(copy);
+        if ends && (self.ready.len() >= COMMITS_MAX || self.bytes >= BYTES_MAX) {
+            return self.store().await;
+        }
+        Ok(())
+    }
+
+    async fn compare(&mut self, copy: &CommitCopy, first: SequenceNumber) -> Outcome<()> {
+        if self.there.is_empty() {
+            self.there = copies(&*self.log, first).await?.into();
+        }
+        match self.there.pop_front() {
+            Some(there) if there == *copy => Ok(()),
+            _ => Err(other_events(self.exported, first, "the log holds another commit there")),
+        }
+    }
+
+    async fn store(&mut self) -> Outcome<()> {
+        self.bytes = 0;
+        let stored = self.log.store_copies(std::mem::take(&mut self.ready)).await;
+        stored.map_err(|error| OperationError::new(error.code(), error.to_string()))
+    }
+
+    /// Stores the rest, reads the log back and compares it with what the export says.
+    async fn finish(mut self, due: MovedLog, line: u64) -> Outcome<MovedLog> {
+        self.close().await?;
+        self.store().await?;
+        let (tenant, scope) = (self.exported.tenant.clone(), self.exported.scope.clone());
+        let read = MovedLog { tenant, scope, head: self.next, events_hash: self.hash };
+        if read != due {
+            let why = "the events are not those that were exported; the export was altered or is not whole";
+            return Err(invalid(line, why));
+        }
+        let (mut next, mut hash) = (0, EventsHash::default());
+        while next < due.head {
+            let read = copies(&*self.log, next).await?;
+            if read.is_empty() {
+                break;
+            }
+            for copy in read {
+                next += copy.commit.events.len() as u64;
+                hash.add_commit(&copy.commit.events, &copy.keys, copy.transaction);
+            }
+        }
+        if (next, hash) != (due.head, due.events_hash) {
+            return Err(other_events(self.exported, next, "the log does not hold what was imported"));
+        }
+        Ok(due)
+    }
+}
+
+/// Whether an event goes on with a commit. A line alone says the time of its event only.
+fn belongs(event: &RecordedEvent, open: &CommitCopy) -> bool {
+    let info = &open.commit.info;
+    let same = CommitInfo { time: info.time, ..(*event.commit).clone() };
+    same == **info && event.ordinal as usize == open.commit.events.len()
+}
+
+async fn copies(log: &dyn EventLog, from: SequenceNumber) -> Outcome<Vec<CommitCopy>> {
+    log.read_copies(from).await.map_err(|error| OperationError::new(error.code(), error.to_string()))
+}
+
+fn other_events(log: &ExportedLog, number: SequenceNumber, why: &str) -> OperationError {
+    let message = format!("{}/{} at sequence number {number}: {why}", log.tenant, log.scope);
+    OperationError::new(Code::OtherEvents, message)
+}

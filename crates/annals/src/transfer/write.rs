@@ -1,0 +1,118 @@
+//! Writing an export.
+
+use std::io::{self, Write};
+
+use annals_core::wire::EventView;
+use annals_core::{Clock, Code, CommitCopy, Data, EventLog, EventsHash, RecordedEvent, SequenceNumber, Store};
+use annals_embedded::SystemClock;
+
+use super::{CopyLine, EXPORT_VERSION, Events, ExportEnd, ExportedLog, Header, LogEnd, MovedLog, to_hex};
+use crate::operations::OperationError;
+
+/// Writes every log of an open store, each up to the head that it has when this begins. `progress` counts events.
+///
+/// # Errors
+/// What reading the log says; `internal` when `out` cannot be written.
+pub async fn export(
+    store: &dyn Store,
+    out: &mut (dyn Write + Send),
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Vec<MovedLog>, OperationError> {
+    let mut logs = Vec::new();
+    for status in store.status() {
+        let (tenant, scope) = (status.tenant, status.scope);
+        let identity = store
+            .identity(&tenant)
+            .ok_or_else(|| OperationError::new(Code::UnknownTenant, format!("tenant {tenant:?} has no identity")))?;
+        let (store_id, incarnation) = (identity.store_id, identity.incarnation);
+        logs.push(ExportedLog { tenant, scope, store_id, incarnation, head: status.head });
+    }
+    let all = logs.iter().map(|log| log.head).sum();
+    let mut done = 0;
+    line(out, &Header { annals_export: EXPORT_VERSION, began: SystemClock.now(), logs: logs.clone() })?;
+    let mut moved = Vec::new();
+    for log in logs {
+        let open = store.log(&log.tenant, &log.scope);
+        let open = open.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+        let events_hash = events(&*open, &log, out, &mut |count| progress(done + count, all)).await?;
+        done += log.head;
+        let log_end = MovedLog { tenant: log.tenant, scope: log.scope, head: log.head, events_hash };
+        moved.push(log_end.clone());
+        line(out, &LogEnd { log_end })?;
+    }
+    line(out, &ExportEnd { export_end: Events { events: done } })?;
+    out.flush().map_err(|error| unwritten(&error))?;
+    Ok(moved)
+}
+
+async fn events(
+    log: &dyn EventLog,
+    exported: &ExportedLog,
+    out: &mut (dyn Write + Send),
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<EventsHash, OperationError> {
+    let mut hash = EventsHash::default();
+    let mut next: SequenceNumber = 0;
+    while next < exported.head {
+        let copies = log.read_copies(next).await;
+        let copies = copies.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+        let before = next;
+        for copy in &copies {
+            let events = &copy.commit.events;
+            if events.first().is_none_or(|first| first.sequence_number >= exported.head) {
+                break;
+            }
+            hash.add_commit(events, &copy.keys, copy.transaction);
+            events.iter().try_for_each(|event| write_event(event, copy, exported, out))?;
+            next += events.len() as u64;
+        }
+        if next == before {
+            let message = format!("the log ended at {next}, before its head {}", exported.head);
+            return Err(OperationError::new(Code::StoreDamaged, message));
+        }
+        progress(next.min(exported.head));
+    }
+    Ok(hash)
+}
+
+fn write_event(
+    event: &RecordedEvent,
+    copy: &CommitCopy,
+    exported: &ExportedLog,
+    out: &mut (dyn Write + Send),
+) -> Result<(), OperationError> {
+    let view = EventView { event, tenant: &exported.tenant, scope: &exported.scope };
+    let mut json = serde_json::to_vec(&view).map_err(|error| unwritten(&error.into()))?;
+    let same = serde_json::to_string(&event.data).ok().and_then(|text| Data::from_json(&text).ok());
+    if same.is_none_or(|data| data != event.data) {
+        besides(&mut json, "data_bson", &to_hex(event.data.as_bytes()))?;
+    }
+    if event.ordinal == 0 && (copy.transaction.is_some() || !copy.keys.is_empty()) {
+        besides(&mut json, "copy", &CopyLine::of(copy))?;
+    }
+    json.push(b'\n');
+    out.write_all(&json).map_err(|error| unwritten(&error))
+}
+
+/// Adds a field to an object.
+fn besides(json: &mut Vec<u8>, name: &str, value: &impl serde::Serialize) -> Result<(), OperationError> {
+    json.pop();
+    json.extend_from_slice(format!(",\"{name}\":").as_bytes());
+    serde_json::to_writer(&mut *json, value).map_err(|error| unwritten(&error.into()))?;
+    json.push(b'}');
+    Ok(())
+}
+
+fn line(out: &mut (dyn Write + Send), value: &impl serde::Serialize) -> Result<(), OperationError> {
+    let mut json = serde_json::to_vec(value).map_err(|error| unwritten(&error.into()))?;
+    json.push(b'\n');
+    out.write_all(&json).map_err(|error| unwritten(&error))
+}
+
+fn unwritten(error: &io::Error) -> OperationError {
+    let code = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::DiskFull,
+        _ => Code::Internal,
+    };
+    OperationError::new(code, format!("the export cannot be written: {error}"))
+}

@@ -1,0 +1,51 @@
+//! What an operator gives to check, cut, count, back up, restore and move a store.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Scope;
+
+#[derive(Debug, Args)]
+pub struct Repair {
+    /// How many events stay: the sequence number of the first one that goes
+    #[arg(long, value_name = "NUMBER")]
+    pub cut_at: u64,
+    /// Do it; without this it is only said what would be done
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+#[derive(Debug, Args)]
+pub struct Stats {
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// Where to keep it: one file if the name ends in .tar, else a folder, to which a later backup adds only what has grown
+    #[arg(long, value_name = "FOLDER|FILE.tar")]
+    pub to: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The folder or file of the backup
+    #[arg(long, value_name = "FOLDER|FILE.tar")]
+    pub from: PathBuf,
+    /// Leave out the events of the log of --tenant and --scope from this number on; the other logs are restored whole
+    #[arg(long, value_name = "NUMBER")]
+    pub to_sequence_number: Option<u64>,
+    /// The scope that --to-sequence-number means
+    #[arg(long, default_value = annals::DEFAULT_SCOPE, requires = "to_sequence_number")]
+    pub scope: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The file to write, which must not exist, or - for standard output
+    pub file: PathBuf,
+}

@@ -1,0 +1,56 @@
+//! `annals check`.
+
+use annals::Code;
+use annals::operations::{self, CheckReport, Finding};
+
+use crate::args::{Format, Global};
+use crate::config::Config;
+use crate::failure::Stop;
+use crate::output::Output;
+use crate::progress::Progress;
+
+pub fn run(global: &Global, config: &Config) -> Result<(), Stop> {
+    let bar = Progress::of_bytes();
+    let report = operations::check(&config.store.url, &mut |done, all| bar.reach(done, all))?;
+    drop(bar);
+    let mut output = Output::new(global.output);
+    match output.format() {
+        Format::Json => output.json(&report)?,
+        Format::Table => table(&mut output, &report)?,
+    }
+    output.flush()?;
+    if report.is_sound() { Ok(()) } else { Err(Stop::Reported(Code::StoreDamaged)) }
+}
+
+fn table(output: &mut Output, report: &CheckReport) -> Result<(), Stop> {
+    output.text(format_args!(
+        "{:<20}  {:<12}  {:>8}  {:>8}  {:>12}  {:>12}  {:>12}  EVENTS' HASH",
+        "TENANT", "SCOPE", "SEGMENTS", "INDEXES", "COMMITS", "EVENTS", "AGGREGATES"
+    ))?;
+    for log in &report.logs {
+        let hash = log.events_hash.map_or("-".to_owned(), |hash| hash.to_string());
+        output.text(format_args!(
+            "{:<20}  {:<12}  {:>8}  {:>8}  {:>12}  {:>12}  {:>12}  {hash}",
+            log.tenant, log.scope, log.segments, log.indexes, log.commits, log.events, log.aggregates
+        ))?;
+    }
+    for note in &report.notes {
+        finding(output, "note", note)?;
+    }
+    for damage in &report.damage {
+        finding(output, "damage", damage)?;
+    }
+    let count = report.damage.len() as u64 + report.more_damage;
+    if report.more_damage > 0 {
+        output.text(format_args!("… and {} more", report.more_damage))?;
+    }
+    match count {
+        0 => output.text(format_args!("No damage.")),
+        count => output.text(format_args!("Damage in {count} place{}.", if count == 1 { "" } else { "s" })),
+    }
+}
+
+fn finding(output: &mut Output, word: &str, finding: &Finding) -> Result<(), Stop> {
+    output.text(format_args!("{word}[{}]: {}", finding.kind, finding.what))?;
+    output.text(format_args!("  help: {}", finding.advice))
+}

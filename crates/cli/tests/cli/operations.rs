@@ -1,0 +1,166 @@
+//! `annals check`, `repair`, `stats`, `backup` and `restore`, on real files.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::process::Server;
+use crate::run::{Ran, body, folder, lines, run, run_with};
+
+const SEGMENT: &str = "data/tenants/default/default/0000000001.segment";
+
+/// Commits so many events of a few aggregates.
+fn commit(folder: &Path, range: std::ops::Range<u64>, target: &[&str]) {
+    let input = lines(range.map(|n| body(&format!("o-{}", n % 7), json!({ "n": n }))));
+    run_with(folder, &[&["commit"], target].concat(), &input).ok();
+}
+
+fn first(ran: Ran) -> Value {
+    ran.ok().json().into_iter().next().expect("a line")
+}
+
+fn events(folder: &Path, store: &str) -> Vec<Value> {
+    run(folder, &["log", "read", "--store", store]).ok().json()
+}
+
+/// Where the frames of the first segment begin.
+fn frames(bytes: &[u8]) -> Vec<usize> {
+    (64..bytes.len() - 1).step_by(8).filter(|at| bytes[*at..at + 2] == [0x41, 0x4e] && bytes[at + 2] == 1).collect()
+}
+
+#[test]
+fn a_check_says_what_is_wrong_and_a_repair_cuts_it_away() {
+    let folder = folder();
+    run(folder.path(), &["check"]).refused("not_a_store", 6);
+    commit(folder.path(), 0..50, &[]);
+    let report = first(run(folder.path(), &["check"]));
+    assert_eq!((&report["damage"], &report["logs"][0]["events"]), (&json!([]), &json!(50)));
+    assert!(run(folder.path(), &["check", "--output", "table"]).ok().out.contains("No damage."));
+    let path = folder.path().join(SEGMENT);
+    let mut bytes = fs::read(&path).expect("read");
+    let start = frames(&bytes)[20];
+    bytes[start + 50] ^= 1;
+    fs::write(&path, &bytes).expect("written");
+    let ran = run(folder.path(), &["check"]);
+    assert_eq!(ran.code, 6);
+    let damage = &ran.json()[0]["damage"][0];
+    assert_eq!(
+        (&damage["kind"], &damage["offset"], &damage["sequence_number"]),
+        (&json!("payload"), &json!(start), &json!(20))
+    );
+    assert!(run(folder.path(), &["check", "--output", "table"]).out.contains("repair --cut-at"));
+    run_with(folder.path(), &["commit"], &lines([body("o-1", json!({}))])).code.ne(&0).then_some(()).expect("refused");
+    let said = run(folder.path(), &["repair", "--cut-at", "30", "--yes"]).refused("invalid_range", 2);
+    assert!(said.contains("is 20"), "{said}");
+    let plan = run(folder.path(), &["repair", "--cut-at", "20"]);
+    assert!(plan.code == 2 && plan.err.contains("--yes") && plan.json()[0]["done"] == json!(false), "{plan:?}");
+    assert_eq!(fs::read(&path).expect("read"), bytes, "nothing was done");
+    let done = first(run(folder.path(), &["repair", "--cut-at", "20", "--yes"]));
+    let aside = folder.path().join("data").join(done["kept_in"].as_str().expect("a folder"));
+    assert_eq!(fs::read(aside.join("0000000001.segment")).expect("it is kept"), bytes);
+    run(folder.path(), &["check"]).ok();
+    assert_eq!(events(folder.path(), "embedded:./data").len(), 20);
+    commit(folder.path(), 100..101, &[]);
+    run(folder.path(), &["repair", "--cut-at", "3", "--tenant", "nobody"]).refused("unknown_tenant", 4);
+    run(folder.path(), &["check", "--store", "memory:"]).refused("invalid_config", 2);
+    run(folder.path(), &["check", "--server", "http://127.0.0.1:1"]).refused("invalid_config", 2);
+}
+
+#[test]
+fn a_running_server_is_backed_up_and_the_backup_is_restored_whole_and_in_part() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let target = ["--server", &server.url];
+    commit(folder.path(), 0..40, &target);
+    run(folder.path(), &["check"]).refused("store_locked", 6);
+    for to in ["backup.tar", "kept"] {
+        let backup = first(run(folder.path(), &[&["backup", "--to", to], &target[..]].concat()));
+        assert_eq!(
+            (&backup["head"], &backup["tenant"], &backup["scope"]),
+            (&json!(40), &json!("default"), &json!("default"))
+        );
+    }
+    let all = run(folder.path(), &[&["log", "read"], &target[..]].concat()).ok().json();
+    commit(folder.path(), 40..60, &target);
+    let again = first(run(folder.path(), &[&["backup", "--to", "kept"], &target[..]].concat()));
+    assert_eq!(again["head"], json!(60));
+    run(folder.path(), &[&["backup", "--to", "backup.tar"], &target[..]].concat()).refused("folder_not_empty", 2);
+    let restored = first(run(folder.path(), &["restore", "--from", "backup.tar", "--store", "embedded:./a"]));
+    assert_eq!((&restored["head"], &restored["incarnation"]), (&json!(40), &json!(1)));
+    assert_eq!(events(folder.path(), "embedded:./a"), all);
+    let restore = ["restore", "--from", "kept", "--store", "embedded:./b", "--to-sequence-number", "17"];
+    assert_eq!(first(run(folder.path(), &restore))["head"], json!(17));
+    assert_eq!(events(folder.path(), "embedded:./b"), all[..17]);
+    run(folder.path(), &restore).refused("folder_not_empty", 2);
+    run(folder.path(), &["restore", "--from", "nothing", "--store", "embedded:./c"]).refused("unreadable_input", 2);
+    let bytes = fs::read(folder.path().join("backup.tar")).expect("read");
+    fs::write(folder.path().join("half.tar"), &bytes[..bytes.len() / 2]).expect("written");
+    run(folder.path(), &["restore", "--from", "half.tar", "--store", "embedded:./c"]).refused("invalid_backup", 6);
+    run(folder.path(), &["restore", "--from", "backup.tar", "--store", "embedded:./c"]).ok();
+    // The same without a server.
+    assert_eq!(server.terminate(), Some(0));
+    let backup = first(run(folder.path(), &["backup", "--to", "closed.tar"]));
+    assert_eq!(backup["head"], json!(60));
+    run(folder.path(), &["backup", "--to", "x.tar", "--store", "embedded:./nothing"]).refused("not_a_store", 6);
+}
+
+#[test]
+fn what_a_store_holds_is_counted_the_same_with_and_without_a_server() {
+    let folder = folder();
+    commit(folder.path(), 0..30, &[]);
+    let local = first(run(folder.path(), &["stats"]));
+    assert_eq!((&local["events"], &local["commits"], &local["aggregates"]), (&json!(30), &json!(30), &json!(7)));
+    assert_eq!(local["events_by_type"], json!({ "order_placed": 30 }));
+    assert_eq!(local["aggregates_by_name"], json!({ "order": 7 }));
+    assert!(run(folder.path(), &["stats", "--output", "table"]).ok().out.contains("order_placed"));
+    let server = Server::start(folder.path());
+    assert_eq!(first(run(folder.path(), &["stats", "--server", &server.url])), local);
+}
+
+#[test]
+fn below_the_floor_of_free_disk_commits_are_refused_and_reads_go_on() {
+    let folder = folder();
+    commit(folder.path(), 0..3, &[]);
+    // More than any disk has.
+    fs::write(folder.path().join("annals.toml"), "[store]\nmin_free_disk_bytes = 1000000000000000000\n")
+        .expect("written");
+    let refused = run_with(folder.path(), &["commit"], &lines([body("o-1", json!({}))]));
+    assert!(refused.code == 6 && refused.err.contains("disk_full"), "{refused:?}");
+    assert_eq!(events(folder.path(), "embedded:./data").len(), 3);
+}
+
+#[test]
+fn a_store_is_exported_and_imported_whole() {
+    let folder = folder();
+    fs::write(
+        folder.path().join("annals.toml"),
+        "[tenants]\nnames = [\"default\", \"other\"]\nscopes = [\"partner\"]\n",
+    )
+    .expect("written");
+    commit(folder.path(), 0..40, &[]);
+    commit(folder.path(), 0..10, &["--tenant", "other"]);
+    let exported = run(folder.path(), &["export", "store.jsonl"]).ok().json();
+    assert_eq!(exported.len(), 4);
+    run(folder.path(), &["export", "store.jsonl"]).refused("invalid_config", 2);
+    fs::remove_file(folder.path().join("annals.toml")).expect("removed");
+    let import = ["import", "--whole", "store.jsonl", "--store", "embedded:./new"];
+    let imported = run(folder.path(), &import).ok();
+    assert!(imported.err.contains("[tenants]"), "{}", imported.err);
+    assert_eq!(imported.json(), exported);
+    assert_eq!(run(folder.path(), &import).ok().json(), exported, "once more changes nothing");
+    assert_eq!(events(folder.path(), "embedded:./new"), events(folder.path(), "embedded:./data"));
+    let hashes = |store: &str| -> Vec<Value> {
+        let report = first(run(folder.path(), &["check", "--store", store]));
+        report["logs"].as_array().expect("logs").iter().map(|log| log["events_hash"].clone()).collect()
+    };
+    assert_eq!(hashes("embedded:./new"), hashes("embedded:./data"));
+    commit(folder.path(), 0..1, &["--store", "embedded:./other"]);
+    run(folder.path(), &["import", "--whole", "store.jsonl", "--store", "embedded:./other"]).refused("other_events", 3);
+    let piped = run(folder.path(), &["export", "-"]).ok();
+    run_with(folder.path(), &["import", "--whole", "-", "--store", "embedded:./piped"], &piped.out).ok();
+    let newer = piped.out.replacen("\"annals_export\":1", "\"annals_export\":99", 1);
+    run_with(folder.path(), &["import", "--whole", "-", "--store", "embedded:./x"], &newer).refused("newer_format", 6);
+    run(folder.path(), &["export", "x.jsonl", "--store", "embedded:./nothing"]).refused("not_a_store", 6);
+    assert!(!folder.path().join("x.jsonl").exists());
+}

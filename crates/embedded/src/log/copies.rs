@@ -1,0 +1,129 @@
+//! Commits as they are copied from one log to another: read whole, and stored as they were.
+
+use annals_core::{CommitCopy, CommitError, NewCommit, NewTransaction, SequenceNumber, StoreError};
+use tokio::sync::oneshot;
+
+use super::commit::{Probed, encode, probe, refused, room_for};
+use super::core::Core;
+use super::queue::{Answer, Request, Verdict, Waiting};
+use super::segment::runs;
+use crate::record::{Member, Stamp};
+
+/// Commits are looked up in groups of so many.
+const GROUP: u32 = 64;
+/// A page ends once it holds this many commits, or so many bytes of frames.
+const COMMITS_MAX: usize = 1_000;
+const BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// The commits that begin at `from` or behind it, up to a bound.
+pub(super) fn read(core: &Core, from: SequenceNumber) -> Result<Vec<CommitCopy>, StoreError> {
+    let head = core.head();
+    let view = core.view();
+    let mut copies = Vec::new();
+    let mut bytes = 0;
+    let start = view.position_of(from).unwrap_or(0);
+    for segment in view.segments[start..].iter().take_while(|segment| segment.first < head) {
+        let first = segment.index.ordinal_of(from)?.unwrap_or(0);
+        for begin in (first..segment.index.commits()).step_by(GROUP as usize) {
+            let ordinals: Vec<u32> = (begin..segment.index.commits().min(begin + GROUP)).collect();
+            let entries = segment.index.entries(&ordinals)?;
+            for run in runs(&entries) {
+                for (record, entry) in segment.at.read(run)?.zip(run) {
+                    if entry.sequence_number < from {
+                        continue;
+                    }
+                    if entry.sequence_number >= head || copies.len() >= COMMITS_MAX || bytes >= BYTES_MAX {
+                        return Ok(copies);
+                    }
+                    let record = record?;
+                    bytes += u64::from(entry.length);
+                    let transaction = record.transaction();
+                    copies.push(CommitCopy { commit: record.commit, keys: record.keys, transaction });
+                }
+            }
+        }
+    }
+    Ok(copies)
+}
+
+/// Stores copies. All are on their way to the writer before the first is waited for, in their order.
+pub(super) async fn store(core: &Core, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
+    let mut waiting = Vec::new();
+    let mut bytes = 0;
+    let mut open = Vec::new();
+    for copy in copies {
+        let ends = copy.ends();
+        bytes += copy.commit.events.iter().map(|event| event.data.as_bytes().len() as u64).sum::<u64>();
+        open.push(copy);
+        if ends {
+            waiting.push(begin(core, std::mem::take(&mut open)).await?);
+        }
+        // What waits takes room that later ones need.
+        if bytes >= BYTES_MAX {
+            settle(core, &mut waiting).await?;
+            bytes = 0;
+        }
+    }
+    settle(core, &mut waiting).await
+}
+
+/// A copy on its way: where its answer comes, and the number it must get.
+type Begun = (oneshot::Receiver<Answer>, SequenceNumber);
+
+async fn settle(core: &Core, waiting: &mut Vec<Begun>) -> Result<(), CommitError> {
+    for (answered, due) in waiting.drain(..) {
+        let (verdict, _) = answered.await.map_err(|_| StoreError::Failed("the log writer has ended".to_owned()))?;
+        match verdict? {
+            Verdict::Committed { .. } => {}
+            Verdict::Repeat(found) => {
+                let actual = core.noticed(found.record())?.commit.events[0].sequence_number;
+                return Err(CommitError::OtherEvents { expected: due, actual });
+            }
+            Verdict::Refused(part, refusal) => return Err(refused(part, refusal).error),
+        }
+    }
+    Ok(())
+}
+
+/// Hands a commit, or all commits of a transaction, to the writer.
+async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitError> {
+    let first = copies.first().and_then(|copy| copy.commit.events.first());
+    let due = first.map_or(0, |event| event.sequence_number);
+    let kept: Vec<_> = copies.iter().map(|copy| (copy.commit.info.clone(), copy.transaction)).collect();
+    let commits: Vec<NewCommit> = copies.into_iter().map(CommitCopy::into_new).collect();
+    commits.iter().try_for_each(NewCommit::validate)?;
+    let now = core.options.clock.now();
+    let request_id = commits.first().and_then(|commit| commit.request_id.clone());
+    // The first digest of a transaction covers all of it, and its commits have no request id of their own.
+    let whole = kept.first().is_some_and(|(_, place)| place.is_some()).then(|| {
+        let commits = commits.iter().map(|commit| NewCommit { request_id: None, ..commit.clone() });
+        NewTransaction::new(commits).content_digest(&core.key.0)
+    });
+    let mut encoded = Vec::with_capacity(commits.len());
+    for (commit, (info, place)) in commits.into_iter().zip(kept) {
+        let own = commit.content_digest(&core.key.0);
+        let digest = whole.filter(|_| encoded.is_empty()).unwrap_or(own);
+        let member = place.map(|it| Member { place: it.place, count: it.count });
+        let stamp = Stamp { commit_id: info.commit_id, digest, now, member };
+        encoded.push(encode(core, commit, &stamp, &info.tenant_id)?);
+    }
+    let room = room_for(core, encoded.iter().map(|commit| commit.payload.len()).sum()).await?;
+    let first = encoded.remove(0);
+    let mut request = Request::commit_of(first, request_id, now, room);
+    request.others = encoded;
+    request.copied_to = Some(due);
+    if let Some(refusal) = core.refusal() {
+        return Err(refusal.into());
+    }
+    core.floor.check(&*core.place.disk, now)?;
+    let request = match core.noticed(probe(core, request))? {
+        Probed::Repeat(found) => {
+            let actual = core.noticed(found.record())?.commit.events[0].sequence_number;
+            return Err(CommitError::OtherEvents { expected: due, actual });
+        }
+        Probed::New(request) => request,
+    };
+    let (answer, answered) = oneshot::channel();
+    core.queue.push(Waiting { request, answer })?;
+    Ok((answered, due))
+}

@@ -1,0 +1,180 @@
+//! Walking a segment frame by frame, also past what is damaged: for a check, a backup and a repair, which want to know what is left.
+
+use std::collections::VecDeque;
+use std::io;
+
+use annals_core::SequenceNumber;
+
+use super::scan::{BLOCK, WINDOW, Window};
+use super::segment::SegmentFile;
+use crate::format::{FRAME_HEADER, SEGMENT_HEADER};
+use crate::record::{self, Record};
+
+/// A segment between its header and a bound. Of a transaction all commits are handed over, or none.
+pub(crate) struct Walk<'a> {
+    window: Window<'a>,
+    offset: u64,
+    to: u64,
+    /// Commits of a transaction that is not whole yet.
+    begun: Vec<Placed>,
+    /// What comes next before the file is read on.
+    ready: VecDeque<Step>,
+}
+
+/// A commit and where its frame stands.
+pub(crate) struct Placed {
+    pub(crate) offset: u64,
+    /// The frame's length without padding.
+    pub(crate) length: u32,
+    /// What its header says was synced when it was written.
+    pub(crate) durable_to: u64,
+    pub(crate) record: Record,
+}
+
+/// What stands at the next place.
+pub(crate) enum Step {
+    Commit(Box<Placed>),
+    /// Bytes from `offset` up to the next frame that are none.
+    Fault {
+        offset: u64,
+        what: &'static str,
+        /// Where the header is whole and the payload is not.
+        sequence_number: Option<SequenceNumber>,
+    },
+    /// Nothing but zeros up to the bound.
+    End,
+}
+
+impl Placed {
+    /// Whether nothing that belongs to it comes behind it: it stands for itself, or is the last one of its transaction.
+    pub(crate) fn ends(&self) -> bool {
+        self.record.member.is_none_or(|member| member.place + 1 == member.count)
+    }
+
+    /// The offset behind the frame and its padding.
+    pub(crate) fn end(&self) -> u64 {
+        (self.offset + u64::from(self.length)).next_multiple_of(8)
+    }
+
+    /// The sequence number of its first event.
+    pub(crate) fn first(&self) -> SequenceNumber {
+        self.record.commit.events.first().map_or(0, |event| event.sequence_number)
+    }
+
+    /// The sequence number behind its last event.
+    pub(crate) fn next(&self) -> SequenceNumber {
+        self.first() + self.record.commit.events.len() as u64
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Walks the frames that begin below `to`.
+    pub(crate) fn new(file: &'a SegmentFile, to: u64) -> io::Result<Self> {
+        Ok(Self { window: Window::new(file)?, offset: SEGMENT_HEADER, to, begun: Vec::new(), ready: VecDeque::new() })
+    }
+
+    /// What stands at the next place. Behind the end there is only the end.
+    pub(crate) fn step(&mut self) -> io::Result<Step> {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(ready);
+            }
+            let step = self.read()?;
+            match step {
+                Step::Commit(placed) if self.continues(&placed.record) => {
+                    let whole = placed.ends();
+                    self.begun.push(*placed);
+                    if whole {
+                        self.ready.extend(self.begun.drain(..).map(|placed| Step::Commit(Box::new(placed))));
+                    }
+                }
+                step => {
+                    let broken = std::mem::take(&mut self.begun);
+                    let first = broken.first().map(|first| first.first());
+                    if let (Step::Fault { offset, what, .. }, Some(_)) = (&step, first) {
+                        // The damage is where it is, and costs the whole transaction.
+                        return Ok(Step::Fault { offset: *offset, what, sequence_number: first });
+                    }
+                    self.ready.extend(broken.first().map(not_whole));
+                    self.ready.push_back(match step {
+                        Step::Commit(placed) if placed.record.member.is_some_and(|member| member.place > 0) => {
+                            not_whole(&placed)
+                        }
+                        Step::Commit(placed) if !placed.ends() => {
+                            self.begun.push(*placed);
+                            continue;
+                        }
+                        step => step,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether a commit goes on with the transaction that has begun, or stands for itself where none has.
+    fn continues(&self, record: &Record) -> bool {
+        match (self.begun.first().map(|first| first.record.member), record.member) {
+            (None, member) => member.is_none_or(|member| member.place == 0),
+            (Some(first), Some(member)) => {
+                member.place as usize == self.begun.len() && first.is_some_and(|first| first.count == member.count)
+            }
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Reads the next frame, whatever it belongs to.
+    fn read(&mut self) -> io::Result<Step> {
+        let offset = self.offset;
+        if offset >= self.to {
+            return Ok(Step::End);
+        }
+        let Some((header, payload)) = self.window.frame(offset, false)? else { return self.skip() };
+        let length = (FRAME_HEADER + payload.len()) as u32;
+        self.offset = (offset + u64::from(length)).next_multiple_of(8);
+        let fault = |what| Step::Fault { offset, what, sequence_number: Some(header.sequence_number) };
+        if crc32c::crc32c(&payload) != header.payload_crc {
+            return Ok(fault("the payload of a commit is not what was written"));
+        }
+        Ok(match record::decode(payload, header.sequence_number, header.version) {
+            Some(record) => Step::Commit(Box::new(Placed { offset, length, durable_to: header.durable_to, record })),
+            None => fault("a commit cannot be decoded"),
+        })
+    }
+
+    /// Goes on to the next frame behind bytes that are none.
+    fn skip(&mut self) -> io::Result<Step> {
+        let start = self.offset;
+        let (mut offset, mut dirty) = (start, false);
+        while offset < self.to {
+            let bytes = self.window.at(offset, WINDOW.min((self.to - offset) as usize))?;
+            if bytes.is_empty() {
+                break;
+            }
+            for (begin, block) in (offset..).step_by(BLOCK).zip(bytes.chunks(BLOCK)) {
+                if block == &[0; BLOCK][..block.len()] {
+                    continue;
+                }
+                dirty = true;
+                for (at, word) in (begin..).step_by(8).zip(block.chunks(8)) {
+                    let blank = word.iter().all(|byte| *byte == 0);
+                    if !blank && at > start && self.window.frame(at, false)?.is_some() {
+                        self.offset = at;
+                        return Ok(not_a_frame(start));
+                    }
+                }
+            }
+            offset += bytes.len() as u64;
+        }
+        self.offset = self.to;
+        Ok(if dirty { not_a_frame(start) } else { Step::End })
+    }
+}
+
+fn not_whole(first: &Placed) -> Step {
+    let what = "a transaction is not whole";
+    Step::Fault { offset: first.offset, what, sequence_number: Some(first.first()) }
+}
+
+fn not_a_frame(offset: u64) -> Step {
+    Step::Fault { offset, what: "the header of a commit is not what was written", sequence_number: None }
+}

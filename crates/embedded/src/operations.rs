@@ -1,0 +1,86 @@
+//! What an operator does to a store: check it, cut what is damaged, back it up and restore it.
+//!
+//! [`check()`] and [`repair()`] work on the files of a store that no process has open; a backup is taken from an open one
+//! ([`annals_core::Store::backup`]) and [`restore()`] makes a new store of it.
+
+mod backup;
+mod check;
+mod copy;
+mod cut;
+mod repair;
+mod survey;
+
+use std::io;
+
+use annals_core::{Code, OpenError, StoreError};
+
+use crate::refused::cannot_open;
+
+pub use backup::{
+    LogManifest, Manifest, Receiver, Restore, Restored, RestoredLog, SegmentManifest, Source, StoredFile,
+    TenantManifest, restore,
+};
+pub(crate) use backup::{Taking, TenantImage};
+pub use check::{CheckReport, CheckedLog, Finding, check};
+pub use repair::{Cut, Repair, repair};
+
+/// Why an operation ended early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationError {
+    /// The stable code.
+    pub code: Code,
+    /// What is wrong and what to do, as one sentence.
+    pub message: String,
+}
+
+/// Is told how far an operation has come: what is done, and all there is to do, in bytes or events.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+type Outcome<T> = Result<T, OperationError>;
+
+impl OperationError {
+    /// An error with its sentence.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl std::fmt::Display for OperationError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for OperationError {}
+
+impl From<OpenError> for OperationError {
+    fn from(error: OpenError) -> Self {
+        Self { code: error.code, message: error.message }
+    }
+}
+
+impl From<StoreError> for OperationError {
+    fn from(error: StoreError) -> Self {
+        Self { code: error.code(), message: error.to_string() }
+    }
+}
+
+/// What the system said about a file that was to be written.
+fn unwritable(path: &str, error: &io::Error) -> OperationError {
+    cannot_open(path, error).into()
+}
+
+/// What the system said about a file that was read.
+fn unreadable(path: &str, error: &io::Error) -> OperationError {
+    OperationError::new(Code::ReadFailed, format!("{path} cannot be read: {error}"))
+}
+
+/// Every log in a store's folder: tenant and scope.
+pub(crate) fn logs_on_disk(disk: &dyn crate::disk::Disk) -> Outcome<Vec<(String, String)>> {
+    let tenants = survey::tenants(disk)?;
+    let logs = tenants.into_iter().flat_map(|tenant| {
+        let name = tenant.name;
+        tenant.scopes.into_iter().map(move |scope| (name.clone(), scope))
+    });
+    Ok(logs.collect())
+}

@@ -1,0 +1,30 @@
+//! A backup: the durable part of every log of an open store, with a manifest that says what it must be.
+//!
+//! ```text
+//! tenants/{tenant}/tenant-{incarnation}.json                         the tenant's identity and key
+//! tenants/{tenant}/{scope}/{number}-{incarnation}-{bytes}.segment    the first bytes of a segment, up to the durable head
+//! tenants/{tenant}/{scope}/{number}-{incarnation}-{bytes}.index      the index of a closed one
+//! manifest.json                                                      the heads, and the length and hash of every file; written last
+//! ```
+//!
+//! It is a tar archive (POSIX ustar, pax for long names) or the same unpacked in a folder. Names say the length, so that a later backup into
+//! the same folder writes beside the earlier one what has grown, and replaces the manifest when it is whole.
+
+mod archive;
+mod manifest;
+mod receive;
+mod restore;
+mod take;
+
+pub use manifest::{LogManifest, Manifest, SegmentManifest, StoredFile, TenantManifest};
+pub use receive::Receiver;
+pub use restore::{Restore, Restored, RestoredLog, Source, restore};
+pub(crate) use take::{Taking, TenantImage};
+
+use annals_core::Code;
+
+use super::OperationError;
+
+fn invalid(message: impl Into<String>) -> OperationError {
+    OperationError::new(Code::InvalidBackup, message)
+}

@@ -1,0 +1,295 @@
+//! Taking a backup of an open store, while commits go on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use annals_core::{Backup, EventsHash, StoreError, Timestamp, Uuid};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::archive;
+use super::manifest::{LogManifest, MANIFEST, Manifest, SegmentManifest, StoredFile, TenantManifest, hex};
+use crate::disk::{Disk, DiskFile, Open};
+use crate::format::SEGMENT_HEADER;
+use crate::index::{PAGE, page_is_whole};
+use crate::log::{LogImage, SegmentImage, Step, Walk, names};
+use crate::operations::copy::STEP;
+use crate::store::TenantFile;
+use crate::whole::seal;
+
+/// A tenant and its logs at the moment a backup begins.
+pub(crate) struct TenantImage {
+    pub(crate) name: String,
+    pub(crate) file: TenantFile,
+    pub(crate) logs: Vec<LogImage>,
+}
+
+/// What is still to be written.
+enum Piece {
+    Tenant { tenant: usize },
+    Segment { tenant: usize, log: usize, image: SegmentImage },
+    Index { tenant: usize, log: usize, number: u64, name: String },
+    Manifest,
+}
+
+/// A file that is being written.
+struct Current {
+    name: String,
+    file: Arc<dyn DiskFile>,
+    offset: u64,
+    to: u64,
+    hasher: Sha256,
+    /// Where its hash belongs.
+    tenant: usize,
+    log: usize,
+    is_index: bool,
+}
+
+/// A backup under way.
+pub(crate) struct Taking {
+    disk: Arc<dyn Disk>,
+    pieces: VecDeque<Piece>,
+    current: Option<Current>,
+    manifest: Manifest,
+    files: Vec<TenantFile>,
+    /// Segments that whoever asks has already, by what tells them from all others.
+    earlier: BTreeMap<SegmentKey, SegmentManifest>,
+    total: u64,
+}
+
+/// Store id, incarnation, scope, number, salt, length: segments that agree in all of them hold the same bytes.
+type SegmentKey = (Uuid, u32, String, u64, u64, u64);
+
+impl Taking {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        began: Timestamp,
+        tenants: Vec<TenantImage>,
+        left_out: Vec<String>,
+        earlier: Option<&[u8]>,
+    ) -> Self {
+        let mut taking = Self {
+            disk,
+            pieces: VecDeque::new(),
+            current: None,
+            manifest: Manifest { began, tenants: Vec::new(), left_out },
+            files: Vec::new(),
+            earlier: earlier.and_then(|bytes| Manifest::read(bytes).ok()).map(known_segments).unwrap_or_default(),
+            total: 0,
+        };
+        for image in tenants {
+            taking.add_tenant(image);
+        }
+        taking.pieces.push_back(Piece::Manifest);
+        taking
+    }
+
+    fn add_tenant(&mut self, image: TenantImage) {
+        let tenant = self.manifest.tenants.len();
+        self.pieces.push_back(Piece::Tenant { tenant });
+        let mut logs = Vec::new();
+        for (log, image) in image.logs.into_iter().enumerate() {
+            for segment in image.segments {
+                self.total += segment.end;
+                let (number, closed) = (segment.at.number, segment.closed);
+                self.pieces.push_back(Piece::Segment { tenant, log, image: segment });
+                if closed {
+                    let name = names::index(&image.dir, number);
+                    self.pieces.push_back(Piece::Index { tenant, log, number, name });
+                }
+            }
+            let (scope, head) = (image.scope, image.head);
+            logs.push(LogManifest { scope, head, events_hash: EventsHash::default(), segments: Vec::new() });
+        }
+        let file = StoredFile { name: String::new(), bytes: 0, sha256: String::new() };
+        let (store_id, incarnation) = (image.file.store_id, image.file.incarnation);
+        self.manifest.tenants.push(TenantManifest { tenant: image.name, store_id, incarnation, file, logs });
+        self.files.push(image.file);
+    }
+
+    /// Begins the next file; none at the end.
+    fn begin(&mut self) -> Result<Option<Bytes>, StoreError> {
+        loop {
+            let begun = match self.pieces.pop_front() {
+                None => return Ok(None),
+                Some(Piece::Tenant { tenant }) => Some(self.tenant_file(tenant)?),
+                Some(Piece::Segment { tenant, log, image }) => self.segment(tenant, log, image)?,
+                Some(Piece::Index { tenant, log, number, name }) => self.index(tenant, log, number, &name)?,
+                Some(Piece::Manifest) => {
+                    let content = seal(&self.manifest).map_err(|error| StoreError::Io(error.to_string()))?;
+                    let mut out = self.whole(MANIFEST, &content);
+                    out.extend_from_slice(&archive::END);
+                    Some(out.into())
+                }
+            };
+            if begun.is_some() {
+                return Ok(begun);
+            }
+        }
+    }
+
+    fn whole(&self, name: &str, content: &[u8]) -> Vec<u8> {
+        let mut out = self.header(name, content.len() as u64);
+        out.extend_from_slice(content);
+        out.extend_from_slice(archive::padding(content.len() as u64));
+        out
+    }
+
+    fn header(&self, name: &str, bytes: u64) -> Vec<u8> {
+        archive::header(name, bytes, (self.manifest.began.as_millis() / 1_000).max(0) as u64)
+    }
+
+    fn tenant_file(&mut self, tenant: usize) -> Result<Bytes, StoreError> {
+        let content = seal(&self.files[tenant]).map_err(|error| StoreError::Io(error.to_string()))?;
+        let entry = &mut self.manifest.tenants[tenant];
+        let name = format!("tenants/{}/tenant-{}.json", entry.tenant, entry.incarnation);
+        let sha256 = hex(&Sha256::digest(&content));
+        entry.file = StoredFile { name: name.clone(), bytes: content.len() as u64, sha256 };
+        Ok(self.whole(&name, &content).into())
+    }
+
+    fn segment(&mut self, tenant: usize, log: usize, image: SegmentImage) -> Result<Option<Bytes>, StoreError> {
+        let owner = &mut self.manifest.tenants[tenant];
+        let SegmentImage { at, first, end, closed } = image;
+        let scope = owner.logs[log].scope.clone();
+        let key = (owner.store_id, owner.incarnation, scope.clone(), at.number, at.salt, end);
+        if let Some(known) = closed.then(|| self.earlier.get(&key)).flatten() {
+            owner.logs[log].events_hash.join(&known.events_hash);
+            let due = Piece::Index { tenant, log, number: at.number, name: String::new() };
+            owner.logs[log].segments.push(known.clone());
+            // Its index, which comes next, is known too.
+            if known.index.is_some() && self.pieces.front().is_some_and(|next| next.is_the_same(&due)) {
+                self.pieces.pop_front();
+            }
+            return Ok(None);
+        }
+        let events_hash = hash_of(&at, first, end)?;
+        let name = format!("tenants/{}/{scope}/{:010}-{}-{end}.segment", owner.tenant, at.number, owner.incarnation);
+        let file = StoredFile { name: name.clone(), bytes: end, sha256: String::new() };
+        owner.logs[log].events_hash.join(&events_hash);
+        let (number, salt) = (at.number, at.salt);
+        owner.logs[log].segments.push(SegmentManifest { number, salt, first, events_hash, closed, file, index: None });
+        let header = self.header(&name, end);
+        let hasher = Sha256::new();
+        self.current = Some(Current { name, file: at.file, offset: 0, to: end, hasher, tenant, log, is_index: false });
+        Ok(Some(header.into()))
+    }
+
+    /// The index of the segment before. One that is damaged or gone is left out, for it can be made again.
+    fn index(&mut self, tenant: usize, log: usize, number: u64, path: &str) -> Result<Option<Bytes>, StoreError> {
+        let Ok(file) = self.disk.open(path, Open::Read) else { return Ok(None) };
+        let fail = |error: std::io::Error| StoreError::Io(format!("{path}: {error}"));
+        let bytes = file.length().map_err(fail)?;
+        if !pages_are_whole(&*file, bytes).map_err(fail)? {
+            tracing::warn!(path, "the index is damaged and left out of the backup");
+            return Ok(None);
+        }
+        let owner = &mut self.manifest.tenants[tenant];
+        let entry = &mut owner.logs[log];
+        let name = format!("tenants/{}/{}/{number:010}-{}-{bytes}.index", owner.tenant, entry.scope, owner.incarnation);
+        if let Some(segment) = entry.segments.last_mut() {
+            segment.index = Some(StoredFile { name: name.clone(), bytes, sha256: String::new() });
+        }
+        let header = self.header(&name, bytes);
+        let hasher = Sha256::new();
+        self.current = Some(Current { name, file, offset: 0, to: bytes, hasher, tenant, log, is_index: true });
+        Ok(Some(header.into()))
+    }
+
+    /// The next bytes of the file that is being written.
+    fn go_on(&mut self, mut current: Current) -> Result<Bytes, StoreError> {
+        let step = STEP.min(current.to - current.offset) as usize;
+        let mut buffer = vec![0; step];
+        let fail = |why: String| StoreError::Io(format!("{}: {why}", current.name));
+        let got = current.file.read_at(&mut buffer, current.offset).map_err(|error| fail(error.to_string()))?;
+        if got < step {
+            return Err(fail("the file ends early".to_owned()));
+        }
+        current.hasher.update(&buffer);
+        current.offset += step as u64;
+        if current.offset < current.to {
+            self.current = Some(current);
+            return Ok(buffer.into());
+        }
+        let sha256 = hex(&current.hasher.finalize());
+        let segment = self.manifest.tenants[current.tenant].logs[current.log].segments.last_mut();
+        if let Some(segment) = segment {
+            match (current.is_index, &mut segment.index) {
+                (true, Some(index)) => index.sha256 = sha256,
+                _ => segment.file.sha256 = sha256,
+            }
+        }
+        buffer.extend_from_slice(archive::padding(current.to));
+        Ok(buffer.into())
+    }
+}
+
+impl Piece {
+    fn is_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Index { tenant, log, number, .. },
+                Self::Index { tenant: of_tenant, log: of_log, number: of_number, .. },
+            ) => (tenant, log, number) == (of_tenant, of_log, of_number),
+            _ => false,
+        }
+    }
+}
+
+impl Backup for Taking {
+    fn total_bytes(&self) -> u64 {
+        self.total
+    }
+
+    fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        match self.current.take() {
+            Some(current) => self.go_on(current).map(Some),
+            None => self.begin(),
+        }
+    }
+}
+
+fn known_segments(manifest: Manifest) -> BTreeMap<SegmentKey, SegmentManifest> {
+    let mut known = BTreeMap::new();
+    for tenant in manifest.tenants {
+        for log in tenant.logs {
+            for segment in log.segments.into_iter().filter(|segment| segment.closed) {
+                let scope = log.scope.clone();
+                let key =
+                    (tenant.store_id, tenant.incarnation, scope, segment.number, segment.salt, segment.file.bytes);
+                known.insert(key, segment);
+            }
+        }
+    }
+    known
+}
+
+/// Reads the commits of a segment, so that no damage goes into a backup, and hashes their events.
+fn hash_of(at: &crate::log::SegmentFile, first: u64, end: u64) -> Result<EventsHash, StoreError> {
+    let fail = |error: std::io::Error| StoreError::Io(format!("{}: {error}", at.name));
+    let mut walk = Walk::new(at, end).map_err(fail)?;
+    let (mut hash, mut next, mut reached) = (EventsHash::default(), first, SEGMENT_HEADER);
+    loop {
+        match walk.step().map_err(fail)? {
+            Step::End if reached == end => return Ok(hash),
+            Step::End => return Err(at.damage(reached, "commits are not there")),
+            Step::Fault { offset, what, .. } => return Err(at.damage(offset, what)),
+            Step::Commit(placed) if placed.first() == next => {
+                placed.record.add_to(&mut hash);
+                (next, reached) = (placed.next(), placed.end());
+            }
+            Step::Commit(placed) => return Err(at.damage(placed.offset, "a commit does not follow on")),
+        }
+    }
+}
+
+fn pages_are_whole(file: &dyn DiskFile, bytes: u64) -> std::io::Result<bool> {
+    let mut page = vec![0; PAGE];
+    for (number, offset) in (0u32..).zip((0..bytes).step_by(PAGE)) {
+        let got = file.read_at(&mut page, offset)?;
+        if !page_is_whole(number, &page[..got]) {
+            return Ok(false);
+        }
+    }
+    Ok(bytes.is_multiple_of(PAGE as u64))
+}

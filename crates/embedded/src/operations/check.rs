@@ -1,0 +1,184 @@
+//! Checking a store: every checksum, and every promise that its bytes can show.
+//!
+//! Memory: 40 bytes per aggregate of the log that is checked, the index of one segment, and at most 128 MiB of request ids; a log
+//! with more than 16 million commits is read once more for each further 16 million.
+
+mod index;
+mod log;
+mod requests;
+
+use annals_core::{Code, EventsHash};
+use serde::Serialize;
+
+use super::survey::{self, Small};
+use super::{OperationError, Outcome, Progress};
+use crate::disk::Disk;
+use crate::store::{STORE_FILE, TenantFile};
+
+/// Findings beyond this many are only counted.
+const FINDINGS_MAX: usize = 1_000;
+
+/// What a check found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct CheckReport {
+    /// Every log that is in the folder, also those of tenants that are not declared.
+    pub logs: Vec<CheckedLog>,
+    /// What is not as it must be.
+    pub damage: Vec<Finding>,
+    /// What an operator may want to know, and no damage.
+    pub notes: Vec<Finding>,
+    /// Damage that was found and is not listed, because the list was long enough.
+    pub more_damage: u64,
+}
+
+/// A log that was checked.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckedLog {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its scope.
+    pub scope: String,
+    /// Segments with commits.
+    pub segments: u64,
+    /// Index files that agree with their segment.
+    pub indexes: u64,
+    /// Commits that are whole.
+    pub commits: u64,
+    /// Events of those.
+    pub events: u64,
+    /// Distinct aggregates.
+    pub aggregates: u64,
+    /// Bytes of the frames.
+    pub bytes: u64,
+    /// The sequence number behind the last commit that was found.
+    pub head: u64,
+    /// The hash of its events; none when some of them are damaged.
+    pub events_hash: Option<EventsHash>,
+}
+
+/// Something that was found, and where.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// A word for programs, for example `payload` or `index`.
+    pub kind: &'static str,
+    /// The tenant, where it belongs to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The scope, where it belongs to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// The file, below the store's folder.
+    pub file: String,
+    /// The byte in the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// The first sequence number that is concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence_number: Option<u64>,
+    /// What is wrong, as one sentence.
+    pub what: String,
+    /// What to do about it.
+    pub advice: String,
+}
+
+impl CheckReport {
+    /// Whether nothing is damaged.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty()
+    }
+
+    fn damaged(&mut self, finding: Finding) {
+        if self.damage.len() < FINDINGS_MAX {
+            self.damage.push(finding);
+        } else {
+            self.more_damage += 1;
+        }
+    }
+}
+
+/// Checks the store in this folder. Nothing is written, and no process may have it open.
+///
+/// `progress` counts bytes. What is damaged is in the report and no error.
+///
+/// # Errors
+/// `not_a_store`, `store_locked`, `newer_format`, `read_failed`.
+pub fn check(disk: &dyn Disk, progress: Progress<'_>) -> Outcome<CheckReport> {
+    check_with(disk, requests::TERMS_MAX, progress)
+}
+
+fn check_with(disk: &dyn Disk, request_terms_max: usize, progress: Progress<'_>) -> Outcome<CheckReport> {
+    let _lock = survey::lock(disk)?;
+    let mut report = CheckReport::default();
+    let what = match survey::store_file(disk)? {
+        Small::Whole(_) => None,
+        _ => Some(Finding {
+            kind: "store_file",
+            file: STORE_FILE.to_owned(),
+            what: "store.json is not what was written".to_owned(),
+            advice: "take it from a backup, or from any other store of this format".to_owned(),
+            ..Finding::default()
+        }),
+    };
+    what.into_iter().for_each(|finding| report.damaged(finding));
+    let tenants = survey::tenants(disk)?;
+    let mut total = 0;
+    for tenant in &tenants {
+        for scope in &tenant.scopes {
+            total += bytes_of(disk, &tenant.log_dir(scope))?;
+        }
+    }
+    let mut done = 0;
+    for tenant in &tenants {
+        let file = tenant_file(disk, tenant, &mut report)?;
+        for scope in &tenant.scopes {
+            let place = log::Place { tenant: &tenant.name, scope, dir: tenant.log_dir(scope), file: file.as_ref() };
+            let bytes = bytes_of(disk, &place.dir)?;
+            log::check(disk, &place, request_terms_max, &mut report, &mut |part| progress(done + part, total))?;
+            done += bytes;
+            progress(done, total);
+        }
+    }
+    Ok(report)
+}
+
+fn tenant_file(
+    disk: &dyn Disk,
+    tenant: &survey::TenantFolder,
+    report: &mut CheckReport,
+) -> Outcome<Option<TenantFile>> {
+    let (kind, what) = match tenant.file(disk)? {
+        Small::Whole(file) => return Ok(Some(file)),
+        Small::Missing if tenant.scopes.is_empty() => return Ok(None),
+        Small::Missing => ("tenant_file", "is missing beside a log"),
+        Small::Damaged => ("tenant_file", "is not what was written"),
+    };
+    report.damaged(Finding {
+        kind,
+        tenant: Some(tenant.name.clone()),
+        file: tenant.file_path(),
+        what: format!("{} {what}; it holds the key by which requests and aggregates are found", tenant.file_path()),
+        advice: "take it from a backup of this store; with another key the indexes do not fit".to_owned(),
+        ..Finding::default()
+    });
+    Ok(None)
+}
+
+/// The bytes of the segments of a log.
+fn bytes_of(disk: &dyn Disk, dir: &str) -> Outcome<u64> {
+    let mut bytes = 0;
+    for number in survey::segment_numbers(&survey::sorted(disk, dir)?) {
+        let name = crate::log::names::segment(dir, number);
+        let file = disk.open(&name, crate::disk::Open::Read).and_then(|file| file.length());
+        bytes += file.map_err(|error| super::unreadable(&name, &error))?;
+    }
+    Ok(bytes)
+}
+
+impl From<&CheckReport> for Result<(), OperationError> {
+    fn from(report: &CheckReport) -> Self {
+        let Some(first) = report.damage.first() else { return Ok(()) };
+        let count = report.damage.len() as u64 + report.more_damage;
+        let more = if count > 1 { format!(" ({} more)", count - 1) } else { String::new() };
+        Err(OperationError::new(Code::StoreDamaged, format!("{}{more}", first.what)))
+    }
+}

@@ -1,0 +1,420 @@
+//! Checking one log, segment by segment.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use annals_core::{EventsHash, SequenceNumber, Version};
+
+use super::index::{self, Found};
+use super::requests::{Requests, Suspects};
+use super::{CheckReport, CheckedLog, Finding};
+use crate::disk::Disk;
+use crate::format::SEGMENT_HEADER;
+use crate::index::{MemoryIndex, TermMap};
+use crate::log::{Checkpoint, Placed, SegmentFile, Step, Walk, index_record, names};
+use crate::operations::survey::{self, OpenSegment, Small};
+use crate::operations::{Outcome, unreadable};
+use crate::store::TenantFile;
+use crate::terms::{ExactTerm, TermKey};
+use crate::whole::UNFINISHED;
+
+const RESTORE: &str = "restore a backup, or cut the log there with `annals repair --cut-at`";
+const COPY: &str = "copy it again from where it came, or restore a backup";
+
+/// Which log is checked.
+pub(super) struct Place<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) scope: &'a str,
+    pub(super) dir: String,
+    pub(super) file: Option<&'a TenantFile>,
+}
+
+/// A place that is no frame, of which it is not known yet whether it had been synced.
+struct Pending {
+    segment: u64,
+    offset: u64,
+    finding: Finding,
+}
+
+/// Where an aggregate stands.
+#[derive(Clone, Copy)]
+struct Stand {
+    version: Version,
+    tenant_id: u64,
+}
+
+struct LogCheck<'a> {
+    place: &'a Place<'a>,
+    report: &'a mut CheckReport,
+    key: TermKey,
+    /// The number the next commit must have; none behind a segment that could not be walked.
+    next: Option<SequenceNumber>,
+    aggregates: HashMap<ExactTerm, Stand, std::hash::BuildHasherDefault<crate::index::AsItIs>>,
+    hasher: RandomState,
+    requests: Requests,
+    pending: Option<Pending>,
+    /// Commits are missing, so that versions may jump.
+    lossy: bool,
+    hash: EventsHash,
+    log: CheckedLog,
+}
+
+/// Checks the log at `place` and adds it to the report. `progress` counts the bytes of its segments.
+pub(super) fn check(
+    disk: &dyn Disk,
+    place: &Place<'_>,
+    request_terms_max: usize,
+    report: &mut CheckReport,
+    progress: &mut dyn FnMut(u64),
+) -> Outcome<()> {
+    let log = CheckedLog {
+        tenant: place.tenant.to_owned(),
+        scope: place.scope.to_owned(),
+        segments: 0,
+        indexes: 0,
+        commits: 0,
+        events: 0,
+        aggregates: 0,
+        bytes: 0,
+        head: 0,
+        events_hash: None,
+    };
+    let mut check = LogCheck {
+        place,
+        report,
+        // Any key tells aggregates apart; only the right one fits the indexes, which are left alone without it.
+        key: place.file.map_or(TermKey([0; 16]), TenantFile::term_key),
+        next: Some(0),
+        aggregates: TermMap::default(),
+        hasher: RandomState::new(),
+        requests: Requests::new(request_terms_max),
+        pending: None,
+        lossy: false,
+        hash: EventsHash::default(),
+        log,
+    };
+    let names = survey::sorted(disk, &place.dir)?;
+    let numbers = survey::segment_numbers(&names);
+    check.look_for_missing_segments(&numbers);
+    let mut before = 0;
+    for number in &numbers {
+        let last = numbers.last() == Some(number);
+        before += check.segment(disk, *number, last, &mut |part| progress(before + part))?;
+    }
+    check.checkpoint(disk)?;
+    check.settle_the_end();
+    check.repeated_requests(disk, &numbers)?;
+    check.other_files(&names, &numbers);
+    check.finish();
+    Ok(())
+}
+
+impl LogCheck<'_> {
+    fn finding(&self, kind: &'static str, file: &str, what: String, advice: &str) -> Finding {
+        Finding {
+            kind,
+            tenant: Some(self.place.tenant.to_owned()),
+            scope: Some(self.place.scope.to_owned()),
+            file: file.to_owned(),
+            offset: None,
+            sequence_number: self.next,
+            what,
+            advice: advice.to_owned(),
+        }
+    }
+
+    fn damaged(&mut self, finding: Finding) {
+        self.lossy = true;
+        self.report.damaged(finding);
+    }
+
+    fn look_for_missing_segments(&mut self, numbers: &[u64]) {
+        let mut due = 1;
+        for number in numbers {
+            if *number != due {
+                let name = names::segment(&self.place.dir, due);
+                let what = format!("{name} is missing, and {} is there", names::segment(&self.place.dir, *number));
+                self.damaged(Finding { sequence_number: None, ..self.finding("segment_missing", &name, what, COPY) });
+            }
+            due = number + 1;
+        }
+    }
+
+    /// Checks one segment, and gives its bytes.
+    fn segment(&mut self, disk: &dyn Disk, number: u64, last: bool, progress: &mut dyn FnMut(u64)) -> Outcome<u64> {
+        let name = names::segment(&self.place.dir, number);
+        let open = match survey::segment(disk, &self.place.dir, number)? {
+            Ok(open) => open,
+            Err(file) => {
+                let length = file.length().map_err(|error| unreadable(&name, &error))?;
+                let blank = SegmentFile { number, salt: 0, name: name.clone(), file };
+                let empty = matches!(step(&mut walk(&blank, u64::MAX)?, &name)?, Step::End);
+                let what = format!("the header of {name} is not what was written for this segment");
+                if last && empty {
+                    let note = "it was being made when the process ended; the next opening makes it anew";
+                    self.report.notes.push(self.finding("unfinished_segment", &name, what, note));
+                } else {
+                    self.damaged(self.finding("segment_header", &name, what, COPY));
+                    self.next = None;
+                }
+                return Ok(length);
+            }
+        };
+        let OpenSegment { at, capacity, length } = open;
+        if length < capacity {
+            let what = format!("{name} is {length} bytes long and had {capacity}");
+            self.damaged(Finding { offset: Some(length), ..self.finding("segment_cut", &name, what, COPY) });
+        }
+        if let Some(collected) = self.walk(&at, length, progress)?
+            && self.place.file.is_some()
+        {
+            self.index(disk, &at, &collected)?;
+        }
+        Ok(length)
+    }
+
+    /// Walks a segment; gives its index made anew, if it holds commits and nothing in it is damaged.
+    fn walk(&mut self, at: &SegmentFile, length: u64, progress: &mut dyn FnMut(u64)) -> Outcome<Option<MemoryIndex>> {
+        let mut walk = walk(at, length)?;
+        let mut index: Option<MemoryIndex> = None;
+        let mut sound = true;
+        loop {
+            match step(&mut walk, &at.name)? {
+                Step::End => break,
+                Step::Fault { offset, what, sequence_number } => {
+                    sound = false;
+                    self.fault(at, offset, what, sequence_number);
+                }
+                Step::Commit(placed) => {
+                    progress(placed.offset);
+                    if !self.follows(at, &placed) {
+                        continue;
+                    }
+                    let collected = index.get_or_insert_with(|| MemoryIndex::new(placed.first()));
+                    sound &= collected.next_sequence_number() == placed.first();
+                    if sound {
+                        index_record(collected, self.key, placed.offset, placed.length, &placed.record);
+                    }
+                    self.commit(at, &placed);
+                }
+            }
+        }
+        self.log.segments += u64::from(index.is_some());
+        Ok(index.filter(|_| sound))
+    }
+
+    fn fault(&mut self, at: &SegmentFile, offset: u64, what: &str, sequence_number: Option<SequenceNumber>) {
+        if self.pending.is_some() {
+            return;
+        }
+        let kind = if sequence_number.is_some() { "payload" } else { "frame_header" };
+        let from = sequence_number.or(self.next);
+        let events = from.map_or(String::new(), |from| format!("; events from sequence number {from} on"));
+        let what = format!("{} at offset {offset}: {what}{events}", at.name);
+        let finding =
+            Finding { offset: Some(offset), sequence_number: from, ..self.finding(kind, &at.name, what, RESTORE) };
+        self.pending = Some(Pending { segment: at.number, offset, finding });
+    }
+
+    /// Whether the commit counts. One behind a place that is no frame proves that the place had been synced, unless it is of the
+    /// same batch: then it is what is left of a batch that nobody was told of.
+    fn follows(&mut self, at: &SegmentFile, placed: &Placed) -> bool {
+        let synced = |pending: &Pending| pending.segment != at.number || placed.durable_to > pending.offset;
+        match &self.pending {
+            None => true,
+            Some(pending) if !synced(pending) => false,
+            Some(_) => {
+                self.settle_damage();
+                true
+            }
+        }
+    }
+
+    fn settle_damage(&mut self) {
+        if let Some(Pending { finding, .. }) = self.pending.take() {
+            self.damaged(finding);
+            // What is missing is part of that damage.
+            self.next = None;
+        }
+    }
+
+    fn commit(&mut self, at: &SegmentFile, placed: &Placed) {
+        let (first, info) = (placed.first(), &placed.record.commit.info);
+        let here = |finding: Finding| Finding { offset: Some(placed.offset), sequence_number: Some(first), ..finding };
+        if let Some(due) = self.next.filter(|due| *due != first) {
+            let what =
+                format!("{} at offset {}: sequence number {first} stands where {due} is due", at.name, placed.offset);
+            let finding = here(self.finding("sequence_number", &at.name, what, RESTORE));
+            self.damaged(finding);
+        }
+        if placed.durable_to > placed.offset {
+            let what = format!(
+                "{} at offset {}: a frame that says it was synced before it was written",
+                at.name, placed.offset
+            );
+            let finding = here(self.finding("frame_header", &at.name, what, RESTORE));
+            self.damaged(finding);
+        }
+        let stand = Stand { version: info.version, tenant_id: self.hasher.hash_one(&*info.tenant_id) };
+        let before = self.aggregates.insert(self.key.aggregate(&info.aggregate), stand);
+        let due = before.map_or(1, |before| before.version + 1);
+        // Behind what is lost versions may be missing, and none comes again.
+        if info.version != due && (!self.lossy || info.version < due) {
+            let what = format!(
+                "{} at offset {}: {} has version {} where {due} is due",
+                at.name, placed.offset, info.aggregate, info.version
+            );
+            let finding = here(self.finding("version", &at.name, what, RESTORE));
+            self.report.damaged(finding);
+        }
+        if before.is_some_and(|before| before.tenant_id != stand.tenant_id) {
+            let what = format!("{} at offset {}: {} changes its tenant_id", at.name, placed.offset, info.aggregate);
+            let finding = here(self.finding("tenant_id", &at.name, what, RESTORE));
+            self.report.damaged(finding);
+        }
+        self.requests.add(self.key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()));
+        placed.record.add_to(&mut self.hash);
+        self.log.commits += 1;
+        self.log.events += placed.record.commit.events.len() as u64;
+        self.log.bytes += placed.end() - placed.offset;
+        self.next = Some(placed.next());
+    }
+
+    fn index(&mut self, disk: &dyn Disk, at: &SegmentFile, collected: &MemoryIndex) -> Outcome<()> {
+        match index::compare(disk, &self.place.dir, at, collected)? {
+            Found::None => {}
+            Found::Agrees => self.log.indexes += 1,
+            Found::Differs { offset, what } => {
+                let name = names::index(&self.place.dir, at.number);
+                let advice = "remove the index file; the next opening makes it again from the segment";
+                let finding = Finding { offset, ..self.finding("index", &name, what, advice) };
+                self.report.damaged(finding);
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, disk: &dyn Disk) -> Outcome<()> {
+        let name = format!("{}/{}", self.place.dir, names::CHECKPOINT);
+        let checkpoint = match survey::small::<Checkpoint>(disk, &name)? {
+            Small::Missing => return Ok(()),
+            Small::Whole(checkpoint) => checkpoint,
+            Small::Damaged => {
+                let what = format!("{name} is not what was written");
+                let advice = "restore a backup; or remove the file, after which a log that lost its end looks whole";
+                self.report
+                    .damaged(Finding { sequence_number: None, ..self.finding("checkpoint", &name, what, advice) });
+                return Ok(());
+            }
+        };
+        if self.next.is_some_and(|next| next < checkpoint.head) {
+            self.settle_damage();
+            let what = format!(
+                "the log reached {} in segment {} when it was closed, and ends at {}",
+                checkpoint.head, checkpoint.segment, self.log.events
+            );
+            self.damaged(self.finding("end_missing", &name, what, RESTORE));
+        }
+        Ok(())
+    }
+
+    /// What is left at the end and nothing proves to have been synced is a batch that nobody was told of.
+    fn settle_the_end(&mut self) {
+        if let Some(Pending { finding, .. }) = self.pending.take() {
+            let advice = "nothing: it was never acknowledged, and the next opening cuts it".to_owned();
+            self.report.notes.push(Finding { kind: "torn_tail", advice, ..finding });
+        }
+    }
+
+    fn repeated_requests(&mut self, disk: &dyn Disk, numbers: &[u64]) -> Outcome<()> {
+        while self.requests.go_on() {
+            let key = self.key;
+            let requests = &mut self.requests;
+            each_commit(disk, &self.place.dir, numbers, &mut |_, placed| requests.add(request_of(key, placed)))?;
+        }
+        let requests = std::mem::replace(&mut self.requests, Requests::new(0));
+        let Some(mut suspects) = requests.suspects() else { return Ok(()) };
+        let found = self.confirmed(disk, numbers, &mut suspects)?;
+        found.into_iter().for_each(|finding| self.report.damaged(finding));
+        Ok(())
+    }
+
+    fn confirmed(&self, disk: &dyn Disk, numbers: &[u64], suspects: &mut Suspects) -> Outcome<Vec<Finding>> {
+        let mut found = Vec::new();
+        each_commit(disk, &self.place.dir, numbers, &mut |at, placed| {
+            let first = placed.first();
+            if let Some(before) = suspects.seen(request_of(self.key, placed), first) {
+                let info = &placed.record.commit.info;
+                let request = info.request_id.as_deref().unwrap_or_default();
+                let what = format!(
+                    "{} at offset {}: request {request:?} of {} was committed at {before} already",
+                    at.name, placed.offset, info.aggregate
+                );
+                let finding = self.finding("request_id", &at.name, what, RESTORE);
+                found.push(Finding { offset: Some(placed.offset), sequence_number: Some(first), ..finding });
+            }
+        })?;
+        Ok(found)
+    }
+
+    fn other_files(&mut self, names: &[String], numbers: &[u64]) {
+        for name in names {
+            let file = format!("{}/{name}", self.place.dir);
+            let known = names::segment_number(name).is_some()
+                || names::index_number(name).is_some_and(|number| numbers.contains(&number))
+                || name == names::CHECKPOINT;
+            if known {
+                continue;
+            }
+            let (kind, advice) = if name.ends_with(UNFINISHED) {
+                ("unfinished_file", "nothing: the next opening removes it")
+            } else {
+                ("foreign_file", "move it elsewhere if you know what it is; the store does not use it")
+            };
+            let what = format!("{file} is no file of this log");
+            self.report.notes.push(Finding { sequence_number: None, ..self.finding(kind, &file, what, advice) });
+        }
+    }
+
+    fn finish(mut self) {
+        self.log.aggregates = self.aggregates.len() as u64;
+        self.log.head = self.next.unwrap_or(self.log.events);
+        self.log.events_hash = (!self.lossy).then_some(self.hash);
+        self.report.logs.push(self.log);
+    }
+}
+
+fn request_of(key: TermKey, placed: &Placed) -> ExactTerm {
+    let info = &placed.record.commit.info;
+    key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default())
+}
+
+/// Hands over every commit that can be read.
+fn each_commit(
+    disk: &dyn Disk,
+    dir: &str,
+    numbers: &[u64],
+    visit: &mut dyn FnMut(&SegmentFile, &Placed),
+) -> Outcome<()> {
+    for number in numbers {
+        let Ok(open) = survey::segment(disk, dir, *number)? else { continue };
+        let mut walk = walk(&open.at, open.length)?;
+        loop {
+            match step(&mut walk, &open.at.name)? {
+                Step::Commit(placed) => visit(&open.at, &placed),
+                Step::Fault { .. } => {}
+                Step::End => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn walk(at: &SegmentFile, to: u64) -> Outcome<Walk<'_>> {
+    debug_assert!(to >= SEGMENT_HEADER || to == 0);
+    Walk::new(at, to).map_err(|error| unreadable(&at.name, &error))
+}
+
+fn step(walk: &mut Walk<'_>, name: &str) -> Outcome<Step> {
+    walk.step().map_err(|error| unreadable(name, &error))
+}

@@ -1,0 +1,136 @@
+//! Where a log can be cut.
+
+use annals_core::{Code, SequenceNumber};
+
+use super::survey::{self, OpenSegment};
+use super::{OperationError, Outcome, unreadable};
+use crate::disk::Disk;
+use crate::format::SEGMENT_HEADER;
+use crate::log::{Placed, Step, Walk, names};
+
+/// The place in a log's files behind the event before a sequence number.
+pub(super) struct Border {
+    /// The segment that keeps a part of its commits; none when the border lies between two segments.
+    pub(super) within: Option<OpenSegment>,
+    /// The offset of the border in it.
+    pub(super) offset: u64,
+    /// Segments from this number on go whole.
+    pub(super) beyond: u64,
+}
+
+/// Finds the border of a sequence number. Everything before it is read, so what is kept is known to be whole.
+///
+/// # Errors
+/// `invalid_range` when there is no such border, naming the nearest.
+pub(super) fn find(disk: &dyn Disk, dir: &str, at: SequenceNumber, progress: &mut dyn FnMut(u64)) -> Outcome<Border> {
+    let mut next = 0;
+    let mut due = 1;
+    for number in survey::segment_numbers(&survey::sorted(disk, dir)?) {
+        if next == at {
+            return Ok(Border { within: None, offset: SEGMENT_HEADER, beyond: due });
+        }
+        if number != due {
+            return Err(damaged_before(at, next, &format!("{} is missing", names::segment(dir, due))));
+        }
+        due = number + 1;
+        let Ok(open) = survey::segment(disk, dir, number)? else {
+            let name = names::segment(dir, number);
+            return Err(damaged_before(at, next, &format!("the header of {name} is not what was written")));
+        };
+        if let Some(offset) = border_in(&open, at, &mut next, progress)? {
+            return Ok(Border { within: Some(open), offset, beyond: due });
+        }
+    }
+    match next == at {
+        true => Ok(Border { within: None, offset: SEGMENT_HEADER, beyond: due }),
+        false => Err(refused(format!("the log of {dir} ends at {next}, so it cannot be cut at {at}"))),
+    }
+}
+
+/// The offset behind the commits below `at`, if there is more behind it in this segment.
+fn border_in(
+    open: &OpenSegment,
+    at: SequenceNumber,
+    next: &mut SequenceNumber,
+    progress: &mut dyn FnMut(u64),
+) -> Outcome<Option<u64>> {
+    let name = &open.at.name;
+    let fail = |error: std::io::Error| unreadable(name, &error);
+    let mut walk = Walk::new(&open.at, open.length).map_err(fail)?;
+    let mut end = SEGMENT_HEADER;
+    // Where the commit or transaction begins that was read last.
+    let (mut before, mut ends) = (*next, true);
+    loop {
+        let step = walk.step().map_err(fail)?;
+        if let Step::End = step {
+            return Ok(None);
+        }
+        if *next == at && ends {
+            return Ok(Some(end));
+        }
+        match step {
+            Step::Commit(placed) if placed.first() == *next => {
+                before = if ends { *next } else { before };
+                ends = placed.ends();
+                if at < placed.next() || (at == placed.next() && !ends) {
+                    let after = end_of(&mut walk, &placed, name)?;
+                    let message = format!(
+                        "{at} is inside a commit or transaction; cut at {before}, which is before it, or at {after}"
+                    );
+                    return Err(refused(message));
+                }
+                end = placed.end();
+                *next = placed.next();
+                progress(*next);
+            }
+            Step::Commit(placed) => {
+                return Err(damaged_before(at, *next, &format!("{name} goes on with {}", placed.first())));
+            }
+            Step::Fault { offset, what, .. } => {
+                return Err(damaged_before(at, *next, &format!("{name} at offset {offset}: {what}")));
+            }
+            Step::End => {}
+        }
+    }
+}
+
+/// The sequence number behind the commit or the transaction it belongs to.
+fn end_of(walk: &mut Walk<'_>, placed: &Placed, name: &str) -> Outcome<SequenceNumber> {
+    let (mut after, mut ends) = (placed.next(), placed.ends());
+    while !ends {
+        match walk.step().map_err(|error| unreadable(name, &error))? {
+            Step::Commit(placed) => (after, ends) = (placed.next(), placed.ends()),
+            _ => break,
+        }
+    }
+    Ok(after)
+}
+
+fn refused(message: String) -> OperationError {
+    OperationError::new(Code::InvalidRange, message)
+}
+
+fn damaged_before(at: SequenceNumber, next: SequenceNumber, what: &str) -> OperationError {
+    refused(format!("the log is damaged before {at} ({what}); the nearest border before the damage is {next}"))
+}
+
+/// The sequence number behind the last commit of a log that can be read.
+pub(super) fn head_of(disk: &dyn Disk, dir: &str) -> Outcome<SequenceNumber> {
+    for number in survey::segment_numbers(&survey::sorted(disk, dir)?).into_iter().rev() {
+        let Ok(open) = survey::segment(disk, dir, number)? else { continue };
+        let fail = |error: std::io::Error| unreadable(&open.at.name, &error);
+        let mut walk = Walk::new(&open.at, open.length).map_err(fail)?;
+        let mut head = 0;
+        loop {
+            match walk.step().map_err(fail)? {
+                Step::Commit(placed) => head = placed.next(),
+                Step::Fault { .. } => {}
+                Step::End => break,
+            }
+        }
+        if head > 0 {
+            return Ok(head);
+        }
+    }
+    Ok(0)
+}

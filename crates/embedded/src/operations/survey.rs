@@ -1,0 +1,163 @@
+//! What is in a store's folder, without opening the store.
+
+use std::io;
+use std::sync::Arc;
+
+use annals_core::{Code, OpenError};
+use serde::de::DeserializeOwned;
+
+use super::{OperationError, Outcome, unreadable};
+use crate::disk::{Disk, Open};
+use crate::format::{FORMAT, SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
+use crate::log::{SegmentFile, names};
+use crate::refused::newer_format;
+use crate::store::{STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
+use crate::whole::{format_of, unseal};
+
+/// The folder of the tenants.
+pub(super) const TENANTS: &str = "tenants";
+
+/// The store's lock, held as long as this lives.
+pub(super) struct Locked {
+    _guard: Option<Box<dyn Send + Sync>>,
+}
+
+/// Takes the lock of a store that is there. A folder that nobody can write to needs none.
+pub(super) fn lock(disk: &dyn Disk) -> Outcome<Locked> {
+    let names = disk.list("").map_err(|error| unreadable("the store", &error))?;
+    if !names.iter().any(|name| name == STORE_FILE) {
+        let message = "the folder holds no store.json, so there is no store; name the folder of a store";
+        return Err(OperationError::new(Code::NotAStore, message));
+    }
+    match disk.lock() {
+        Ok(guard) => Ok(Locked { _guard: Some(guard) }),
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(Locked { _guard: None }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OperationError::new(
+            Code::StoreLocked,
+            "another process has this store open; stop it, or work on a backup that is taken from it",
+        )),
+        Err(error) => Err(unreadable("the store's lock", &error)),
+    }
+}
+
+/// A small file of a store.
+pub(super) enum Small<T> {
+    Whole(T),
+    Damaged,
+    Missing,
+}
+
+/// Reads a small file. One of a newer format is an error: nothing can be said about it.
+pub(super) fn small<T: DeserializeOwned>(disk: &dyn Disk, path: &str) -> Outcome<Small<T>> {
+    let bytes = match read_whole(disk, path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Small::Missing),
+        Err(error) => return Err(unreadable(path, &error)),
+    };
+    if let Some(newer) = format_of(&bytes).filter(|format| *format > FORMAT) {
+        return Err(newer_format(path, newer).into());
+    }
+    Ok(unseal(&bytes).map_or(Small::Damaged, Small::Whole))
+}
+
+pub(super) fn store_file(disk: &dyn Disk) -> Outcome<Small<StoreFile>> {
+    small(disk, STORE_FILE)
+}
+
+pub(super) fn read_whole(disk: &dyn Disk, path: &str) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, Open::Read)?;
+    let mut bytes = vec![0; file.length()? as usize];
+    let got = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// A tenant's folder.
+pub(super) struct TenantFolder {
+    pub(super) name: String,
+    pub(super) dir: String,
+    /// The folders in it that hold a log.
+    pub(super) scopes: Vec<String>,
+}
+
+impl TenantFolder {
+    pub(super) fn file(&self, disk: &dyn Disk) -> Outcome<Small<TenantFile>> {
+        small(disk, &self.file_path())
+    }
+
+    pub(super) fn file_path(&self) -> String {
+        format!("{}/{TENANT_FILE}", self.dir)
+    }
+
+    pub(super) fn log_dir(&self, scope: &str) -> String {
+        format!("{}/{scope}", self.dir)
+    }
+}
+
+/// Every tenant that has a folder, declared or not, in order of their names.
+pub(super) fn tenants(disk: &dyn Disk) -> Outcome<Vec<TenantFolder>> {
+    let mut tenants = Vec::new();
+    for name in sorted(disk, TENANTS)? {
+        let dir = format!("{TENANTS}/{name}");
+        let mut scopes = Vec::new();
+        for scope in sorted(disk, &dir)? {
+            let names = sorted(disk, &format!("{dir}/{scope}"))?;
+            if names.iter().any(|name| names::segment_number(name).is_some() || name == names::CHECKPOINT) {
+                scopes.push(scope);
+            }
+        }
+        tenants.push(TenantFolder { name, dir, scopes });
+    }
+    Ok(tenants)
+}
+
+/// The names in a folder, in order; none in what is no folder.
+pub(super) fn sorted(disk: &dyn Disk, dir: &str) -> Outcome<Vec<String>> {
+    match disk.list(dir) {
+        Ok(mut names) => {
+            names.sort_unstable();
+            Ok(names)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
+        Err(error) => Err(unreadable(dir, &error)),
+    }
+}
+
+/// The numbers of the segments in a log's folder, ascending.
+pub(super) fn segment_numbers(names: &[String]) -> Vec<u64> {
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| names::segment_number(name)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// A segment's file with what its header says.
+pub(super) struct OpenSegment {
+    pub(super) at: SegmentFile,
+    pub(super) capacity: u64,
+    pub(super) length: u64,
+}
+
+/// Opens a segment to read it; none when its header is not what was written for a segment of this number.
+pub(super) fn segment(
+    disk: &dyn Disk,
+    dir: &str,
+    number: u64,
+) -> Outcome<Result<OpenSegment, Arc<dyn crate::disk::DiskFile>>> {
+    let name = names::segment(dir, number);
+    let fail = |error: io::Error| unreadable(&name, &error);
+    let file = disk.open(&name, Open::Read).map_err(fail)?;
+    let mut header = [0; SEGMENT_HEADER as usize];
+    file.read_at(&mut header, 0).map_err(fail)?;
+    match SegmentHeader::decode(&header) {
+        Ok(header) if header.number == number => {
+            let length = file.length().map_err(fail)?;
+            let at = SegmentFile { number, salt: header.salt, name, file };
+            Ok(Ok(OpenSegment { at, capacity: header.capacity, length }))
+        }
+        Err(SegmentHeaderFault::Newer(format)) => {
+            let newer: OpenError = newer_format(&name, format);
+            Err(newer.into())
+        }
+        _ => Ok(Err(file)),
+    }
+}

@@ -1,0 +1,100 @@
+//! Stores that earlier versions wrote, one folder for each format: they are checked, opened, read and written to.
+//!
+//! `ANNALS_WRITE_FIXTURES=1` writes the one of the current format anew, which is only right before that format is released.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventsHash, Store};
+use annals_embedded::disk::RealDisk;
+use annals_embedded::operations::check;
+use annals_embedded::{EmbeddedStore, FORMAT};
+use serde_json::{Value, json};
+
+use crate::operations::samples::{commit, fill, hash_to, options, transfer};
+use crate::stores::block_on;
+
+const COMMITS: usize = 30;
+/// Beside the folders of a fixture's store: what it holds.
+const EXPECTED: &str = "expected.json";
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn open(folder: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(Arc::new(RealDisk::new(folder)), options(1)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What a check says of the logs in a folder.
+fn logs(folder: &Path) -> Value {
+    let report = check(&RealDisk::new(folder), &mut |_, _| {}).unwrap_or_else(|error| panic!("{error}"));
+    assert!(report.is_sound() && report.notes.is_empty(), "{report:#?}");
+    let logs = report.logs.iter().map(|log| {
+        json!({ "tenant": log.tenant, "scope": log.scope, "head": log.head, "commits": log.commits,
+                "indexes": log.indexes, "events_hash": log.events_hash })
+    });
+    logs.collect()
+}
+
+fn write(folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
+    let store = folder.join("store");
+    block_on(async {
+        let open = open(&store);
+        fill(&open, 0..COMMITS).await;
+        open.close().await;
+    });
+    // A lock is made by whoever opens the store.
+    fs::remove_file(store.join("lock")).expect("it was made");
+    let expected = serde_json::to_vec_pretty(&logs(&store)).expect("JSON");
+    fs::remove_file(store.join("lock")).expect("it was made");
+    fs::write(folder.join(EXPECTED), expected).expect("written");
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
+        let target = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).expect("copied")),
+        }
+    }
+}
+
+#[test]
+fn stores_of_every_format_are_checked_opened_read_and_written_to() {
+    let current = fixtures().join(format!("format-{FORMAT}"));
+    if std::env::var_os("ANNALS_WRITE_FIXTURES").is_some() {
+        write(&current);
+    }
+    assert!(current.is_dir(), "there is a fixture of the current format");
+    for fixture in fs::read_dir(fixtures()).expect("fixtures").map(|entry| entry.expect("an entry").path()) {
+        let folder = tempfile::tempdir().expect("a folder");
+        copy(&fixture.join("store"), folder.path());
+        let expected: Value =
+            serde_json::from_slice(&fs::read(fixture.join(EXPECTED)).expect("expected.json")).expect("JSON");
+        assert_eq!(logs(folder.path()), expected, "{}", fixture.display());
+        block_on(async {
+            let store = open(folder.path());
+            for log in expected.as_array().expect("a list") {
+                let text = |key: &str| log[key].as_str().expect("text");
+                let open = store.log(text("tenant"), text("scope")).expect("it is declared");
+                let head = open.head().await.expect("a head");
+                assert_eq!(json!(head), log["head"]);
+                assert_eq!(hash_to(&open, head).await, text("events_hash").parse::<EventsHash>().expect("a hash"));
+            }
+            let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared");
+            let head = log.head().await.expect("a head");
+            assert!(log.commit(commit(3)).await.expect("a repeat").duplicate);
+            assert!(log.transact(transfer(5)).await.expect("a repeat").iter().all(|outcome| outcome.duplicate));
+            let taken = log.transact(transfer(5).request_id("another")).await.expect_err("its key is held");
+            assert_eq!(taken.error.code(), Code::KeyTaken);
+            assert_eq!(log.commit(commit(100)).await.expect("it is accepted").first_sequence_number, head);
+            store.close().await;
+        });
+        assert_ne!(logs(folder.path()), expected);
+    }
+}

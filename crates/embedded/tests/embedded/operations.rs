@@ -1,0 +1,9 @@
+//! What an operator does: check, cut, back up, restore; on sound stores, on damaged ones, and on disks that fail meanwhile.
+
+mod backup;
+mod check;
+mod floor;
+mod repair;
+pub mod samples;
+#[cfg(feature = "seeded-bugs")]
+mod seeded_bugs;

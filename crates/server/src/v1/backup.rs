@@ -1,0 +1,81 @@
+//! `GET /v1/backup` and `POST /v1/backup`: a backup of the whole store, while it is in use.
+
+use std::io;
+use std::sync::Arc;
+
+use annals_core::{Backup, Code, ReadError, StoreError};
+use axum::body::Body;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::body;
+use crate::options::Stop;
+use crate::problem::Problem;
+use crate::query::Query;
+use crate::router::Server;
+
+/// Most backups that are taken at once: each has a thread and reads the whole store.
+pub(crate) const AT_ONCE: usize = 2;
+/// Pieces that are read ahead of a slow reader; a piece has at most about 1 MiB.
+const AHEAD: usize = 4;
+
+/// `GET`: everything.
+pub(crate) async fn whole(State(server): State<Arc<Server>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    answer(&server, None)
+}
+
+/// `POST` with the manifest of an earlier backup: what that one holds and cannot have changed is left out.
+pub(crate) async fn since(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
+    let (parts, received) = request.into_parts();
+    Query::parse(parts.uri.query(), &[])?;
+    let earlier = body::read(&server, &parts, received).await?;
+    answer(&server, Some(&earlier.bytes))
+}
+
+/// An answer that cannot be finished (the server stops, the disk fails, a log is damaged) breaks the connection off; it has no
+/// manifest at its end then, so nobody takes it for a backup.
+fn answer(server: &Server, earlier: Option<&[u8]>) -> Result<Response, Problem> {
+    let place = Arc::clone(&server.backups).try_acquire_owned();
+    let place = place.map_err(|_| {
+        Problem::new(Code::Overloaded, format!("{AT_ONCE} backups are being taken already; try again when one is done"))
+    })?;
+    let backup = server.store.backup(earlier).map_err(ReadError::from)?;
+    let (sender, pieces) = mpsc::channel(AHEAD);
+    let stop = server.options.stop.clone();
+    tokio::task::spawn_blocking(move || send(backup, &sender, &stop, place));
+    let stream = stream::unfold(pieces, |mut pieces| async move { Some((pieces.recv().await?, pieces)) });
+    let headers = [
+        (header::CONTENT_TYPE, "application/x-tar"),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"annals-backup.tar\""),
+    ];
+    Ok((headers, Body::from_stream(stream)).into_response())
+}
+
+/// Reads on a thread of its own, as fast as the pieces are taken, until the end or until nobody wants them.
+fn send(
+    mut backup: Box<dyn Backup>,
+    pieces: &mpsc::Sender<io::Result<Bytes>>,
+    stop: &Stop,
+    _place: OwnedSemaphorePermit,
+) {
+    loop {
+        let piece = if stop.is_stopped() { Err(StoreError::Closed) } else { backup.next() };
+        let sent = match piece {
+            Ok(Some(piece)) => pieces.blocking_send(Ok(piece)),
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, "a backup was broken off");
+                let _ = pieces.blocking_send(Err(io::Error::other("the backup cannot be finished")));
+                return;
+            }
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
