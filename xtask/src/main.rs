@@ -6,6 +6,7 @@ mod command;
 mod deny;
 mod fuzz;
 mod lint;
+mod rivals;
 mod soak;
 mod steps;
 mod test;
@@ -23,7 +24,8 @@ cargo xtask COMMAND
   fuzz [--seconds N] [--target NAME] [--reproduce FILE]
                          all targets in N seconds (60), or one of them; or one input again
   soak [--seconds N]     the model, fault and kill tests for N seconds each (600) instead of a few
-  bench [OPTIONS]        library and server beside the bare disk; `cargo xtask bench --help` lists the options
+  bench [OPTIONS]        library and server beside the bare disk, with --rivals beside Tephra and UmaDB; `cargo xtask bench
+                         --help` lists the options
 ";
 
 fn main() -> ExitCode {

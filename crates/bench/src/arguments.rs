@@ -11,26 +11,38 @@ cargo xtask bench [OPTIONS]
 
   --rounds N       rounds of all rows and systems (5); medians are taken over them
   --seconds S      measured seconds of each cell, behind a fifth of it to warm up (1.5)
+  --rest S         seconds of rest before each cell (0), for a disk whose allowance for bursts runs out
   --rows LIST      writers x events of a commit, for example 1x1,64x10 (1x1,1x10,8x1,8x10,64x1,64x10)
   --folder PATH    where the stores are put (beside the build); the disk under it is what is measured
   --json FILE      every cell of every round
   --no-reads       leave reading, opening and following out
   --no-server      leave everything over HTTP out
-  --systems LIST   only these, for example library,server (probe,bare,library,empty,server,client)
+  --systems LIST   only these, for example library,server (probe,bare,library,empty,server,client and, with --rivals,
+                   tephra,tephra-threads,tephra-server,tephra-socket,umadb,umadb-server)
+  --corpus N       events that are stored and read, a multiple of 2,000 (2,000,000)
+  --rivals         also Tephra and UmaDB; the first time this takes long, because they are built
 ";
 
 /// The options, checked.
 pub struct Arguments {
     pub rounds: usize,
     pub seconds: f64,
+    pub rest: f64,
     pub rows: Vec<Row>,
     pub folder: PathBuf,
     pub json: Option<PathBuf>,
     pub reads: bool,
     /// The program `annals`.
     pub server: Option<PathBuf>,
+    /// Events of the log that is read.
+    pub corpus: usize,
+    /// The folder of the rivals' programs; none leaves the rivals out.
+    pub rivals: Option<PathBuf>,
     pub systems: Vec<System>,
 }
+
+/// What [`Arguments::corpus`] is a multiple of, so that every aggregate that is read is whole.
+const CORPUS_STEP: usize = 2_000;
 
 impl Arguments {
     /// Reads the options; none when help is wanted.
@@ -38,12 +50,15 @@ impl Arguments {
         let mut arguments = Self {
             rounds: 5,
             seconds: 1.5,
+            rest: 0.0,
             rows: WRITERS.iter().flat_map(|&writers| [1, 10].map(|events| Row { writers, events })).collect(),
             folder: beside_the_build(),
             json: None,
             reads: true,
             server: None,
-            systems: System::ALL.into(),
+            corpus: 2_000_000,
+            rivals: None,
+            systems: System::all(),
         };
         let mut without_server = false;
         while let Some(option) = words.next() {
@@ -52,14 +67,20 @@ impl Arguments {
                 "--help" | "-h" => return Ok(None),
                 "--rounds" => arguments.rounds = positive(&option, &value()?)?,
                 "--seconds" => arguments.seconds = positive(&option, &value()?)?,
+                "--rest" => arguments.rest = positive(&option, &value()?)?,
                 "--rows" => arguments.rows = value()?.split(',').map(Row::parse).collect::<Result<_, _>>()?,
                 "--folder" => arguments.folder = value()?.into(),
                 "--json" => arguments.json = Some(value()?.into()),
                 // The server runs in a folder of its own, so its path must not depend on ours.
                 "--server" => {
-                    let program = value()?;
-                    let found = std::fs::canonicalize(&program).map_err(|error| format!("{program}: {error}"))?;
-                    arguments.server = Some(found);
+                    arguments.server = Some(existing(&value()?)?);
+                }
+                "--rivals" => arguments.rivals = Some(existing(&value()?)?),
+                "--corpus" => {
+                    arguments.corpus = positive(&option, &value()?)?;
+                    if !arguments.corpus.is_multiple_of(CORPUS_STEP) {
+                        return Err(format!("--corpus takes a multiple of {CORPUS_STEP}, not {}", arguments.corpus));
+                    }
                 }
                 "--systems" => {
                     arguments.systems = value()?.split(',').map(System::parse).collect::<Result<_, _>>()?;
@@ -79,6 +100,10 @@ impl Arguments {
 fn positive<T: std::str::FromStr + PartialOrd + Default>(option: &str, text: &str) -> Result<T, String> {
     let number: Option<T> = text.parse().ok().filter(|number| *number > T::default());
     number.ok_or_else(|| format!("{option} takes a number above 0, not {text:?}"))
+}
+
+fn existing(path: &str) -> Result<PathBuf, String> {
+    std::fs::canonicalize(path).map_err(|error| format!("{path}: {error}"))
 }
 
 fn beside_the_build() -> PathBuf {

@@ -61,25 +61,49 @@ pub async fn run<W: Commits>(cell: &Cell, writers: Vec<W>) -> Result<Measured, S
     let together = Arc::new(Barrier::new(writers.len()));
     let (warm_up, measured) = (cell.warm_up, cell.measured);
     let mut tasks = JoinSet::new();
-    for mut writer in writers {
-        let together = Arc::clone(&together);
-        tasks.spawn(async move {
-            together.wait().await;
-            let begin = Instant::now() + warm_up;
-            let end = begin + measured;
-            let mut latencies = Vec::new();
-            let mut started = Instant::now();
-            while started < end {
-                writer.commit().await?;
-                let ended = Instant::now();
-                if ended >= begin && ended < end {
-                    latencies.push((ended - started).as_nanos() as u64);
-                }
-                started = ended;
-            }
-            Ok::<_, String>(latencies)
-        });
+    for writer in writers {
+        tasks.spawn(commit_until_over(writer, Arc::clone(&together), warm_up, measured));
     }
+    gathered(tasks).await
+}
+
+/// The same with a thread for each writer, for clients that block their caller.
+#[cfg(feature = "rivals")]
+pub async fn run_threads<W: Commits>(cell: &Cell, writers: Vec<W>) -> Result<Measured, String> {
+    let together = Arc::new(Barrier::new(writers.len()));
+    let (warm_up, measured) = (cell.warm_up, cell.measured);
+    let mut tasks = JoinSet::new();
+    for writer in writers {
+        let loop_of_it = commit_until_over(writer, Arc::clone(&together), warm_up, measured);
+        let runtime = tokio::runtime::Handle::current();
+        tasks.spawn_blocking(move || runtime.block_on(loop_of_it));
+    }
+    gathered(tasks).await
+}
+
+async fn commit_until_over<W: Commits>(
+    mut writer: W,
+    together: Arc<Barrier>,
+    warm_up: Duration,
+    measured: Duration,
+) -> Result<Vec<u64>, String> {
+    together.wait().await;
+    let begin = Instant::now() + warm_up;
+    let end = begin + measured;
+    let mut latencies = Vec::new();
+    let mut started = Instant::now();
+    while started < end {
+        writer.commit().await?;
+        let ended = Instant::now();
+        if ended >= begin && ended < end {
+            latencies.push((ended - started).as_nanos() as u64);
+        }
+        started = ended;
+    }
+    Ok(latencies)
+}
+
+async fn gathered(mut tasks: JoinSet<Result<Vec<u64>, String>>) -> Result<Measured, String> {
     let mut latencies = Vec::new();
     while let Some(ended) = tasks.join_next().await {
         latencies.extend(ended.map_err(|error| error.to_string())??);

@@ -6,14 +6,27 @@
 mod arguments;
 mod bare_log;
 mod cell;
+mod corpus;
+mod disk;
 mod empty;
-mod follow;
 mod library;
 mod machine;
 mod probe;
 mod pushed;
+mod reads;
 mod report;
+mod rivals;
+mod served;
 mod server;
+mod stored;
+#[cfg(feature = "rivals")]
+mod tephra;
+#[cfg(feature = "rivals")]
+mod tephra_server;
+#[cfg(feature = "rivals")]
+mod umadb;
+#[cfg(feature = "rivals")]
+mod umadb_server;
 mod workload;
 
 use std::path::Path;
@@ -22,6 +35,8 @@ use std::process::ExitCode;
 use arguments::Arguments;
 use bare_log::{Checked, Unchecked};
 use cell::{Cell, Measured};
+use rivals::Rival;
+use stored::Kind;
 use workload::Row;
 
 /// The allocator of the product's binary; every system in this process has it.
@@ -30,10 +45,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [empty::OPTION, address] = words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        return ended(runtime().and_then(|runtime| runtime.block_on(empty::serve(address))));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [empty::OPTION, address] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(empty::serve(address))));
+        }
+        [stored::OPTION, ref task @ ..] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(stored::obey(task))));
+        }
+        _ => {}
     }
-    let arguments = match Arguments::parse(words.into_iter()) {
+    let arguments = match Arguments::parse(words.into_iter().map(str::to_owned)) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
             print!("{}", arguments::USAGE);
@@ -63,11 +85,14 @@ fn failed(sentence: &str) -> ExitCode {
 /// What is measured in one round: every system in every row.
 async fn bench(arguments: &Arguments) -> Result<(), String> {
     let mut measured = Vec::new();
+    let mut disk = Vec::new();
     for round in 0..arguments.rounds {
+        disk.extend(disk::measure(round, &arguments.folder, arguments.seconds / 3.0)?);
         for row in &arguments.rows {
             for system in turn(arguments, round) {
                 let folder = tempfile::tempdir_in(&arguments.folder)
                     .map_err(|error| format!("{}: {error}", arguments.folder.display()))?;
+                tokio::time::sleep(std::time::Duration::from_secs_f64(arguments.rest)).await;
                 let cell = Cell::new(arguments.seconds);
                 let outcome = system.measure(row, &cell, folder.path(), arguments).await?;
                 eprintln!("round {} {row} {system}: {:.0} events/s", round + 1, outcome.events_per_second(row, &cell));
@@ -75,10 +100,8 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
             }
         }
     }
-    let reads = match arguments.reads {
-        true => Some(follow::measure(&arguments.folder).await?),
-        false => None,
-    };
+    let kinds = if arguments.rivals.is_some() { &Kind::ALL[..] } else { &[Kind::Annals] };
+    let reads = if arguments.reads { reads::measure(kinds, arguments).await? } else { Vec::new() };
     let pushed = match &arguments.server {
         Some(program) if arguments.reads => {
             let folder = tempfile::tempdir_in(&arguments.folder).map_err(|error| error.to_string())?;
@@ -87,18 +110,19 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
         _ => None,
     };
     let machine = machine::describe(&arguments.folder);
-    print!("{}", report::markdown(&machine, arguments, &measured, reads.as_ref()));
-    pushed.iter().for_each(|pushed| print!("{}", report::pushed_table(pushed)));
-    match &arguments.json {
-        Some(file) => report::write_json(file, &machine, arguments, &measured, reads.as_ref()),
-        None => Ok(()),
-    }
+    let report = report::Report { machine, arguments, disk, cells: measured, reads, pushed };
+    print!("{}", report.markdown());
+    arguments.json.as_deref().map_or(Ok(()), |file| report.write_json(file))
 }
 
 /// The systems in the order of this round: each is first, second and so on equally often.
 fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
     let mut systems = arguments.systems.clone();
-    systems.retain(|system| !System::OVER_HTTP.contains(system) || arguments.server.is_some());
+    systems.retain(|system| match system {
+        System::Empty | System::Server | System::Client => arguments.server.is_some(),
+        System::Rival(_) => arguments.rivals.is_some(),
+        System::Probe | System::BareLog | System::Library => true,
+    });
     let first = round % systems.len().max(1);
     systems.rotate_left(first);
     systems
@@ -119,15 +143,34 @@ enum System {
     Server,
     /// The same through one Rust client that all writers share.
     Client,
+    /// Another event store.
+    Rival(Rival),
 }
 
 impl System {
-    const ALL: [Self; 6] = [Self::Probe, Self::BareLog, Self::Library, Self::Empty, Self::Server, Self::Client];
-    const OVER_HTTP: [Self; 3] = [Self::Empty, Self::Server, Self::Client];
+    const OURS: [Self; 6] = [Self::Probe, Self::BareLog, Self::Library, Self::Empty, Self::Server, Self::Client];
 
-    /// Reads the first word of a system's name.
+    /// All systems, in the order of the tables.
+    fn all() -> Vec<Self> {
+        Self::OURS.into_iter().chain(Rival::ALL.map(Self::Rival)).collect()
+    }
+
+    /// Its name on the command line.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::BareLog => "bare",
+            Self::Library => "library",
+            Self::Empty => "empty",
+            Self::Server => "server",
+            Self::Client => "client",
+            Self::Rival(rival) => rival.word(),
+        }
+    }
+
+    /// Reads its name.
     fn parse(word: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|system| system.to_string().split([' ', ',']).next() == Some(word));
+        let found = Self::all().into_iter().find(|system| system.word() == word);
         found.ok_or_else(|| format!("there is no system {word:?}"))
     }
 
@@ -140,6 +183,10 @@ impl System {
             (Self::Server, Some(program)) => server::measure(row, cell, folder, program).await,
             (Self::Client, Some(program)) => server::measure_client(row, cell, folder, program).await,
             (Self::Server | Self::Client, None) => Err("the server's program is not known".to_owned()),
+            (Self::Rival(rival), _) => match &arguments.rivals {
+                Some(programs) => rival.measure(row, cell, folder, programs).await,
+                None => Err("the rivals' programs are not known".to_owned()),
+            },
         }
     }
 }
@@ -147,6 +194,7 @@ impl System {
 impl std::fmt::Display for System {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::Rival(rival) => return rival.fmt(f),
             Self::Probe => "probe",
             Self::BareLog => "bare log",
             Self::Library => "library",

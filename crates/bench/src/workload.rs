@@ -49,7 +49,8 @@ pub fn payloads() -> Vec<String> {
     (0..PAYLOADS).map(|number| payload(number, &mut random)).collect()
 }
 
-fn payload(number: usize, random: &mut fastrand::Rng) -> String {
+/// One payload of exactly [`EVENT_BYTES`], mostly random letters and digits.
+pub fn payload(number: usize, random: &mut fastrand::Rng) -> String {
     let mut text = format!(
         r#"{{"order":"o-{:08}","customer":{},"paid":{},"total":{}.25,"currency":"EUR","lines":[{{"sku":"{:06}","quantity":{}}}],"note":""#,
         number,
@@ -82,6 +83,9 @@ pub struct Turn {
     pub expected_version: Version,
     /// A request id never used before.
     pub request_id: String,
+    /// The request id as a number of 128 bits whose lowest 16 are free, to number the events.
+    #[cfg(feature = "rivals")]
+    pub request_number: u128,
     /// The first payload; the others follow.
     pub payload: usize,
     /// The aggregate's place in the writer's part.
@@ -103,6 +107,8 @@ impl Writer {
             aggregate_id: format!("{:04}-{place:08}", self.number),
             expected_version: self.versions[place],
             request_id: format!("{:04}-{:011}", self.number, self.committed),
+            #[cfg(feature = "rivals")]
+            request_number: ((self.number as u128 + 1) << 80) | (u128::from(self.committed) << 16),
             payload: self.random.usize(..PAYLOADS),
             place,
         }
@@ -117,6 +123,23 @@ impl Writer {
             return Err(format!("{} became version {version}, duplicate: {duplicate}", turn.aggregate_id));
         }
         self.versions[turn.place] = version;
+        Ok(())
+    }
+
+    /// Takes note of where the log ends for the aggregate: for a store that has no versions but judges a commit by the position of
+    /// the last event seen. That position is then what the next turn expects, and 0 is an aggregate without events.
+    ///
+    /// # Errors
+    /// A sentence, unless so many events were appended behind what the turn expected.
+    #[cfg(feature = "rivals")]
+    pub fn appended(&mut self, turn: &Turn, last: u64, events: usize) -> Result<(), String> {
+        if last < turn.expected_version + events as u64 {
+            return Err(format!(
+                "{} ends at {last}, though {events} events follow {}",
+                turn.aggregate_id, turn.expected_version
+            ));
+        }
+        self.versions[turn.place] = last;
         Ok(())
     }
 }

@@ -1,0 +1,106 @@
+//! Reading stored events: every store gets the same ones, is killed, and is then opened and read in processes of its own, in turn.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::arguments::Arguments;
+use crate::corpus::{COMMIT_EVENTS, Corpus};
+use crate::stored::{self, Kind, Task};
+
+/// What one process found.
+pub struct Found {
+    pub round: usize,
+    pub kind: Kind,
+    /// Whether it was read through its server.
+    pub served: bool,
+    /// The figures it has, by name.
+    pub figures: std::collections::BTreeMap<String, f64>,
+}
+
+/// Fills a store of each kind and reads it in each round, as a library and through its server.
+pub async fn measure(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>, String> {
+    let corpus = Corpus { events: arguments.corpus, commit_events: COMMIT_EVENTS };
+    let mut found = Vec::new();
+    let mut stores = Vec::new();
+    for &kind in kinds {
+        let store = Filled::new(kind, corpus, arguments)?;
+        found.push(store.run(0, Task::Fill).await?);
+        stores.push(store);
+    }
+    for round in 0..arguments.rounds {
+        for store in &stores {
+            found.push(store.run(round, Task::Read).await?);
+            if store.program.is_some() {
+                found.push(store.run(round, Task::Serve).await?);
+            }
+        }
+        // The next round begins with another.
+        stores.rotate_left(1);
+    }
+    for store in stores {
+        found.push(store.run(0, Task::Weigh).await?);
+    }
+    let single = Corpus { events: arguments.corpus / 2, commit_events: 1 };
+    for &kind in kinds {
+        let store = Filled::new(kind, single, arguments)?;
+        store.run(0, Task::Fill).await?;
+        found.push(store.run(0, Task::Weigh).await?);
+    }
+    Ok(found)
+}
+
+/// A store with its content.
+struct Filled {
+    kind: Kind,
+    corpus: Corpus,
+    folder: TempDir,
+    /// What its server is started with, if it is measured.
+    program: Option<PathBuf>,
+}
+
+impl Filled {
+    fn new(kind: Kind, corpus: Corpus, arguments: &Arguments) -> Result<Self, String> {
+        let folder = &arguments.folder;
+        let folder = tempfile::tempdir_in(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let program = if kind == Kind::Annals { &arguments.server } else { &arguments.rivals };
+        Ok(Self { kind, corpus, folder, program: program.clone() })
+    }
+
+    /// Runs a process of this program, reads what it found and kills it: no store is ever closed in an orderly way before it is opened.
+    async fn run(&self, round: usize, task: Task) -> Result<Found, String> {
+        let Self { kind, corpus, .. } = self;
+        eprintln!(
+            "round {} {kind}: {} {} events, {} per commit",
+            round + 1,
+            task.word(),
+            corpus.events,
+            corpus.commit_events
+        );
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command.args([stored::OPTION, task.word(), &kind.to_string()]).arg(self.folder.path());
+        command.args([corpus.events.to_string(), corpus.commit_events.to_string()]);
+        command.arg(self.program.as_deref().unwrap_or(Path::new("")));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn().map_err(|error| error.to_string())?;
+        let output = process.stdout.take().ok_or("a process without output")?;
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).await.map_err(|error| error.to_string())?;
+        if task == Task::Serve {
+            // It has a server to kill, and does that when nobody writes to it any more.
+            drop(process.stdin.take());
+            process.wait().await.map_err(|error| error.to_string())?;
+        } else {
+            // SIGKILL. One that failed has ended already and said why.
+            process.kill().await.map_err(|error| error.to_string())?;
+        }
+        if line.is_empty() {
+            return Err(format!("{kind} could not {} its events; what it says is above", task.word()));
+        }
+        Ok(Found { round, kind: *kind, served: task == Task::Serve, figures: stored::answer(&line)? })
+    }
+}

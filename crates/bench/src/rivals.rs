@@ -1,0 +1,80 @@
+//! Other event stores under the same work: commits of an aggregate, judged by the store's own means against what the writer saw
+//! last, and acknowledged after their sync. Each runs as it is shipped.
+//!
+//! Without the feature `rivals` none of them is built, and asking for them is an error that says so.
+
+use std::path::Path;
+
+use crate::cell::{Cell, Measured};
+use crate::workload::Row;
+
+/// A rival, in one way of using it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rival {
+    /// Tephra in this process, a task per writer.
+    Tephra,
+    /// Tephra in this process, a thread per writer.
+    TephraThreads,
+    /// Tephra's server and its blocking client: a socket and a thread per writer.
+    TephraServer,
+    /// Tephra's server and its asynchronous client, whose socket all writers share.
+    TephraShared,
+    /// UmaDB's engine in this process behind a thread that gathers what waits.
+    Umadb,
+    /// UmaDB's server and its asynchronous client: a connection per writer.
+    UmadbServer,
+}
+
+impl Rival {
+    /// All of them, libraries and servers beside each other.
+    pub const ALL: [Self; 6] =
+        [Self::Tephra, Self::TephraThreads, Self::TephraServer, Self::TephraShared, Self::Umadb, Self::UmadbServer];
+
+    /// Its name on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tephra => "tephra",
+            Self::TephraThreads => "tephra-threads",
+            Self::TephraServer => "tephra-server",
+            Self::TephraShared => "tephra-socket",
+            Self::Umadb => "umadb",
+            Self::UmadbServer => "umadb-server",
+        }
+    }
+
+    /// Measures a new store in `folder`; the servers' programs are in `programs`.
+    #[cfg(feature = "rivals")]
+    pub async fn measure(self, row: &Row, cell: &Cell, folder: &Path, programs: &Path) -> Result<Measured, String> {
+        match self {
+            Self::Tephra => crate::tephra::measure(row, cell, folder).await,
+            Self::TephraThreads => crate::tephra::measure_threads(row, cell, folder).await,
+            Self::TephraServer => crate::tephra_server::measure(row, cell, folder, programs).await,
+            Self::TephraShared => crate::tephra_server::measure_shared(row, cell, folder, programs).await,
+            Self::Umadb => crate::umadb::measure(row, cell, folder).await,
+            Self::UmadbServer => crate::umadb_server::measure(row, cell, folder, programs).await,
+        }
+    }
+
+    /// They are not part of this build.
+    #[cfg(not(feature = "rivals"))]
+    pub async fn measure(self, _: &Row, _: &Cell, _: &Path, _: &Path) -> Result<Measured, String> {
+        Err(NOT_BUILT.to_owned())
+    }
+}
+
+/// What is said when the rivals are asked for and are not there.
+#[cfg(not(feature = "rivals"))]
+pub const NOT_BUILT: &str = "the rivals are not part of this build; `cargo xtask bench --rivals` builds them";
+
+impl std::fmt::Display for Rival {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tephra => "Tephra library",
+            Self::TephraThreads => "Tephra library, threads",
+            Self::TephraServer => "Tephra server",
+            Self::TephraShared => "Tephra server, one socket",
+            Self::Umadb => "UmaDB library",
+            Self::UmadbServer => "UmaDB server",
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! A store that is filled, killed, opened and read in processes of its own, so that what one measurement leaves behind in memory does
+//! not meet the next. [`crate::reads`] starts them and gathers their figures.
+
+mod annals;
+mod child;
+mod figures;
+mod page_cache;
+#[cfg(feature = "rivals")]
+mod tephra;
+#[cfg(feature = "rivals")]
+mod tephra_server;
+#[cfg(feature = "rivals")]
+mod umadb;
+#[cfg(feature = "rivals")]
+mod umadb_server;
+
+use std::path::Path;
+use std::time::Instant;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::corpus::Commit;
+use crate::served::Served;
+
+pub use child::{OPTION, Task, answer, obey};
+pub use figures::{FIGURES, Figure};
+
+/// What a store must be able to do, in this process or over loopback. Everything that is read is brought into the form that a caller
+/// gets.
+pub trait Reads: Clone + Send + Sync + 'static {
+    /// Whether [`follow`](Self::follow) is there.
+    const FOLLOWS: bool = true;
+
+    /// Commits; done when it is durable.
+    fn append(&self, commit: Commit) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Reads everything; the number of its events.
+    fn read_all(&self) -> impl Future<Output = Result<usize, String>> + Send;
+
+    /// Reads one aggregate; the number of its events.
+    fn read_aggregate(&self, id: &str) -> impl Future<Output = Result<usize, String>> + Send;
+
+    /// Reads the events with this tag; their number.
+    fn read_tagged(&self, tag: &str) -> impl Future<Output = Result<usize, String>> + Send;
+
+    /// Follows from the present end: tells once when it is in place, and then when each of so many events is there.
+    fn follow(&self, events: usize, seen: UnboundedSender<Instant>) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// A store in this process.
+pub trait Stored: Reads {
+    /// Opens the store in `folder`, or a new one.
+    fn open(folder: &Path) -> Result<Self, String>;
+
+    /// Closes the store: how many events its closed part has, and the bytes this takes on the disk with all indexes. All of it where
+    /// there is no closed part.
+    fn weigh(self, folder: &Path) -> impl Future<Output = Result<Weight, String>> + Send;
+}
+
+/// A store behind its server.
+pub trait Remote: Reads {
+    /// Starts the server on the store in `folder`, with its program or the folder it is in, and asks for nothing before it answers.
+    fn start(folder: &Path, program: &Path) -> impl Future<Output = Result<Self, String>> + Send;
+
+    /// The server.
+    fn server(&self) -> Option<&Served>;
+}
+
+/// Events and the bytes they take.
+pub struct Weight {
+    pub events: u64,
+    pub bytes: u64,
+}
+
+/// A store that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Ours.
+    Annals,
+    /// Tephra as a library.
+    Tephra,
+    /// UmaDB's engine.
+    Umadb,
+}
+
+impl Kind {
+    /// Ours and its rivals.
+    pub const ALL: [Self; 3] = [Self::Annals, Self::Tephra, Self::Umadb];
+
+    /// Reads the name.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.to_string() == name);
+        found.ok_or_else(|| format!("there is no store {name:?}"))
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Annals => "Annals",
+            Self::Tephra => "Tephra",
+            Self::Umadb => "UmaDB",
+        })
+    }
+}
+
+/// Bytes on the disk of all files under `folder` that `counts`.
+fn disk_bytes(folder: &Path, counts: &impl Fn(&str) -> bool) -> std::io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    /// What the system counts blocks in, whatever the file system's own are.
+    const BLOCK: u64 = 512;
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            bytes += disk_bytes(&entry.path(), counts)?;
+        } else if entry.file_name().to_str().is_some_and(counts) {
+            bytes += entry.metadata()?.blocks() * BLOCK;
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,167 @@
+//! Our store: embedded, and behind the server through the Rust client.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use annals::Client;
+use annals_core::{
+    Aggregate, AggregateQuery, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, Follower, LogQuery, NewCommit,
+    NewEvent, Store, limits,
+};
+use annals_embedded::EmbeddedStore;
+use tokio::process::Command;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Reads, Remote, Stored, Weight, disk_bytes};
+use crate::corpus::{Commit, TAG};
+use crate::library;
+use crate::served::Served;
+
+const AGGREGATE_NAME: &str = "order";
+
+/// The log, and what it is in.
+#[derive(Clone)]
+pub struct Annals {
+    log: Arc<dyn EventLog>,
+    store: Option<Arc<EmbeddedStore>>,
+    server: Option<Arc<Served>>,
+}
+
+impl Annals {
+    async fn pages(&self, filter: Filter) -> Result<usize, String> {
+        let (mut read, mut from) = (0, 0);
+        loop {
+            let query =
+                LogQuery { from: Some(from), limit: limits::PAGE_MAX, filter: filter.clone(), ..LogQuery::default() };
+            let page = self.log.read(query).await.map_err(|error| error.to_string())?;
+            if page.events.is_empty() {
+                return Ok(read);
+            }
+            read += page.events.len();
+            from = page.next;
+        }
+    }
+}
+
+impl Reads for Annals {
+    async fn append(&self, commit: Commit) -> Result<(), String> {
+        let mut new = NewCommit::new(AGGREGATE_NAME, commit.aggregate_id);
+        for (place, payload) in commit.payloads.iter().enumerate() {
+            let mut event = NewEvent::new("order_placed", Data::from_json(payload)?);
+            if commit.tagged && place == 0 {
+                event.tags.push(TAG.into());
+            }
+            new = new.event(event);
+        }
+        let new = new.request_id(format!("request-{:010}", commit.number));
+        self.log.commit(new).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    async fn read_all(&self) -> Result<usize, String> {
+        self.pages(Filter::default()).await
+    }
+
+    async fn read_aggregate(&self, id: &str) -> Result<usize, String> {
+        let query = AggregateQuery::new(Aggregate::new(AGGREGATE_NAME, id.to_owned()));
+        let found = self.log.read_aggregate(query).await.map_err(|error| error.to_string())?;
+        Ok(found.commits.iter().map(|commit| commit.events.len()).sum())
+    }
+
+    async fn read_tagged(&self, tag: &str) -> Result<usize, String> {
+        self.pages(Filter { tags: vec![tag.into()], ..Filter::default() }).await
+    }
+
+    async fn follow(&self, events: usize, seen: UnboundedSender<Instant>) -> Result<(), String> {
+        let head = self.log.head().await.map_err(|error| error.to_string())?;
+        let mut follower = Follower::new(Arc::clone(&self.log), head, Filter::default());
+        let nobody = |_| "nobody waits for the follower".to_owned();
+        seen.send(Instant::now()).map_err(nobody)?;
+        let mut left = events;
+        while left > 0 {
+            let events = follower.next_page().await.map_err(|error| error.to_string())?;
+            left = left.saturating_sub(events.len());
+            for _ in events {
+                seen.send(Instant::now()).map_err(nobody)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stored for Annals {
+    fn open(folder: &Path) -> Result<Self, String> {
+        let store = library::open(folder)?;
+        Ok(Self { log: library::log(&store)?, store: Some(Arc::new(store)), server: None })
+    }
+
+    async fn weigh(self, folder: &Path) -> Result<Weight, String> {
+        let head = self.log.head().await.map_err(|error| error.to_string())?;
+        self.store.ok_or("only an embedded store is weighed")?.close().await;
+        closed(folder, head).map_err(|error| format!("{}: {error}", folder.display()))
+    }
+}
+
+impl Remote for Annals {
+    async fn start(folder: &Path, program: &Path) -> Result<Self, String> {
+        let command = |address: SocketAddr| {
+            let store = format!("embedded:{}", folder.join("store").display());
+            let mut command = Command::new(program);
+            command.args(["serve", "--dev", "--store", &store, "--listen", &address.to_string()]);
+            command.env("ANNALS__LOG__LEVEL", "warn");
+            command
+        };
+        let server = Served::start(folder, command).await?;
+        let client = Client::new(&format!("http://{}", server.address), DEFAULT_TENANT, DEFAULT_SCOPE);
+        let log: Arc<dyn EventLog> = Arc::new(client.map_err(|error| error.to_string())?);
+        log.head().await.map_err(|error| error.to_string())?;
+        Ok(Self { log, store: None, server: Some(Arc::new(server)) })
+    }
+
+    fn server(&self) -> Option<&Served> {
+        self.server.as_deref()
+    }
+}
+
+/// What the closed segments weigh: those that have an index file.
+fn closed(folder: &Path, head: u64) -> std::io::Result<Weight> {
+    let mut segments = Vec::new();
+    find_segments(folder, &mut segments)?;
+    segments.sort();
+    let is_closed = |segment: &PathBuf| segment.with_extension("index").exists();
+    let open = segments.iter().find(|segment| !is_closed(segment));
+    let events = match open {
+        Some(segment) => first_sequence_number(segment)?.unwrap_or(head),
+        None => head,
+    };
+    let stem = |segment: &PathBuf| segment.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
+    let stems: Vec<String> = segments.iter().filter(|segment| is_closed(segment)).filter_map(stem).collect();
+    let bytes =
+        disk_bytes(folder, &|name| name.split_once('.').is_some_and(|(stem, _)| stems.iter().any(|s| s == stem)))?;
+    Ok(Weight { events, bytes })
+}
+
+fn find_segments(folder: &Path, segments: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            find_segments(&path, segments)?;
+        } else if path.extension().is_some_and(|extension| extension == "segment") {
+            segments.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The sequence number in the header of a segment's first frame; none when there is no frame.
+fn first_sequence_number(segment: &Path) -> std::io::Result<Option<u64>> {
+    use std::os::unix::fs::FileExt;
+    /// Behind the segment's header: the frame's magic, and 8 bytes further its first sequence number.
+    const FRAME: u64 = 64;
+    let mut bytes = [0; 16];
+    std::fs::File::open(segment)?.read_exact_at(&mut bytes, FRAME)?;
+    let (head, number) = bytes.split_at(8);
+    let number = number.try_into().map(u64::from_le_bytes).unwrap_or_default();
+    Ok(head.iter().any(|byte| *byte != 0).then_some(number))
+}
