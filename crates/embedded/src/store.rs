@@ -112,10 +112,12 @@ impl TenantFile {
         let since = if seen < self.incarnation { seen } else { self.incarnation.saturating_sub(1) };
         let later = self.forks.iter().filter(|fork| fork.incarnation > since);
         let starts = later.map(|fork| fork.starts.get(scope).copied().unwrap_or(0));
+        // Without a fork on record the default scope's start still says where the last incarnation began.
+        let last = if scope == DEFAULT_SCOPE { self.incarnation_start } else { 0 };
         Identity {
             store_id: self.store_id,
             incarnation: self.incarnation,
-            incarnation_start: starts.min().unwrap_or(0),
+            incarnation_start: starts.min().unwrap_or(last),
         }
     }
 }
