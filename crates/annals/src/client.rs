@@ -1,8 +1,11 @@
 //! The log of a server's tenant, over HTTP, behind the same port as a log in this process.
 
 mod answers;
+mod commits;
 mod http;
+mod line;
 mod transactions;
+mod waits;
 
 use std::sync::Arc;
 
@@ -15,20 +18,25 @@ use annals_embedded::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use self::answers::{Commits, Exists, Ids, Page};
+use self::answers::{Exists, Ids, Page};
+use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
+use self::waits::{Wait, Waits};
 
 /// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The event log of one tenant and scope of a server.
 ///
-/// It keeps the contract of [`EventLog`]. A commit or transaction without a request id gets one here, so that it can be sent again: when the
+/// It keeps the contract of [`EventLog`]. Commits that callers make at the same time share a request, and each keeps its own outcome.
+/// A commit or transaction without a request id gets one here, so that it can be sent again: when the
 /// connection breaks it is, once, and what is still unknown then is [`StoreError::Unreachable`]; the caller may retry with the same
-/// request id. Cloning shares the connections.
+/// request id. Cloning shares the connection.
 #[derive(Clone)]
 pub struct Client {
     http: Http,
+    commits: Commits,
+    waits: Waits,
     scope: String,
     random: Arc<SystemRandomness>,
 }
@@ -40,7 +48,8 @@ impl Client {
     /// `invalid_config` when `base` is not an address of that form.
     pub fn new(base: &str, tenant: &str, scope: &str) -> Result<Self, OpenError> {
         let http = Http::new(base, tenant).map_err(|message| OpenError::new(Code::InvalidConfig, message))?;
-        Ok(Self { http, scope: scope.to_owned(), random: Arc::default() })
+        let commits = Commits::new(http.clone());
+        Ok(Self { http, commits, waits: Waits::default(), scope: scope.to_owned(), random: Arc::default() })
     }
 
     async fn get<T: serde::de::DeserializeOwned>(&self, path: String) -> Result<T, ReadError> {
@@ -114,19 +123,10 @@ impl EventLog for Client {
             let id = new_uuid(SystemClock.now(), &*self.random);
             commit.request_id = Some(id.to_string().into());
         }
-        let expected = commit.expected_version;
-        let mut body = wire::CommitBody::from(commit);
-        transactions::narrow(&mut body);
-        let json = serde_json::to_vec(&body)
-            .map_err(|error| StoreError::Unreachable(format!("the commit cannot be written as JSON: {error}")))?;
-        let commit = NewCommit { expected_version: expected, ..body.into() };
-        let path = self.path(&["commits"]).done();
-        let json = bytes::Bytes::from(json);
-        let answer = match self.http.post(&path, json.clone()).await {
-            Ok(answer) => answer,
-            Err(_) => self.http.post(&path, json).await.map_err(StoreError::Unreachable)?,
-        };
-        answers::committed(&answer, &commit)
+        let mut document = Vec::new();
+        wire::binary::write_commit(&commit, &mut document);
+        let reply = self.commits.send(document.into()).await.map_err(StoreError::Unreachable)?;
+        answers::committed(reply, &commit)
     }
 
     async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
@@ -142,7 +142,7 @@ impl EventLog for Client {
         path = path.maybe("from_time", query.from_time.map(writable)).maybe("to_time", query.to_time.map(writable));
         path = path.maybe("last", query.last.then_some(true));
         path = path.maybe("tenant_id", query.tenant_id);
-        Ok(self.get::<Commits>(path.done()).await?.into())
+        Ok(self.get::<answers::Commits>(path.done()).await?.into())
     }
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
@@ -180,15 +180,25 @@ impl EventLog for Client {
     }
 
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
+        // A kept stream may have been closed meanwhile; then a new one tells.
+        if let Some(mut wait) = self.waits.take(head)
+            && let Ok(Ok(past)) = wait.past(head).await
+        {
+            self.waits.keep(wait);
+            return Ok(past);
+        }
         let path = self.path(&["log", "follow"]).number("from", head).done();
-        match self.http.stream(&path).await.map_err(StoreError::Unreachable)? {
-            Err(answer) => Err(refused(&answer)),
-            // The first event from `head` on is all that is asked for.
-            Ok(mut events) => match events.next().await.map_err(StoreError::Unreachable)? {
-                Some(Happening::Event) => self.head().await,
-                Some(Happening::Problem(answer)) => Err(refused(&answer)),
-                None => Err(StoreError::Closed.into()),
-            },
+        let mut wait = match self.http.stream(&path).await.map_err(StoreError::Unreachable)? {
+            Err(answer) => return Err(refused(&answer)),
+            Ok(stream) => Wait { stream, next: head },
+        };
+        match wait.past(head).await.map_err(StoreError::Unreachable)? {
+            Ok(past) => {
+                self.waits.keep(wait);
+                Ok(past)
+            }
+            Err(Some(Happening::Problem(answer))) => Err(refused(&answer)),
+            Err(_) => Err(StoreError::Closed.into()),
         }
     }
 }

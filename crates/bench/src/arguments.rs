@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::System;
 use crate::workload::{Row, WRITERS};
 
 /// What `--help` prints.
@@ -14,7 +15,8 @@ cargo xtask bench [OPTIONS]
   --folder PATH    where the stores are put (beside the build); the disk under it is what is measured
   --json FILE      every cell of every round
   --no-reads       leave reading, opening and following out
-  --no-server      leave the server out
+  --no-server      leave everything over HTTP out
+  --systems LIST   only these, for example library,server (probe,bare,library,empty,server,client)
 ";
 
 /// The options, checked.
@@ -27,6 +29,7 @@ pub struct Arguments {
     pub reads: bool,
     /// The program `annals`.
     pub server: Option<PathBuf>,
+    pub systems: Vec<System>,
 }
 
 impl Arguments {
@@ -40,6 +43,7 @@ impl Arguments {
             json: None,
             reads: true,
             server: None,
+            systems: System::ALL.into(),
         };
         let mut without_server = false;
         while let Some(option) = words.next() {
@@ -56,6 +60,9 @@ impl Arguments {
                     let program = value()?;
                     let found = std::fs::canonicalize(&program).map_err(|error| format!("{program}: {error}"))?;
                     arguments.server = Some(found);
+                }
+                "--systems" => {
+                    arguments.systems = value()?.split(',').map(System::parse).collect::<Result<_, _>>()?;
                 }
                 "--no-reads" => arguments.reads = false,
                 "--no-server" => without_server = true,

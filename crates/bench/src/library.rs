@@ -54,18 +54,23 @@ pub fn data() -> Result<Vec<Data>, String> {
     payloads().iter().map(|text| Data::from_json(text)).collect()
 }
 
-/// Measures a new store in `folder`.
-pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, String> {
-    let store = open(folder)?;
-    let log = log(&store)?;
+/// The writers of a row, through any log.
+pub fn writers(log: &Arc<dyn EventLog>, row: &Row) -> Result<Vec<impl Commits + use<>>, String> {
     let data = Arc::new(data()?);
-    let library = |number: usize| Library {
-        log: Arc::clone(&log),
+    let writer = |number: usize| Library {
+        log: Arc::clone(log),
         data: Arc::clone(&data),
         writer: Writer::new(number, row),
         events: row.events,
     };
-    let measured = run(cell, (0..row.writers).map(library).collect()).await;
+    Ok((0..row.writers).map(writer).collect())
+}
+
+/// Measures a new store in `folder`.
+pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, String> {
+    let store = open(folder)?;
+    let log = log(&store)?;
+    let measured = run(cell, writers(&log, row)?).await;
     store.close().await;
     measured
 }

@@ -6,10 +6,12 @@
 mod arguments;
 mod bare_log;
 mod cell;
+mod empty;
 mod follow;
 mod library;
 mod machine;
 mod probe;
+mod pushed;
 mod report;
 mod server;
 mod workload;
@@ -27,7 +29,11 @@ use workload::Row;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [empty::OPTION, address] = words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return ended(runtime().and_then(|runtime| runtime.block_on(empty::serve(address))));
+    }
+    let arguments = match Arguments::parse(words.into_iter()) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
             print!("{}", arguments::USAGE);
@@ -35,8 +41,14 @@ fn main() -> ExitCode {
         }
         Err(sentence) => return failed(&sentence),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let outcome = runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(bench(&arguments)));
+    ended(runtime().and_then(|runtime| runtime.block_on(bench(&arguments))))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())
+}
+
+fn ended(outcome: Result<(), String>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => failed(&sentence),
@@ -67,8 +79,16 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
         true => Some(follow::measure(&arguments.folder).await?),
         false => None,
     };
+    let pushed = match &arguments.server {
+        Some(program) if arguments.reads => {
+            let folder = tempfile::tempdir_in(&arguments.folder).map_err(|error| error.to_string())?;
+            Some(pushed::measure(folder.path(), program).await?)
+        }
+        _ => None,
+    };
     let machine = machine::describe(&arguments.folder);
     print!("{}", report::markdown(&machine, arguments, &measured, reads.as_ref()));
+    pushed.iter().for_each(|pushed| print!("{}", report::pushed_table(pushed)));
     match &arguments.json {
         Some(file) => report::write_json(file, &machine, arguments, &measured, reads.as_ref()),
         None => Ok(()),
@@ -77,9 +97,9 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
 
 /// The systems in the order of this round: each is first, second and so on equally often.
 fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
-    let mut systems = Vec::from(System::ALL);
-    systems.retain(|system| *system != System::Server || arguments.server.is_some());
-    let first = round % systems.len();
+    let mut systems = arguments.systems.clone();
+    systems.retain(|system| !System::OVER_HTTP.contains(system) || arguments.server.is_some());
+    let first = round % systems.len().max(1);
     systems.rotate_left(first);
     systems
 }
@@ -93,20 +113,33 @@ enum System {
     BareLog,
     /// The embedded store in this process.
     Library,
-    /// The real server in a process of its own, over loopback.
+    /// A handler that only reads and answers, in a process of its own, over loopback.
+    Empty,
+    /// The real server in a process of its own, over loopback, with a connection per writer.
     Server,
+    /// The same through the Rust client, whose one connection all writers share.
+    Client,
 }
 
 impl System {
-    const ALL: [Self; 4] = [Self::Probe, Self::BareLog, Self::Library, Self::Server];
+    const ALL: [Self; 6] = [Self::Probe, Self::BareLog, Self::Library, Self::Empty, Self::Server, Self::Client];
+    const OVER_HTTP: [Self; 3] = [Self::Empty, Self::Server, Self::Client];
+
+    /// Reads the first word of a system's name.
+    fn parse(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|system| system.to_string().split([' ', ',']).next() == Some(word));
+        found.ok_or_else(|| format!("there is no system {word:?}"))
+    }
 
     async fn measure(self, row: &Row, cell: &Cell, folder: &Path, arguments: &Arguments) -> Result<Measured, String> {
         match (self, &arguments.server) {
             (Self::Probe, _) => probe::measure(row, cell, folder, Unchecked).await,
             (Self::BareLog, _) => probe::measure(row, cell, folder, Checked::default()).await,
             (Self::Library, _) => library::measure(row, cell, folder).await,
+            (Self::Empty, _) => empty::measure(row, cell, folder).await,
             (Self::Server, Some(program)) => server::measure(row, cell, folder, program).await,
-            (Self::Server, None) => Err("the server's program is not known".to_owned()),
+            (Self::Client, Some(program)) => server::measure_client(row, cell, folder, program).await,
+            (Self::Server | Self::Client, None) => Err("the server's program is not known".to_owned()),
         }
     }
 }
@@ -117,7 +150,9 @@ impl std::fmt::Display for System {
             Self::Probe => "probe",
             Self::BareLog => "bare log",
             Self::Library => "library",
+            Self::Empty => "empty handler",
             Self::Server => "server",
+            Self::Client => "client, one connection",
         })
     }
 }

@@ -8,6 +8,7 @@ use crate::System;
 use crate::arguments::Arguments;
 use crate::cell::{Cell, Measured};
 use crate::follow::{self, Reads};
+use crate::pushed::Pushed;
 use crate::workload::Row;
 
 /// One cell of one round.
@@ -48,7 +49,7 @@ pub fn markdown(machine: &str, arguments: &Arguments, entries: &[Entry], reads: 
         format!("{:.0} / {:.0} / {:.0}", median(|e| e.p50_us), median(|e| e.p99_us), median(|e| e.p999_us))
     };
     text.push_str(&table("p50 / p99 / p99.9 in µs", arguments, entries, latency));
-    for base in [System::Probe, System::BareLog] {
+    for base in [System::Probe, System::BareLog, System::Empty].into_iter().filter(|base| measured(entries, *base)) {
         let share = |row: &Row, system| spread(&ratios(entries, row, system, base), |ratio| format!("{ratio:.2}"));
         text.push_str(&table(&format!("rate ÷ that of the {base}"), arguments, entries, share));
     }
@@ -58,12 +59,16 @@ pub fn markdown(machine: &str, arguments: &Arguments, entries: &[Entry], reads: 
     text
 }
 
+fn measured(entries: &[Entry], system: System) -> bool {
+    entries.iter().any(|entry| entry.system == system)
+}
+
 /// A table with a line for each system and a column for each row of the workload.
 fn table(title: &str, arguments: &Arguments, entries: &[Entry], show: impl Fn(&Row, System) -> String) -> String {
     let mut text = format!("| {title} |");
     arguments.rows.iter().for_each(|row| text.push_str(&format!(" {row} |")));
     text.push_str(&format!("\n|{}\n", "---|".repeat(arguments.rows.len() + 1)));
-    for system in System::ALL.into_iter().filter(|system| entries.iter().any(|entry| entry.system == *system)) {
+    for system in System::ALL.into_iter().filter(|system| measured(entries, *system)) {
         text.push_str(&format!("| {system} |"));
         arguments.rows.iter().for_each(|row| text.push_str(&format!(" {} |", show(row, system))));
         text.push('\n');
@@ -90,6 +95,20 @@ fn reads_table(reads: &Reads) -> String {
         reads.follow_p99_us,
         reads.bytes_per_event,
     )
+}
+
+/// How soon followers of a server have an event.
+pub fn pushed_table(pushed: &[Pushed; 2]) -> String {
+    let mut text = String::from(
+        "\n| from handing a commit to the server, p50 / p99 µs | until it is acknowledged | until a follower has its event |\n|---|---|---|\n",
+    );
+    for (name, pushed) in ["server-sent events, a connection each", "the Rust client, for both"].iter().zip(pushed) {
+        let Pushed { acknowledged_p50, acknowledged_p99, followed_p50, followed_p99 } = pushed;
+        text.push_str(&format!(
+            "| {name} | {acknowledged_p50:.0} / {acknowledged_p99:.0} | {followed_p50:.0} / {followed_p99:.0} |\n"
+        ));
+    }
+    text
 }
 
 fn of(entries: &[Entry], row: &Row, system: System, pick: impl Fn(&Entry) -> f64) -> Vec<f64> {

@@ -8,14 +8,17 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals::{Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
 use crate::cell::{Cell, Commits, Measured, run};
-use crate::workload::{Row, Writer, payloads};
+use crate::library;
+use crate::workload::{Row, Turn, Writer, payloads};
 
-struct Connection {
+/// A writer's connection.
+pub struct Connection {
     stream: TcpStream,
     request: Vec<u8>,
     answer: Vec<u8>,
@@ -24,8 +27,21 @@ struct Connection {
     events: usize,
 }
 
-impl Commits for Connection {
-    async fn commit(&mut self) -> Result<(), String> {
+impl Connection {
+    /// Connects a writer whose commits have so many events.
+    pub async fn open(
+        address: SocketAddr,
+        payloads: &Arc<Vec<String>>,
+        writer: Writer,
+        events: usize,
+    ) -> Result<Self, String> {
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        Ok(Self { stream, request: Vec::new(), answer: Vec::new(), payloads: Arc::clone(payloads), writer, events })
+    }
+
+    /// Sends the next commit and reads its answer, which is 201: what was sent and what the body says.
+    pub async fn request(&mut self) -> Result<(Turn, String), String> {
         let turn = self.writer.turn();
         let mut body = format!(
             r#"{{"aggregate":{{"name":"order","id":"{}"}},"expected_version":{},"request_id":"{}","events":["#,
@@ -53,6 +69,13 @@ impl Commits for Connection {
         if status != 201 {
             return Err(format!("answered {status}: {text}"));
         }
+        Ok((turn, text.into_owned()))
+    }
+}
+
+impl Commits for Connection {
+    async fn commit(&mut self) -> Result<(), String> {
+        let (turn, text) = self.request().await?;
         let version =
             text.split_once(r#""version":"#).and_then(|(_, rest)| rest.split([',', '}']).next()?.parse().ok());
         let version = version.ok_or_else(|| format!("no version in {text}"))?;
@@ -86,29 +109,45 @@ fn head_of(head: &[u8]) -> Result<(u16, usize), String> {
 
 /// Starts the server on a new store in `folder` and measures it.
 pub async fn measure(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
+    beside(folder, |address| serve(program, folder, address), |address| measure_at(row, cell, address)).await
+}
+
+/// Starts the server on a new store in `folder` and measures it through one client, whose connection all writers share.
+pub async fn measure_client(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
+    beside(
+        folder,
+        |address| serve(program, folder, address),
+        async |address| {
+            let client = Client::new(&format!("http://{address}"), DEFAULT_TENANT, DEFAULT_SCOPE);
+            let log: Arc<dyn EventLog> = Arc::new(client.map_err(|error| error.to_string())?);
+            run(cell, library::writers(&log, row)?).await
+        },
+    )
+    .await
+}
+
+/// Starts a server and does something beside it, once it is ready.
+pub async fn beside<T, F: Future<Output = Result<T, String>>>(
+    folder: &Path,
+    command: impl Fn(SocketAddr) -> Command,
+    measure: impl FnOnce(SocketAddr) -> F,
+) -> Result<T, String> {
     let address = free_address().await.map_err(|error| error.to_string())?;
-    let mut server = start(program, folder, address)?;
-    let measured = measure_at(row, cell, address).await;
+    let mut server = start(command(address), folder)?;
+    let measured = match until_ready(address).await {
+        Ok(()) => measure(address).await,
+        Err(error) => Err(error),
+    };
     server.start_kill().map_err(|error| error.to_string())?;
     server.wait().await.map_err(|error| error.to_string())?;
     measured.map_err(|error| format!("{error}; the server's log is in its output above"))
 }
 
 async fn measure_at(row: &Row, cell: &Cell, address: SocketAddr) -> Result<Measured, String> {
-    until_ready(address).await?;
     let payloads = Arc::new(payloads());
     let mut connections = Vec::new();
     for number in 0..row.writers {
-        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        connections.push(Connection {
-            stream,
-            request: Vec::new(),
-            answer: Vec::new(),
-            payloads: Arc::clone(&payloads),
-            writer: Writer::new(number, row),
-            events: row.events,
-        });
+        connections.push(Connection::open(address, &payloads, Writer::new(number, row), row.events).await?);
     }
     run(cell, connections).await
 }
@@ -117,14 +156,19 @@ async fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0").await?.local_addr()
 }
 
-fn start(program: &Path, folder: &Path, address: SocketAddr) -> Result<Child, String> {
+/// The command of the server on a store in `folder`.
+pub fn serve(program: &Path, folder: &Path, address: SocketAddr) -> Command {
     let store = format!("embedded:{}", folder.join("store").display());
     let mut command = Command::new(program);
     command.args(["serve", "--dev", "--store", &store, "--listen", &address.to_string()]);
+    command.env("ANNALS__LOG__LEVEL", "warn");
+    command
+}
+
+fn start(mut command: Command, folder: &Path) -> Result<Child, String> {
     // What it says is of no interest unless it fails, and errors go to standard error.
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).current_dir(folder);
-    command.env("ANNALS__LOG__LEVEL", "warn");
-    command.spawn().map_err(|error| format!("{} could not be started: {error}", program.display()))
+    command.spawn().map_err(|error| format!("{command:?} could not be started: {error}"))
 }
 
 const READY_TRIES: u32 = 500;

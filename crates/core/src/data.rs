@@ -4,6 +4,9 @@
 //! refused; `{"$date": …}` stays what it is, a document with that key. Back to JSON: BSON types that JSON lacks are written as
 //! relaxed Extended JSON.
 
+mod careful;
+mod plain;
+
 use std::fmt;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};

@@ -1,16 +1,34 @@
 //! What is particular to JSON as text: integers that a parser would round, and where they stand.
 
+pub(crate) mod cursor;
+
 /// Finds an integer beyond int64 in valid JSON text, and says where it stands (`events[0].data.n`) and how it is written.
 ///
 /// JSON parsers turn such a token into a double without a word, which would change what is stored.
 pub fn wide_integer(json: &[u8]) -> Option<(String, String)> {
+    if !has_many_digits(json) {
+        return None;
+    }
     let (start, end) = wide_token(json)?;
     let token = String::from_utf8_lossy(&json[start..end]).into_owned();
     Some((path_at(json, start), token))
 }
 
+/// Digits that always fit into 64 bits with a sign.
+const DIGITS_THAT_ALWAYS_FIT: usize = 18;
+
+/// Whether more digits than always fit stand in a row anywhere. It looks at one byte in so many only, for a longer row covers one.
+fn has_many_digits(json: &[u8]) -> bool {
+    const ROW: usize = DIGITS_THAT_ALWAYS_FIT + 1;
+    let is_digit = |byte: &&u8| byte.is_ascii_digit();
+    (ROW - 1..json.len()).step_by(ROW).filter(|&at| json[at].is_ascii_digit()).any(|at| {
+        let before = json[..at].iter().rev().take(ROW).take_while(is_digit).count();
+        let after = json[at..].iter().take(ROW).take_while(is_digit).count();
+        before + after >= ROW
+    })
+}
+
 fn wide_token(json: &[u8]) -> Option<(usize, usize)> {
-    const DIGITS_THAT_ALWAYS_FIT: usize = 18;
     let mut at = 0;
     while at < json.len() {
         match json[at] {
@@ -118,6 +136,10 @@ mod tests {
     fn an_integer_beyond_64_bits_is_found_with_its_path() {
         let json = r#"{"events":[{"data":{}},{"data":{"x":[1,2,{"n":9223372036854775808}]}}]}"#;
         assert_eq!(found(json), Some(("events[1].data.x[2].n".into(), "9223372036854775808".into())));
+        for before in 0..40 {
+            let json = format!("{}9223372036854775808", " ".repeat(before));
+            assert_eq!(found(&json), Some((String::new(), "9223372036854775808".into())), "{before}");
+        }
         assert_eq!(found("-9223372036854775809"), Some((String::new(), "-9223372036854775809".into())));
     }
 }

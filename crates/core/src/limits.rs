@@ -12,6 +12,8 @@ pub const TAG_BYTES_MAX: usize = 256;
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Most events of one commit.
 pub const EVENTS_MAX: usize = 10_000;
+/// Most commits of one request.
+pub const COMMITS_MAX: usize = 1_000;
 /// Largest data of one event, in bytes of BSON.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Largest commit: the sum of its events' data in bytes of BSON, their types and tags.

@@ -19,6 +19,13 @@ impl Timestamp {
         self.0
     }
 
+    /// Whether RFC 3339 can write it. Events have no other times.
+    pub fn is_writable(self) -> bool {
+        const FIRST: i64 = -377_705_023_201_000;
+        const LAST: i64 = 253_402_207_199_999;
+        (FIRST..=LAST).contains(&self.0)
+    }
+
     /// Reads RFC 3339, for example `2026-03-01T12:00:00.123Z`; digits below a millisecond are cut off.
     ///
     /// # Errors

@@ -1,11 +1,15 @@
 //! The JSON shapes of the HTTP API, shared by the server, its client, the command line and import files, so that they cannot differ.
 
+mod answer;
+pub mod binary;
 mod commit;
 mod event;
 mod list;
+mod plain;
 mod stream;
 mod transaction;
 
+pub use answer::write_commit_answer;
 pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
 pub use event::{CommitView, EventLine, EventView};
 pub use list::{format_list, parse_list};

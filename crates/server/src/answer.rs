@@ -1,8 +1,9 @@
 //! Answers as JSON.
 
 use annals_core::{Code, RecordedEvent};
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
 
 use crate::problem::Problem;
@@ -30,8 +31,12 @@ pub(crate) fn data_bytes<'a>(events: impl IntoIterator<Item = &'a RecordedEvent>
     events.into_iter().map(|event| event.data.as_bytes().len()).sum()
 }
 
-fn written(status: StatusCode, json: Vec<u8>) -> Response {
-    (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response()
+/// JSON as an answer.
+pub(crate) fn written(status: StatusCode, json: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(json));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// Only data that is not what was stored cannot be written as JSON.

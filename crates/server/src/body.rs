@@ -1,18 +1,29 @@
 //! Request bodies: read whole up to a limit, and read away when nobody wants them.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use annals_core::{Code, limits};
-use axum::body::Body;
-use axum::http::{HeaderMap, header, request::Parts};
+use axum::http::{HeaderMap, HeaderValue, header, request::Parts};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::Body as _;
+use hyper::body::{Body, Frame};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::options::Options;
 use crate::problem::Problem;
 use crate::router::Server;
+
+/// The body of a request, as the connection or a router hands it over.
+pub(crate) trait RequestBody:
+    Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin + 'static
+{
+}
+
+impl<B: Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin + 'static> RequestBody for B {}
 
 /// A body in memory. Its bytes count against the server's budget as long as this lives.
 pub(crate) struct Held {
@@ -20,11 +31,21 @@ pub(crate) struct Held {
     _budget: OwnedSemaphorePermit,
 }
 
-/// Reads a JSON body.
+/// Reads a JSON body; see [`read_as`].
+pub(crate) async fn read(server: &Server, parts: &Parts, body: impl RequestBody) -> Result<Held, Problem> {
+    read_as(server, parts, body, &[JSON]).await
+}
+
+/// Reads a body of one of these media types, which without a name is JSON.
 ///
 /// A body that is refused is read away behind the answer, so that a client which sends everything before it reads an answer gets one.
-pub(crate) async fn read(server: &Server, parts: &Parts, mut body: Body) -> Result<Held, Problem> {
-    let read = match check(server, &parts.headers) {
+pub(crate) async fn read_as<B: RequestBody>(
+    server: &Server,
+    parts: &Parts,
+    mut body: B,
+    media_types: &[&str],
+) -> Result<Held, Problem> {
+    let read = match check(server, &parts.headers, media_types) {
         Ok(()) => collect(server, &mut body).await,
         Err(problem) => Err(problem),
     };
@@ -33,15 +54,23 @@ pub(crate) async fn read(server: &Server, parts: &Parts, mut body: Body) -> Resu
         Err(problem) => {
             // A client that waits for "100 Continue" has not sent its body and need not.
             if !parts.headers.contains_key(header::EXPECT) {
-                discard(server, body);
+                discard(&server.options, body);
             }
             Err(problem)
         }
     }
 }
 
-fn check(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
-    check_media_type(headers)?;
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
+
+/// The media type that a header names, without its parameters.
+pub(crate) fn media_type(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+fn check(server: &Server, headers: &HeaderMap, media_types: &[&str]) -> Result<(), Problem> {
+    check_media_type(headers, media_types)?;
     if let Some(value) = headers.get(header::CONTENT_ENCODING)
         && !value.as_bytes().eq_ignore_ascii_case(b"identity")
     {
@@ -55,15 +84,15 @@ fn check(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_media_type(headers: &HeaderMap, media_types: &[&str]) -> Result<(), Problem> {
     let refused = |message: String| Err(Problem::new(Code::UnsupportedMediaType, message));
     match headers.get(header::CONTENT_TYPE) {
         Some(value) => {
-            let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-            if media_type.eq_ignore_ascii_case("application/json") {
+            let media_type = media_type(value);
+            if media_types.iter().any(|known| media_type.eq_ignore_ascii_case(known)) {
                 return Ok(());
             }
-            refused(format!("{value:?} is not application/json"))
+            refused(format!("{value:?} is not {}", media_types.join(" or ")))
         }
         // A browser asks before it sends JSON to another site, but not before it sends a body without a type: a page from anywhere
         // could commit to a server on the reader's own machine.
@@ -72,10 +101,9 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-async fn collect(server: &Server, body: &mut Body) -> Result<Held, Problem> {
-    let mut budget = Budget::new(server)?;
-    let Some(first) = next(server, body).await? else { return Ok(budget.held(Bytes::new())) };
-    budget.take(first.len())?;
+async fn collect(server: &Server, body: &mut impl RequestBody) -> Result<Held, Problem> {
+    let first = next(server, body).await?.unwrap_or_default();
+    let mut budget = Budget::new(server, first.len())?;
     if body.is_end_stream() && first.len() <= server.options.body_bytes_max {
         return Ok(budget.held(first));
     }
@@ -95,13 +123,17 @@ async fn collect(server: &Server, body: &mut Body) -> Result<Held, Problem> {
 }
 
 /// The next bytes of a body; none at its end.
-async fn next(server: &Server, body: &mut Body) -> Result<Option<Bytes>, Problem> {
+async fn next(server: &Server, body: &mut impl RequestBody) -> Result<Option<Bytes>, Problem> {
     let stalled = |_| {
         let message = format!("no more bytes of the body for {:?}", server.options.body_idle_max);
         Problem::new(Code::RequestTimeout, message).closing()
     };
     loop {
-        match timeout(server.options.body_idle_max, body.frame()).await.map_err(stalled)? {
+        let frame = match at_once(body).await {
+            Some(frame) => frame,
+            None => timeout(server.options.body_idle_max, body.frame()).await.map_err(stalled)?,
+        };
+        match frame {
             None => return Ok(None),
             Some(Err(error)) => {
                 return Err(Problem::new(Code::NotJson, format!("the body could not be read: {error}")).closing());
@@ -113,6 +145,22 @@ async fn next(server: &Server, body: &mut Body) -> Result<Option<Bytes>, Problem
             },
         }
     }
+}
+
+/// The next frame if it is there or comes within one turn of the connection, as a body does that was sent with its headers; for such
+/// a body a timer would cost more than reading it.
+async fn at_once<B: RequestBody>(body: &mut B) -> Option<Option<Result<Frame<Bytes>, B::Error>>> {
+    let mut looked = false;
+    poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+        Poll::Ready(frame) => Poll::Ready(Some(frame)),
+        Poll::Pending if looked => Poll::Ready(None),
+        Poll::Pending => {
+            looked = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 fn too_large(server: &Server) -> Problem {
@@ -127,16 +175,12 @@ struct Budget {
 }
 
 impl Budget {
-    fn new(server: &Server) -> Result<Self, Problem> {
-        let bodies = Arc::clone(&server.bodies);
-        let taken = Arc::clone(&bodies).try_acquire_many_owned(0).map_err(|_| overloaded())?;
-        Ok(Self { bodies, taken })
+    fn new(server: &Server, bytes: usize) -> Result<Self, Problem> {
+        Ok(Self { taken: permits(&server.bodies, bytes)?, bodies: Arc::clone(&server.bodies) })
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Problem> {
-        let bytes = u32::try_from(bytes).map_err(|_| overloaded())?;
-        let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes).map_err(|_| overloaded())?;
-        self.taken.merge(more);
+        self.taken.merge(permits(&self.bodies, bytes)?);
         Ok(())
     }
 
@@ -145,16 +189,21 @@ impl Budget {
     }
 }
 
+fn permits(bodies: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
+    let bytes = u32::try_from(bytes).map_err(|_| overloaded())?;
+    Arc::clone(bodies).try_acquire_many_owned(bytes).map_err(|_| overloaded())
+}
+
 fn overloaded() -> Problem {
     Problem::new(Code::Overloaded, "too many bytes of request bodies are held already; try again in a moment")
 }
 
 /// Reads what is left of a body and forgets it, up to [`limits::BODY_DRAIN_BYTES_MAX`]; dropping the rest closes the connection.
-pub(crate) fn discard(server: &Server, mut body: Body) {
+pub(crate) fn discard(options: &Options, mut body: impl RequestBody) {
     if body.is_end_stream() {
         return;
     }
-    let (stop, idle_max) = (server.options.stop.clone(), server.options.body_idle_max);
+    let (stop, idle_max) = (options.stop.clone(), options.body_idle_max);
     tokio::spawn(async move {
         let read_away = async {
             let mut left = limits::BODY_DRAIN_BYTES_MAX;

@@ -7,6 +7,7 @@
 
 mod answer;
 mod body;
+mod direct;
 mod gate;
 mod health;
 mod metrics;
@@ -20,7 +21,7 @@ mod source;
 mod v1;
 mod wire_guard;
 
-pub use options::{Options, Stop};
+pub use options::{Callers, Options, Stop};
 pub use problem::Problem;
 pub use router::router;
 pub use serve::{serve, serve_router};

@@ -79,6 +79,11 @@ impl RouteMetrics {
         }
     }
 
+    /// The route as it is documented.
+    pub fn path(&self) -> &'static str {
+        self.path
+    }
+
     /// Counts one answer, `duration` after its request.
     pub fn answered(&self, status: u16, duration: Duration) {
         let slot = usize::from(status).saturating_sub(100).min(STATUSES - 1);

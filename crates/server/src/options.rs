@@ -29,6 +29,8 @@ pub struct Options {
     pub comment_interval: Duration,
     /// How long requests under way may take once the server stops; then their connections are cut. 8 s.
     pub stop_wait_max: Duration,
+    /// Who is let in. Anyone.
+    pub callers: Callers,
     /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
     pub stop: Stop,
 }
@@ -45,9 +47,19 @@ impl Default for Options {
             header_wait_max: Duration::from_secs(95),
             comment_interval: Duration::from_secs(15),
             stop_wait_max: Duration::from_secs(8),
+            callers: Callers::Anyone,
             stop: Stop::default(),
         }
     }
+}
+
+/// Who is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Callers {
+    /// Whoever reaches the server.
+    Anyone,
+    /// This machine's own pages and programs, as [`this_machine_only`](crate::this_machine_only) says.
+    ThisMachine,
 }
 
 /// A signal that is given once and seen by everyone who has a clone of it.

@@ -62,6 +62,14 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// The document as text.
+    pub(crate) fn to_json(&self) -> String {
+        // A map of strings and JSON values cannot fail to serialise.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
 /// The text, ended where it would flood the answer: it may quote what the request holds.
 fn cut(mut text: String) -> String {
     const BYTES_MAX: usize = 1_000;

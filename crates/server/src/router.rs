@@ -13,8 +13,9 @@ use tokio::sync::Semaphore;
 use crate::body;
 use crate::gate::{Gate, gate};
 use crate::metrics::Metrics;
-use crate::options::Options;
+use crate::options::{Callers, Options};
 use crate::problem::Problem;
+use crate::site::this_machine_only;
 use crate::v1::{aggregates, commits, follow, index, log, streams, transactions};
 use crate::{health, metrics};
 
@@ -29,12 +30,19 @@ pub(crate) struct Server {
     pub bodies: Arc<Semaphore>,
 }
 
+impl Server {
+    /// The place of a route in [`paths`].
+    pub fn place_of(&self, path: &str) -> usize {
+        routes().iter().position(|(known, _)| *known == path).unwrap_or(routes().len())
+    }
+}
+
 type Route = (&'static str, MethodRouter<Arc<Server>>);
 
 fn routes() -> Vec<Route> {
     vec![
         ("/v1", get(index::index)),
-        ("/v1/commits", post(commits::commit)),
+        (commits::PATH, post(commits::commit)),
         ("/v1/transactions", post(transactions::transact)),
         ("/v1/aggregates/{name}", get(aggregates::ids)),
         ("/v1/aggregates/{name}/{id}/commits", get(aggregates::commits)),
@@ -62,6 +70,16 @@ pub(crate) fn paths() -> Vec<&'static str> {
 /// It can be merged with routes of your own, which its limits and metrics then do not cover; its answer for unknown addresses becomes
 /// that of the whole. Event streams end when `options.stop` is given or the store closes.
 pub fn router(store: Arc<dyn Store>, options: Options) -> Router {
+    let callers = options.callers;
+    let (router, _) = build(store, options);
+    match callers {
+        Callers::Anyone => router,
+        Callers::ThisMachine => this_machine_only(router),
+    }
+}
+
+/// The API, which lets anyone in, and what its handlers share.
+pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Server>) {
     let routes = routes();
     let paths = routes.iter().map(|(path, _)| *path).chain(["unknown"]);
     let server = Arc::new(Server {
@@ -79,17 +97,17 @@ pub fn router(store: Arc<dyn Store>, options: Options) -> Router {
     for (place, (path, methods)) in routes.into_iter().enumerate() {
         router = router.route(path, gated(place, methods.fallback(method_not_allowed)));
     }
-    router.fallback_service(unknown).with_state(server)
+    (router.fallback_service(unknown).with_state(Arc::clone(&server)), server)
 }
 
 async fn unknown_route(State(server): State<Arc<Server>>, request: Request) -> Problem {
     let path = request.uri().path().to_owned();
-    body::discard(&server, request.into_body());
+    body::discard(&server.options, request.into_body());
     Problem::new(Code::UnknownRoute, format!("there is nothing at {path}; GET /v1 lists the addresses"))
 }
 
 async fn method_not_allowed(State(server): State<Arc<Server>>, method: Method, request: Request) -> Problem {
     let path = request.uri().path().to_owned();
-    body::discard(&server, request.into_body());
+    body::discard(&server.options, request.into_body());
     Problem::new(Code::MethodNotAllowed, format!("{path} does not take {method}; the Allow header says what it takes"))
 }

@@ -1,5 +1,6 @@
 //! Connections: accepted up to a limit, each with deadlines, and ended gracefully.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -8,16 +9,16 @@ use std::time::Duration;
 
 use annals_core::Store;
 use axum::Router;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::direct::Direct;
 use crate::options::Options;
-use crate::router::router;
 use crate::wire_guard::WireGuard;
 
 /// Serves the API of `store` until `shutdown` is done, then stops as [`serve_router`] says.
@@ -30,11 +31,11 @@ pub async fn serve(
     options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let router = router(Arc::clone(&store), options.clone());
-    serve_router(listener, router, store, options, shutdown).await
+    let api = Direct::api(Arc::clone(&store), options.clone());
+    serve_direct(listener, api, store, options, shutdown).await
 }
 
-/// Serves `router`, which is [`router`] with routes of your own added, until `shutdown` is done.
+/// Serves `router`, which is [`router`](crate::router) with routes of your own added, until `shutdown` is done.
 ///
 /// Then it stops gracefully: no connection is accepted any more, `options.stop` is given, which ends streams, and requests under way
 /// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed.
@@ -51,6 +52,17 @@ pub async fn serve_router(
     options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    serve_direct(listener, Direct::only(router), store, options, shutdown).await
+}
+
+async fn serve_direct(
+    listener: TcpListener,
+    api: Direct,
+    store: Arc<dyn Store>,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let api = Arc::new(api);
     tracing::info!(address = %listener.local_addr()?, "listening");
     let mut connections = JoinSet::new();
     let places = Arc::new(Semaphore::new(options.connections_max.min(Semaphore::MAX_PERMITS)));
@@ -62,7 +74,7 @@ pub async fn serve_router(
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             accepted = accept(&listener, &places) => accepted,
         };
-        let connection = Connection { router: router.clone(), options: options.clone(), _place: place };
+        let connection = Connection { api: Arc::clone(&api), options: options.clone(), _place: place };
         connections.spawn(connection.serve(stream));
     }
     drop(listener);
@@ -94,8 +106,20 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, 
     }
 }
 
+/// Most requests under way on one HTTP/2 connection; more wait at the client.
+const STREAMS_MAX: u32 = 256;
+/// Most streams that a client resets before they were looked at, and most that are reset because they break the protocol; a
+/// connection that goes beyond is ended.
+const RESETS_PENDING_MAX: usize = 20;
+const RESETS_OF_ERRORS_MAX: usize = 256;
+/// Bytes that a client may send ahead of their reader, on one stream and on all of a connection.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// Bytes of an answer that wait for one stream's reader.
+const SEND_BYTES_MAX: usize = 128 * 1024;
+
 struct Connection {
-    router: Router,
+    api: Arc<Direct>,
     options: Options,
     _place: OwnedSemaphorePermit,
 }
@@ -106,7 +130,10 @@ impl Connection {
         // Answers are written whole, so waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
         let stream = WireGuard::new(stream, options.header_wait_max, options.stop.clone());
-        let service = TowerToHyperService::new(self.router.clone());
+        let service = service_fn(|request| {
+            let api = Arc::clone(&self.api);
+            async move { Ok::<_, Infallible>(api.answer(request).await) }
+        });
         let builder = builder(options);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let ended = tokio::select! {
@@ -131,6 +158,12 @@ fn builder(options: &Options) -> Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(header_list_max)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
+        .max_local_error_reset_streams(RESETS_OF_ERRORS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(30));
     builder
 }

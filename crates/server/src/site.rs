@@ -26,10 +26,15 @@ pub fn this_machine_only(router: Router) -> Router {
 }
 
 async fn guard(request: Request, next: Next) -> Response {
-    match foreign(request.headers(), request.uri()) {
-        Some(why) => Problem::new(Code::ForbiddenOrigin, why).into_response(),
+    match refuse(request.headers(), request.uri()) {
+        Some(problem) => problem.into_response(),
         None => next.run(request).await,
     }
+}
+
+/// The answer to a request that is not let in; none when it is.
+pub(crate) fn refuse(headers: &HeaderMap, uri: &Uri) -> Option<Problem> {
+    foreign(headers, uri).map(|why| Problem::new(Code::ForbiddenOrigin, why))
 }
 
 /// Says why a request is refused; none when it is let in.
@@ -48,6 +53,14 @@ fn foreign(headers: &HeaderMap, uri: &Uri) -> Option<String> {
 }
 
 fn is_this_machine(host: &str) -> bool {
+    // What nearly everyone writes, without reading it as an address.
+    let name = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))
+        .map_or(host, |(name, _)| name);
+    if matches!(name, "127.0.0.1" | "localhost") {
+        return true;
+    }
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host().trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

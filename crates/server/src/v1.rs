@@ -6,5 +6,6 @@ pub(crate) mod follow;
 pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
+pub(crate) mod many;
 pub(crate) mod streams;
 pub(crate) mod transactions;

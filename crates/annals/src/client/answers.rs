@@ -6,9 +6,11 @@ use annals_core::{
     AggregateCommits, Code, CommitError, CommitInfo, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, LogPage,
     NewCommit, ReadError, RecordedCommit, RecordedEvent, StoreError, wire,
 };
+use hyper::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::commits::Reply;
 use super::http::Answer;
 
 /// `GET /v1/log`.
@@ -118,12 +120,15 @@ pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ReadError>
     })
 }
 
-/// Reads the answer to `commit`.
-pub(super) fn committed(answer: &Answer, commit: &NewCommit) -> Result<CommitOutcome, CommitError> {
-    if answer.status.is_success() {
-        return Ok(outcome(parse(answer)?)?);
-    }
-    let (code, problem) = problem(answer)?;
+/// Reads what the server says to `commit`.
+pub(super) fn committed(reply: Reply, commit: &NewCommit) -> Result<CommitOutcome, CommitError> {
+    let (code, problem) = match reply {
+        Reply::Document(document) => match wire::binary::read_reply(&document).map_err(|error| unknown(&error))? {
+            Ok(outcome) => return Ok(outcome),
+            Err(refusal) => problem(&Answer { status: StatusCode::OK, body: refusal.into() })?,
+        },
+        Reply::Refusal(answer) => problem(&answer)?,
+    };
     let request_id = commit.request_id.as_deref().unwrap_or_default();
     Err(refusal(code, problem, Some(commit.expected_version), request_id))
 }
@@ -224,8 +229,6 @@ fn inner(detail: &str, make: fn(String) -> StoreError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hyper::StatusCode;
-
     use super::*;
 
     fn answer(status: u16, body: serde_json::Value) -> Answer {
@@ -235,7 +238,14 @@ mod tests {
 
     fn refused(status: u16, body: serde_json::Value) -> CommitError {
         let commit = NewCommit::new("order", "o-1").request_id("r");
-        committed(&answer(status, body), &commit).expect_err("refused")
+        let whole = committed(Reply::Refusal(answer(status, body.clone())), &commit).expect_err("refused");
+        let mut document = Vec::new();
+        wire::binary::write_refusal(&body.to_string(), &mut document);
+        let own = committed(Reply::Document(document.into()), &commit).expect_err("refused");
+        if !matches!(own, CommitError::Store(StoreError::Unreachable(_))) {
+            assert_eq!(own, whole);
+        }
+        whole
     }
 
     #[test]
@@ -270,7 +280,7 @@ mod tests {
             (409, serde_json::json!({"code": "some_new_code"})),
             (409, serde_json::json!({"code": "version_conflict"})),
             (409, serde_json::json!({"code": "append_condition_failed", "pattern": 0})),
-            (201, serde_json::json!({"hello": "world"})),
+            (404, serde_json::json!({"hello": "world"})),
         ] {
             assert!(matches!(refused(status, body), CommitError::Store(StoreError::Unreachable(_))), "{status}");
         }

@@ -1,33 +1,48 @@
 //! One server as the client sees it: requests with a deadline, whole answers, and the stream of `/v1/log/follow`.
+//!
+//! Requests share one HTTP/2 connection. Streams of events, which may last for ever, have an HTTP/1.1 connection each, so that they
+//! cannot use up the streams that the server allows on one connection.
 
 use std::time::Duration;
 
+use annals_core::SequenceNumber;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 /// How long the server may be silent. It is longer than the pause between the comments of a quiet event stream (15 s).
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const POOL_IDLE: Duration = Duration::from_secs(20);
 /// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What a stream of the connection, and all of them together, may have sent before it is read.
+const STREAM_WINDOW: u32 = 4 * 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+/// How often a connection under way is asked whether it is still there, and how long it may take to say so.
+const ALIVE_EVERY: Duration = Duration::from_secs(20);
+const ALIVE_WITHIN: Duration = Duration::from_secs(20);
 const TENANT_HEADER: &str = "annals-tenant";
 
 /// A server's address with a pool of connections to it.
 #[derive(Clone)]
 pub(super) struct Http {
-    pool: Pool<HttpConnector, Full<Bytes>>,
+    requests: Pool<HttpConnector, Full<Bytes>>,
+    streams: Pool<HttpConnector, Full<Bytes>>,
     base: String,
+    /// The host and port of `base`, and the path behind them.
+    authority: String,
+    path: String,
     tenant: HeaderValue,
 }
 
 /// A whole answer.
+#[derive(Clone)]
 pub(super) struct Answer {
     pub status: StatusCode,
     pub body: Bytes,
@@ -43,73 +58,111 @@ impl Http {
             Some("https") => return Err(wrong("https is not supported yet")),
             _ => return Err(wrong("it does not begin with http://")),
         }
-        if uri.authority().is_none() || uri.query().is_some() {
+        let Some(authority) = uri.authority().filter(|_| uri.query().is_none()) else {
             return Err(wrong("it has no host, or a query"));
-        }
+        };
+        let authority = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
+        let path = uri.path().trim_end_matches('/').to_owned();
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_MAX));
         connector.set_nodelay(true);
-        let pool = Pool::builder(TokioExecutor::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_timer(TokioTimer::new())
+        let mut builder = Pool::builder(TokioExecutor::new());
+        builder.pool_idle_timeout(POOL_IDLE).pool_timer(TokioTimer::new());
+        let streams = builder.build(connector.clone());
+        let requests = builder
+            .timer(TokioTimer::new())
+            .http2_only(true)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_keep_alive_interval(ALIVE_EVERY)
+            .http2_keep_alive_timeout(ALIVE_WITHIN)
             .build(connector);
         let tenant = HeaderValue::from_str(tenant).map_err(|_| format!("{tenant:?} is not the name of a tenant"))?;
-        Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), tenant })
+        Ok(Self { requests, streams, base: base.trim_end_matches('/').to_owned(), authority, path, tenant })
     }
 
     pub async fn get(&self, path: &str) -> Result<Answer, String> {
-        self.whole(Method::GET, path, Bytes::new()).await
+        let request = self.get_request(path, "application/json")?;
+        collect(self.send(&self.streams, request).await?).await
     }
 
-    pub async fn post(&self, path: &str, body: Bytes) -> Result<Answer, String> {
-        self.whole(Method::POST, path, body).await
+    /// Posts JSON.
+    pub async fn post(&self, path: &str, json: Bytes) -> Result<Answer, String> {
+        let mut request = self.get_request(path, "application/json")?;
+        *request.method_mut() = Method::POST;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        *request.body_mut() = Full::new(json);
+        collect(self.send(&self.streams, request).await?).await
+    }
+
+    /// The host and port to connect to.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// A request to post `body` over a connection of one's own.
+    pub fn request_to_post(
+        &self,
+        path: &str,
+        body: Bytes,
+        media_type: &'static str,
+    ) -> Result<Request<Full<Bytes>>, String> {
+        Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{path}", self.path))
+            .header(HOST, &self.authority)
+            .header(TENANT_HEADER, self.tenant.clone())
+            .header(CONTENT_TYPE, media_type)
+            .body(Full::new(body))
+            .map_err(|error| format!("{}{path}: {error}", self.base))
     }
 
     /// Opens a stream of server-sent events; an answer that is not one comes back whole.
     pub async fn stream(&self, path: &str) -> Result<Result<EventStream, Answer>, String> {
-        let response = self.send(Method::GET, path, Bytes::new(), "text/event-stream").await?;
+        let request = self.get_request(path, "text/event-stream")?;
+        let response = self.send(&self.streams, request).await?;
         if response.status() == StatusCode::OK {
-            return Ok(Ok(EventStream { body: response.into_body(), line: Vec::new(), is_problem: false }));
+            return Ok(Ok(EventStream {
+                body: response.into_body(),
+                unread: Bytes::new(),
+                line: Vec::new(),
+                is_problem: false,
+            }));
         }
         collect(response).await.map(Err)
     }
 
-    async fn whole(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
-        collect(self.send(method, path, body, "application/json").await?).await
+    fn get_request(&self, path: &str, accept: &'static str) -> Result<Request<Full<Bytes>>, String> {
+        Request::builder()
+            .uri(format!("{}{path}", self.base))
+            .header(TENANT_HEADER, self.tenant.clone())
+            .header(ACCEPT, accept)
+            .body(Full::default())
+            .map_err(|error| format!("{}{path}: {error}", self.base))
     }
 
     async fn send(
         &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-        accept: &'static str,
+        pool: &Pool<HttpConnector, Full<Bytes>>,
+        request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, String> {
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.base))
-            .header(TENANT_HEADER, self.tenant.clone())
-            .header(ACCEPT, accept)
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .map_err(|error| format!("{}{path}: {error}", self.base))?;
-        match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
+        match tokio::time::timeout(SILENCE_MAX, pool.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(self.lost(&error)),
+            Ok(Err(error)) => Err(format!("{}: {}", self.base, with_causes(&error))),
             Err(_) => Err(format!("{} did not answer within {} s", self.base, SILENCE_MAX.as_secs())),
         }
     }
+}
 
-    /// The error with its causes: the outermost alone only says that a request failed.
-    fn lost(&self, error: &dyn std::error::Error) -> String {
-        let mut message = format!("{}: {error}", self.base);
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            message.push_str(&format!(": {error}"));
-            cause = error.source();
-        }
-        message
+/// The error with its causes: the outermost alone only says that a request failed.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message.push_str(&format!(": {error}"));
+        cause = error.source();
     }
+    message
 }
 
 async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
@@ -123,7 +176,7 @@ async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
 }
 
 /// The next bytes of a body, none at its end; frames of other kinds are empty.
-async fn next_frame<B>(body: &mut B) -> Result<Option<Bytes>, String>
+pub(super) async fn next_frame<B>(body: &mut B) -> Result<Option<Bytes>, String>
 where
     B: hyper::body::Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
@@ -138,8 +191,10 @@ where
 
 /// What a stream of events tells.
 pub(super) enum Happening {
-    /// There is an event.
-    Event,
+    /// The stream has begun, and this was the head.
+    Head(SequenceNumber),
+    /// There is the event of this number.
+    Event(SequenceNumber),
     /// The server ends the stream for this reason.
     Problem(Answer),
 }
@@ -147,6 +202,8 @@ pub(super) enum Happening {
 /// A stream of server-sent events.
 pub(super) struct EventStream {
     body: Incoming,
+    /// What has been received and not been looked at, and the beginning of a line.
+    unread: Bytes,
     line: Vec<u8>,
     is_problem: bool,
 }
@@ -155,23 +212,40 @@ impl EventStream {
     /// Waits for the next event; none when the server ends the stream because it stops.
     pub async fn next(&mut self) -> Result<Option<Happening>, String> {
         loop {
-            let Some(bytes) = next_frame(&mut self.body).await? else { return Ok(None) };
-            for byte in bytes {
-                if byte != b'\n' {
-                    self.line.push(byte);
-                    continue;
-                }
-                let line = std::mem::take(&mut self.line);
-                if let Some(happening) = self.line(&line) {
-                    return Ok(Some(happening));
-                }
+            if let Some(happening) = self.received() {
+                return Ok(Some(happening));
+            }
+            match next_frame(&mut self.body).await? {
+                Some(bytes) => self.unread = bytes,
+                None => return Ok(None),
             }
         }
     }
 
+    /// The next of what has been received already.
+    pub fn received(&mut self) -> Option<Happening> {
+        while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+            let rest = self.unread.split_to(end + 1);
+            let mut line = std::mem::take(&mut self.line);
+            line.extend_from_slice(&rest[..end]);
+            if let Some(happening) = self.line(&line) {
+                return Some(happening);
+            }
+        }
+        self.line.extend_from_slice(&self.unread);
+        self.unread.clear();
+        None
+    }
+
     fn line(&mut self, line: &[u8]) -> Option<Happening> {
-        if line.starts_with(b"id:") {
-            return Some(Happening::Event);
+        if let Some(comment) = line.strip_prefix(b":") {
+            let comment = std::str::from_utf8(comment).ok()?;
+            return comment.rsplit_once("head ")?.1.trim().parse().ok().map(Happening::Head);
+        }
+        if let Some(id) = line.strip_prefix(b"id:") {
+            let number = id.split(|byte| *byte == b'@').next().unwrap_or_default();
+            let number = std::str::from_utf8(number).ok().and_then(|text| text.trim().parse().ok());
+            return number.map(Happening::Event);
         }
         if let Some(kind) = line.strip_prefix(b"event:") {
             self.is_problem = kind.trim_ascii() == b"problem";

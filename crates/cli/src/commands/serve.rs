@@ -1,7 +1,6 @@
 //! `annals serve`.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use annals::server;
 use tokio::net::TcpListener;
@@ -36,10 +35,10 @@ pub async fn run(config: &Config) -> Result<(), Stop> {
             failure.print();
         }
     };
-    let options = server::Options::default();
+    let mut options = server::Options::default();
     // Without credentials whoever gets through may do everything, and a browser gets through from any page.
-    let router = server::this_machine_only(server::router(Arc::clone(&store), options.clone()));
-    let served = server::serve_router(listener, router, store, options, stopped).await;
+    options.callers = server::Callers::ThisMachine;
+    let served = server::serve(listener, store, options, stopped).await;
     served.map_err(|error| Failure::internal(format!("the server ended: {error}")).into())
 }
 

@@ -5,6 +5,7 @@ use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
+use super::plain;
 use crate::json::wide_integer;
 use crate::{
     Aggregate, AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, Invalid, KeyChanges,
@@ -151,6 +152,9 @@ impl From<CommitOutcome> for CommitAnswer {
 /// # Errors
 /// `not_json`, `invalid_body`, `invalid_data`, `invalid_integer`, `invalid_time`, `invalid_version`, `invalid_wait`.
 pub fn parse_commit(json: &[u8]) -> Result<NewCommit, Invalid> {
+    if let Some(commit) = plain::commit(json) {
+        return Ok(commit);
+    }
     let body: CommitBody = parse_json(json)?;
     check_wait(body.wait.as_ref(), "wait.for")?;
     Ok(body.into())

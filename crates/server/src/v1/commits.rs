@@ -2,24 +2,34 @@
 
 use std::sync::Arc;
 
-use annals_core::Code;
-use annals_core::wire::{CommitAnswer, parse_commit};
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use annals_core::wire::{parse_commit, write_commit_answer};
+use annals_core::{Code, CommitOutcome, EventLog, NewCommit};
+use axum::extract::State;
+use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use crate::answer::json;
-use crate::body;
+use super::lines;
+use super::many::{self, Format};
+use crate::answer::written;
+use crate::body::{self, RequestBody};
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::router::Server;
 use crate::source::Source;
 
-/// A body up to this size is read as JSON at once; a larger one would hold up other requests, so a thread does it.
+/// A body up to this size is read at once; a larger one would hold up other requests, so a thread does it.
 const PARSED_AT_ONCE_BYTES_MAX: usize = 256 * 1024;
 
-pub(crate) async fn commit(State(server): State<Arc<Server>>, request: Request) -> Response {
-    match accept(&server, request).await {
+/// The address.
+pub(crate) const PATH: &str = "/v1/commits";
+
+pub(crate) async fn commit(State(server): State<Arc<Server>>, request: axum::extract::Request) -> Response {
+    answer(&server, request).await
+}
+
+/// The handler.
+pub(crate) async fn answer<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Response {
+    match accept(server, request).await {
         Ok(response) => response,
         Err(problem) => {
             server.metrics.refused(problem.code());
@@ -28,29 +38,41 @@ pub(crate) async fn commit(State(server): State<Arc<Server>>, request: Request) 
     }
 }
 
-async fn accept(server: &Server, request: Request) -> Result<Response, Problem> {
+async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let found = Query::parse(parts.uri.query(), &[]).and_then(|_| Source::to_commit(server, &parts.headers));
     let source = match found {
         Ok(source) => source,
         Err(problem) => {
-            body::discard(server, body);
+            body::discard(&server.options, body);
             return Err(problem);
         }
     };
-    let held = body::read(server, &parts, body).await?;
-    let _slot = server.commits.try_acquire().map_err(|_| {
+    let held = body::read_as(server, &parts, body, &[body::JSON, lines::MEDIA_TYPE, Format::DOCUMENTS]).await?;
+    let bytes = held.bytes.clone();
+    if let Some(format) = Format::of(&parts.headers) {
+        let commits = read(held.bytes.len(), move || format.parse(&bytes)).await??;
+        return Ok(many::answer(server, &source.log, format, commits, held).await);
+    }
+    let commit = read(held.bytes.len(), move || parse_commit(&bytes)).await??;
+    let outcome = make(server, &*source.log, commit).await?;
+    let status = if outcome.duplicate { StatusCode::OK } else { StatusCode::CREATED };
+    let mut json = Vec::new();
+    write_commit_answer(&outcome, &mut json);
+    Ok(written(status, json))
+}
+
+/// Makes one commit, if there is a place for it.
+pub(crate) async fn make(server: &Server, log: &dyn EventLog, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+    let _place = server.commits.try_acquire().map_err(|_| {
         Problem::new(
             Code::Overloaded,
             "too many commits are under way; try again in a moment, with the same request id",
         )
     })?;
-    let bytes = held.bytes.clone();
-    let commit = read(bytes.len(), move || parse_commit(&bytes)).await??;
-    let outcome = source.log.commit(commit).await?;
+    let outcome = log.commit(commit).await?;
     server.metrics.committed(&outcome);
-    let status = if outcome.duplicate { StatusCode::OK } else { StatusCode::CREATED };
-    json(status, &CommitAnswer::from(outcome))
+    Ok(outcome)
 }
 
 /// Calls `parse`, which reads so many bytes.

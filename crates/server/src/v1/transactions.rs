@@ -32,7 +32,7 @@ async fn accept(server: &Server, request: Request) -> Result<Response, Problem> 
     let source = match found {
         Ok(source) => source,
         Err(problem) => {
-            body::discard(server, body);
+            body::discard(&server.options, body);
             return Err(problem);
         }
     };

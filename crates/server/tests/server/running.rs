@@ -34,6 +34,19 @@ pub struct Running {
     served: JoinHandle<std::io::Result<()>>,
 }
 
+fn client() -> Client {
+    Client::builder().no_proxy().build().expect("a client")
+}
+
+fn until_stopped() -> (oneshot::Sender<()>, impl Future<Output = ()>) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stopped = async move {
+        // A dropped sender is a test that ended.
+        let _ = stopped.await;
+    };
+    (stop, stopped)
+}
+
 /// A whole answer.
 #[derive(Debug)]
 pub struct Answer {
@@ -94,22 +107,21 @@ impl Running {
     }
 
     pub async fn over(store: Arc<dyn Store>, options: Options) -> Self {
-        Self::with_router(store, options, |router| router).await
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = until_stopped();
+        let served = tokio::spawn(annals_server::serve(listener, Arc::clone(&store), options, stopped));
+        Self { address, store, client: client(), stop: Some(stop), served }
     }
 
     /// A server whose router is changed before it serves.
     pub async fn with_router(store: Arc<dyn Store>, options: Options, change: impl FnOnce(Router) -> Router) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let (stop, stopped) = oneshot::channel::<()>();
-        let shutdown = async move {
-            // A dropped sender is a test that ended.
-            let _ = stopped.await;
-        };
+        let (stop, stopped) = until_stopped();
         let router = change(annals_server::router(Arc::clone(&store), options.clone()));
-        let served = tokio::spawn(annals_server::serve_router(listener, router, Arc::clone(&store), options, shutdown));
-        let client = Client::builder().no_proxy().build().expect("a client");
-        Self { address, store, client, stop: Some(stop), served }
+        let served = tokio::spawn(annals_server::serve_router(listener, router, Arc::clone(&store), options, stopped));
+        Self { address, store, client: client(), stop: Some(stop), served }
     }
 
     pub fn url(&self, path: &str) -> String {

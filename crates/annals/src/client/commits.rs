@@ -1,0 +1,190 @@
+//! Commits on their way to a server. While some are under way the next ones gather and go together in one request, so that many
+//! callers cost little more than one; a commit that comes alone goes at once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use annals_core::limits;
+use annals_core::wire::binary::split_document;
+use bytes::{Bytes, BytesMut};
+use hyper::StatusCode;
+use tokio::sync::oneshot;
+
+use super::http::{Answer, Http};
+use super::line::Line;
+
+/// Requests under way at once: while the server works on one, the next is on its way.
+const REQUESTS_MAX: usize = 2;
+/// A request takes no more commits once it holds so many bytes.
+const REQUEST_BYTES: usize = 4 * 1024 * 1024;
+const MEDIA_TYPE: &str = "application/bson";
+
+/// What the server said to one commit.
+pub(super) enum Reply {
+    /// A document of its own.
+    Document(Bytes),
+    /// A refusal of the whole request.
+    Refusal(Answer),
+}
+
+/// The way to one tenant of a server.
+#[derive(Clone)]
+pub(super) struct Commits(Arc<Shared>);
+
+struct Shared {
+    http: Http,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    senders: usize,
+    /// Connections that no sender uses.
+    lines: Vec<Line>,
+}
+
+struct Waiting {
+    document: Bytes,
+    reply: oneshot::Sender<Result<Reply, String>>,
+}
+
+impl Commits {
+    pub fn new(http: Http) -> Self {
+        Self(Arc::new(Shared { http, state: Mutex::default() }))
+    }
+
+    /// Sends a commit, written as BSON, and waits for what the server says. A request that breaks off is sent once more with what is
+    /// unanswered; request ids make that safe.
+    ///
+    /// # Errors
+    /// A sentence, when the server cannot be reached and the outcome is not known.
+    pub async fn send(&self, document: Bytes) -> Result<Reply, String> {
+        let (reply, replied) = oneshot::channel();
+        {
+            let mut state = self.0.lock();
+            state.waiting.push_back(Waiting { document, reply });
+            if state.senders < REQUESTS_MAX {
+                state.senders += 1;
+                tokio::spawn(Sender { shared: Arc::clone(&self.0), counted: true }.run());
+            }
+        }
+        replied.await.unwrap_or_else(|_| Err("the runtime that sent the commit ended".to_owned()))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// A connection that was used before and is still open.
+    fn kept_line(&self) -> Option<Line> {
+        let mut state = self.lock();
+        state.lines.retain_mut(Line::is_open);
+        state.lines.pop()
+    }
+
+    fn keep(&self, mut line: Line) {
+        if line.is_free() {
+            self.lock().lines.push(line);
+        }
+    }
+}
+
+/// Sends what waits until nothing does.
+struct Sender {
+    shared: Arc<Shared>,
+    counted: bool,
+}
+
+impl Drop for Sender {
+    /// A runtime that ends drops this at any point; what waits then is left to another sender, or told.
+    fn drop(&mut self) {
+        if self.counted {
+            let mut state = self.shared.lock();
+            state.senders -= 1;
+            if state.senders == 0 {
+                state.waiting.clear();
+            }
+        }
+    }
+}
+
+impl Sender {
+    async fn run(mut self) {
+        while let Some(commits) = self.take() {
+            self.send(commits).await;
+        }
+    }
+
+    /// The next request's commits. Whoever adds one from now on finds this sender either gone or still going to look.
+    fn take(&mut self) -> Option<VecDeque<Waiting>> {
+        let mut state = self.shared.lock();
+        let mut bytes = 0;
+        let fits = |waiting: &&Waiting| {
+            let fits = bytes < REQUEST_BYTES;
+            bytes += waiting.document.len();
+            fits
+        };
+        let count = state.waiting.iter().take(limits::COMMITS_MAX).take_while(fits).count();
+        if count == 0 {
+            state.senders -= 1;
+            drop(state);
+            self.counted = false;
+            return None;
+        }
+        Some(state.waiting.drain(..count).collect())
+    }
+
+    async fn send(&self, mut commits: VecDeque<Waiting>) {
+        // A kept connection may be closed just when it is used again, so what breaks off is tried once more on a new one.
+        let Err(_) = self.attempt(self.shared.kept_line(), &mut commits).await else { return };
+        let Err(message) = self.attempt(None, &mut commits).await else { return };
+        for commit in commits {
+            // A caller that no longer waits has dropped its end.
+            let _ = commit.reply.send(Err(message.clone()));
+        }
+    }
+
+    /// Sends one request, and tells each caller what the server says. Commits that are left have no answer.
+    async fn attempt(&self, kept: Option<Line>, commits: &mut VecDeque<Waiting>) -> Result<(), String> {
+        let mut body = BytesMut::with_capacity(commits.iter().map(|commit| commit.document.len()).sum());
+        commits.iter().for_each(|commit| body.extend_from_slice(&commit.document));
+        let request = self.shared.http.request_to_post("/v1/commits", body.freeze(), MEDIA_TYPE)?;
+        let mut line = match kept {
+            Some(line) => line,
+            None => Line::open(self.shared.http.authority()).await?,
+        };
+        let response = line.send(request).await?;
+        let (status, mut body) = (response.status(), response.into_body());
+        let mut read = BytesMut::new();
+        while let Some(frame) = line.next(&mut body).await? {
+            read.extend_from_slice(&frame);
+            while status == StatusCode::OK
+                && let Some((document, _)) = split_document(&read)?
+            {
+                let length = document.len();
+                let document = read.split_to(length).freeze();
+                let Some(commit) = commits.pop_front() else {
+                    return Err("it answers more than it was asked".to_owned());
+                };
+                // A caller that no longer waits has dropped its end.
+                let _ = commit.reply.send(Ok(Reply::Document(document)));
+            }
+        }
+        if status != StatusCode::OK {
+            let refusal = Answer { status, body: read.freeze() };
+            for commit in commits.drain(..) {
+                let _ = commit.reply.send(Ok(Reply::Refusal(refusal.clone())));
+            }
+        }
+        if !commits.is_empty() {
+            return Err("the answer ended before its last commit".to_owned());
+        }
+        self.shared.keep(line);
+        Ok(())
+    }
+}

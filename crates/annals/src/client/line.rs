@@ -1,0 +1,87 @@
+//! A connection to the server that is driven by the task that uses it. Handing each request to a task of the connection's own, and
+//! its answer back, takes longer than everything else that a client does for a commit (docs/decisions/0008-http.md).
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::http::{SILENCE_MAX, next_frame, with_causes};
+
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// An HTTP/1.1 connection that nobody else uses.
+pub(super) struct Line {
+    requests: SendRequest<Full<Bytes>>,
+    connection: Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    ended: bool,
+}
+
+impl Line {
+    /// Connects to a host and port, `127.0.0.1:4000`.
+    pub async fn open(authority: &str) -> Result<Self, String> {
+        let connecting = timeout(CONNECT_MAX, TcpStream::connect(authority)).await;
+        let stream = match connecting {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(format!("{authority}: {error}")),
+            Err(_) => return Err(format!("{authority} did not answer within {} s", CONNECT_MAX.as_secs())),
+        };
+        // Requests are written whole, so waiting to fill packets would only delay them.
+        let _ = stream.set_nodelay(true);
+        let (requests, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| with_causes(&error))?;
+        Ok(Self { requests, connection, ended: false })
+    }
+
+    /// Whether it can be used again: the server has not closed it meanwhile, as far as is known here.
+    pub fn is_open(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        !self.ended && !self.requests.is_closed()
+    }
+
+    /// Sends a request and waits until its answer begins.
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        let answered = self.requests.send_request(request);
+        match timeout(SILENCE_MAX, self.beside(answered)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(with_causes(&error)),
+            Err(_) => Err(format!("no answer within {} s", SILENCE_MAX.as_secs())),
+        }
+    }
+
+    /// The next bytes of an answer's body, none at its end.
+    pub async fn next(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, String> {
+        self.beside(next_frame(body)).await
+    }
+
+    /// Whether the answer has been read to its end, so that the next request may follow.
+    pub fn is_free(&mut self) -> bool {
+        self.is_open() && self.requests.is_ready()
+    }
+
+    /// Waits for `what`, and moves the bytes of the connection meanwhile.
+    async fn beside<T>(&mut self, what: impl Future<Output = T>) -> T {
+        let mut what = pin!(what);
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = what.as_mut().poll(cx) {
+                return Poll::Ready(done);
+            }
+            self.drive(cx);
+            what.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        // How it ended is seen by the request that was under way.
+        self.ended = self.ended || Pin::new(&mut self.connection).poll(cx).is_ready();
+    }
+}

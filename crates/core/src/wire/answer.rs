@@ -1,0 +1,64 @@
+//! The answer to a commit, written without detours: it is the most frequent answer there is.
+
+use std::io::Write;
+
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+use crate::CommitOutcome;
+
+/// Writes the JSON of [`CommitAnswer`](super::CommitAnswer) at the end of `out`.
+pub fn write_commit_answer(outcome: &CommitOutcome, out: &mut Vec<u8>) {
+    out.reserve(128 + 80 * outcome.event_ids.len());
+    out.extend_from_slice(br#"{"commit_id":""#);
+    write_uuid(outcome.commit_id, out);
+    out.extend_from_slice(br#"","version":"#);
+    write_number(outcome.version, out);
+    out.extend_from_slice(br#","events":["#);
+    for (sequence_number, id) in (outcome.first_sequence_number..).zip(&outcome.event_ids) {
+        if sequence_number > outcome.first_sequence_number {
+            out.push(b',');
+        }
+        out.extend_from_slice(br#"{"id":""#);
+        write_uuid(*id, out);
+        out.extend_from_slice(br#"","sequence_number":"#);
+        write_number(sequence_number, out);
+        out.push(b'}');
+    }
+    out.extend_from_slice(br#"],"duplicate":"#);
+    out.extend_from_slice(if outcome.duplicate { b"true" } else { b"false" });
+    out.extend_from_slice(br#","reached":"logged"}"#);
+}
+
+fn write_uuid(id: Uuid, out: &mut Vec<u8>) {
+    let mut text = [0; Hyphenated::LENGTH];
+    out.extend_from_slice(id.hyphenated().encode_lower(&mut text).as_bytes());
+}
+
+fn write_number(number: u64, out: &mut Vec<u8>) {
+    // Writing to memory cannot fail.
+    let _ = write!(out, "{number}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::CommitAnswer;
+
+    #[test]
+    fn an_answer_is_written_as_its_shape_says() {
+        for (events, first, duplicate) in [(1, 0, false), (2, 9, true), (12, i64::MAX as u64, false)] {
+            let outcome = CommitOutcome {
+                commit_id: Uuid::from_u128(0x019c_5555),
+                version: first,
+                first_sequence_number: first,
+                event_ids: (0..events).map(Uuid::from_u128).collect(),
+                duplicate,
+            };
+            let mut written = b"before".to_vec();
+            write_commit_answer(&outcome, &mut written);
+            let shape = serde_json::to_string(&CommitAnswer::from(outcome)).expect("writes");
+            assert_eq!(String::from_utf8_lossy(&written[6..]), shape);
+        }
+    }
+}

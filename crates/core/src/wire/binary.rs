@@ -1,0 +1,28 @@
+//! The same shapes as BSON, for programs that commit much: event data passes as it is stored, with all its types, and a sequence of
+//! documents needs no separator because each begins with its length.
+
+mod read;
+mod write;
+
+pub use read::{read_commit, read_reply};
+pub use write::{write_commit, write_outcome, write_refusal};
+
+/// A document, and what follows it.
+pub type Split<'a> = (&'a [u8], &'a [u8]);
+
+/// Cuts the first document off a sequence of them: its bytes, and what follows. None when it is not whole yet.
+///
+/// # Errors
+/// A sentence, when what is there cannot be the beginning of a document.
+pub fn split_document(bytes: &[u8]) -> Result<Option<Split<'_>>, String> {
+    const LEAST: usize = 5;
+    let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let length = i32::from_le_bytes(*length);
+    match usize::try_from(length) {
+        Ok(length) if length >= LEAST => Ok(bytes.split_at_checked(length)),
+        _ => Err(format!("a document cannot be {length} bytes long")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! The API as a connection calls it: commits go straight to their handler, everything else through the router.
+//!
+//! A router costs a commit as much as reading its body does. What the router does for a commit is done here too, by the same code:
+//! callers are checked, then the gate is passed.
+
+use std::sync::Arc;
+
+use annals_core::Store;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, Response};
+use axum::response::IntoResponse;
+use hyper::body::Incoming;
+use tower_service::Service;
+
+use crate::gate::Gate;
+use crate::options::{Callers, Options};
+use crate::router::{Server, build};
+use crate::site;
+use crate::v1::commits;
+
+/// What answers the requests of a connection.
+pub(crate) struct Direct {
+    router: Router,
+    commits: Option<(Arc<Server>, Gate)>,
+    callers: Callers,
+}
+
+impl Direct {
+    /// A router of someone's own, which may do anything with a commit before it reaches its handler.
+    pub fn only(router: Router) -> Self {
+        Self { router, commits: None, callers: Callers::Anyone }
+    }
+
+    /// The API and nothing else.
+    pub fn api(store: Arc<dyn Store>, options: Options) -> Self {
+        let callers = options.callers;
+        let (router, server) = build(store, options);
+        let gate = Gate::new(&server, server.place_of(commits::PATH));
+        Self { router, commits: Some((server, gate)), callers }
+    }
+
+    pub async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if self.callers == Callers::ThisMachine
+            && let Some(refused) = site::refuse(request.headers(), request.uri())
+        {
+            return refused.into_response();
+        }
+        match &self.commits {
+            Some((server, gate)) if request.uri().path() == commits::PATH && request.method() == Method::POST => {
+                gate.pass(request, |request| commits::answer(server, request)).await
+            }
+            _ => match self.router.clone().call(request.map(Body::new)).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            },
+        }
+    }
+}
