@@ -4,6 +4,7 @@ mod answers;
 mod commits;
 mod http;
 mod line;
+mod streams;
 mod transactions;
 mod waits;
 
@@ -21,6 +22,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use self::answers::{Exists, Ids, Page};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
+
+pub use self::streams::StreamsClient;
 use self::waits::{Wait, Waits};
 
 /// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.

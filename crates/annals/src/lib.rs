@@ -38,5 +38,5 @@ pub use annals_runtime as runtime;
 #[cfg(feature = "server")]
 pub use annals_server as server;
 #[cfg(feature = "client")]
-pub use client::Client;
+pub use client::{Client, StreamsClient};
 pub use compose::{OpenOptions, open, open_with};

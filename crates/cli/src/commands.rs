@@ -18,7 +18,8 @@ use crate::failure::{Failure, Stop};
 pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     let (global, config) = (&cli.global, &loaded.config);
     if global.server.is_some() && matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_)) {
-        let message = "--server only goes with commit, transact, aggregate, log and import; the others work on a store";
+        let message =
+            "--server only goes with commit, transact, aggregate, log, stream and import; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {

@@ -9,3 +9,4 @@ pub(crate) mod log;
 pub(crate) mod many;
 pub(crate) mod streams;
 pub(crate) mod transactions;
+pub(crate) mod verdicts;

@@ -1,14 +1,16 @@
 //! The client of a server keeps the contract of the log: it passes the suite that every store passes, over real connections.
 
 mod sharing;
+mod streams_until;
 mod until;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
-use annals::{Client, Clock, DEFAULT_TENANT, EventLog, Identity, LogStatus, Store, Streams, UnknownLog};
+use annals::{Client, Clock, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog};
 use annals_conformance::{OTHER_TENANT, Subject};
 use annals_embedded::disk::MemoryDisk;
 use annals_embedded::{EmbeddedStore, SystemClock};
@@ -19,6 +21,10 @@ use tokio::task::JoinHandle;
 
 mod remote {
     annals_conformance::event_log!(crate::Remote::default());
+}
+
+mod remote_streams {
+    annals_conformance::streams!(crate::Remote::default());
 }
 
 /// Opens its store behind a server, and shows it through clients.
@@ -66,7 +72,9 @@ impl Store for Served {
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.store.streams(tenant, scope)
+        self.store.streams(tenant, scope)?;
+        let client = Client::new(&self.url, tenant, scope).expect("an address").streams();
+        Ok(Arc::new(StreamsUntil { client, closed: Arc::clone(&self.closed) }))
     }
 
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
