@@ -10,6 +10,8 @@ pub mod filters;
 pub mod follow;
 pub mod immutable;
 pub mod judgement;
+pub mod keys;
+pub mod keys_together;
 pub mod log_pages;
 pub mod once_per_request;
 pub mod one_order;

@@ -9,6 +9,8 @@
 //! - One winner, once per request: versions and request ids occur once; each success, duplicate, conflict and refusal is the one
 //!   that the order of judgement gives.
 //! - One order, durable: what was told before a call began is below what that call is told, and is in the log in the end.
+//! - Prepare keys: each is held by one commit at a time in the order of the log, and a commit is refused because of a key only when
+//!   the log, as it can have been then, says so.
 //! - Immutable: an event once shown is the same in every other answer and in the end.
 //! - Reads return exactly what the log holds in the range they cover.
 
@@ -16,6 +18,7 @@ mod check_commits;
 mod check_reads;
 mod check_refusals;
 mod final_log;
+mod keys;
 mod real_time;
 mod record;
 mod sent;
@@ -28,7 +31,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use annals_core::{EventLog, LogQuery, ReadError, RecordedEvent, limits};
 
+use check_commits::Knowledge;
 use final_log::FinalLog;
+use keys::KeyLog;
 use real_time::RealTime;
 use record::Record;
 
@@ -49,8 +54,10 @@ pub struct Checked {
     pub transactions: usize,
     /// Repeats that were recognised.
     pub duplicates: usize,
-    /// Commits and transactions refused because of a version, append condition, request id or tenantId.
+    /// Commits and transactions refused because of a version, append condition, prepare key, request id or tenantId.
     pub refusals: usize,
+    /// Of these, because of a prepare key.
+    pub key_refusals: usize,
     /// Commits and transactions whose outcome nobody learnt.
     pub unknown: usize,
     /// Answered reads of all kinds.
@@ -92,7 +99,8 @@ impl History {
         let log = FinalLog::new(events, &mut broken);
         record.check_shown(events, &mut broken);
         let time = RealTime::new(&record, &log, &mut broken);
-        check_commits::check(&record, &log, &time, &mut broken);
+        let keys = KeyLog::new(&log, &time, &mut broken);
+        check_commits::check(&record, Knowledge { log: &log, time: &time, keys: &keys }, &mut broken);
         check_reads::check(&record, &log, &time, &mut broken);
         if broken.is_empty() { Ok(record.summary(&log)) } else { Err(broken.into_text()) }
     }

@@ -4,6 +4,7 @@
 //! must be and applies it. One client at a time: for concurrent clients see [`crate::history`].
 
 mod answers;
+pub(crate) mod keys;
 mod operation;
 mod operations;
 mod transactions;
@@ -19,8 +20,9 @@ use annals_core::{
     ExpectedVersion, NewCommit, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp, Version,
 };
 
+use keys::Keys;
 pub use operation::{Answer, Operation};
-pub use operations::{Operations, Shape, Variety};
+pub use operations::{EPOCH, Operations, Shape, Variety};
 pub use transactions::TransactionVerdict;
 
 /// The key of the digests that are compared; any will do, they stay here.
@@ -31,6 +33,7 @@ const DIGEST_KEY: [u8; 16] = *b"conformance test";
 pub struct Model {
     events: Vec<RecordedEvent>,
     aggregates: BTreeMap<Aggregate, Vec<Stored>>,
+    keys: Keys,
 }
 
 #[derive(Debug)]
@@ -69,8 +72,8 @@ impl Model {
         self.stored(aggregate).len() as Version
     }
 
-    /// What `commit` must be answered now.
-    pub fn judge(&self, commit: &NewCommit) -> Verdict {
+    /// What `commit` must be answered at `now`.
+    pub fn judge(&self, commit: &NewCommit, now: Timestamp) -> Verdict {
         if let Err(invalid) = commit.validate() {
             return Verdict::Refused(invalid.into());
         }
@@ -83,6 +86,7 @@ impl Model {
                 return Ok(Verdict::Repeat(first.outcome()));
             }
             self.check_append_condition(commit)?;
+            self.keys.after(std::iter::once(commit), now).map_err(|(_, error)| error)?;
             let actual_version = self.check_version(&commit.aggregate, commit.expected_version)?;
             Ok(Verdict::Stored(actual_version + 1, self.head()))
         };
@@ -160,7 +164,7 @@ impl Model {
         now: Timestamp,
         answer: &Result<CommitOutcome, CommitError>,
     ) -> Result<(), String> {
-        match (self.judge(commit), answer) {
+        match (self.judge(commit, now), answer) {
             (Verdict::Refused(due), Err(error)) if self.same_refusal(&due, error, commit.append_condition.as_ref()) => {
                 Ok(())
             }
@@ -211,6 +215,7 @@ impl Model {
             })
             .collect();
         self.events.extend(events.iter().cloned());
+        self.keys = self.keys.after(std::iter::once(commit), now).map_err(|(_, error)| error.to_string())?;
         let digest = commit.content_digest(&DIGEST_KEY);
         let stored = Stored { commit: RecordedCommit { info, events }, digest, others: Vec::new() };
         self.aggregates.entry(commit.aggregate.clone()).or_default().push(stored);

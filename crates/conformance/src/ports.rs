@@ -15,7 +15,7 @@ impl ManualClock {
         Self(AtomicI64::new(time.as_millis()))
     }
 
-    /// Moves it on.
+    /// Moves it on by so many milliseconds.
     pub fn advance_millis(&self, millis: i64) {
         self.0.fetch_add(millis, Ordering::SeqCst);
     }

@@ -12,7 +12,7 @@ use annals_core::{
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::model::{Model, TransactionVerdict, Verdict};
+use crate::model::{EPOCH, Model, TransactionVerdict, Verdict};
 use crate::records::RecordsModel;
 use crate::records::reference::ReferenceRecords;
 use crate::streams::StreamsModel;
@@ -35,7 +35,7 @@ struct Models {
 impl ReferenceSubject {
     pub fn new() -> Self {
         let models = [DEFAULT_TENANT, OTHER_TENANT].map(|tenant| (tenant, Models::default()));
-        Self { clock: Arc::new(ManualClock::at(annals_core::Timestamp::from_millis(1_000_000))), models: models.into() }
+        Self { clock: Arc::new(ManualClock::at(EPOCH)), models: models.into() }
     }
 }
 
@@ -56,7 +56,7 @@ impl Subject for ReferenceSubject {
         Arc::new(ReferenceStore(tenants.collect()))
     }
 
-    fn clock(&self) -> Arc<dyn Clock> {
+    fn clock(&self) -> Arc<ManualClock> {
         self.clock.clone()
     }
 }
@@ -162,12 +162,12 @@ impl EventLog for ReferenceLog {
         if self.head.borrow().is_none() {
             return Err(StoreError::Closed.into());
         }
-        let (version, first_sequence_number) = match model.judge(&commit) {
+        let now = self.clock.now();
+        let (version, first_sequence_number) = match model.judge(&commit, now) {
             Verdict::Refused(error) => return Err(error),
             Verdict::Repeat(outcome) => return Ok(outcome),
             Verdict::Stored(version, first) => (version, first),
         };
-        let now = self.clock.now();
         commit.request_id.get_or_insert_with(|| self.new_id().to_string().into());
         let outcome = self.outcome(&commit, version, first_sequence_number);
         model.commit(&commit, now, &Ok(outcome.clone())).expect("the verdict is the model's own");
@@ -180,7 +180,8 @@ impl EventLog for ReferenceLog {
         if self.head.borrow().is_none() {
             return Err(StoreError::Closed.into());
         }
-        let places = match model.judge_transaction(&transaction) {
+        let now = self.clock.now();
+        let places = match model.judge_transaction(&transaction, now) {
             TransactionVerdict::Refused(error) => return Err(error),
             TransactionVerdict::Repeat(outcomes) => return Ok(outcomes),
             TransactionVerdict::Stored(places) => places,
@@ -190,7 +191,7 @@ impl EventLog for ReferenceLog {
         let outcomes: Vec<_> =
             outcomes.map(|(commit, (version, first))| self.outcome(commit, version, first)).collect();
         let answer = Ok(outcomes.clone());
-        model.transact(&transaction, self.clock.now(), &answer).expect("the verdict is the model's own");
+        model.transact(&transaction, now, &answer).expect("the verdict is the model's own");
         self.head.send_replace(Some(model.head()));
         answer
     }

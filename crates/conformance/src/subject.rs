@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::{Clock, Store};
+use annals_core::Store;
 use async_trait::async_trait;
+
+use crate::ManualClock;
 
 /// The second tenant that every [`Subject`] declares, beside [`annals_core::DEFAULT_TENANT`].
 pub const OTHER_TENANT: &str = "other";
@@ -20,8 +22,8 @@ pub trait Subject: Send + Sync {
     /// Opens the store with the tenants `default` and [`OTHER_TENANT`]. Opening it again after [`Store::close`] gives what it held.
     async fn open(&self) -> Arc<dyn Store>;
 
-    /// The clock that the store reads.
-    fn clock(&self) -> Arc<dyn Clock>;
+    /// The clock that the store reads. It stands still until a case moves it on.
+    fn clock(&self) -> Arc<ManualClock>;
 }
 
 /// Runs one case to its end, on a runtime with two threads.

@@ -109,6 +109,34 @@ macro_rules! event_log {
                 an_id_belongs_to_the_tenant_id_that_came_first
                 a_look_up_of_a_request_checks_its_aggregate
             }
+            keys {
+                a_reserved_key_is_taken_for_others
+                a_refused_commit_changes_no_key
+                a_released_key_can_be_reserved
+                one_commit_may_change_a_keys_value
+                a_release_with_another_value_is_refused
+                an_expired_reservation_may_be_taken_over
+                an_expired_key_is_released_by_its_value_only
+                a_repeat_is_not_refused_for_its_own_key
+                other_keys_are_other_content
+                of_many_racing_reservations_one_wins
+                a_key_goes_from_hand_to_hand
+                names_separate_keys
+                keys_of_other_tenants_are_others
+                keys_hold_through_everything_stored
+                random_changes_follow_who_holds_what
+                keys_are_judged_between_append_condition_and_version
+                keys_that_break_a_rule_are_refused_with_their_path
+            }
+            keys_together {
+                a_transaction_changes_the_keys_of_all_its_commits
+                keys_pass_from_commit_to_commit_in_order
+                a_refused_transaction_changes_no_key
+                keys_of_all_commits_are_judged_together
+                a_repeated_transaction_is_not_refused_for_its_own_keys
+                racing_transactions_share_no_key
+                keys_count_against_the_size_of_a_transaction
+            }
             log_pages {
                 forwards_begins_at_0_and_backwards_at_the_head
                 from_stands_between_events

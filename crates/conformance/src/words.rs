@@ -8,6 +8,9 @@ pub(crate) const IDS: &[&str] = &["1", "2", "a/b", "12"];
 pub(crate) const TYPES: &[&str] = &["placed", "paid", "shipped", "place"];
 pub(crate) const TAGS: &[&str] = &["red", "blue", "re", "customer:7", "日本"];
 
+/// Names of prepare keys, and keys: two of them would be the same when put together.
+pub(crate) const KEYS: &[(&str, &str)] = &[("user", "eva"), ("user", "eve"), ("usere", "va"), ("mail", "eva")];
+
 pub(crate) fn pick<T: Copy>(random: &mut fastrand::Rng, from: &[T]) -> T {
     from[random.usize(0..from.len())]
 }

@@ -222,11 +222,11 @@ impl NewCommit {
         self.validate_events()
     }
 
-    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data as BSON, types and tags.
+    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data as BSON, types, tags and prepare keys.
     pub(crate) fn content_bytes(&self) -> usize {
         let tags = |event: &NewEvent| event.tags.iter().map(|tag| tag.len()).sum::<usize>();
         let bytes = |event: &NewEvent| event.data.as_bytes().len() + event.event_type.len() + tags(event);
-        self.events.iter().map(bytes).sum()
+        self.events.iter().map(bytes).sum::<usize>() + self.keys.content_bytes()
     }
 
     fn validate_header(&self) -> Result<(), Invalid> {
@@ -257,7 +257,7 @@ impl NewCommit {
         let total = self.content_bytes();
         if total > limits::COMMIT_BYTES_MAX {
             let message = format!(
-                "{total} bytes of data as BSON, types and tags; at most {} are allowed",
+                "{total} bytes of data as BSON, types, tags and prepare keys; at most {} are allowed",
                 limits::COMMIT_BYTES_MAX
             );
             return Err(Invalid::new(Code::CommitTooLarge, "events", message));

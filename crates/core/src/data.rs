@@ -6,6 +6,7 @@
 
 mod careful;
 mod plain;
+mod equal;
 
 use std::fmt;
 
@@ -13,6 +14,8 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Error as _, SerializeMap, SerializeSeq};
+
+pub(crate) use equal::documents_equal;
 
 use crate::limits::DATA_DEPTH_MAX;
 

@@ -7,7 +7,8 @@ use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::commit::{valid_id, valid_name};
-use crate::{Code, Data, Invalid, Timestamp, limits};
+use crate::data::documents_equal;
+use crate::{Code, Data, Invalid, NewCommit, Timestamp, limits};
 
 /// What a commit does to prepare keys, atomically with its events: first all releases, then all reservations, each in its order. When
 /// one of them is refused the whole commit is.
@@ -43,16 +44,72 @@ pub struct Release {
     /// The key itself.
     pub key: ByteString,
     /// The value that it must have; then an expired key may be given back too. Any value when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub value: Option<KeyValue>,
 }
 
-/// The value of a prepare key: any JSON or BSON value.
-#[derive(Debug, Clone, PartialEq)]
+impl Reserve {
+    /// Takes a key until it is released.
+    pub fn new(name: impl Into<ByteString>, key: impl Into<ByteString>, value: KeyValue) -> Self {
+        Self { name: name.into(), key: key.into(), value, ttl_at: None }
+    }
+
+    /// Sets from when on others may take it.
+    #[must_use]
+    pub fn until(mut self, ttl_at: Timestamp) -> Self {
+        self.ttl_at = Some(ttl_at);
+        self
+    }
+}
+
+impl Release {
+    /// Gives a key back, whatever its value.
+    pub fn new(name: impl Into<ByteString>, key: impl Into<ByteString>) -> Self {
+        Self { name: name.into(), key: key.into(), value: None }
+    }
+
+    /// Sets the value that it must have.
+    #[must_use]
+    pub fn of_value(mut self, value: KeyValue) -> Self {
+        self.value = Some(value);
+        self
+    }
+}
+
+impl NewCommit {
+    /// Adds a key that it takes.
+    #[must_use]
+    pub fn reserve(mut self, key: Reserve) -> Self {
+        self.keys.reserve.push(key);
+        self
+    }
+
+    /// Adds a key that it gives back.
+    #[must_use]
+    pub fn release(mut self, key: Release) -> Self {
+        self.keys.release.push(key);
+        self
+    }
+}
+
+/// The value of a prepare key: any JSON or BSON value. Equal values are equal BSON values: 7 and 7.0 are, and documents whose fields
+/// have another order are not.
+#[derive(Debug, Clone)]
 pub struct KeyValue(Data);
+
+impl PartialEq for KeyValue {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0 || documents_equal(self.0.as_raw(), other.0.as_raw())
+    }
+}
 
 /// The field that holds the value in its document.
 const FIELD: &str = "value";
+
+/// A value that is given, `null` too, which is one like any other.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<KeyValue>, D::Error> {
+    KeyValue::deserialize(deserializer).map(Some)
+}
 
 impl KeyValue {
     /// A value of its own making.
@@ -123,6 +180,14 @@ impl KeyChanges {
     pub fn names(&self) -> impl Iterator<Item = (&ByteString, &ByteString)> {
         let release = self.release.iter().map(|it| (&it.name, &it.key));
         release.chain(self.reserve.iter().map(|it| (&it.name, &it.key)))
+    }
+
+    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of names, keys and values as BSON.
+    pub(crate) fn content_bytes(&self) -> usize {
+        let released = self.release.iter().filter_map(|it| it.value.as_ref());
+        let values = released.chain(self.reserve.iter().map(|it| &it.value));
+        let names = self.names().map(|(name, key)| name.len() + key.len());
+        names.chain(values.map(|value| value.data().as_bytes().len())).sum()
     }
 
     /// Adds what is changed to the digest of a commit's content, and nothing where nothing is.

@@ -16,7 +16,7 @@ pub const EVENTS_MAX: usize = 10_000;
 pub const COMMITS_MAX: usize = 1_000;
 /// Largest data of one event, in bytes of BSON.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Largest commit: the sum of its events' data in bytes of BSON, their types and tags.
+/// Largest commit: the sum of its events' data in bytes of BSON, their types and tags, and its prepare keys.
 pub const COMMIT_BYTES_MAX: usize = 15 * 1024 * 1024;
 /// Most events that one append to a stream includes.
 pub const VERDICTS_MAX: usize = 10_000;

@@ -121,7 +121,7 @@ impl NewTransaction {
         let bytes: usize = self.commits.iter().map(NewCommit::content_bytes).sum();
         if bytes > limits::COMMIT_BYTES_MAX {
             let message = format!(
-                "{bytes} bytes of data, types and tags in all; at most {} are allowed",
+                "{bytes} bytes of data, types, tags and prepare keys in all; at most {} are allowed",
                 limits::COMMIT_BYTES_MAX
             );
             return Err(Invalid::new(Code::CommitTooLarge, "commits", message));

@@ -75,6 +75,10 @@ pub enum SeededBug {
     RecoverPartOfTransaction,
     IgnoreEventsSinceSearch,
     ForgetExpectations,
+    ForgetSealedKeys,
+    IgnoreKeysOfSameBatch,
+    KeepKeysOfRefused,
+    ForgetKeysOnRecovery,
 }
 
 impl Options {

@@ -109,7 +109,7 @@ impl Records for TenantRecords {
             let catalog = self.catalogs.of(view)?;
             let collection = catalog.collection(collection)?;
             let stored = view.get(&keys::document(collection.id, &id))?;
-            Ok(stored.map(|bytes| value::record(&bytes)).transpose()?)
+            Ok(stored.map(|bytes| value::record(&id, &bytes)).transpose()?)
         })
     }
 

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
-use annals::{Client, Clock, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog};
-use annals_conformance::{OTHER_TENANT, Subject};
+use annals::{Client, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog};
+use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
+use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::MemoryDisk;
-use annals_embedded::{EmbeddedStore, SystemClock};
 use async_trait::async_trait;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -31,13 +31,15 @@ mod remote_streams {
 #[derive(Default)]
 struct Remote {
     disk: Arc<MemoryDisk>,
+    clock: Arc<ManualClock>,
 }
 
 #[async_trait]
 impl Subject for Remote {
     async fn open(&self) -> Arc<dyn Store> {
         let tenants = [DEFAULT_TENANT, OTHER_TENANT].map(str::to_owned).to_vec();
-        let options = annals_embedded::Options { tenants, ..annals_embedded::Options::default() };
+        let clock = self.clock.clone();
+        let options = annals_embedded::Options { tenants, clock, ..annals_embedded::Options::default() };
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(self.disk.clone(), options).expect("it opens"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -50,8 +52,8 @@ impl Subject for Remote {
         Arc::new(Served { url, store, closed: Arc::default(), serving: Mutex::new(Some((stop, serving))) })
     }
 
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(SystemClock)
+    fn clock(&self) -> Arc<ManualClock> {
+        self.clock.clone()
     }
 }
 

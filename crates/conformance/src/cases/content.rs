@@ -1,6 +1,6 @@
 //! What is committed is what is read: content, ids, times and everything around.
 
-use annals_core::{NewCommit, NewEvent, Timestamp, Uuid, limits};
+use annals_core::{Clock, NewCommit, NewEvent, Timestamp, Uuid, limits};
 use serde_json::{Value, json};
 
 use crate::Subject;

@@ -5,16 +5,25 @@ use annals_core::{CommitError, CommitOutcome, DEFAULT_TENANT_ID, NewCommit, Uuid
 use super::Broken;
 use super::check_refusals::check_refusal;
 use super::final_log::{FinalLog, StoredCommit};
+use super::keys::KeyLog;
 use super::real_time::RealTime;
 use super::record::Record;
 use super::sent::{Outcome, Sent};
 
-pub(super) fn check(record: &Record, log: &FinalLog<'_>, time: &RealTime<'_>, broken: &mut Broken) {
-    for stored in &log.commits {
-        check_stored(stored, record, log, time, broken);
+/// What is known of the log, to compare answers with.
+#[derive(Clone, Copy)]
+pub(super) struct Knowledge<'a> {
+    pub log: &'a FinalLog<'a>,
+    pub time: &'a RealTime<'a>,
+    pub keys: &'a KeyLog<'a>,
+}
+
+pub(super) fn check(record: &Record, knowledge: Knowledge<'_>, broken: &mut Broken) {
+    for stored in &knowledge.log.commits {
+        check_stored(stored, record, knowledge.log, knowledge.time, broken);
     }
     for sent in record.calls.iter().filter_map(Sent::by) {
-        let answered = Answered { sent, log, time };
+        let answered = Answered { sent, knowledge };
         if let Err(promise) = answered.check() {
             broken.note(format!("{}: {promise}", sent.call));
         }
@@ -75,8 +84,7 @@ fn admitted(sent: &Sent<'_>, first: &StoredCommit<'_>, log: &FinalLog<'_>) -> Re
 
 struct Answered<'a> {
     sent: Sent<'a>,
-    log: &'a FinalLog<'a>,
-    time: &'a RealTime<'a>,
+    knowledge: Knowledge<'a>,
 }
 
 impl Answered<'_> {
@@ -88,29 +96,32 @@ impl Answered<'_> {
             (Outcome::Refused(CommitError::Invalid(told), _), Ok(())) => Err(format!("it breaks no rule: {told}")),
             (Outcome::Stored(outcomes), Ok(())) => self.check_success(outcomes),
             (Outcome::Repeat(outcomes), Ok(())) => self.check_repeat(outcomes),
-            (Outcome::Refused(error, part), Ok(())) => check_refusal(&self.sent, error, part, self.log, self.time),
+            (Outcome::Refused(error, part), Ok(())) => check_refusal(&self.sent, error, part, self.knowledge),
         }
     }
 
     fn check_success(&self, outcomes: &[CommitOutcome]) -> Result<(), String> {
-        let first = outcomes.first().and_then(|first| self.log.of_id(first.commit_id));
+        let Knowledge { log, time, .. } = self.knowledge;
+        let first = outcomes.first().and_then(|first| log.of_id(first.commit_id));
         let first = first.ok_or("it was acknowledged but is gone")?;
         for (stored, commit) in self.check_outcomes(outcomes, first)?.iter().zip(self.sent.commits) {
             require(stored.is(commit), || format!("what is stored differs: {:?}", stored.events))?;
         }
-        admitted(&self.sent, first, self.log)?;
-        let known = self.time.known(self.sent.call.began);
+        admitted(&self.sent, first, log)?;
+        let known = time.known(self.sent.call.began);
         require(first.first() >= known, || format!("it stands below {known}, which was told before it was sent"))
     }
 
     fn check_repeat(&self, outcomes: &[CommitOutcome]) -> Result<(), String> {
-        let first = stored_request(&self.sent, self.log);
+        let Knowledge { log, time, keys } = self.knowledge;
+        let first = stored_request(&self.sent, log);
         let first = first.ok_or("it was answered as a repeat, but the first is not there")?;
         let stored = self.check_outcomes(outcomes, first)?;
-        require(self.sent.has_content_of(self.log, first.place), || {
+        let same_keys = keys.are_of(&self.sent, first.place) != Some(false);
+        require(self.sent.has_content_of(log, first.place) && same_keys, || {
             format!("the first had other content: {:?}", first.events)
         })?;
-        let count = self.time.count_together(first).unwrap_or(stored.len());
+        let count = time.count_together(first).unwrap_or(stored.len());
         require(count == stored.len(), || format!("the first was of {count} commits"))?;
         let right = |(stored, commit): (&StoredCommit<'_>, &NewCommit)| *tenant(commit) == *stored.info.tenant_id;
         require(stored.iter().zip(self.sent.commits).all(right), || {
@@ -124,7 +135,7 @@ impl Answered<'_> {
         outcomes: &[CommitOutcome],
         first: &StoredCommit<'_>,
     ) -> Result<&[StoredCommit<'_>], String> {
-        let stored = self.sent.stored_at(self.log, first.place).unwrap_or_default();
+        let stored = self.sent.stored_at(self.knowledge.log, first.place).unwrap_or_default();
         require(stored.len() == self.sent.commits.len() && stored.len() == outcomes.len(), || {
             format!("{} outcomes were told, and {} commits stand there", outcomes.len(), stored.len())
         })?;

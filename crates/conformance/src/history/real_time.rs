@@ -22,11 +22,19 @@ pub(crate) struct RealTime<'a> {
     sent: HashMap<(&'a Aggregate, Option<&'a str>), Vec<Member<'a>>>,
     /// For each commit of the log, where those begin and end that came with it, if that can be told.
     together: Vec<Option<(usize, usize)>>,
+    /// For each commit of the log, its first number, and when it and all before it had been sent.
+    sent_by: Vec<(SequenceNumber, Tick)>,
 }
 
 impl<'a> RealTime<'a> {
     pub fn new(record: &'a Record, log: &FinalLog<'_>, broken: &mut Broken) -> Self {
-        let mut time = Self { told: Vec::new(), least: Vec::new(), sent: HashMap::new(), together: Vec::new() };
+        let mut time = Self {
+            told: Vec::new(),
+            least: Vec::new(),
+            sent: HashMap::new(),
+            together: Vec::new(),
+            sent_by: Vec::new(),
+        };
         for sent in record.calls.iter().filter_map(Sent::by) {
             for (place, commit) in sent.commits.iter().enumerate() {
                 let request = sent.request_id.filter(|_| place == 0);
@@ -61,7 +69,7 @@ impl<'a> RealTime<'a> {
             lowest = lowest.min(*head);
             *head = lowest;
         });
-        (time.told, time.least) = (told, least);
+        (time.told, time.least, time.sent_by) = (told, least, time.find_sent_by(log));
         time.check_heads(record, log, broken);
         time
     }
@@ -136,25 +144,31 @@ impl<'a> RealTime<'a> {
         self.together[stored.place].map_or(stored.end(), |(_, end)| log.commits[end - 1].end())
     }
 
+    fn find_sent_by(&self, log: &FinalLog<'_>) -> Vec<(SequenceNumber, Tick)> {
+        let mut latest = 0;
+        let sent_by = |stored: &StoredCommit<'_>| {
+            latest = latest.max(self.sent_at(stored, log).unwrap_or(0));
+            (stored.first(), latest)
+        };
+        log.commits.iter().map(sent_by).collect()
+    }
+
+    /// The highest number of events that the log can have had at `tick`, by what had been sent.
+    pub fn sent_before(&self, tick: Tick, log: &FinalLog<'_>) -> SequenceNumber {
+        let sent = self.sent_by.partition_point(|(_, latest)| *latest < tick);
+        self.sent_by.get(sent).map_or(log.head(), |(first, _)| *first)
+    }
+
     /// Each told head against what was told before, and against what had been sent by then.
     fn check_heads(&self, record: &Record, log: &FinalLog<'_>, broken: &mut Broken) {
-        let mut latest = 0;
-        let sent_by: Vec<(SequenceNumber, Tick)> = log
-            .commits
-            .iter()
-            .map(|stored| {
-                latest = latest.max(self.sent_at(stored, log).unwrap_or(0));
-                (stored.first(), latest)
-            })
-            .collect();
         for call in &record.calls {
             if let Some(head) = exact_head(call) {
                 let known = self.known(call.began);
                 broken.note_unless(head >= known, || format!("{call}, although {known} was told before"));
             }
             let (Some(ended), Some(head)) = (call.ended, self.head_told(call, log)) else { continue };
-            let below = sent_by.partition_point(|(first, _)| *first < head);
-            let Some((first, sent)) = below.checked_sub(1).map(|last| sent_by[last]) else { continue };
+            let below = self.sent_by.partition_point(|(first, _)| *first < head);
+            let Some((first, sent)) = below.checked_sub(1).map(|last| self.sent_by[last]) else { continue };
             broken
                 .note_unless(sent < ended, || format!("{call} knows of what was sent at {sent}, up to event {first}"));
         }

@@ -121,7 +121,11 @@ impl Record {
                 }
                 Outcome::Repeat(_) => sum.duplicates += 1,
                 Outcome::Refused(CommitError::Invalid(_) | CommitError::Store(_), _) => {}
-                Outcome::Refused(..) => sum.refusals += 1,
+                Outcome::Refused(error, _) => {
+                    let key = matches!(error, CommitError::KeyTaken { .. } | CommitError::KeyNotHeld { .. });
+                    sum.refusals += 1;
+                    sum.key_refusals += usize::from(key);
+                }
                 Outcome::Unknown => sum.unknown += 1,
             }
         }

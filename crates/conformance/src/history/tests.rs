@@ -1,5 +1,6 @@
 //! Hand-made histories: good ones must pass, and each bad one must be rejected for what is bad in it.
 
+mod keys;
 mod transactions;
 
 use std::sync::Arc;
@@ -14,6 +15,9 @@ use super::record::{CommitsSeen, PageSeen, What};
 use crate::model::{Model, Verdict};
 use crate::sample::{event, order, order_aggregate};
 
+/// When everything happens.
+const NOW: Timestamp = Timestamp::from_millis(1_000);
+
 type Answer = Result<CommitOutcome, CommitError>;
 
 /// A log that does what it should, and a history that says what the test wants.
@@ -26,13 +30,13 @@ struct Scene {
 impl Scene {
     /// Stores a commit and gives its outcome; nobody is told.
     fn store(&mut self, commit: &NewCommit) -> CommitOutcome {
-        let Verdict::Stored(version, first_sequence_number) = self.model.judge(commit) else {
+        let Verdict::Stored(version, first_sequence_number) = self.model.judge(commit, NOW) else {
             panic!("{commit:?} cannot be stored")
         };
         let id = |n: usize| Uuid::from_u128(u128::from(first_sequence_number) * 1_000 + n as u128);
         let event_ids = (1..=commit.events.len()).map(id).collect();
         let outcome = CommitOutcome { commit_id: id(0), version, first_sequence_number, event_ids, duplicate: false };
-        let stored = self.model.commit(commit, Timestamp::from_millis(0), &Ok(outcome.clone()));
+        let stored = self.model.commit(commit, NOW, &Ok(outcome.clone()));
         stored.expect("the verdict is the model's own");
         outcome
     }

@@ -1,7 +1,8 @@
 //! Random operations that meet each other: few aggregates, repeated request ids with the same or other content, versions and append
-//! conditions right and wrong, foreign tenantIds, transactions, and reads of all kinds.
+//! conditions right and wrong, foreign tenantIds, prepare keys taken and given back, transactions, and reads of all kinds.
 
 mod commits;
+mod keys;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,6 +16,9 @@ use crate::words::{IDS, NAMES, any_filter, pick};
 
 /// Ids of the same length.
 const UNIFORM_IDS: &[&str] = &["1", "3", "4", "5", "6"];
+
+/// Where the clock of the log under test starts, so that reservations expire while it is tested.
+pub const EPOCH: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 /// How large random operations are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +36,7 @@ pub struct Shape {
 /// How much commits differ from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variety {
-    /// Names, tags, ids, times, owners, headers of many kinds.
+    /// Names, tags, ids, times, owners, headers, prepare keys of many kinds.
     Mixed,
     /// All have the same length when their texts do, so that one fits exactly where another one stood before a crash.
     Uniform,

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use annals_core::{CommitError, EventLog};
+use annals_core::{Clock, CommitError, EventLog};
 
 use super::{Answer, Model, Operation, Operations, Shape};
 use crate::Subject;
@@ -19,6 +19,7 @@ async fn compare(seed: u64, mut spoil: impl FnMut(u64, &mut Answer)) -> Result<(
         operations.learn(&operation, &answer);
         spoil(n, &mut answer);
         model.check(&operation, &answer, subject.clock().now())?;
+        subject.clock().advance_millis(i64::from(n % 3 == 0));
     }
     Ok((model, log))
 }

@@ -16,12 +16,16 @@ pub enum TransactionVerdict {
 }
 
 impl Model {
-    /// What `transaction` must be answered now.
-    pub fn judge_transaction(&self, transaction: &NewTransaction) -> TransactionVerdict {
-        self.first_refusal(transaction).unwrap_or_else(TransactionVerdict::Refused)
+    /// What `transaction` must be answered at `now`.
+    pub fn judge_transaction(&self, transaction: &NewTransaction, now: Timestamp) -> TransactionVerdict {
+        self.first_refusal(transaction, now).unwrap_or_else(TransactionVerdict::Refused)
     }
 
-    fn first_refusal(&self, transaction: &NewTransaction) -> Result<TransactionVerdict, TransactionError> {
+    fn first_refusal(
+        &self,
+        transaction: &NewTransaction,
+        now: Timestamp,
+    ) -> Result<TransactionVerdict, TransactionError> {
         transaction.validate()?;
         let commits = || transaction.commits.iter().enumerate();
         for (place, commit) in commits() {
@@ -35,6 +39,8 @@ impl Model {
         for (place, commit) in commits() {
             self.check_append_condition(commit).map_err(|error| TransactionError::commit(place, error))?;
         }
+        let keys = self.keys.after(transaction.commits.iter(), now);
+        keys.map_err(|(place, error)| TransactionError::commit(place, error))?;
         for (place, it) in transaction.expect.iter().enumerate() {
             let checked = self.check_version(&it.aggregate, it.expected_version);
             checked.map_err(|error| TransactionError::expectation(place, error))?;
@@ -65,7 +71,7 @@ impl Model {
         now: Timestamp,
         answer: &Result<Vec<CommitOutcome>, TransactionError>,
     ) -> Result<(), String> {
-        let due = self.judge_transaction(transaction);
+        let due = self.judge_transaction(transaction, now);
         let right = match (&due, answer) {
             (TransactionVerdict::Refused(due), Err(told)) => {
                 let refused = transaction.commits.iter().enumerate().find(|(n, _)| due.at == format!("commits[{n}]"));

@@ -18,6 +18,7 @@ pub struct RecordOperations {
 
 /// One operation.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "a few of them at a time, in tests")]
 pub enum RecordOperation {
     /// Declares a collection.
     Declare(Collection),

@@ -99,12 +99,16 @@ fn check_format(path: &str, database: &Database) -> Result<(), Failure> {
 fn not_opened(path: &str, error: DatabaseError) -> Failure {
     match error {
         DatabaseError::UpgradeRequired(found) => Failure::Refused(newer_format(path, found.into())),
-        // redb says so of a file that is none of its own.
-        DatabaseError::Storage(StorageError::Io(error)) if error.kind() != io::ErrorKind::InvalidData => {
+        DatabaseError::Storage(StorageError::Io(error)) if !tells_of_damage(&error) => {
             Failure::Refused(cannot_open(path, &error))
         }
         other => damaged(path, &other.to_string()),
     }
+}
+
+/// redb's words for a file that is none of its own, and for one that is shorter than it says.
+fn tells_of_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
 fn damaged(path: &str, what: &str) -> Failure {

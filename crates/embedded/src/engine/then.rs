@@ -31,6 +31,7 @@ impl Engine {
         });
         self.start()?;
         self.shared.queue.push(job)?;
-        wait.await.unwrap_or_else(|_| Err(StoreError::Failed("its writer ended".to_owned()).into()))
+        let unanswered = || self.refusal().unwrap_or_else(|| StoreError::Failed("its writer ended".to_owned()));
+        wait.await.unwrap_or_else(|_| Err(unanswered().into()))
     }
 }

@@ -33,10 +33,13 @@ impl Range {
     }
 
     /// The bounds as redb takes them; none when no key can be between them.
-    pub(super) fn bounds(&self) -> Option<(Bound<&[u8]>, Bound<&[u8]>)> {
+    pub(super) fn bounds(&self) -> Option<Bounds<'_>> {
         (!self.is_empty()).then(|| (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice)))
     }
 }
+
+/// Where a range of keys starts and ends.
+pub(super) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// The lowest key that is higher than all keys with this prefix; none when there is none.
 pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {

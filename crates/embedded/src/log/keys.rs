@@ -3,6 +3,9 @@
 //! There is no table of keys beside the log that could differ from it: a key is a term of the commits that change it, so it is
 //! found as the versions of aggregates are, in memory or through a Bloom filter and a look at one frame. That makes its change atomic
 //! with the events, under the same sync, and right after any crash.
+//!
+//! Who judges a change sees, in this order, what the changes before it in the same request made of the key, the batch, the segments
+//! whose index was in memory when the caller looked (or that are newer), and what the caller found in the others.
 
 use std::ops::RangeBounds;
 
@@ -87,18 +90,28 @@ pub(super) fn look_up(
     term: ExactTerm,
 ) -> Result<Known, StoreError> {
     for segment in view.segments.iter().rev().filter(|segment| numbers.contains(&segment.at.number)) {
-        for ordinal in segment.index.all_postings(short(term))?.into_iter().rev() {
-            for record in segment.records(&[ordinal])? {
-                // Releases come first, so that a reservation of the same commit is what stands.
-                let KeyChanges { release, reserve } = record.keys;
-                if let Some(taken) = reserve.into_iter().find(|it| it.name == *name && it.key == *key) {
-                    return Ok(Some(Some(Holder { value: taken.value, ttl_at: taken.ttl_at })));
-                }
-                if release.iter().any(|it| it.name == *name && it.key == *key) {
-                    return Ok(Some(None));
+        // From the end, and not all at once: a key that changes all the time has as many postings as there are commits.
+        let mut end = segment.index.commits();
+        while end > 0 {
+            let start = end.saturating_sub(segment.index.stride());
+            for ordinal in segment.index.postings(short(term), start..end)?.into_iter().rev() {
+                for record in segment.records(&[ordinal])? {
+                    if let Some(change) = change_in(record.keys, name, key) {
+                        return Ok(Some(change));
+                    }
                 }
             }
+            end = start;
         }
     }
     Ok(None)
+}
+
+/// What a commit with these changes made of a key; none when it is not among them, as after a collision of terms.
+fn change_in(keys: KeyChanges, name: &ByteString, key: &ByteString) -> Option<Option<Holder>> {
+    // Releases come first, so that a reservation of the same commit is what stands.
+    if let Some(taken) = keys.reserve.into_iter().find(|it| it.name == *name && it.key == *key) {
+        return Some(Some(Holder { value: taken.value, ttl_at: taken.ttl_at }));
+    }
+    keys.release.iter().any(|it| it.name == *name && it.key == *key).then_some(None)
 }

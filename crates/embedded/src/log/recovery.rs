@@ -13,7 +13,7 @@
 use std::io;
 use std::sync::Arc;
 
-use annals_core::{OpenError, SequenceNumber, StoreError};
+use annals_core::{KeyChanges, OpenError, SequenceNumber, StoreError};
 
 use super::core::Core;
 use super::keeper::{self, Checkpoint, Keeper};
@@ -215,7 +215,11 @@ impl Recovery<'_> {
             checked: !self.options.has(SeededBug::SkipChecksumOnRecovery),
             whole: !self.options.has(SeededBug::RecoverPartOfTransaction),
         };
-        let scan = scan(&at, self.next, how, |offset, length, record| {
+        let forget_keys = self.options.has(SeededBug::ForgetKeysOnRecovery);
+        let scan = scan(&at, self.next, how, |offset, length, mut record| {
+            if forget_keys {
+                record.keys = KeyChanges::default();
+            }
             index_record(&mut index, key, offset, length, &record);
         })?;
         Ok((Segment { at, first: self.next, index: Index::memory(index) }, scan))

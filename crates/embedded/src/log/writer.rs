@@ -145,6 +145,9 @@ impl Writer {
             Ok(changed) => changed,
             Err((place, refusal)) => return refuse(Part::Commit(place), refusal),
         };
+        if self.core.options.has(SeededBug::KeepKeysOfRefused) {
+            batch.keys.extend(changed.clone());
+        }
         let minds_expectations = !self.core.options.has(SeededBug::ForgetExpectations);
         for (place, it) in request.expect.iter().enumerate().filter(|_| minds_expectations) {
             let head = self.head(view, known, batch, &it.aggregate, it.aggregate_term, &it.probed)?;
@@ -201,11 +204,12 @@ impl Writer {
         batch: &Batch,
         request: &Request,
     ) -> Result<Result<Changed, (usize, Refusal)>, StoreError> {
+        let minds_batch = self.minds_the_batch() && !self.core.options.has(SeededBug::IgnoreKeysOfSameBatch);
         let mut changed = Changed::default();
         for (place, commit) in request.commits().enumerate() {
             for change in &commit.keys {
                 let Change { name, key, term, .. } = change;
-                let in_batch = batch.keys.get(term).filter(|_| self.minds_the_batch());
+                let in_batch = batch.keys.get(term).filter(|_| minds_batch);
                 let known = match changed.get(term).or(in_batch) {
                     Some(holder) => Some(holder.clone()),
                     None => {

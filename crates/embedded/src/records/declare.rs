@@ -45,7 +45,7 @@ fn fill(map: &mut Change<'_>, name: &str, collection: u32, known: &KnownIndex) -
         range.from = std::ops::Bound::Excluded(last.clone());
         for (key, bytes) in &piece {
             let id = &key[prefix.len()..];
-            let (_, document) = value::parts(bytes)?;
+            let (_, document) = value::parts(id, bytes)?;
             let entries = entries::entries_of(known, document)?;
             several |= entries.len() > 1;
             for entry in entries {

@@ -60,7 +60,7 @@ pub(super) async fn count(
     let matcher = Matcher::new(condition);
     let mut count = 0;
     let mut visit = |candidate: Candidate| {
-        count += u64::from(matcher.matches(value::parts(&candidate.stored)?.1));
+        count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
         Ok::<_, RecordError>(ControlFlow::Continue(()))
     };
     while !scan.step(&*view, PLACES_AT_ONCE, &mut visit)? {
@@ -88,7 +88,7 @@ struct Found {
 
 impl Wanted<'_> {
     fn judge(&self, candidate: Candidate) -> Result<Option<Found>, RecordError> {
-        let (_, document) = value::parts(&candidate.stored)?;
+        let (_, document) = value::parts(&candidate.id, &candidate.stored)?;
         if !self.matcher.matches(document) {
             return Ok(None);
         }
@@ -177,7 +177,7 @@ fn page(
         }
         let gone = || StoreError::Damaged("an index knows a record that is not there".to_owned());
         let stored = view.get(&keys::document(collection, &found.id))?.ok_or_else(gone)?;
-        let (revision, document) = value::parts(&stored)?;
+        let (revision, document) = value::parts(&found.id, &stored)?;
         bytes += stored.len();
         page.records.push(Record { document: query.projection.of(document), revision });
         last = Some(found);

@@ -3,7 +3,7 @@
 //! ```text
 //! 1 0 v                                        the catalog's version
 //! 1 0 c                                        the catalog: collections and indexes, as JSON
-//! 1 1 collection:4 id                          revision:8, document
+//! 1 1 collection:4 id                          revision:8, crc32c:4, document
 //! 1 2 index:4 entry id                         the length of id:4
 //! 1 3 change:8                                 what happened:1 collection:4, {_id}
 //! ```

@@ -1,1 +1,95 @@
+//! Which index a plan uses. That a plan finds what it must is for the model and the suite.
 
+use annals_core::bson::Bson;
+use annals_core::order::Direction::{Ascending, Descending};
+use annals_core::{Condition, Index, RecordQuery};
+
+use super::catalog::{Catalog, KnownCollection};
+use super::plan::{Plan, plan};
+
+fn collection(indexes: impl IntoIterator<Item = Index>) -> KnownCollection {
+    let mut catalog = Catalog::default();
+    catalog.add_collection("c");
+    indexes.into_iter().for_each(|index| drop(catalog.add_index("c", index)));
+    catalog.collection("c").expect("it was added").clone()
+}
+
+fn planned(collection: &KnownCollection, query: RecordQuery) -> Plan {
+    query.validate().expect("the query is right");
+    plan(collection, &query.condition, &query.sort)
+}
+
+/// The name of the index and whether nothing needs sorting.
+fn used(collection: &KnownCollection, query: RecordQuery) -> (String, bool) {
+    let plan = planned(collection, query);
+    (plan.index.map_or("documents".to_owned(), |known| known.index.name), plan.ordered)
+}
+
+fn query(condition: Condition) -> RecordQuery {
+    RecordQuery::new("c").matching(condition)
+}
+
+#[test]
+fn the_index_that_narrows_most_is_used() {
+    let both = Index::new([("a", Ascending), ("b", Descending)]);
+    let of = collection([Index::on("a"), both, Index::on("c").unique()]);
+    let (a, b) = (Condition::eq("a", 1), Condition::gt("b", 1));
+    assert_eq!(used(&of, query(Condition::All)), ("documents".into(), true));
+    assert_eq!(used(&of, query(a.clone())).0, "a_1");
+    assert_eq!(used(&of, query(b.clone())).0, "documents");
+    assert_eq!(used(&of, query(Condition::And(vec![Condition::And(vec![b.clone()]), a.clone()]))).0, "a_1_b_-1");
+    assert_eq!(used(&of, query(Condition::and([a.clone(), b.clone(), Condition::eq("c", 1)]))).0, "c_1");
+    assert_eq!(used(&of, query(Condition::and([a.clone(), Condition::eq("_id", 1)]))).0, "documents");
+    assert_eq!(used(&of, query(Condition::or([a, b]))).0, "documents");
+    assert_eq!(used(&of, query(Condition::ne("a", 1))).0, "documents");
+    assert_eq!(used(&of, query(Condition::eq("a", Bson::Array(vec![])))).0, "documents");
+    let plan = planned(&of, query(Condition::is_in("a", [3, 1, 3])));
+    assert_eq!(plan.ranges.len(), 2);
+}
+
+#[test]
+fn an_index_in_the_order_of_the_sort_spares_sorting() {
+    let of = collection([Index::new([("a", Ascending), ("b", Descending)])]);
+    let a = || query(Condition::eq("a", 1));
+    let index = || "a_1_b_-1".to_owned();
+    assert_eq!(used(&of, a().descending("b")), (index(), true));
+    assert!(!planned(&of, a().descending("b")).descending);
+    assert_eq!(used(&of, a().ascending("b")), (index(), true));
+    assert!(planned(&of, a().ascending("b")).descending);
+    assert_eq!(used(&of, a().ascending("a").descending("b")), (index(), true));
+    assert_eq!(used(&of, query(Condition::All).ascending("a").descending("b")), (index(), true));
+    assert_eq!(used(&of, query(Condition::All).ascending("a").ascending("b")), ("documents".into(), false));
+    // What is equal in `a` alone stands in the order of `b`, not of the ids.
+    assert_eq!(used(&of, query(Condition::All).ascending("a")), ("documents".into(), false));
+    assert_eq!(used(&of, a()), (index(), false));
+    assert_eq!(used(&of, query(Condition::is_in("a", [1, 2])).descending("b")), (index(), false));
+    assert_eq!(used(&of, query(Condition::gt("b", 1)).descending("_id")), ("documents".into(), true));
+}
+
+#[test]
+fn an_index_that_may_lack_a_match_is_not_used() {
+    let sparse = collection([Index::on("a").sparse()]);
+    assert_eq!(used(&sparse, query(Condition::eq("a", 1))).0, "a_1");
+    assert_eq!(used(&sparse, query(Condition::lt("a", 1))).0, "a_1");
+    assert_eq!(used(&sparse, query(Condition::eq("a", Bson::Null))).0, "documents");
+    assert_eq!(used(&sparse, query(Condition::is_in("a", [Bson::Null, 1.into()]))).0, "documents");
+    assert_eq!(used(&sparse, query(Condition::All).ascending("a")).0, "documents");
+    let partial = collection([Index::on("a").partial(Condition::and([Condition::gt("b", 1), Condition::exists("c")]))]);
+    let (a, b, c) = (Condition::eq("a", 1), Condition::gt("b", 1), Condition::exists("c"));
+    assert_eq!(used(&partial, query(Condition::and([a.clone(), b.clone(), c.clone()]))).0, "a_1");
+    assert_eq!(used(&partial, query(Condition::and([a.clone(), b]))).0, "documents");
+    assert_eq!(used(&partial, query(Condition::and([a, c, Condition::gt("b", 2)]))).0, "documents");
+}
+
+#[test]
+fn where_records_have_several_entries_ends_are_not_joined_and_order_is_not_theirs() {
+    let range = || query(Condition::and([Condition::gt("a", 2), Condition::lt("a", 5)]));
+    let mut of = collection([Index::on("a")]);
+    let joined = planned(&of, range()).ranges;
+    assert!(planned(&of, range().ascending("a")).ordered);
+    of.indexes[0].several_entries = true;
+    let open = planned(&of, range()).ranges;
+    assert_eq!(joined[0].from, open[0].from);
+    assert!(joined[0].to != open[0].to, "an element above 5 may be above 2 for one below 5");
+    assert!(!planned(&of, range().ascending("a")).ordered);
+}

@@ -16,24 +16,34 @@ pub(super) fn id_of(document: &RawDocument) -> RawBsonRef<'_> {
     document.get("_id").ok().flatten().unwrap_or(RawBsonRef::Null)
 }
 
-/// A document as it is stored.
-pub(super) fn stored(revision: Revision, document: &RawDocument) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(8 + document.as_bytes().len());
+/// A document as it is stored: revision, checksum, document. The engine compares the checksums of its pages when it is opened; what is
+/// read later is compared here.
+pub(super) fn stored(id: &[u8], revision: Revision, document: &RawDocument) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(12 + document.as_bytes().len());
     bytes.extend_from_slice(&revision.to_be_bytes());
+    bytes.extend_from_slice(&checksum(id, &revision.to_be_bytes(), document.as_bytes()).to_be_bytes());
     bytes.extend_from_slice(document.as_bytes());
     bytes
 }
 
 /// A stored document, in place.
-pub(super) fn parts(bytes: &[u8]) -> Result<(Revision, &RawDocument), StoreError> {
+pub(super) fn parts<'a>(id: &[u8], bytes: &'a [u8]) -> Result<(Revision, &'a RawDocument), StoreError> {
     let damaged = || StoreError::Damaged("a stored record is not what was written".to_owned());
-    let (revision, document) = bytes.split_first_chunk().ok_or_else(damaged)?;
+    let (revision, rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
+    let (crc, document) = rest.split_first_chunk().ok_or_else(damaged)?;
+    if u32::from_be_bytes(*crc) != checksum(id, revision, document) {
+        return Err(damaged());
+    }
     Ok((Revision::from_be_bytes(*revision), RawDocument::from_bytes(document).map_err(|_| damaged())?))
 }
 
+fn checksum(id: &[u8], revision: &[u8; 8], document: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(id), revision), document)
+}
+
 /// A stored document, as a record.
-pub(super) fn record(bytes: &[u8]) -> Result<Record, StoreError> {
-    let (revision, document) = parts(bytes)?;
+pub(super) fn record(id: &[u8], bytes: &[u8]) -> Result<Record, StoreError> {
+    let (revision, document) = parts(id, bytes)?;
     Ok(Record { document: document.to_owned(), revision })
 }
 

@@ -97,7 +97,7 @@ impl<'b, 't> Batch<'b, 't> {
 
     fn found(&self, collection: &KnownCollection, id: &[u8]) -> Result<Option<Found>, StoreError> {
         let Some(bytes) = self.map.get(&keys::document(collection.id, id))? else { return Ok(None) };
-        let (revision, document) = value::parts(&bytes)?;
+        let (revision, document) = value::parts(id, &bytes)?;
         Ok(Some(Found { revision, document: document.to_owned() }))
     }
 
@@ -153,7 +153,7 @@ impl<'b, 't> Batch<'b, 't> {
             Some(old) if self.options.has(SeededBug::KeepRevisions) => old.revision,
             _ => number,
         };
-        self.map.put(&keys::document(collection.id, id), &value::stored(revision, document))?;
+        self.map.put(&keys::document(collection.id, id), &value::stored(id, revision, document))?;
         Ok(number)
     }
 

@@ -10,8 +10,9 @@ mod life;
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals_conformance::ManualClock;
 use annals_conformance::history::{Checked, History};
-use annals_conformance::model::{Operations, Shape, Variety};
+use annals_conformance::model::{EPOCH, Operations, Shape, Variety};
 use annals_embedded::Options;
 
 use crate::faulty_disk::FaultyDisk;
@@ -32,6 +33,8 @@ pub struct Battery {
     random: fastrand::Rng,
     disk: Arc<FaultyDisk>,
     options: Options,
+    /// Moved on by the clients, so that reservations of prepare keys expire.
+    clock: Arc<ManualClock>,
     history: Arc<History>,
     clients: Vec<Operations>,
     theme: Theme,
@@ -47,7 +50,8 @@ impl Battery {
     pub fn new(seed: u64, change: impl FnOnce(&mut Options)) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let theme = if random.u8(0..4) == 0 { Theme::TornBatches } else { Theme::Any };
-        let mut options = repeatable(random.u64(..));
+        let clock = Arc::new(ManualClock::at(EPOCH));
+        let mut options = Options { clock: clock.clone(), ..repeatable(random.u64(..)) };
         options.segment_bytes_first = [700, 1_500, 20_000][random.usize(0..3)];
         options.segment_bytes_max = [2_000, 6_000, 50_000][random.usize(0..3)];
         change(&mut options);
@@ -71,6 +75,7 @@ impl Battery {
             random,
             disk,
             options,
+            clock,
             history: History::new(),
             clients,
             theme,
@@ -132,6 +137,7 @@ pub async fn run_seeds(seeds: impl Iterator<Item = u64>, change: impl Fn(&mut Op
         sum.acknowledged += checked.acknowledged;
         sum.duplicates += checked.duplicates;
         sum.refusals += checked.refusals;
+        sum.key_refusals += checked.key_refusals;
         sum.unknown += checked.unknown;
         sum.reads += checked.reads;
     }
@@ -147,6 +153,7 @@ const SOAK_SECONDS: &str = "ANNALS_SOAK_SECONDS";
 fn whatever_the_disk_does_the_promises_hold() {
     let checked = block_on(run_seeds(0..400, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
     assert!(checked.acknowledged > 5_000 && checked.unknown > 100 && checked.duplicates > 300, "{checked:?}");
+    assert!(checked.key_refusals > 1_000, "{checked:?}");
 }
 
 /// Runs one seed again: `ANNALS_FAULT_SEED=7 cargo test -p annals-embedded --test embedded one_seed`. Threads run as they please, so it

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use annals_conformance::{OTHER_TENANT, Subject};
-use annals_core::{Clock, DEFAULT_TENANT, Store};
+use annals_conformance::model::EPOCH;
+use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
+use annals_core::{DEFAULT_TENANT, Store};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
-use annals_embedded::{EmbeddedStore, Options, SystemClock};
+use annals_embedded::{EmbeddedStore, Options};
 use async_trait::async_trait;
 
 use crate::stores::{roomy_segments, tiny_segments};
@@ -14,17 +15,23 @@ use crate::stores::{roomy_segments, tiny_segments};
 pub struct Embedded {
     disk: Arc<dyn Disk>,
     options: Options,
+    clock: Arc<ManualClock>,
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Embedded {
     pub fn in_memory(options: Options) -> Self {
-        Self { disk: Arc::new(MemoryDisk::default()), options, _folder: None }
+        Self::on(Arc::new(MemoryDisk::default()), options, None)
     }
 
     pub fn in_a_folder(options: Options) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        Self { disk: Arc::new(RealDisk::new(folder.path().join("store"))), options, _folder: Some(folder) }
+        Self::on(Arc::new(RealDisk::new(folder.path().join("store"))), options, Some(folder))
+    }
+
+    fn on(disk: Arc<dyn Disk>, options: Options, folder: Option<tempfile::TempDir>) -> Self {
+        let clock = Arc::new(ManualClock::at(EPOCH));
+        Self { disk, options: Options { clock: clock.clone(), ..options }, clock, _folder: folder }
     }
 }
 
@@ -36,8 +43,8 @@ impl Subject for Embedded {
         Arc::new(EmbeddedStore::open(self.disk.clone(), options).expect("the store opens"))
     }
 
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(SystemClock)
+    fn clock(&self) -> Arc<ManualClock> {
+        self.clock.clone()
     }
 }
 

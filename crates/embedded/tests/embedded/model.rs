@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use annals_conformance::history::read_all;
-use annals_conformance::model::{Model, Operations, Shape};
+use annals_conformance::model::{EPOCH, Model, Operations, Shape};
 use annals_conformance::{ManualClock, SeededRandomness};
-use annals_core::{Clock, Store, Timestamp};
+use annals_core::{Clock, Store};
 use annals_embedded::Options;
 use annals_embedded::disk::RealDisk;
 
@@ -25,7 +25,7 @@ impl Run {
         let mut random = fastrand::Rng::with_seed(seed);
         let bytes_max = [20, 200, 1_000][random.usize(0..3)];
         let operations = Operations::new(random.u64(..), Shape { bytes_max, ..Shape::default() });
-        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_700_000_000_000)));
+        let clock = Arc::new(ManualClock::at(EPOCH));
         Self { random, clock, model: Model::default(), operations }
     }
 

@@ -50,4 +50,8 @@ caught! {
     recovering_a_part_of_a_transaction_is_caught RecoverPartOfTransaction
     ignoring_events_since_the_search_is_caught IgnoreEventsSinceSearch
     forgetting_expectations_is_caught ForgetExpectations
+    forgetting_the_keys_of_closed_segments_is_caught ForgetSealedKeys
+    ignoring_keys_of_the_same_batch_is_caught IgnoreKeysOfSameBatch
+    keeping_keys_of_refused_commits_is_caught KeepKeysOfRefused
+    forgetting_keys_in_recovery_is_caught ForgetKeysOnRecovery
 }

@@ -9,7 +9,7 @@ type Told = Result<Vec<CommitOutcome>, TransactionError>;
 
 impl Scene {
     fn store_all(&mut self, transaction: &NewTransaction) -> Vec<CommitOutcome> {
-        let TransactionVerdict::Stored(places) = self.model.judge_transaction(transaction) else {
+        let TransactionVerdict::Stored(places) = self.model.judge_transaction(transaction, NOW) else {
             panic!("{transaction:?} cannot be stored")
         };
         let outcome = |(commit, (version, first_sequence_number)): (&NewCommit, (u64, u64))| {
@@ -18,7 +18,7 @@ impl Scene {
             CommitOutcome { commit_id: id(0), version, first_sequence_number, event_ids, duplicate: false }
         };
         let outcomes: Vec<_> = transaction.commits.iter().zip(places).map(outcome).collect();
-        let stored = self.model.transact(transaction, Timestamp::from_millis(0), &Ok(outcomes.clone()));
+        let stored = self.model.transact(transaction, NOW, &Ok(outcomes.clone()));
         stored.expect("the verdict is the model's own");
         outcomes
     }

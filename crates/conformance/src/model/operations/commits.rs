@@ -26,6 +26,7 @@ impl Operations {
             request_id: request_id.map(Into::into),
             events: self.events(&mut content),
             append_condition: self.append_condition(),
+            keys: self.keys(&mut content),
             ..NewCommit::new(aggregate.name, aggregate.id)
         };
         if self.random.u8(0..50) == 0 {
@@ -86,6 +87,7 @@ impl Operations {
             tenant_id: self.tenant_id(&aggregate),
             events: self.events(content),
             append_condition: self.append_condition(),
+            keys: self.keys(content),
             ..NewCommit::new(aggregate.name, aggregate.id)
         };
         if self.shape.variety == Variety::Mixed {

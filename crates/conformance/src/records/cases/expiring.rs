@@ -1,5 +1,6 @@
 //! Records that expire.
 
+use annals_core::Clock;
 use annals_core::bson::{Bson, DateTime, doc};
 use annals_core::{ChangeKind, Collection, Index, RecordQuery};
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use annals_conformance::ManualClock;
 use annals_conformance::model::{Answer, Operation, Operations};
 use annals_core::{
     AggregateQuery, CommitError, EventLog, ExpectedVersion, Filter, Follower, NewCommit, Store, StoreError, limits,
@@ -164,7 +165,7 @@ impl Battery {
                 (false, _) => self.random.usize(5..60),
             };
             let twice = self.random.fork();
-            tokio::spawn(client(operations, count, twice, log, activity.clone()))
+            tokio::spawn(client(operations, count, twice, log, self.clock.clone(), activity.clone()))
         };
         operations.into_iter().enumerate().map(start).collect()
     }
@@ -241,9 +242,11 @@ async fn client(
     count: usize,
     mut twice: fastrand::Rng,
     log: Arc<dyn EventLog>,
+    clock: Arc<ManualClock>,
     activity: Arc<Activity>,
 ) -> Operations {
     for _ in 0..count {
+        clock.advance_millis(twice.i64(0..3));
         let operation = operations.next_operation();
         let answer = if let Operation::Commit(commit) = &operation {
             activity.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(commit.clone());

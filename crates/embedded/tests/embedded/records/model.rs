@@ -95,7 +95,7 @@ pub async fn on_a_faulty_disk(seed: u64, change: impl Fn(&mut Options)) -> Resul
 
 #[test]
 fn records_that_are_closed_killed_or_lose_power_do_what_the_model_does() {
-    let changes: u64 = (0..60)
+    let changes: u64 = (0..120)
         .map(|seed| block_on(on_a_faulty_disk(seed, |_| {})).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")))
         .sum();
     assert!(changes > 1_500, "only {changes} changes were made");

@@ -1,0 +1,54 @@
+//! Prepare keys: who holds which, and what the changes of a commit or transaction must be answered.
+
+use std::collections::BTreeMap;
+
+use annals_core::{ByteString, CommitError, KeyChanges, NewCommit, Release, Reserve, Timestamp};
+
+/// What the commits of a log made of keys: for each name and key its holder.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keys(BTreeMap<(ByteString, ByteString), Reserve>);
+
+impl Keys {
+    /// The keys as they are after all these commits, in order, accepted at `now`; or the place of the commit that is refused, and why.
+    pub fn after<'a>(
+        &self,
+        commits: impl Iterator<Item = &'a NewCommit>,
+        now: Timestamp,
+    ) -> Result<Self, (usize, CommitError)> {
+        let mut after = self.clone();
+        for (place, commit) in commits.enumerate() {
+            after.change(&commit.keys, now).map_err(|error| (place, error))?;
+        }
+        Ok(after)
+    }
+
+    fn change(&mut self, changes: &KeyChanges, now: Timestamp) -> Result<(), CommitError> {
+        for release in &changes.release {
+            let id = (release.name.clone(), release.key.clone());
+            if !self.0.get(&id).is_some_and(|holder| may_release(release, holder, now)) {
+                return Err(CommitError::KeyNotHeld { name: id.0.to_string(), key: id.1.to_string() });
+            }
+            self.0.remove(&id);
+        }
+        for reserve in &changes.reserve {
+            let id = (reserve.name.clone(), reserve.key.clone());
+            if self.0.get(&id).is_some_and(|holder| !has_expired(holder, now)) {
+                return Err(CommitError::KeyTaken { name: id.0.to_string(), key: id.1.to_string() });
+            }
+            self.0.insert(id, reserve.clone());
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn has_expired(holder: &Reserve, now: Timestamp) -> bool {
+    holder.ttl_at.is_some_and(|ttl_at| ttl_at < now)
+}
+
+/// A value that is right is proof enough; without one the reservation must still be good.
+pub(crate) fn may_release(release: &Release, holder: &Reserve, now: Timestamp) -> bool {
+    match &release.value {
+        Some(value) => *value == holder.value,
+        None => !has_expired(holder, now),
+    }
+}
