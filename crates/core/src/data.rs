@@ -5,8 +5,8 @@
 //! relaxed Extended JSON.
 
 mod careful;
-mod plain;
 mod equal;
+mod plain;
 
 use std::fmt;
 
