@@ -34,7 +34,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 /// It keeps the contract of [`EventLog`]. Commits that callers make at the same time share a request, and each keeps its own outcome.
 /// A commit or transaction without a request id gets one here, so that it can be sent again: when the
 /// connection breaks it is, once, and what is still unknown then is [`StoreError::Unreachable`]; the caller may retry with the same
-/// request id. Cloning shares the connection.
+/// request id. Cloning shares the connections.
 #[derive(Clone)]
 pub struct Client {
     http: Http,

@@ -117,7 +117,7 @@ enum System {
     Empty,
     /// The real server in a process of its own, over loopback, with a connection per writer.
     Server,
-    /// The same through the Rust client, whose one connection all writers share.
+    /// The same through one Rust client that all writers share.
     Client,
 }
 
@@ -152,7 +152,7 @@ impl std::fmt::Display for System {
             Self::Library => "library",
             Self::Empty => "empty handler",
             Self::Server => "server",
-            Self::Client => "client, one connection",
+            Self::Client => "client, shared by all",
         })
     }
 }

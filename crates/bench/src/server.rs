@@ -112,7 +112,7 @@ pub async fn measure(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> R
     beside(folder, |address| serve(program, folder, address), |address| measure_at(row, cell, address)).await
 }
 
-/// Starts the server on a new store in `folder` and measures it through one client, whose connection all writers share.
+/// Starts the server on a new store in `folder` and measures it through one client that all writers share.
 pub async fn measure_client(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
     beside(
         folder,

@@ -1,7 +1,6 @@
 //! One server as the client sees it: requests with a deadline, whole answers, and the stream of `/v1/log/follow`.
 //!
-//! Requests share one HTTP/2 connection. Streams of events, which may last for ever, have an HTTP/1.1 connection each, so that they
-//! cannot use up the streams that the server allows on one connection.
+//! HTTP/1.1 with kept connections: docs/decisions/0008-http.md has the figures.
 
 use std::time::Duration;
 
@@ -21,19 +20,12 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const POOL_IDLE: Duration = Duration::from_secs(20);
 /// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// What a stream of the connection, and all of them together, may have sent before it is read.
-const STREAM_WINDOW: u32 = 4 * 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
-/// How often a connection under way is asked whether it is still there, and how long it may take to say so.
-const ALIVE_EVERY: Duration = Duration::from_secs(20);
-const ALIVE_WITHIN: Duration = Duration::from_secs(20);
 const TENANT_HEADER: &str = "annals-tenant";
 
 /// A server's address with a pool of connections to it.
 #[derive(Clone)]
 pub(super) struct Http {
-    requests: Pool<HttpConnector, Full<Bytes>>,
-    streams: Pool<HttpConnector, Full<Bytes>>,
+    pool: Pool<HttpConnector, Full<Bytes>>,
     base: String,
     /// The host and port of `base`, and the path behind them.
     authority: String,
@@ -68,22 +60,14 @@ impl Http {
         connector.set_nodelay(true);
         let mut builder = Pool::builder(TokioExecutor::new());
         builder.pool_idle_timeout(POOL_IDLE).pool_timer(TokioTimer::new());
-        let streams = builder.build(connector.clone());
-        let requests = builder
-            .timer(TokioTimer::new())
-            .http2_only(true)
-            .http2_initial_stream_window_size(STREAM_WINDOW)
-            .http2_initial_connection_window_size(CONNECTION_WINDOW)
-            .http2_keep_alive_interval(ALIVE_EVERY)
-            .http2_keep_alive_timeout(ALIVE_WITHIN)
-            .build(connector);
+        let pool = builder.build(connector);
         let tenant = HeaderValue::from_str(tenant).map_err(|_| format!("{tenant:?} is not the name of a tenant"))?;
-        Ok(Self { requests, streams, base: base.trim_end_matches('/').to_owned(), authority, path, tenant })
+        Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), authority, path, tenant })
     }
 
     pub async fn get(&self, path: &str) -> Result<Answer, String> {
         let request = self.get_request(path, "application/json")?;
-        collect(self.send(&self.streams, request).await?).await
+        collect(self.send(request).await?).await
     }
 
     /// Posts JSON.
@@ -92,7 +76,7 @@ impl Http {
         *request.method_mut() = Method::POST;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *request.body_mut() = Full::new(json);
-        collect(self.send(&self.streams, request).await?).await
+        collect(self.send(request).await?).await
     }
 
     /// The host and port to connect to.
@@ -120,7 +104,7 @@ impl Http {
     /// Opens a stream of server-sent events; an answer that is not one comes back whole.
     pub async fn stream(&self, path: &str) -> Result<Result<EventStream, Answer>, String> {
         let request = self.get_request(path, "text/event-stream")?;
-        let response = self.send(&self.streams, request).await?;
+        let response = self.send(request).await?;
         if response.status() == StatusCode::OK {
             return Ok(Ok(EventStream {
                 body: response.into_body(),
@@ -141,12 +125,8 @@ impl Http {
             .map_err(|error| format!("{}{path}: {error}", self.base))
     }
 
-    async fn send(
-        &self,
-        pool: &Pool<HttpConnector, Full<Bytes>>,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, String> {
-        match tokio::time::timeout(SILENCE_MAX, pool.request(request)).await {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(format!("{}: {}", self.base, with_causes(&error))),
             Err(_) => Err(format!("{} did not answer within {} s", self.base, SILENCE_MAX.as_secs())),
