@@ -5,6 +5,7 @@ mod backup;
 mod commits;
 mod http;
 mod line;
+mod streams;
 mod transactions;
 mod waits;
 
@@ -24,6 +25,8 @@ pub use self::backup::BackupStream;
 use self::answers::{Exists, Ids, Page};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
+
+pub use self::streams::StreamsClient;
 use self::waits::{Wait, Waits};
 
 /// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.

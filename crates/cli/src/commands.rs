@@ -26,7 +26,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         matches!(cli.command, Command::Check | Command::Repair(_) | Command::Restore(_) | Command::Export(_));
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
-        let message = "--server only goes with commit, transact, aggregate, log, import, stats and backup; the others work on a store";
+        let message = "--server only goes with commit, transact, aggregate, log, stream, import, stats and backup; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {

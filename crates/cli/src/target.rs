@@ -11,6 +11,8 @@ use crate::failure::{Failure, Stop};
 /// An open log, and the store it is in if this process opened one.
 pub struct Target {
     pub log: Arc<dyn EventLog>,
+    /// The streams of the same scope.
+    pub streams: Arc<dyn Streams>,
     pub tenant: String,
     pub scope: String,
     store: Option<Arc<dyn Store>>,
@@ -30,20 +32,13 @@ impl Target {
     async fn open(global: &Global, scope: &str, config: &Config, must_exist: bool) -> Result<Self, Failure> {
         let (tenant, scope) = (global.tenant.clone(), scope.to_owned());
         if let Some(server) = &global.server {
-            let log = Arc::new(Client::new(server, &tenant, &scope)?);
-            return Ok(Self { log, tenant, scope, store: None });
+            let client = Client::new(server, &tenant, &scope)?;
+            let streams = Arc::new(client.streams());
+            return Ok(Self { log: Arc::new(client), streams, tenant, scope, store: None });
         }
         let store = open_store(config, must_exist).await?;
-        let log = store.log(&tenant, &scope)?;
-        Ok(Self { log, tenant, scope, store: Some(store) })
-    }
-
-    /// The streams of the same scope.
-    pub fn streams(&self) -> Result<Arc<dyn Streams>, Failure> {
-        match &self.store {
-            Some(store) => Ok(store.streams(&self.tenant, &self.scope)?),
-            None => Err(Failure::config("--server does not go with stream yet; read GET /v1/streams of the server")),
-        }
+        let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
+        Ok(Self { log, streams, tenant, scope, store: Some(store) })
     }
 
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no

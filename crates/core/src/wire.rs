@@ -8,6 +8,7 @@ mod list;
 mod plain;
 mod stream;
 mod transaction;
+mod verdicts;
 
 pub use answer::write_commit_answer;
 pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
@@ -15,3 +16,4 @@ pub use event::{CommitView, EventLine, EventView};
 pub use list::{format_list, parse_list};
 pub use stream::{StreamEventLine, StreamEventView};
 pub use transaction::{ExpectationBody, TransactionBody, parse_transaction};
+pub use verdicts::{AppendedAnswer, IncludedBody, PositionAnswer, PositionRange, VerdictsBody};

@@ -1,6 +1,6 @@
 //! Every error the server answers: the one place where errors become HTTP.
 
-use annals_core::{Code, CommitError, Invalid, ReadError, TransactionError, UnknownLog};
+use annals_core::{Code, CommitError, Invalid, ReadError, StreamError, TransactionError, UnknownLog};
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -164,6 +164,19 @@ impl From<ReadError> for Problem {
         match error {
             ReadError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<StreamError> for Problem {
+    fn from(error: StreamError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            StreamError::Invalid(invalid) => invalid.into(),
+            StreamError::BeyondLog { head, .. } => problem.fact("head", head),
+            StreamError::Moved { progress, .. } => problem.fact("progress", progress),
+            StreamError::VerdictsDiffer { sequence_number } => problem.fact("sequence_number", sequence_number),
+            _ => problem,
         }
     }
 }

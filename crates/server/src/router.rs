@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
-use crate::v1::{aggregates, backup, commits, follow, index, log, stats, streams, transactions};
+use crate::v1::{aggregates, backup, commits, follow, index, log, stats, streams, transactions, verdicts};
 use crate::{health, metrics};
 
 /// What the handlers share.
@@ -55,9 +55,11 @@ fn routes() -> Vec<Route> {
         ("/v1/streams", get(streams::list)),
         ("/v1/streams/{name}", get(streams::events)),
         ("/v1/streams/{name}/entries", get(streams::entries)),
+        ("/v1/streams/{name}/positions/{sequence_number}", get(streams::position)),
         ("/v1/streams/{name}/state", get(streams::state)),
         ("/v1/stats", get(stats::stats)),
         ("/v1/backup", get(backup::whole).post(backup::since)),
+        ("/v1/streams/{name}/verdicts", post(verdicts::append)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
         ("/metrics", get(metrics::metrics)),

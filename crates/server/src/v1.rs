@@ -11,3 +11,4 @@ pub(crate) mod many;
 pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod transactions;
+pub(crate) mod verdicts;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use annals_core::{
-    AggregateCommits, Code, CommitError, CommitInfo, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, LogPage,
-    NewCommit, ReadError, RecordedCommit, RecordedEvent, StoreError, wire,
+    AggregateCommits, Appended, Code, CommitError, CommitInfo, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate,
+    LogPage, NewCommit, ReadError, RecordedCommit, RecordedEvent, StoreError, StreamError, Verdicts, wire,
 };
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -98,6 +98,8 @@ pub(super) struct Problem {
     pub path: String,
     actual_version: Option<u64>,
     tenant_id: Option<String>,
+    head: Option<u64>,
+    progress: Option<u64>,
     pattern: Option<usize>,
     sequence_number: Option<u64>,
     name: Option<String>,
@@ -174,6 +176,32 @@ pub(super) fn refusal(
             None => invalid(code, problem).into(),
         },
     }
+}
+
+/// Reads the answer to an append of `verdicts`.
+pub(super) fn appended(answer: &Answer, verdicts: &Verdicts) -> Result<Appended, StreamError> {
+    if answer.status.is_success() {
+        return Ok(parse::<wire::AppendedAnswer>(answer)?.into());
+    }
+    let (code, problem) = problem(answer)?;
+    Err(match (code, &problem) {
+        (Code::UnknownEvent, Problem { head: Some(head), .. }) => {
+            StreamError::BeyondLog { to: verdicts.to, head: *head }
+        }
+        (Code::StreamMoved, Problem { progress: Some(progress), .. }) => {
+            StreamError::Moved { from: verdicts.from, progress: *progress }
+        }
+        (Code::VerdictsDiffer, Problem { sequence_number: Some(sequence_number), .. }) => {
+            StreamError::VerdictsDiffer { sequence_number: *sequence_number }
+        }
+        (Code::UnknownEvent | Code::StreamMoved | Code::VerdictsDiffer, _) => {
+            unknown(&format!("{} without its number", code.as_str())).into()
+        }
+        _ => match store_error(code, &problem.detail) {
+            Some(error) => error.into(),
+            None => invalid(code, problem).into(),
+        },
+    })
 }
 
 pub(super) fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, StoreError> {

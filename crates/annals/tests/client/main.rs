@@ -2,11 +2,13 @@
 
 mod moving;
 mod sharing;
+mod streams_until;
 mod until;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
 use annals::{Client, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog};
@@ -20,6 +22,10 @@ use tokio::task::JoinHandle;
 
 mod remote {
     annals_conformance::event_log!(crate::Remote::default());
+}
+
+mod remote_streams {
+    annals_conformance::streams!(crate::Remote::default());
 }
 
 /// Opens its store behind a server, and shows it through clients.
@@ -69,7 +75,9 @@ impl Store for Served {
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.store.streams(tenant, scope)
+        self.store.streams(tenant, scope)?;
+        let client = Client::new(&self.url, tenant, scope).expect("an address").streams();
+        Ok(Arc::new(StreamsUntil { client, closed: Arc::clone(&self.closed) }))
     }
 
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {

@@ -13,10 +13,9 @@ pub async fn list(global: &Global, args: &StreamList, config: &Config) -> Result
     let target = Target::to_read(global, &args.scope.scope, config).await?;
     target
         .run(async |target| {
-            let streams = target.streams()?;
             let mut output = Output::new(global.output);
             loop {
-                let page = streams.list(query.clone()).await?;
+                let page = target.streams.list(query.clone()).await?;
                 for info in &page {
                     output.stream(info)?;
                 }
@@ -49,11 +48,10 @@ pub async fn read(global: &Global, args: &StreamRead, config: &Config) -> Result
 
 /// Prints page after page, up to the head that the first page named: a stream that grows while it is read has an end all the same.
 async fn print(target: &Target, mut query: StreamQuery, limit: Option<u64>, mut output: Output) -> Result<(), Stop> {
-    let streams = target.streams()?;
     let mut left = limit.unwrap_or(u64::MAX);
     while left > 0 {
         query.limit = usize::try_from(left).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
-        let page = streams.read_events(query.clone()).await?;
+        let page = target.streams.read_events(query.clone()).await?;
         query.to = query.to.min(page.head);
         for event in &page.events {
             output.stream_event(event, target)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use annals::{DEFAULT_SCOPE, DEFAULT_TENANT, Included, Verdicts};
 use serde_json::{Value, json};
 
+use crate::process::Server;
 use crate::run::{body, folder, lines, run, run_with};
 
 /// A store of ten events in `folder`, and a stream that holds the even ones, in turn in no partition and in "p".
@@ -75,4 +76,23 @@ fn what_cannot_be_meant_is_refused() {
     run(folder.path(), &["stream", "read", "even", "--scope", "nowhere"]).refused("unknown_scope", 4);
     let both = run(folder.path(), &["stream", "read", "even", "--partition", "p", "--without-partition"]);
     assert_eq!(both.code, 2, "{}", both.err);
+}
+
+#[test]
+fn a_servers_streams_are_what_its_store_holds() {
+    let folder = folder();
+    store_with_a_stream(folder.path());
+    let reads: &[&[&str]] = &[
+        &["stream", "list"],
+        &["stream", "read", "even"],
+        &["stream", "read", "even", "--partition", "p", "--limit", "1"],
+        &["stream", "read", "even", "--without-partition", "--from", "1", "--output", "table"],
+        &["stream", "read", "never"],
+    ];
+    let here: Vec<String> = reads.iter().map(|read| run(folder.path(), read).ok().out).collect();
+    let server = Server::start(folder.path());
+    for (read, here) in reads.iter().zip(here) {
+        assert_eq!(run(folder.path(), &[read, &["--server", &server.url][..]].concat()).ok().out, here, "{read:?}");
+    }
+    assert_eq!(server.terminate(), Some(0));
 }

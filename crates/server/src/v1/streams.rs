@@ -2,21 +2,26 @@
 
 use std::sync::Arc;
 
-use annals_core::wire::StreamEventView;
+use annals_core::wire::{PositionAnswer, StreamEventView};
 use annals_core::{
-    ByteString, Partitions, StreamEvents, StreamInfo, StreamPosition, StreamQuery, Streams, StreamsQuery, limits,
+    ByteString, Code, Partitions, StreamEvents, StreamInfo, StreamPosition, StreamQuery, Streams, StreamsQuery, limits,
 };
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
+use tokio::time::{Duration, timeout};
 
 use crate::answer::{data_bytes, json, json_of_events};
 use crate::problem::Problem;
-use crate::query::Query;
+use crate::query::{Query, number};
 use crate::router::Server;
 use crate::source::Source;
 
+/// How long a question for more waits unless it says otherwise, and at most; connections are not held longer without an answer.
+const WAIT_USUAL: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(50);
+/// What a page is asked with.
 const PAGE: &[&str] = &["from", "to", "limit", "partition", "without_partition", "scope"];
 
 /// `GET /v1/streams`.
@@ -67,16 +72,46 @@ pub(crate) async fn entries(
     json(StatusCode::OK, &streams.read(page(name, &query)?).await?)
 }
 
-/// `GET /v1/streams/{name}/state`.
+/// `GET /v1/streams/{name}/state`: at once, or when there is more than the caller knows of.
 pub(crate) async fn state(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
     RawQuery(raw): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    let query = Query::parse(raw.as_deref(), &["past", "timeout_ms", "scope"])?;
+    let (_, streams) = found(&server, &headers, &query)?;
+    let Some(past) = query.number("past")? else {
+        if query.number("timeout_ms")?.is_some() {
+            return Err(Problem::query("timeout_ms", "goes with past only"));
+        }
+        return json(StatusCode::OK, &streams.stream(&name).await?);
+    };
+    let wait = query.number("timeout_ms")?.map_or(WAIT_USUAL, Duration::from_millis);
+    if wait > WAIT_MAX {
+        let message = format!("{} ms are more than {}", wait.as_millis(), WAIT_MAX.as_millis());
+        return Err(Problem::query("timeout_ms", message));
+    }
+    tokio::select! {
+        reached = timeout(wait, streams.wait_past(&name, past)) => reached.map_or(Ok(0), |reached| reached).map(drop)?,
+        () = server.options.stop.stopped() => {
+            return Err(Problem::new(Code::Closing, "the server stops; wait again when it is up"));
+        }
+    }
+    json(StatusCode::OK, &streams.stream(&name).await?)
+}
+
+/// `GET /v1/streams/{name}/positions/{sequence_number}`.
+pub(crate) async fn position(
+    State(server): State<Arc<Server>>,
+    Path((name, sequence_number)): Path<(String, String)>,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let query = Query::parse(raw.as_deref(), &["scope"])?;
     let (_, streams) = found(&server, &headers, &query)?;
-    json(StatusCode::OK, &streams.stream(&name).await?)
+    let position = streams.position_of(&name, number("sequence_number", &sequence_number)?).await?;
+    json(StatusCode::OK, &PositionAnswer { position })
 }
 
 fn found(server: &Server, headers: &HeaderMap, query: &Query) -> Result<(Source, Arc<dyn Streams>), Problem> {
