@@ -7,8 +7,8 @@
 //! manifest.json                                                      the heads, and each file's length and hash; written last
 //! ```
 //!
-//! It is a tar archive (POSIX ustar, pax for long names) or the same unpacked in a folder. Names say the length, so that a later backup into
-//! the same folder writes beside the earlier one what has grown, and replaces the manifest when it is whole.
+//! It is a tar archive (POSIX ustar, pax for long names) or the same unpacked in a folder. Names say the length, so that a later backup
+//! into the same folder writes beside the earlier one what has grown, and replaces the manifest when it is whole.
 
 mod archive;
 mod manifest;

@@ -1,7 +1,7 @@
 //! Whether streams are as they must be: the invariants at the top of `streams.rs`, read anew from everything that is stored.
 //!
-//! It holds one block and one partition's name at a time, so its memory does not depend on what is stored. The first fault of a stream ends the
-//! check of that stream.
+//! It holds one block and one partition's name at a time, so its memory does not depend on what is stored. The first fault of a stream
+//! ends the check of that stream.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
