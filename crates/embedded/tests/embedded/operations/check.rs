@@ -49,7 +49,9 @@ fn a_sound_store_has_no_damage_and_the_hashes_of_its_logs() {
         for closed in [true, false] {
             let disk = filled(COMMITS, closed).await;
             let report = checked(&disk);
-            assert!(report.is_sound() && report.notes.is_empty(), "{report:#?}");
+            // A kill may leave an index file that was being written.
+            let left = |note: &Finding| !closed && note.kind == "unfinished_file";
+            assert!(report.is_sound() && report.notes.iter().all(left), "{report:#?}");
             let store = open_store(&disk, 2);
             assert_eq!(report.logs.len(), LOGS.len());
             for log in &report.logs {
