@@ -43,15 +43,19 @@ fn found(kind: &str, plant: impl FnOnce(&mut Vec<(String, Vec<u8>)>)) -> Finding
     first
 }
 
+/// A kill may leave a file of the keeper's that was being written.
+fn is_left_by_the_keeper(note: &Finding) -> bool {
+    note.kind == "unfinished_file"
+}
+
 #[test]
 fn a_sound_store_has_no_damage_and_the_hashes_of_its_logs() {
     block_on(async {
         for closed in [true, false] {
             let disk = filled(COMMITS, closed).await;
             let report = checked(&disk);
-            // A kill may leave an index file that was being written.
-            let left = |note: &Finding| !closed && note.kind == "unfinished_file";
-            assert!(report.is_sound() && report.notes.iter().all(left), "{report:#?}");
+            assert!(report.is_sound(), "{report:#?}");
+            assert!(closed && report.notes.is_empty() || report.notes.iter().all(is_left_by_the_keeper), "{report:#?}");
             let store = open_store(&disk, 2);
             assert_eq!(report.logs.len(), LOGS.len());
             for log in &report.logs {
@@ -61,7 +65,8 @@ fn a_sound_store_has_no_damage_and_the_hashes_of_its_logs() {
                 // Six of the commits are transactions of three.
                 assert_eq!((log.head, log.events, log.commits, log.aggregates), (head, head, COMMITS as u64 + 12, 12));
                 assert_eq!(log.events_hash, Some(hash_to(&open, head).await));
-                assert!(log.segments > 3 && log.indexes >= log.segments - 2, "{log:?}");
+                // How far the keeper has come with its indexes when it is killed is its own affair.
+                assert!(log.segments > 3 && (!closed || log.indexes >= log.segments - 2), "{log:?}");
             }
         }
     });
@@ -210,8 +215,9 @@ fn a_torn_tail_is_a_note_and_no_damage() {
         disk.damage(path, |bytes| bytes[last + 50] ^= 1);
         let report = checked(&disk);
         assert!(report.is_sound(), "{report:#?}");
-        assert_eq!(report.notes.len(), 1, "{report:#?}");
-        assert_eq!((report.notes[0].kind, report.notes[0].offset), ("torn_tail", Some(last as u64)));
+        let notes: Vec<_> = report.notes.iter().filter(|note| !is_left_by_the_keeper(note)).collect();
+        assert_eq!(notes.len(), 1, "{report:#?}");
+        assert_eq!((notes[0].kind, notes[0].offset), ("torn_tail", Some(last as u64)));
         // The same in the middle is damage: what follows says that it had been synced.
         let before = frames(bytes)[0];
         disk.damage(path, |bytes| bytes[before + 50] ^= 1);
