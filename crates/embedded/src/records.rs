@@ -46,6 +46,8 @@ use crate::engine::Engine;
 use self::catalog::CatalogCache;
 use self::expiry::Expiry;
 
+pub(crate) use self::value::entry_is_whole;
+
 /// The records of one tenant.
 pub(crate) struct TenantRecords {
     engine: Arc<Engine>,

@@ -37,6 +37,8 @@ use annals_core::{
 };
 use async_trait::async_trait;
 
+pub(crate) use self::keys::entry_is_whole;
+
 use self::append::Place;
 use self::cut::Fork;
 use self::meta::Meta;

@@ -17,6 +17,11 @@ pub(crate) struct Range {
 }
 
 impl Range {
+    /// All keys.
+    pub(crate) fn all() -> Self {
+        Self { from: Bound::Unbounded, to: Bound::Unbounded }
+    }
+
     /// All keys that begin with these bytes.
     pub(crate) fn prefix(prefix: &[u8]) -> Self {
         let to = after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded);

@@ -75,6 +75,11 @@ pub(super) fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Option<&'a [u8]> {
     (u32::from_le_bytes(*found) == checksum(key, value)).then_some(value)
 }
 
+/// Whether an entry of the map is what was written, as far as it says so: all that streams keep has a checksum.
+pub(crate) fn entry_is_whole(key: &[u8], sealed: &[u8]) -> bool {
+    key.first() != Some(&STREAMS) || unseal(key, sealed).is_some()
+}
+
 fn checksum(key: &[u8], value: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), value)
 }
