@@ -21,7 +21,7 @@ pub use backup::{
     TenantManifest, restore,
 };
 pub(crate) use backup::{MapImage, Taking, TenantImage};
-pub use check::{CheckReport, CheckedLog, Finding, check};
+pub use check::{CheckReport, CheckedLog, CheckedMap, Finding, check};
 pub use repair::{Cut, Repair, repair};
 
 /// Why an operation ended early.

@@ -13,7 +13,7 @@
 
 use annals_core::ChangeNumber;
 
-use crate::engine::Space;
+use crate::engine::{Range, Space};
 
 const RECORDS: u8 = Space::Records as u8;
 const DOCUMENTS: u8 = 1;
@@ -39,6 +39,16 @@ pub(super) fn document(collection: u32, id: &[u8]) -> Vec<u8> {
 /// The id's encoding in the key of a document; none of another key.
 pub(super) fn id_of_document(key: &[u8]) -> Option<&[u8]> {
     key.strip_prefix(&[RECORDS, DOCUMENTS])?.get(4..)
+}
+
+/// The keys of this space that nothing has.
+pub(super) fn unused() -> [Range; 4] {
+    [
+        Range::between(&[RECORDS], CATALOG),
+        Range::between(CATALOG, CATALOG_VERSION),
+        Range::between(CATALOG_VERSION, &[RECORDS, DOCUMENTS]),
+        Range::between(&[RECORDS, CHANGES[1] + 1], &[RECORDS + 1]),
+    ]
 }
 
 /// What the entries of an index begin with.

@@ -15,7 +15,7 @@
 
 use annals_core::StreamPosition;
 
-use crate::engine::Space;
+use crate::engine::{Range, Space};
 
 const STREAMS: u8 = Space::Streams as u8;
 const CHECKSUM: usize = 4;
@@ -27,6 +27,16 @@ pub(super) type PartitionNumber = u32;
 
 /// No partition.
 pub(super) const NO_PARTITION: PartitionNumber = 0;
+
+/// What the keys of the streams themselves begin with.
+pub(super) const ALL_STREAMS: &[u8] = &[STREAMS, 1];
+/// What the other keys of streams begin with, before the number of the stream.
+pub(super) const KINDS_OF_A_STREAM: [[u8; 2]; 4] = [[STREAMS, 2], [STREAMS, 3], [STREAMS, 4], [STREAMS, 5]];
+
+/// The keys of this space that nothing has.
+pub(super) fn unused() -> [Range; 2] {
+    [Range::between(&next_number(), ALL_STREAMS), Range::between(&[STREAMS, 6], &[STREAMS + 1])]
+}
 
 pub(super) fn next_number() -> Vec<u8> {
     vec![STREAMS, 0]
