@@ -5,6 +5,7 @@
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
 //!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
 //!   feed.rs      what has changed
+//!   check.rs     whether all of it is as it must be
 //!   expiry.rs    deletes what has expired                                                    a thread, once an index expires
 //!   keys.rs      where everything stands in the engine's map
 //! ```
@@ -16,6 +17,7 @@
 //! - Every reader and writer takes the catalog from the view it works on: an index is used by those who can see its entries.
 
 mod catalog;
+mod check;
 mod cursor;
 mod declare;
 mod entries;
@@ -45,6 +47,9 @@ use crate::engine::Engine;
 
 use self::catalog::CatalogCache;
 use self::expiry::Expiry;
+
+pub(crate) use self::check::check;
+pub(crate) use self::value::entry_is_whole;
 
 /// The records of one tenant.
 pub(crate) struct TenantRecords {
