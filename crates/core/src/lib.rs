@@ -12,6 +12,7 @@ mod data;
 mod error;
 mod event_log;
 mod events_hash;
+mod fields;
 pub mod json;
 mod keys;
 pub mod limits;
@@ -30,7 +31,7 @@ pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
 pub use condition::{Condition, Matcher, Test};
 pub use copy::{CommitCopy, TransactionPlace};
-pub use data::Data;
+pub use data::{Data, DocumentView};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower};
 pub use events_hash::EventsHash;
@@ -41,8 +42,8 @@ pub use query::{
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use records::{
     ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Index, Projection, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision, SortBy, Stored,
-    TypedRecords, valid_document,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision,
+    SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
 };
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
