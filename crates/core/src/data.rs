@@ -81,9 +81,24 @@ impl Data {
     /// # Errors
     /// A sentence that names the field that does not fit.
     pub fn decode<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
-        let json = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        serde_json::from_str(&json).map_err(|error| error.to_string())
+        decode(self.as_raw())
     }
+
+    /// Keeps a document that is lent from stored data: `keep` gives its bytes as shared ones, the same bytes.
+    pub fn from_lent(document: &RawDocument, keep: impl FnOnce(&[u8]) -> Bytes) -> Self {
+        Self(keep(document.as_bytes()))
+    }
+
+    /// A copy of stored data.
+    pub(crate) fn of_raw(document: &RawDocument) -> Self {
+        Self(Bytes::copy_from_slice(document.as_bytes()))
+    }
+}
+
+/// Decodes a document as [`Data::decode`] does.
+pub(crate) fn decode<T: serde::de::DeserializeOwned>(document: &RawDocument) -> Result<T, String> {
+    let json = serde_json::to_string(&Document(document)).map_err(|error| error.to_string())?;
+    serde_json::from_str(&json).map_err(|error| error.to_string())
 }
 
 trait EmptyDocument {

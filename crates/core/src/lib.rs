@@ -11,6 +11,7 @@ mod copy;
 mod data;
 mod error;
 mod event_log;
+mod event_ref;
 mod events_hash;
 mod fields;
 pub mod json;
@@ -33,11 +34,13 @@ pub use condition::{Condition, Matcher, Test};
 pub use copy::{CommitCopy, TransactionPlace};
 pub use data::{Data, DocumentView};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
-pub use event_log::{EventLog, Follower};
+pub use event_log::{EventLog, Follower, Visit};
+pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
+    ScanQuery,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use records::{
