@@ -1,6 +1,6 @@
 //! Reading requests, with a path in every refusal. The rules that need no store but the whole request are left to `validate`.
 
-use bson::raw::RawDocument;
+use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
 
 use super::Encoding;
@@ -34,6 +34,18 @@ pub fn read_changes(bytes: &[u8], encoding: Encoding) -> Result<Vec<RecordChange
         Ok(())
     })?;
     changes.ok_or_else(|| missing("", "changes"))
+}
+
+/// Reads one document that stands alone.
+///
+/// # Errors
+/// `not_json`, `invalid_integer`, `invalid_record`.
+pub fn read_document(bytes: &[u8], encoding: Encoding) -> Result<RawDocumentBuf, Invalid> {
+    let read = encoding.document(bytes).and_then(|read| encoding.record("document", RawBsonRef::Document(&read)));
+    read.map_err(|error| match error.code {
+        Code::InvalidBody => Invalid { code: Code::InvalidRecord, ..error },
+        _ => error,
+    })
 }
 
 fn read_change(encoding: Encoding, at: &str, document: &RawDocument) -> Result<RecordChange, Invalid> {
