@@ -97,7 +97,7 @@ impl Data {
 
 /// Decodes a document as [`Data::decode`] does.
 pub(crate) fn decode<T: serde::de::DeserializeOwned>(document: &RawDocument) -> Result<T, String> {
-    let json = serde_json::to_string(&Document(document)).map_err(|error| error.to_string())?;
+    let json = serde_json::to_string(&DocumentView(document)).map_err(|error| error.to_string())?;
     serde_json::from_str(&json).map_err(|error| error.to_string())
 }
 
