@@ -50,6 +50,9 @@ pub enum StoreError {
     /// Reading failed.
     #[error("reading failed: {0}")]
     Io(String),
+    /// This kind of store does not have what was asked for. Nothing was stored.
+    #[error("{0} is not supported by this store; nothing was stored")]
+    NotSupported(String),
     /// A remote store could not be reached, or answered something this client does not know.
     #[error(
         "the server could not be asked: {0}; whether a commit was stored is unknown, so retry it with the same request id"
@@ -68,6 +71,7 @@ impl StoreError {
             Self::Closed => Code::Closing,
             Self::Overloaded => Code::Overloaded,
             Self::Io(_) => Code::ReadFailed,
+            Self::NotSupported(_) => Code::NotSupportedByStore,
             Self::Unreachable(_) => Code::Unreachable,
         }
     }
@@ -275,6 +279,8 @@ codes! {
     FolderNotEmpty "folder_not_empty" 409 2 "What is to be written to is there already and holds something else." "Name a new or empty folder."
     OtherEvents "other_events" 409 3 "The log holds other events than the ones that were to be there." "Import into a store that is new, or that an earlier import of the same file began."
     ReadFailed "read_failed" 503 6 "Reading from the disk failed." "Look at the disk; the message says which file."
+    NotSupportedByStore "not_supported_by_store" 501 2 "This kind of store does not have what was asked for; nothing was stored." "Leave it out, or use another kind of store; the documentation of each says what it has."
+    UnsuitableServer "unsuitable_server" 503 6 "The database server cannot hold a store: it is no replica set, too old, or its rights or indexes are not as they must be." "The message says what was expected, what was found and what to do; nothing was changed."
     InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
     UnreadableInput "unreadable_input" 500 2 "A file or standard input could not be read." "Name a file that exists and may be read."
     Unreachable "unreachable" 502 5 "The server could not be reached, or its answer could not be read." "Check the address; a commit may have been stored, so retry it with the same request id."
