@@ -17,12 +17,14 @@ use crate::identity;
 use crate::layout::{owner, schema};
 use crate::log::Log;
 use crate::options::{Options, Tenant};
+use crate::records::MongoRecords;
 use crate::refused::{Code, OpenError};
 use crate::sequencer::{self, Cluster};
 
 /// A store on MongoDB.
 pub struct MongoStore {
     tenants: BTreeMap<String, (Arc<Log>, Identity)>,
+    records: BTreeMap<String, Arc<MongoRecords>>,
     stop: watch::Sender<bool>,
     sequencer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -40,19 +42,21 @@ impl MongoStore {
         let Connection { client, database } = connect(url).await?;
         let databases = databases(&options, database.as_deref())?;
         let mut tenants = BTreeMap::new();
+        let mut records = BTreeMap::new();
         for (tenant, names) in &databases {
             for name in BTreeSet::from([&names.events, &names.snapshots, &names.keys]) {
                 owner::claim(&client.database(name), &options.context_name).await?;
             }
             let database = client.database(&names.events);
             let identity = open_tenant(&database, &options).await?;
+            records.insert(tenant.clone(), MongoRecords::new(database.clone(), &options));
             tenants.insert(tenant.clone(), (Arc::new(Log::new(tenant, database, &options)), identity));
         }
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let cluster = Cluster { client, logs: in_order_of_lease(&tenants), holder };
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(Arc::new(cluster), stopped));
-        Ok(Self { tenants, stop, sequencer: Mutex::new(Some(sequencer)) })
+        Ok(Self { tenants, records, stop, sequencer: Mutex::new(Some(sequencer)) })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -149,7 +153,8 @@ impl Store for MongoStore {
     }
 
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
-        self.log(tenant, DEFAULT_SCOPE).map(|_| Arc::new(Absent) as Arc<dyn Records>)
+        let records = self.records.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(records.clone())
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
@@ -172,6 +177,9 @@ impl Store for MongoStore {
         // Commits under way need the sequencer for their numbers, so it ends last.
         for log in self.logs() {
             log.drain().await;
+        }
+        for records in self.records.values() {
+            records.close().await;
         }
         self.stop.send_replace(true);
         let sequencer = self.sequencer.lock().unwrap_or_else(PoisonError::into_inner).take();

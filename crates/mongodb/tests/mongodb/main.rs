@@ -1,4 +1,5 @@
 //! The store on a real mongod: the suite of its port, and what a database can do to it.
 
 mod conformance;
+mod records;
 mod server;
