@@ -2,4 +2,5 @@
 
 mod conformance;
 mod records;
+mod records_differences;
 mod server;
