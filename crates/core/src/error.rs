@@ -272,6 +272,7 @@ codes! {
     InvalidBackup "invalid_backup" 422 6 "A backup or an export is truncated, altered or of another kind." "Use another copy; nothing was changed where it was to be restored."
     FolderNotEmpty "folder_not_empty" 409 2 "What is to be written to is there already and holds something else." "Name a new or empty folder."
     OtherEvents "other_events" 409 3 "The log holds other events than the ones that were to be there." "Import into a store that is new, or that an earlier import of the same file began."
+    OtherRecords "other_records" 409 3 "The collection holds other records than the ones that were to be there." "Import into a store that is new, or that an earlier import of the same file began."
     ReadFailed "read_failed" 503 6 "Reading from the disk failed." "Look at the disk; the message says which file."
     InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
     UnreadableInput "unreadable_input" 500 2 "A file or standard input could not be read." "Name a file that exists and may be read."

@@ -41,8 +41,8 @@ pub use query::{
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use records::{
     ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Index, Projection, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision, SortBy, Stored,
-    TypedRecords, valid_document,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash, Revision,
+    SortBy, Stored, TypedRecords, valid_document,
 };
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};

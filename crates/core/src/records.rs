@@ -4,6 +4,7 @@ mod change;
 mod collection;
 mod error;
 mod follower;
+mod hash;
 mod projection;
 mod query;
 mod typed;
@@ -18,6 +19,7 @@ pub use change::{Expected, RecordChange, valid_document};
 pub use collection::{Collection, Index};
 pub use error::{ChangesError, RecordError};
 pub use follower::ChangeFollower;
+pub use hash::RecordsHash;
 pub use projection::Projection;
 pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
 pub use typed::{RecordType, Stored, TypedRecords};
@@ -81,6 +83,12 @@ pub trait Records: Send + Sync + 'static {
     /// [`RecordError::IndexConflict`] when an index of a declared name is something else; [`RecordError::DuplicateKey`] when records
     /// that are there break a new unique index; nothing is changed then. Otherwise see [`RecordError`].
     async fn declare(&self, collection: Collection) -> Result<(), RecordError>;
+
+    /// The declared collections, in the order of their names, each with its indexes in the order in which they were made.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    async fn collections(&self) -> Result<Vec<Collection>, RecordError>;
 
     /// Applies changes, all or none, and answers once they are durable, with the number of each.
     ///

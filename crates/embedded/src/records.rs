@@ -102,6 +102,17 @@ impl Records for TenantRecords {
         Ok(())
     }
 
+    async fn collections(&self) -> Result<Vec<Collection>, RecordError> {
+        self.engine.read(|view| {
+            let catalog = self.catalogs.of(view)?;
+            let declared = |(name, known): (&String, &catalog::KnownCollection)| {
+                let indexes = known.indexes.iter().map(|known| known.index.clone()).collect();
+                Collection { name: name.clone(), indexes }
+            };
+            Ok(catalog.collections().map(declared).collect())
+        })
+    }
+
     async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
         validate_batch(&changes)?;
         let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
