@@ -1,10 +1,15 @@
 //! The command line as types: what clap reads and what `--help` says.
 
 mod operations;
+mod records;
 
 use std::path::PathBuf;
 
 pub use operations::{Backup, Export, Repair, Restore, Stats};
+pub use records::{
+    Documents, Expectation, Id, Record, RecordDeclare, RecordDelete, RecordFind, RecordGet, RecordInsert,
+    RecordReplace, RecordWatch,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -92,6 +97,9 @@ pub enum Command {
     /// List or read streams, which are filtered sequences of the log
     #[command(subcommand)]
     Stream(Stream),
+    /// Read or change records: documents in collections, beside the log
+    #[command(subcommand)]
+    Record(Record),
     /// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
     #[command(
         after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an earlier import of the same export began; the hashes of the logs are compared at the end. Without it a line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole store.jsonl --store embedded:./new"
@@ -99,7 +107,7 @@ pub enum Command {
     Import(Import),
     /// Export a whole store as JSON lines, to be imported into another one
     #[command(
-        after_help = "Numbers, ids, times, versions, tenants and scopes are kept. A backup is smaller and faster; an export moves to another backend.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
+        after_help = "Numbers, ids, times, versions, tenants and scopes are kept, and records, indexes and streams; revisions of records are given anew. A backup is smaller and faster; an export moves to another backend.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
     )]
     Export(Export),
     /// Count what a log holds: aggregates, events of each type, bytes
@@ -110,9 +118,9 @@ pub enum Command {
         after_help = "Nothing is written. Damage is printed with the file, the byte and the sequence number, and what to do; the exit code is 6 then.\n\nExample:\n  annals check --store embedded:./data"
     )]
     Check,
-    /// Cut a damaged log, keep what is cut away in a folder of its own, and begin a new incarnation
+    /// Cut a damaged log, keep what is cut away, and begin a new incarnation; or make the indexes of records again
     #[command(
-        after_help = "`annals check` says where the damage begins. Nothing is lost: the files that go are kept below cut/ in the store's folder.\n\nExample:\n  annals repair --cut-at 17003 --yes"
+        after_help = "`annals check` says where the damage begins. Nothing is lost: the files that go are kept below cut/ in the store's folder. Streams are cut with their log, when the store is opened; records are not touched by a cut.\n\nExample:\n  annals repair --cut-at 17003 --yes\n  annals repair --indexes --yes"
     )]
     Repair(Repair),
     /// Back up a whole store, also of a running server, up to what is durable when it begins

@@ -195,6 +195,14 @@ macro_rules! event_log {
                 a_transaction_whose_caller_went_away_is_whole_or_absent
                 transactions_under_way_when_closing_are_stored_or_refused
             }
+            scans {
+                a_scan_lends_what_reading_finds
+                a_scan_ends_where_it_is_told
+                a_scan_that_is_broken_off_goes_on
+                any_scan_finds_what_filtering_by_hand_finds
+                a_scan_beside_writers_visits_a_prefix
+                a_scan_with_a_wrong_filter_is_refused
+            }
             stores {
                 a_tenant_that_is_not_declared_has_no_log
                 a_scope_that_does_not_exist_has_no_log

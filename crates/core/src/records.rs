@@ -7,6 +7,7 @@ mod follower;
 mod hash;
 mod projection;
 mod query;
+mod system;
 mod typed;
 
 use async_trait::async_trait;
@@ -15,13 +16,15 @@ use bson::raw::RawDocumentBuf;
 
 use crate::Condition;
 
-pub use change::{Expected, RecordChange, valid_document};
+pub(crate) use change::readable_value;
+pub use change::{Expected, RecordChange, valid_changes, valid_document};
 pub use collection::{Collection, Index};
 pub use error::{ChangesError, RecordError};
 pub use follower::ChangeFollower;
 pub use hash::RecordsHash;
 pub use projection::Projection;
 pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
+pub use system::{SYSTEM_COLLECTIONS, is_system_collection};
 pub use typed::{RecordType, Stored, TypedRecords};
 
 /// The number of a change in a tenant's records: the first is 1. Each change has a greater one than those before it; there may be holes.

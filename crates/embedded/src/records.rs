@@ -40,7 +40,7 @@ use std::sync::Arc;
 use annals_core::bson::Bson;
 use annals_core::{
     ChangeNumber, ChangesError, Code, Collection, Condition, Invalid, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, StoreError, limits,
+    RecordQuery, RecordedChange, Records, StoreError, limits, valid_changes,
 };
 use async_trait::async_trait;
 
@@ -117,7 +117,7 @@ impl Records for TenantRecords {
     }
 
     async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
-        validate_batch(&changes)?;
+        valid_changes(&changes)?;
         let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
         self.engine.write(move |map| write::write(map, &catalogs, &options, changes)).await
     }
@@ -168,22 +168,4 @@ impl Records for TenantRecords {
             batches.changed().await.map_err(|_| StoreError::Closed)?;
         }
     }
-}
-
-fn validate_batch(changes: &[RecordChange]) -> Result<(), Invalid> {
-    let invalid = |message: String| Err(Invalid::new(Code::InvalidRecord, "changes", message));
-    if changes.len() > limits::RECORD_CHANGES_MAX {
-        return invalid(format!("are {}; {} are allowed at once", changes.len(), limits::RECORD_CHANGES_MAX));
-    }
-    let mut bytes = 0;
-    for (n, change) in changes.iter().enumerate() {
-        change.validate().map_err(|error| Invalid { path: format!("changes[{n}].{}", error.path), ..error })?;
-        if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
-            bytes += document.as_bytes().len();
-        }
-    }
-    if bytes > limits::RECORD_CHANGES_BYTES_MAX {
-        return invalid(format!("have {bytes} bytes; {} are allowed at once", limits::RECORD_CHANGES_BYTES_MAX));
-    }
-    Ok(())
 }
