@@ -5,6 +5,8 @@ mod check;
 mod floor;
 pub mod map_samples;
 mod maps;
+#[cfg(feature = "seeded-bugs")]
+mod reindex;
 mod repair;
 pub mod samples;
 #[cfg(feature = "seeded-bugs")]
