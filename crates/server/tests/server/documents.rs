@@ -27,11 +27,15 @@ async fn mixed() -> Running {
     let server = Running::start().await;
     for n in 0..30 {
         let tags = if n % 5 == 0 { json!(["five", "x,y"]) } else { json!([]) };
-        let event = |m: u64| json!({"type": ["a", "b"][m as usize % 2], "data": {"n": [n, m]}, "tags": tags});
+        let event = |m: u64| {
+            let name = if m.is_multiple_of(2) { "a" } else { "b" };
+            json!({"type": name, "data": {"n": [n, m]}, "tags": tags})
+        };
+        let events: Vec<Value> = (0..n % 4 + 1).map(event).collect();
         server
             .commit(&json!({
                 "aggregate": {"name": "order", "id": format!("{}", n % 3)}, "header": {"from": "test"},
-                "events": (0..n % 4 + 1).map(event).collect::<Vec<_>>(),
+                "events": events,
             }))
             .await;
     }
