@@ -4,6 +4,7 @@
 //!   commit.rs      caller's task    validate · encode · probe closed segments · queue · wait
 //!   writer.rs      writer thread    judge · append · one write · one sync · publish · answer     ◀── durable here
 //!   keeper.rs      keeper thread    zero-fill the next segment · index closed ones
+//!   packer.rs      packer thread    write closed segments once more, in their compact form (repack.rs)
 //!   read.rs        caller's task    index → frames → events
 //!   recovery.rs    at opening       scan the tail · cut what was never acknowledged · find damage
 //! ```
@@ -21,9 +22,11 @@ mod keys;
 mod lookup;
 pub(crate) mod names;
 mod numbered;
+mod packer;
 mod queue;
 mod read;
 mod recovery;
+mod repack;
 mod scan;
 mod segment;
 mod stats;
@@ -47,6 +50,7 @@ use self::core::Core;
 
 pub(crate) use self::image::{LogImage, SegmentImage};
 pub(crate) use self::keeper::Checkpoint;
+pub(crate) use self::packer::PackedLog;
 pub(crate) use self::recovery::index_record;
 pub(crate) use self::scan::{How, Scan, scan};
 pub(crate) use self::segment::SegmentFile;
@@ -81,8 +85,17 @@ impl Log {
         if let Some((writer, keeper)) = writer {
             threads.push(spawn("writer", Box::new(move || writer.run()))?);
             threads.push(spawn("keeper", Box::new(move || keeper.run()))?);
+            if core.options.packing.behind < usize::MAX {
+                let packer = packer::Packer::new(core.clone());
+                threads.push(spawn("packer", Box::new(move || packer.run()))?);
+            }
         }
         Ok(Self { core, stats: stats::Known::default(), threads: threads.into() })
+    }
+
+    /// Packs every closed segment that is worth it, now and as fast as it goes. `progress` counts bytes of segments.
+    pub(crate) fn pack(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<PackedLog, StoreError> {
+        packer::pack_all(&self.core, progress)
     }
 
     pub(crate) fn status(&self) -> LogStatus {

@@ -9,11 +9,13 @@ use bytes::Bytes;
 use crate::disk::DiskFile;
 use crate::format::{FRAME_HEADER, FrameHeader};
 use crate::index::{Entry, Index, IndexFault, IndexedCommit, MemoryIndex};
+use crate::packed::{self, Packed, SPARE, Unpacked};
 use crate::record::{self, Record};
 
 /// Neighbouring frames are read together up to this many bytes.
 const WINDOW: u64 = 512 * 1024;
 const UNDECODABLE: &str = "a commit cannot be decoded";
+const NOT_AS_WRITTEN: &str = "a commit is not what was written";
 
 /// A segment's file and what its header says.
 #[derive(Clone)]
@@ -22,6 +24,17 @@ pub(crate) struct SegmentFile {
     pub(crate) salt: u64,
     pub(crate) name: String,
     pub(crate) file: Arc<dyn DiskFile>,
+    /// What a packed segment is read with; none for one of frames.
+    pub(crate) packed: Option<Arc<Packed>>,
+}
+
+/// Commits that were read at once.
+struct Run<'a> {
+    at: &'a SegmentFile,
+    entries: &'a [Entry],
+    bytes: Bytes,
+    /// Of a packed segment: where the payload of each commit stands in `bytes`.
+    unpacked: Option<Vec<Unpacked>>,
 }
 
 /// A segment whose durable commits are indexed.
@@ -58,11 +71,11 @@ impl SegmentFile {
         &'a self,
         run: &'a [Entry],
     ) -> Result<impl DoubleEndedIterator<Item = Result<Record, StoreError>> + 'a, StoreError> {
-        let (first, last) = (run[0], run[run.len() - 1]);
-        let bytes = self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize)?;
-        Ok(run.iter().map(move |entry| {
-            let start = (entry.offset - first.offset) as usize;
-            self.record(*entry, bytes.slice(start..start + entry.length as usize))
+        let read = self.run(run)?;
+        Ok((0..run.len()).map(move |n| {
+            let (version, payload) = read.payload(n)?;
+            let record = record::decode(payload, run[n].sequence_number, version);
+            record.ok_or_else(|| self.damage(run[n].offset, UNDECODABLE))
         }))
     }
 
@@ -72,12 +85,10 @@ impl SegmentFile {
         run: &[Entry],
         mut take: impl FnMut(RecordedEvent) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let (first, last) = (run[0], run[run.len() - 1]);
-        let bytes = self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize)?;
-        for entry in run {
-            let start = (entry.offset - first.offset) as usize;
-            let (header, payload) = self.checked(*entry, bytes.slice(start..start + entry.length as usize))?;
-            let visited = record::decode_events(payload, header.sequence_number, header.version, &mut take);
+        let read = self.run(run)?;
+        for (n, entry) in run.iter().enumerate() {
+            let (version, payload) = read.payload(n)?;
+            let visited = record::decode_events(payload, entry.sequence_number, version, &mut take);
             if visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -85,10 +96,18 @@ impl SegmentFile {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn record(&self, entry: Entry, frame: Bytes) -> Result<Record, StoreError> {
-        let (header, payload) = self.checked(entry, frame)?;
-        let record = record::decode(payload, header.sequence_number, header.version);
-        record.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
+    fn run<'a>(&'a self, entries: &'a [Entry]) -> Result<Run<'a>, StoreError> {
+        let (first, last) = (entries[0], entries[entries.len() - 1]);
+        let length = (last.offset + u64::from(last.length) - first.offset) as usize;
+        let Some(packed) = &self.packed else {
+            let bytes = self.bytes(first.offset, length, 0)?;
+            return Ok(Run { at: self, entries, bytes, unpacked: None });
+        };
+        let bytes = self.bytes(first.offset, length, SPARE)?;
+        let places = entries.iter().map(|entry| (entry.offset, entry.length));
+        let unpacked = packed::unpack(packed, self.salt, &bytes, places);
+        let (bytes, unpacked) = unpacked.map_err(|n| self.damage(entries[n].offset, NOT_AS_WRITTEN))?;
+        Ok(Run { at: self, entries, bytes, unpacked: Some(unpacked) })
     }
 
     /// The header and the payload of the frame at this entry, if both are what was written.
@@ -97,26 +116,48 @@ impl SegmentFile {
         let header = FrameHeader::decode(&frame, self.salt, entry.offset)
             .filter(|header| header.sequence_number == entry.sequence_number)
             .ok_or_else(|| damage("the header of a commit is not what was written"))?;
-        header.payload(&frame).ok_or_else(|| damage("a commit is not what was written"))?;
+        header.payload(&frame).ok_or_else(|| damage(NOT_AS_WRITTEN))?;
         Ok((header, frame.slice(FRAME_HEADER..FRAME_HEADER + header.payload_length as usize)))
     }
 
     /// The version that the commit at this entry gave its aggregate, without reading all of it.
     pub(crate) fn version(&self, entry: Entry) -> Result<Version, StoreError> {
-        let bytes = self.bytes(entry.offset, FRAME_HEADER)?;
+        if self.packed.is_some() {
+            return Ok(self.run(&[entry])?.payload(0)?.0);
+        }
+        let bytes = self.bytes(entry.offset, FRAME_HEADER, 0)?;
         let header = FrameHeader::decode(&bytes, self.salt, entry.offset);
         let header =
             header.ok_or_else(|| self.damage(entry.offset, "the header of a commit is not what was written"))?;
         Ok(header.version)
     }
 
-    fn bytes(&self, offset: u64, length: usize) -> Result<Bytes, StoreError> {
-        let mut buffer = vec![0; length];
-        match self.file.read_at(&mut buffer, offset) {
+    /// The bytes there, and zeros to spare behind them.
+    fn bytes(&self, offset: u64, length: usize, spare: usize) -> Result<Bytes, StoreError> {
+        let mut buffer = vec![0; length + spare];
+        match self.file.read_at(&mut buffer[..length], offset) {
             Ok(got) if got == length => Ok(buffer.into()),
             Ok(_) => Err(self.damage(offset, "the file ends before the commit does")),
             Err(error) => Err(StoreError::Io(format!("{} at offset {offset}: {error}", self.name))),
         }
+    }
+}
+
+impl Run<'_> {
+    /// The version and the payload of the commit at this place, if they are what was written.
+    fn payload(&self, n: usize) -> Result<(Version, Bytes), StoreError> {
+        let entry = self.entries[n];
+        let Some(unpacked) = &self.unpacked else {
+            let start = (entry.offset - self.entries[0].offset) as usize;
+            let frame = self.bytes.slice(start..start + entry.length as usize);
+            let (header, payload) = self.at.checked(entry, frame)?;
+            return Ok((header.version, payload));
+        };
+        let Unpacked { start, end, sequence_number, version } = unpacked[n];
+        if sequence_number != entry.sequence_number {
+            return Err(self.at.damage(entry.offset, "a commit has another number than its index says"));
+        }
+        Ok((version, self.bytes.slice(start..end)))
     }
 }
 
@@ -127,7 +168,8 @@ pub(crate) fn runs(entries: &[Entry]) -> impl DoubleEndedIterator<Item = &[Entry
     for at in 1..=entries.len() {
         let neighbours = entries.get(at).is_some_and(|entry| {
             let last = entries[at - 1];
-            let touches = entry.offset == (last.offset + u64::from(last.length)).next_multiple_of(8);
+            // Frames have up to 7 bytes of padding behind them, packed records none.
+            let touches = entry.offset < last.offset + u64::from(last.length) + 8;
             touches && entry.offset + u64::from(entry.length) - entries[start].offset <= WINDOW
         });
         if !neighbours {

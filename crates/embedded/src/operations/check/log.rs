@@ -147,7 +147,7 @@ impl LogCheck<'_> {
             Ok(open) => open,
             Err(file) => {
                 let length = file.length().map_err(|error| unreadable(&name, &error))?;
-                let blank = SegmentFile { number, salt: 0, name: name.clone(), file };
+                let blank = SegmentFile { number, salt: 0, name: name.clone(), file, packed: None };
                 let empty = matches!(step(&mut walk(&blank, u64::MAX)?, &name)?, Step::End);
                 let what = format!("the header of {name} is not what was written for this segment");
                 if last && empty {
@@ -165,7 +165,12 @@ impl LogCheck<'_> {
             let what = format!("{name} is {length} bytes long and had {capacity}");
             self.damaged(Finding { offset: Some(length), ..self.finding("segment_cut", &name, what, COPY) });
         }
-        if let Some(collected) = self.walk(&at, length, progress)?
+        let collected = self.walk(&at, length, progress)?;
+        if at.packed.is_some() {
+            // It was synced whole before it had its name, so nothing in it can be a torn tail.
+            self.settle_damage();
+        }
+        if let Some(collected) = collected
             && self.place.file.is_some()
         {
             self.index(disk, &at, &collected)?;
@@ -276,7 +281,7 @@ impl LogCheck<'_> {
         placed.record.add_to(&mut self.hash);
         self.log.commits += 1;
         self.log.events += placed.record.commit.events.len() as u64;
-        self.log.bytes += placed.end() - placed.offset;
+        self.log.bytes += placed.end - placed.offset;
         self.next = Some(placed.next());
     }
 
