@@ -50,7 +50,7 @@ use self::core::Core;
 
 pub(crate) use self::image::{LogImage, SegmentImage};
 pub(crate) use self::keeper::Checkpoint;
-pub(crate) use self::packer::PackedLog;
+pub(crate) use self::packer::Packed;
 pub(crate) use self::recovery::index_record;
 pub(crate) use self::scan::{How, Scan, scan};
 pub(crate) use self::segment::SegmentFile;
@@ -94,7 +94,7 @@ impl Log {
     }
 
     /// Packs every closed segment that is worth it, now and as fast as it goes. `progress` counts bytes of segments.
-    pub(crate) fn pack(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<PackedLog, StoreError> {
+    pub(crate) fn pack(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, StoreError> {
         packer::pack_all(&self.core, progress)
     }
 

@@ -1,12 +1,13 @@
-//! What an operator does to a store: check it, cut what is damaged, back it up and restore it.
+//! What an operator does to a store: check it, cut what is damaged, pack it, back it up and restore it.
 //!
-//! [`check()`] and [`repair()`] work on the files of a store that no process has open; a backup is taken from an open one
+//! [`check()`], [`repair()`] and [`pack()`] work on the files of a store that no process has open; a backup is taken from an open one
 //! ([`annals_core::Store::backup`]) and [`restore()`] makes a new store of it.
 
 mod backup;
 mod check;
 mod copy;
 mod cut;
+mod pack;
 mod repair;
 mod survey;
 
@@ -22,6 +23,7 @@ pub use backup::{
 };
 pub(crate) use backup::{Taking, TenantImage};
 pub use check::{CheckReport, CheckedLog, Finding, check};
+pub use pack::{PackReport, PackedLog, pack};
 pub use repair::{Cut, Repair, repair};
 
 /// Why an operation ended early.

@@ -109,8 +109,8 @@ pub enum SeededBug {
     IgnoreFreeDiskFloor,
     RenamePackedBeforeSync,
     KeepSaltOfPacked,
-    ConfuseShapes,
     ForgetLastPackedRecord,
+    ConfuseShapes,
 }
 
 impl Options {

@@ -76,7 +76,7 @@ impl Signal {
 
 /// What became of a segment.
 enum Outcome {
-    Packed {
+    Done {
         to: u64,
     },
     /// It would not be smaller by enough.
@@ -86,7 +86,7 @@ enum Outcome {
 
 /// What packing did to a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PackedLog {
+pub(crate) struct Packed {
     /// Segments that were packed.
     pub(crate) segments: u64,
     /// Bytes of the frames they had.
@@ -121,7 +121,7 @@ impl Packer {
                 match pack(&self.core, &segment, packing.bytes_per_second) {
                     Ok(Outcome::Closing) => return,
                     Ok(Outcome::NotWorthIt) => drop(self.left.insert(segment.at.number)),
-                    Ok(Outcome::Packed { .. }) => {}
+                    Ok(Outcome::Done { .. }) => {}
                     Err(error) => {
                         tracing::warn!(segment = segment.at.name, %error, "the segment could not be packed and stays as it is");
                         break;
@@ -142,16 +142,25 @@ fn candidates(core: &Core, behind: usize) -> Vec<Arc<Segment>> {
 }
 
 /// Packs every closed segment that is worth it, without a pause.
-pub(super) fn pack_all(core: &Core, progress: &mut dyn FnMut(u64, u64)) -> Result<PackedLog, StoreError> {
+pub(super) fn pack_all(core: &Core, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, StoreError> {
     let segments = candidates(core, 0);
     let end = |segment: &Segment| if let Index::File(index) = &segment.index { index.extent().end } else { 0 };
     let total = segments.iter().map(|segment| end(segment)).sum();
-    let (mut done, mut report) = (0, PackedLog::default());
+    let (mut done, mut report) = (0, Packed::default());
     for segment in segments {
         let from = end(&segment);
-        let failed = |error: io::Error| StoreError::Io(format!("{} could not be packed: {error}", segment.at.name));
+        let failed = |error: io::Error| {
+            if let Some(damage) = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>()) {
+                return damage.clone();
+            }
+            let why = format!("{} could not be packed: {error}", segment.at.name);
+            match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::DiskFull(why),
+                _ => StoreError::Io(why),
+            }
+        };
         match pack(core, &segment, u64::MAX).map_err(failed)? {
-            Outcome::Packed { to } => {
+            Outcome::Done { to } => {
                 report.segments += 1;
                 report.from += from;
                 report.to += to;
@@ -195,5 +204,5 @@ fn pack(core: &Core, segment: &Arc<Segment>, bytes_per_second: u64) -> io::Resul
     core.change_view(|segments| {
         segments.iter_mut().filter(|now| Arc::ptr_eq(now, segment)).for_each(|now| *now = packed.clone());
     });
-    Ok(Outcome::Packed { to })
+    Ok(Outcome::Done { to })
 }

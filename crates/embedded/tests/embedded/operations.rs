@@ -3,6 +3,7 @@
 mod backup;
 mod check;
 mod floor;
+pub mod packing;
 mod repair;
 pub mod samples;
 #[cfg(feature = "seeded-bugs")]
