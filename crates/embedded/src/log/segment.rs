@@ -14,6 +14,8 @@ use crate::record::{self, Record};
 
 /// Neighbouring frames are read together up to this many bytes.
 const WINDOW: u64 = 512 * 1024;
+/// So many packed commits are unpacked at once: a page may end before the run does.
+const PIECE: usize = 16;
 const UNDECODABLE: &str = "a commit cannot be decoded";
 const NOT_AS_WRITTEN: &str = "a commit is not what was written";
 
@@ -33,8 +35,18 @@ struct Run<'a> {
     at: &'a SegmentFile,
     entries: &'a [Entry],
     bytes: Bytes,
-    /// Of a packed segment: where the payload of each commit stands in `bytes`.
-    unpacked: Option<Vec<Unpacked>>,
+    /// Of a packed segment: the commits that were unpacked last.
+    piece: Piece,
+}
+
+/// Some neighbouring commits of a run.
+#[derive(Default)]
+struct Piece {
+    /// The place of the first one in the run.
+    from: usize,
+    payloads: Bytes,
+    /// Where each stands in `payloads`.
+    places: Vec<Unpacked>,
 }
 
 /// A segment whose durable commits are indexed.
@@ -71,7 +83,7 @@ impl SegmentFile {
         &'a self,
         run: &'a [Entry],
     ) -> Result<impl DoubleEndedIterator<Item = Result<Record, StoreError>> + 'a, StoreError> {
-        let read = self.run(run)?;
+        let mut read = self.run(run)?;
         Ok((0..run.len()).map(move |n| {
             let (version, payload) = read.payload(n)?;
             let record = record::decode(payload, run[n].sequence_number, version);
@@ -85,7 +97,7 @@ impl SegmentFile {
         run: &[Entry],
         mut take: impl FnMut(RecordedEvent) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let read = self.run(run)?;
+        let mut read = self.run(run)?;
         for (n, entry) in run.iter().enumerate() {
             let (version, payload) = read.payload(n)?;
             let visited = record::decode_events(payload, entry.sequence_number, version, &mut take);
@@ -99,15 +111,9 @@ impl SegmentFile {
     fn run<'a>(&'a self, entries: &'a [Entry]) -> Result<Run<'a>, StoreError> {
         let (first, last) = (entries[0], entries[entries.len() - 1]);
         let length = (last.offset + u64::from(last.length) - first.offset) as usize;
-        let Some(packed) = &self.packed else {
-            let bytes = self.bytes(first.offset, length, 0)?;
-            return Ok(Run { at: self, entries, bytes, unpacked: None });
-        };
-        let bytes = self.bytes(first.offset, length, SPARE)?;
-        let places = entries.iter().map(|entry| (entry.offset, entry.length));
-        let unpacked = packed::unpack(packed, self.salt, &bytes, places);
-        let (bytes, unpacked) = unpacked.map_err(|n| self.damage(entries[n].offset, NOT_AS_WRITTEN))?;
-        Ok(Run { at: self, entries, bytes, unpacked: Some(unpacked) })
+        let spare = if self.packed.is_some() { SPARE } else { 0 };
+        let bytes = self.bytes(first.offset, length, spare)?;
+        Ok(Run { at: self, entries, bytes, piece: Piece::default() })
     }
 
     /// The header and the payload of the frame at this entry, if both are what was written.
@@ -145,19 +151,31 @@ impl SegmentFile {
 
 impl Run<'_> {
     /// The version and the payload of the commit at this place, if they are what was written.
-    fn payload(&self, n: usize) -> Result<(Version, Bytes), StoreError> {
+    fn payload(&mut self, n: usize) -> Result<(Version, Bytes), StoreError> {
         let entry = self.entries[n];
-        let Some(unpacked) = &self.unpacked else {
+        let Some(packed) = &self.at.packed else {
             let start = (entry.offset - self.entries[0].offset) as usize;
             let frame = self.bytes.slice(start..start + entry.length as usize);
             let (header, payload) = self.at.checked(entry, frame)?;
             return Ok((header.version, payload));
         };
-        let Unpacked { start, end, sequence_number, version } = unpacked[n];
+        if !(self.piece.from..self.piece.from + self.piece.places.len()).contains(&n) {
+            self.piece = self.unpack(packed, n / PIECE * PIECE)?;
+        }
+        let Unpacked { start, end, sequence_number, version } = self.piece.places[n - self.piece.from];
         if sequence_number != entry.sequence_number {
             return Err(self.at.damage(entry.offset, "a commit has another number than its index says"));
         }
-        Ok((version, self.bytes.slice(start..end)))
+        Ok((version, self.piece.payloads.slice(start..end)))
+    }
+
+    fn unpack(&self, packed: &Packed, from: usize) -> Result<Piece, StoreError> {
+        let entries = &self.entries[from..self.entries.len().min(from + PIECE)];
+        let bytes = &self.bytes[(entries[0].offset - self.entries[0].offset) as usize..];
+        let places = entries.iter().map(|entry| (entry.offset, entry.length));
+        let unpacked = packed::unpack(packed, self.at.salt, bytes, places);
+        let (payloads, places) = unpacked.map_err(|n| self.at.damage(entries[n].offset, NOT_AS_WRITTEN))?;
+        Ok(Piece { from, payloads, places })
     }
 }
 

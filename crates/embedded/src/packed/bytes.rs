@@ -15,14 +15,19 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     #[inline(always)]
     pub(super) fn number(&mut self) -> Option<u64> {
-        let byte = *self.bytes.get(self.at)?;
-        if byte < 0x80 && self.at < self.end {
+        let [first, second] = *self.bytes.get(self.at..)?.first_chunk()?;
+        if first < 0x80 && self.at < self.end {
             self.at += 1;
-            return Some(u64::from(byte));
+            return Some(u64::from(first));
+        }
+        if second < 0x80 && self.at + 1 < self.end {
+            self.at += 2;
+            return Some(u64::from(first & 0x7f) | u64::from(second) << 7);
         }
         self.long_number()
     }
 
+    #[inline(never)]
     fn long_number(&mut self) -> Option<u64> {
         let mut rest = self.bytes.get(self.at..self.end)?;
         let value = crate::varint::take(&mut rest)?;
@@ -84,6 +89,14 @@ impl Target<'_> {
             let to = self.bytes.get_mut(self.at..self.at + length)?;
             to.copy_from_slice(bytes.get(start..start + length)?);
         }
+        self.at += length;
+        Some(())
+    }
+
+    /// Writes the first bytes of these.
+    #[inline(always)]
+    pub(super) fn literal(&mut self, bytes: &[u8; SPARE], length: usize) -> Option<()> {
+        *self.bytes.get_mut(self.at..)?.first_chunk_mut::<SPARE>()? = *bytes;
         self.at += length;
         Some(())
     }

@@ -12,7 +12,7 @@
 //! Any document that is not split is stored as it is: with other types, nested deeper than [`DEPTH_MAX`], or with a shape that is
 //! longer than [`SHAPE_BYTES_MAX`].
 
-use super::bytes::{Piece, SPARE, Source, Target};
+use super::bytes::{SPARE, Source, Target};
 use super::dictionary::Texts;
 use crate::varint;
 
@@ -121,16 +121,12 @@ fn fixed_length(kind: u8) -> Option<u8> {
 }
 
 /// A shape, ready to be filled with values.
-pub(super) struct Shape {
-    /// Types and names, with [`SPARE`] bytes behind them.
-    literals: Vec<u8>,
-    steps: Vec<Step>,
-}
+pub(super) struct Shape(Vec<Step>);
 
-/// Some bytes of the literals, and what comes behind them.
+/// Bytes that are the same in every document of the shape, and what comes behind them.
 struct Step {
-    start: u32,
-    length: u32,
+    literal: [u8; SPARE],
+    length: u8,
     then: Then,
 }
 
@@ -141,66 +137,84 @@ enum Then {
     Int64,
     Fixed(u8),
     Binary,
-    /// A document begins; the literals of the step are before its length.
+    /// The four bytes before this place are the length of a document that begins with them.
     Open,
-    /// It ends; the NUL is the last of the literals.
+    /// Such a document ends here.
     Close,
+    Nothing,
 }
 
 impl Shape {
     /// Reads a shape as [`split`] wrote it; none when it is none.
-    pub(super) fn compile(bytes: &[u8]) -> Option<Self> {
-        let mut shape = Self { literals: bytes.to_vec(), steps: Vec::new() };
-        shape.literals.extend_from_slice(&[0; SPARE]);
-        let (mut at, mut from) = (0, 0);
-        shape.step(&mut from, 0, Then::Open);
+    pub(super) fn compile(mut bytes: &[u8]) -> Option<Self> {
+        let mut shape = Self(Vec::new());
+        // What stands before the next value: a text leaves its NUL to what follows.
+        let mut literal = vec![0; 4];
+        shape.step(&mut literal, Then::Open);
         let mut depth = 1;
         while depth > 0 {
-            let kind = *bytes.get(at)?;
-            at += 1;
+            let (&kind, rest) = bytes.split_first()?;
+            literal.push(kind);
             if kind == 0 {
-                shape.step(&mut from, at, Then::Close);
+                bytes = rest;
+                shape.step(&mut literal, Then::Close);
                 depth -= 1;
                 continue;
             }
-            at += bytes.get(at..)?.iter().position(|byte| *byte == 0)? + 1;
-            let then = match kind {
-                NULL | UNDEFINED | GREATEST | LEAST => continue,
+            let name = rest.iter().position(|byte| *byte == 0)? + 1;
+            literal.extend_from_slice(&rest[..name]);
+            bytes = &rest[name..];
+            match kind {
+                NULL | UNDEFINED | GREATEST | LEAST => {}
                 DOCUMENT | ARRAY => {
                     depth += 1;
-                    Then::Open
+                    literal.extend_from_slice(&[0; 4]);
+                    shape.step(&mut literal, Then::Open);
                 }
-                TEXT | CODE | SYMBOL => Then::Text,
-                INT32 => Then::Int32,
-                INT64 | DATE => Then::Int64,
-                BINARY => Then::Binary,
-                _ => Then::Fixed(fixed_length(kind)?),
-            };
+                TEXT | CODE | SYMBOL => {
+                    shape.step(&mut literal, Then::Text);
+                    literal.push(0);
+                }
+                INT32 => shape.step(&mut literal, Then::Int32),
+                INT64 | DATE => shape.step(&mut literal, Then::Int64),
+                BINARY => shape.step(&mut literal, Then::Binary),
+                _ => shape.step(&mut literal, Then::Fixed(fixed_length(kind)?)),
+            }
             if depth > DEPTH_MAX {
                 return None;
             }
-            shape.step(&mut from, at, then);
         }
-        (at == bytes.len()).then_some(shape)
+        bytes.is_empty().then_some(shape)
     }
 
-    fn step(&mut self, from: &mut usize, to: usize, then: Then) {
-        self.steps.push(Step { start: *from as u32, length: (to - *from) as u32, then });
-        *from = to;
+    fn step(&mut self, literal: &mut Vec<u8>, then: Then) {
+        let mut rest = &literal[..];
+        loop {
+            let (part, behind) = rest.split_at(rest.len().min(SPARE));
+            let mut step = Step { literal: [0; SPARE], length: part.len() as u8, then: Then::Nothing };
+            step.literal[..part.len()].copy_from_slice(part);
+            rest = behind;
+            if rest.is_empty() {
+                self.0.push(Step { then, ..step });
+                break;
+            }
+            self.0.push(step);
+        }
+        literal.clear();
     }
 
     /// Writes the document of this shape with the values that `source` has next.
+    #[inline]
     pub(super) fn fill<'a>(&self, source: &mut Source<'a>, texts: &'a Texts, out: &mut Target<'_>) -> Option<()> {
         let mut open = [0; DEPTH_MAX];
         let mut depth = 0;
-        for Step { start, length, then } in &self.steps {
-            out.put(Piece { bytes: &self.literals, start: *start as usize, length: *length as usize })?;
+        for Step { literal, length, then } in &self.0 {
+            out.literal(literal, usize::from(*length))?;
             match *then {
                 Then::Text => {
                     let text = texts.take(source)?;
                     out.fixed((text.length as u32 + 1).to_le_bytes())?;
                     out.put(text)?;
-                    out.fixed([0])?;
                 }
                 Then::Int32 => out.fixed(i32::try_from(source.signed()?).ok()?.to_le_bytes())?,
                 Then::Int64 => out.fixed(source.signed()?.to_le_bytes())?,
@@ -211,14 +225,14 @@ impl Shape {
                     out.put(source.piece(length.checked_add(1)?)?)?;
                 }
                 Then::Open => {
-                    *open.get_mut(depth)? = out.at;
+                    *open.get_mut(depth)? = out.at - 4;
                     depth += 1;
-                    out.fixed([0; 4])?;
                 }
                 Then::Close => {
                     depth = depth.checked_sub(1)?;
                     out.length_at(open[depth], out.at - open[depth])?;
                 }
+                Then::Nothing => {}
             }
         }
         Some(())

@@ -289,6 +289,12 @@ impl LogCheck<'_> {
         match index::compare(disk, &self.place.dir, at, collected)? {
             Found::None => {}
             Found::Agrees => self.log.indexes += 1,
+            Found::OfEarlierForm => {
+                let name = names::index(&self.place.dir, at.number);
+                let what = format!("{name} is of the form that its segment had before it was packed");
+                let advice = "nothing: packing ended early, and the next opening makes the index again";
+                self.report.notes.push(self.finding("old_index", &name, what, advice));
+            }
             Found::Differs { offset, what } => {
                 let name = names::index(&self.place.dir, at.number);
                 let advice = "remove the index file; the next opening makes it again from the segment";

@@ -164,6 +164,10 @@ pub fn survives_every_operation(fault: Fault, power_stays: bool, options: &Optio
             let fired = !disk.fired().is_empty();
             let next = if power_stays { disk.after_kill() } else { disk.after_power_loss() };
             let what = format!("operation {operation}: {:?}, {:?}", disk.fired(), ended.as_ref().err());
+            let report = check(&*next, &mut |_, _| {}).map_err(|error| error.to_string())?;
+            if !report.is_sound() {
+                return Err(format!("{what}: as it was left: {report:#?}"));
+            }
             for ((tenant, scope), due) in LOGS.into_iter().zip(&due) {
                 let store =
                     EmbeddedStore::open(next.clone(), options.clone()).map_err(|error| format!("{what}: {error}"))?;
