@@ -110,7 +110,7 @@ pub enum SeededBug {
     RenamePackedBeforeSync,
     KeepSaltOfPacked,
     ForgetLastPackedRecord,
-    ConfuseShapes,
+    RemoveBeforeRenaming,
 }
 
 impl Options {

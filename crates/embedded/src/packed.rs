@@ -1,21 +1,21 @@
 //! Packed segments: closed ones in a compact form.
 //!
 //! ```text
-//! file        64 bytes of header, as in format.rs │ dictionary │ record │ record │ … │ zeros up to a multiple of 8
+//! file        64 bytes of header, as in format.rs │ dictionary │ packed frame │ packed frame │ … │ zeros up to a multiple of 8
 //! dictionary  length u32 · crc32c of (salt, bytes) u32 · bytes
 //!             bytes: texts (how many, their lengths, their bytes) · shapes (how many, each behind its length)
-//! record      length of the body · 1 byte that checks it · crc32c of (salt, offset of the record, body) u32 · body
+//! packed frame      length of the body · 1 byte that checks it · crc32c of (salt, offset of the packed frame, body) u32 · body
 //! body        2 × length of the payload, + 1 when it is stored as it is · first sequence number − the segment's · version ·
 //!             the payload: as it is, or packed
 //! ```
 //!
-//! Lengths and numbers are of variable length unless they say otherwise. A record holds one commit and can be read alone. It unpacks to
+//! Lengths and numbers are of variable length unless they say otherwise. A packed frame holds one commit and can be read alone. It unpacks to
 //! the payload of the frame it was made of, byte for byte, so there is one decoder of commits, in `record.rs`.
 //!
 //! - `shape.rs`: documents as a shape and values
 //! - `payload.rs`: the parts of a payload, packed and unpacked
-//! - `dictionary.rs`: what a segment's records have in common, and finding it
-//! - `frame.rs`: records in a file, with their checksums
+//! - `dictionary.rs`: what a segment's packed frames have in common, and finding it
+//! - `frame.rs`: packed frames in a file, with their checksums
 
 mod bytes;
 mod dictionary;
@@ -38,17 +38,17 @@ const DICTIONARY_HEADER: usize = 8;
 /// Largest dictionary that is believed.
 const DICTIONARY_BYTES_MAX: u32 = 16 * 1024 * 1024;
 
-/// What is needed to read a packed segment's records.
+/// What is needed to read a packed segment's packed frames.
 pub(crate) struct Packed {
     pub(crate) dictionary: Dictionary,
     /// The sequence number of the segment's first event.
     pub(crate) first: u64,
-    /// The offset of the first record.
+    /// The offset of the first packed frame.
     pub(crate) records_at: u64,
 }
 
 impl Packed {
-    /// The beginning of the file of a packed segment, up to its first record.
+    /// The beginning of the file of a packed segment, up to its first packed frame.
     pub(crate) fn prefix(header: &SegmentHeader, dictionary: &[u8]) -> Vec<u8> {
         let mut out = header.encode().to_vec();
         out.extend_from_slice(&(dictionary.len() as u32).to_le_bytes());

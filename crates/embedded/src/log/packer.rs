@@ -195,6 +195,10 @@ fn pack(core: &Core, segment: &Arc<Segment>, bytes_per_second: u64) -> io::Resul
     };
     let to = repacked.at.file.length()?;
     let disk = &core.place.disk;
+    if core.options.has(SeededBug::RemoveBeforeRenaming) {
+        disk.remove(&segment.at.name)?;
+        disk.sync_dir(&core.place.dir)?;
+    }
     disk.rename(&unfinished, &segment.at.name)?;
     if core.options.has(SeededBug::RenamePackedBeforeSync) {
         repacked.at.file.sync()?;

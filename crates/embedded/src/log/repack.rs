@@ -1,4 +1,4 @@
-//! Writing the packed form of a segment: what its commits have in common is found in a first pass and the records are written in a second.
+//! Writing the packed form of a segment: what its commits have in common is found in a first pass and the packed frames are written in a second.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::options::SeededBug;
 use crate::packed::{self, Codes, Counts, Dictionary, Packed};
 use crate::whole::write_whole;
 
-/// Records are written in pieces of this many bytes, and after as many that were read there is a pause.
+/// Packed frames are written in pieces of this many bytes, and after as many that were read there is a pause.
 const STEP: usize = 1024 * 1024;
 /// So much of the beginning says whether the rest is worth reading.
 const SAMPLE: u64 = 4 * 1024 * 1024;
@@ -117,7 +117,7 @@ fn count(file: &SegmentFile, to: u64, pace: Pace<'_>) -> io::Result<Option<Codes
     Ok(all.then(|| counts.choose()))
 }
 
-/// The records of a packed segment as they are made.
+/// The packed frames of a packed segment as they are made.
 struct Records {
     header: SegmentHeader,
     dictionary_bytes: Vec<u8>,
@@ -145,7 +145,7 @@ impl Records {
             false => core.options.random.bits() as u64,
         };
         let first = segment.first;
-        // How long the file is comes with the last record.
+        // How long the file is comes with the last packed frame.
         let header = SegmentHeader { number: segment.at.number, salt, capacity: 0, packed_from: Some(first) };
         let start = Packed::prefix(&header, &dictionary_bytes).len() as u64;
         let (pending, places) = (Vec::new(), Vec::new());

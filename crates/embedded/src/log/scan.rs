@@ -65,7 +65,7 @@ impl<'a> Window<'a> {
         self.file.salt
     }
 
-    /// The record at `offset` of a packed segment, if it is what was written: its length, first sequence number, version and payload.
+    /// The frame at `offset` of a packed segment, if it is what was written: its length, first sequence number, version and payload.
     pub(super) fn record(&mut self, packed: &Packed, offset: u64) -> io::Result<Option<(u32, u64, u64, Bytes)>> {
         const HEAD_MAX: usize = 16;
         let Some(framed) = Framed::at(&self.at(offset, HEAD_MAX)?, self.file.salt, offset) else { return Ok(None) };

@@ -12,7 +12,7 @@ use crate::packed::{Framed, Packed};
 use crate::record::{self, Record};
 
 const UNDECODABLE: &str = "a commit cannot be decoded";
-/// The bytes before the body of a packed record, at most.
+/// The bytes before the body of a packed frame, at most.
 const RECORD_HEAD_MAX: usize = 16;
 
 /// A segment between its header and a bound. Of a transaction all commits are handed over, or none.
@@ -29,7 +29,7 @@ pub(crate) struct Walk<'a> {
 /// A commit and where its frame stands.
 pub(crate) struct Placed {
     pub(crate) offset: u64,
-    /// The length of its frame without padding, or of its record.
+    /// The length of its frame without padding.
     pub(crate) length: u32,
     /// The offset behind it: where the next one stands.
     pub(crate) end: u64,
@@ -150,7 +150,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Reads the next record of a packed segment. Anything but whole records, and less than 8 zeros behind the last, is a fault.
+    /// Reads the next frame of a packed segment. Anything but whole frames, and less than 8 zeros behind the last, is a fault.
     fn read_packed(&mut self, packed: &Packed) -> io::Result<Step> {
         const PADDING: usize = 8;
         let offset = self.offset;

@@ -1,4 +1,4 @@
-//! What the records of a segment have in common: texts that come again, and shapes of documents.
+//! What the packed frames of a segment have in common: texts that come again, and shapes of documents.
 
 use std::collections::HashMap;
 

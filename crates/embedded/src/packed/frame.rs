@@ -1,4 +1,4 @@
-//! Records in the file of a packed segment, with their checksums.
+//! Packed frames in the file of a packed segment, with their checksums.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use crate::varint;
 /// A body is longer than its payload by no more than its three numbers.
 const BODY_MAX: u64 = PAYLOAD_MAX as u64 + 64;
 
-/// A record as it stands in a file.
+/// A packed frame as it stands in a file.
 pub(crate) struct Framed {
     /// Bytes before the body.
     head: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Unpacked {
 }
 
 impl Framed {
-    /// The record at `offset`, whose bytes these are the first of; none when there is none. Its body is not looked at.
+    /// The packed frame at `offset`, whose bytes these are the first of; none when there is none. Its body is not looked at.
     pub(crate) fn at(bytes: &[u8], salt: u64, offset: u64) -> Option<Self> {
         let mut rest = bytes;
         let body = varint::take(&mut rest).filter(|body| (1..=BODY_MAX).contains(body))?;
@@ -59,7 +59,7 @@ fn crc(salt: u64, offset: u64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&place), body)
 }
 
-/// Appends the record of a payload to `out`, at this offset of the file.
+/// Appends the packed frame of a payload to `out`, at this offset of the file.
 ///
 /// `delta` is its sequence number less the segment's first. What does not unpack to the same bytes is stored as it is.
 pub(crate) fn pack(
@@ -131,13 +131,13 @@ impl Head {
     }
 }
 
-/// Unpacks records that were read at once.
+/// Unpacks packed frames that were read at once.
 ///
-/// `bytes` begins with the first byte of the first record and has [`SPARE`] more behind the last; `places` are offset in the file and
+/// `bytes` begins with the first byte of the first packed frame and has [`SPARE`] more behind the last; `places` are offset in the file and
 /// length of each. The payloads stand one behind the other in what is returned.
 ///
 /// # Errors
-/// The place in `places` of the first record that is not what was written.
+/// The place in `places` of the first packed frame that is not what was written.
 pub(crate) fn unpack(
     packed: &Packed,
     salt: u64,
@@ -165,7 +165,7 @@ pub(crate) fn unpack(
     Ok((out.into(), unpacked))
 }
 
-/// The numbers of the record that stands at `start` and is at `offset` in the file, if it is what was written.
+/// The numbers of the packed frame that stands at `start` and is at `offset` in the file, if it is what was written.
 fn checked_head(salt: u64, bytes: &[u8], offset: u64, start: usize, length: usize) -> Option<Head> {
     let end = start.checked_add(length)?;
     let record = bytes.get(start..end)?;

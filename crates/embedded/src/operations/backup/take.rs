@@ -283,7 +283,7 @@ fn hash_of(at: &crate::log::SegmentFile, first: u64, end: u64) -> Result<EventsH
     let (mut hash, mut next, mut reached) = (EventsHash::default(), first, SEGMENT_HEADER);
     loop {
         match walk.step().map_err(fail)? {
-            // Behind the last record of a packed segment there is padding.
+            // Behind the last frame of a packed segment there is padding.
             Step::End if reached.next_multiple_of(8) == end => return Ok(hash),
             Step::End => return Err(at.damage(reached, "commits are not there")),
             Step::Fault { offset, what, .. } => return Err(at.damage(offset, what)),
