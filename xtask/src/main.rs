@@ -7,6 +7,7 @@ mod deny;
 mod fuzz;
 mod lint;
 mod rivals;
+mod services;
 mod soak;
 mod steps;
 mod test;
@@ -17,7 +18,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask COMMAND
 
-  test [--without-fuzz]  everything CI runs: tidy, lint, deny, all tests, documentation, a minute of fuzzing
+  test [--without-fuzz] [--without-services]
+                         everything CI runs: tidy, lint, deny, all tests, documentation, a minute of fuzzing
+  services [--fetch]     starts the services that tests need (a mongod) and prints their URLs; with --fetch only fetches them
   lint                   rustfmt, clippy and the links of the documentation, warnings are errors
   tidy                   the repository's own rules: sizes, banned calls, dead files, links between documents
   deny                   licences, sources and bans of the dependencies as in deny.toml; advisories too, if cargo-deny is here
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(rest),
         "deny" => deny::run(rest),
         "fuzz" => fuzz::run(rest),
+        "services" => services::run(rest),
         "soak" => soak::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {

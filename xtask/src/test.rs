@@ -1,6 +1,7 @@
 //! Everything CI runs, cheapest first, ordered so that each build uses what the one before left.
 
-use crate::command::{cargo, only, run as run_command};
+use crate::command::{cargo, in_ci, only, run as run_command};
+use crate::services::{self, Services};
 use crate::steps::{Step, Steps};
 use crate::{deny, fuzz, lint, tidy};
 
@@ -8,8 +9,13 @@ use crate::{deny, fuzz, lint, tidy};
 const FUZZ_SECONDS: u64 = 60;
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    only(arguments, &["--without-fuzz"], &[])?;
-    let without_fuzz = arguments.iter().any(|argument| argument == "--without-fuzz");
+    only(arguments, &["--without-fuzz", "--without-services"], &[])?;
+    let given = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let without_fuzz = given("--without-fuzz");
+    let without_services = given("--without-services");
+    if without_services && in_ci() {
+        return Err("CI runs the tests of every service; --without-services is for machines that cannot".to_owned());
+    }
     if !without_fuzz {
         fuzz::can_build()?;
     }
@@ -19,7 +25,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     steps.run("licences, sources and bans of dependencies", deny::check)?;
     steps.run_if_possible("advisories on dependencies", deny::advisories)?;
     lint::clippy(&mut steps)?;
-    tests(&mut steps)?;
+    tests(&mut steps, without_services)?;
     lint::documentation(&mut steps)?;
     steps.run_if_possible("fuzz", || match without_fuzz {
         true => Ok(Step::NotRun("--without-fuzz was given".to_owned())),
@@ -29,11 +35,29 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn tests(steps: &mut Steps) -> Result<(), String> {
-    steps.run("tests", || {
-        let kinds = ["--lib", "--bins", "--tests", "--examples"];
-        run_command(cargo().args(["test", "--locked", "--workspace"]).args(kinds))
+fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
+    let mut services = Services::none();
+    steps.run_if_possible("services for the tests", || match without_services {
+        true => Ok(Step::NotRun(format!(
+            "--without-services was given, so {} is not tested",
+            services::PACKAGES.join(", ")
+        ))),
+        false => Services::start().map(|started| {
+            services = started;
+            Step::Passed
+        }),
     })?;
+    let tested = steps.run("tests", || {
+        let kinds = ["--lib", "--bins", "--tests", "--examples"];
+        let mut tests = cargo();
+        tests.args(["test", "--locked", "--workspace"]).args(kinds).envs(services.environment());
+        if without_services {
+            tests.args(services::PACKAGES.iter().flat_map(|package| ["--exclude", package]));
+        }
+        run_command(&mut tests)
+    });
+    services.stop();
+    tested?;
     steps.run("seeded bugs are caught", || {
         // The whole workspace is selected, although one test target is meant: so its dependencies keep their features and are
         // not built again.

@@ -5,6 +5,7 @@ mod backup;
 mod commits;
 mod http;
 mod line;
+mod records;
 mod streams;
 mod transactions;
 mod waits;
@@ -26,6 +27,7 @@ use self::answers::{Exists, Ids, Page};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
 
+pub use self::records::RecordsClient;
 pub use self::streams::StreamsClient;
 use self::waits::{Wait, Waits};
 
@@ -76,12 +78,7 @@ impl Client {
     }
 
     fn path(&self, segments: &[&str]) -> Path {
-        let mut path = Path(String::from("/v1"));
-        for segment in segments {
-            path.0.push('/');
-            path.0.extend(utf8_percent_encode(segment, RESERVED));
-        }
-        path.0.push('?');
+        let path = Path::below(segments);
         if self.scope != DEFAULT_SCOPE { path.with("scope", &self.scope) } else { path }
     }
 }
@@ -90,6 +87,17 @@ impl Client {
 struct Path(String);
 
 impl Path {
+    /// What these segments lead to, below `/v1`.
+    fn below(segments: &[&str]) -> Self {
+        let mut path = String::from("/v1");
+        for segment in segments {
+            path.push('/');
+            path.extend(utf8_percent_encode(segment, RESERVED));
+        }
+        path.push('?');
+        Self(path)
+    }
+
     fn with(mut self, key: &str, value: &str) -> Self {
         if !self.0.ends_with('?') {
             self.0.push('&');

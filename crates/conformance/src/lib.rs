@@ -2,6 +2,7 @@
 //! itself and none can drift.
 //!
 //! - [`event_log!`] adopts every case of the suite for one backend with one line; [`Subject`] is what the backend gives for it.
+//!   A backend that does not decide beyond one aggregate yet adopts [`commits_and_log!`], and refuses by name what [`decisions!`] tests.
 //! - [`streams!`] does the same for the streams, and [`records!`] for records.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of

@@ -7,6 +7,26 @@
 #[macro_export]
 macro_rules! event_log {
     ($subject:expr) => {
+        $crate::commits_and_log!($subject);
+        $crate::decisions!($subject);
+    };
+    (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
+        $(mod $group {
+            #[allow(unused_imports, reason = "the subject's expression may name items of the calling module")]
+            use super::*;
+
+            $(#[test]
+            fn $case() {
+                $crate::run($subject, $crate::cases::$group::$case);
+            })+
+        })+
+    };
+}
+
+/// The cases of single commits and of the log: what every backend has, from its first day. Used as [`event_log!`] is.
+#[macro_export]
+macro_rules! commits_and_log {
+    ($subject:expr) => {
         $crate::event_log! { @cases $subject;
             aggregate_ids {
                 a_list_goes_on_after_its_cursor
@@ -31,25 +51,6 @@ macro_rules! event_log {
                 tenants_do_not_see_each_other
                 a_thousand_aggregates_are_committed_and_read_in_parallel
                 ids_are_any_text
-            }
-            append_conditions {
-                only_events_after_the_position_count
-                a_position_may_be_ahead_of_the_log
-                a_pattern_takes_any_of_its_types
-                a_pattern_wants_all_its_tags_on_one_event
-                one_pattern_of_several_is_enough_and_named
-                an_empty_pattern_is_any_event
-                other_aggregates_count_and_the_commit_itself_does_not
-                commits_that_do_not_match_never_conflict
-                of_many_racing_commits_with_one_condition_one_wins
-                a_name_is_unique_through_its_tag
-                decisions_on_a_filtered_read_keep_their_rule
-                tenant_and_request_id_are_judged_first
-                the_version_is_judged_last
-                a_failed_append_condition_leaves_nothing
-                conditions_reach_through_everything_stored
-                any_condition_fails_on_what_filtering_by_hand_finds
-                a_condition_that_breaks_a_rule_is_refused_with_its_path
             }
             atomic {
                 a_commit_of_ten_events_reads_back_as_one_commit
@@ -109,34 +110,6 @@ macro_rules! event_log {
                 an_id_belongs_to_the_tenant_id_that_came_first
                 a_look_up_of_a_request_checks_its_aggregate
             }
-            keys {
-                a_reserved_key_is_taken_for_others
-                a_refused_commit_changes_no_key
-                a_released_key_can_be_reserved
-                one_commit_may_change_a_keys_value
-                a_release_with_another_value_is_refused
-                an_expired_reservation_may_be_taken_over
-                an_expired_key_is_released_by_its_value_only
-                a_repeat_is_not_refused_for_its_own_key
-                other_keys_are_other_content
-                of_many_racing_reservations_one_wins
-                a_key_goes_from_hand_to_hand
-                names_separate_keys
-                keys_of_other_tenants_are_others
-                keys_hold_through_everything_stored
-                random_changes_follow_who_holds_what
-                keys_are_judged_between_append_condition_and_version
-                keys_that_break_a_rule_are_refused_with_their_path
-            }
-            keys_together {
-                a_transaction_changes_the_keys_of_all_its_commits
-                keys_pass_from_commit_to_commit_in_order
-                a_refused_transaction_changes_no_key
-                keys_of_all_commits_are_judged_together
-                a_repeated_transaction_is_not_refused_for_its_own_keys
-                racing_transactions_share_no_key
-                keys_count_against_the_size_of_a_transaction
-            }
             log_pages {
                 forwards_begins_at_0_and_backwards_at_the_head
                 from_stands_between_events
@@ -186,6 +159,76 @@ macro_rules! event_log {
                 aggregates_have_versions_of_their_own
                 reads_and_refused_commits_touch_no_version
             }
+            scans {
+                a_scan_lends_what_reading_finds
+                a_scan_ends_where_it_is_told
+                a_scan_that_is_broken_off_goes_on
+                any_scan_finds_what_filtering_by_hand_finds
+                a_scan_beside_writers_visits_a_prefix
+                a_scan_with_a_wrong_filter_is_refused
+            }
+            stores {
+                a_tenant_that_is_not_declared_has_no_log
+                a_scope_that_does_not_exist_has_no_log
+                declared_tenants_are_listed_in_order
+                a_logs_status_says_how_it_is
+            }
+        }
+    };
+}
+
+/// The cases of what decides beyond one aggregate: append conditions, prepare keys, transactions. Used as [`event_log!`] is.
+#[macro_export]
+macro_rules! decisions {
+    ($subject:expr) => {
+        $crate::event_log! { @cases $subject;
+            append_conditions {
+                only_events_after_the_position_count
+                a_position_may_be_ahead_of_the_log
+                a_pattern_takes_any_of_its_types
+                a_pattern_wants_all_its_tags_on_one_event
+                one_pattern_of_several_is_enough_and_named
+                an_empty_pattern_is_any_event
+                other_aggregates_count_and_the_commit_itself_does_not
+                commits_that_do_not_match_never_conflict
+                of_many_racing_commits_with_one_condition_one_wins
+                a_name_is_unique_through_its_tag
+                decisions_on_a_filtered_read_keep_their_rule
+                tenant_and_request_id_are_judged_first
+                the_version_is_judged_last
+                a_failed_append_condition_leaves_nothing
+                conditions_reach_through_everything_stored
+                any_condition_fails_on_what_filtering_by_hand_finds
+                a_condition_that_breaks_a_rule_is_refused_with_its_path
+            }
+            keys {
+                a_reserved_key_is_taken_for_others
+                a_refused_commit_changes_no_key
+                a_released_key_can_be_reserved
+                one_commit_may_change_a_keys_value
+                a_release_with_another_value_is_refused
+                an_expired_reservation_may_be_taken_over
+                an_expired_key_is_released_by_its_value_only
+                a_repeat_is_not_refused_for_its_own_key
+                other_keys_are_other_content
+                of_many_racing_reservations_one_wins
+                a_key_goes_from_hand_to_hand
+                names_separate_keys
+                keys_of_other_tenants_are_others
+                keys_hold_through_everything_stored
+                random_changes_follow_who_holds_what
+                keys_are_judged_between_append_condition_and_version
+                keys_that_break_a_rule_are_refused_with_their_path
+            }
+            keys_together {
+                a_transaction_changes_the_keys_of_all_its_commits
+                keys_pass_from_commit_to_commit_in_order
+                a_refused_transaction_changes_no_key
+                keys_of_all_commits_are_judged_together
+                a_repeated_transaction_is_not_refused_for_its_own_keys
+                racing_transactions_share_no_key
+                keys_count_against_the_size_of_a_transaction
+            }
             racing_transactions {
                 overlapping_transactions_have_one_winner_per_version
                 racing_repeats_of_a_transaction_are_stored_once
@@ -194,12 +237,6 @@ macro_rules! event_log {
                 one_bad_transaction_never_fails_its_neighbours
                 a_transaction_whose_caller_went_away_is_whole_or_absent
                 transactions_under_way_when_closing_are_stored_or_refused
-            }
-            stores {
-                a_tenant_that_is_not_declared_has_no_log
-                a_scope_that_does_not_exist_has_no_log
-                declared_tenants_are_listed_in_order
-                a_logs_status_says_how_it_is
             }
             transactions {
                 all_commits_are_stored_together_in_their_order
@@ -219,17 +256,6 @@ macro_rules! event_log {
                 a_transaction_that_breaks_a_rule_is_refused_with_its_path
             }
         }
-    };
-    (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
-        $(mod $group {
-            #[allow(unused_imports, reason = "the subject's expression may name items of the calling module")]
-            use super::*;
-
-            $(#[test]
-            fn $case() {
-                $crate::run($subject, $crate::cases::$group::$case);
-            })+
-        })+
     };
 }
 

@@ -50,6 +50,9 @@ pub enum StoreError {
     /// Reading failed.
     #[error("reading failed: {0}")]
     Io(String),
+    /// This kind of store does not have what was asked for. Nothing was stored.
+    #[error("{0} is not supported by this store; nothing was stored")]
+    NotSupported(String),
     /// A remote store could not be reached, or answered something this client does not know.
     #[error(
         "the server could not be asked: {0}; whether a commit was stored is unknown, so retry it with the same request id"
@@ -68,6 +71,7 @@ impl StoreError {
             Self::Closed => Code::Closing,
             Self::Overloaded => Code::Overloaded,
             Self::Io(_) => Code::ReadFailed,
+            Self::NotSupported(_) => Code::NotSupportedByStore,
             Self::Unreachable(_) => Code::Unreachable,
         }
     }
@@ -245,6 +249,8 @@ codes! {
     UnknownTenant "unknown_tenant" 404 4 "The tenant is not declared." "Declare it in the configuration under [tenants], or correct the Annals-Tenant header."
     UnknownScope "unknown_scope" 404 4 "The tenant has no such scope." "Correct the scope; leave it out for the default scope."
     UnknownEvent "unknown_event" 404 4 "The log has no event of this number yet." "Ask for a number below the head."
+    UnknownRecord "unknown_record" 404 4 "The collection has no record of this id." "Correct the id, and its type: the text \"7\" is another id than the number 7."
+    SystemCollection "system_collection" 403 2 "The collection is of a feature of Annals, or of a layout that it keeps, so it is not written to from outside." "Use that feature's own commands, or another name for records of your own."
     UnknownCollection "unknown_collection" 404 4 "The collection is not declared." "Declare it first, or correct the name."
     UnknownChange "unknown_change" 404 4 "No change of records has this number yet." "Read the collections anew and follow from the newest change: the number is of another store."
     ChangesGone "changes_gone" 410 3 "Changes of records that were asked for are not kept any more." "Read the collections anew and follow from the newest change."
@@ -273,6 +279,8 @@ codes! {
     FolderNotEmpty "folder_not_empty" 409 2 "What is to be written to is there already and holds something else." "Name a new or empty folder."
     OtherEvents "other_events" 409 3 "The log holds other events than the ones that were to be there." "Import into a store that is new, or that an earlier import of the same file began."
     ReadFailed "read_failed" 503 6 "Reading from the disk failed." "Look at the disk; the message says which file."
+    NotSupportedByStore "not_supported_by_store" 501 2 "This kind of store does not have what was asked for; nothing was stored." "Leave it out, or use another kind of store; the documentation of each says what it has."
+    UnsuitableServer "unsuitable_server" 503 6 "The database server cannot hold a store: it is no replica set, too old, or its rights or indexes are not as they must be." "The message says what was expected, what was found and what to do; nothing was changed."
     InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
     UnreadableInput "unreadable_input" 500 2 "A file or standard input could not be read." "Name a file that exists and may be read."
     Unreachable "unreachable" 502 5 "The server could not be reached, or its answer could not be read." "Check the address; a commit may have been stored, so retry it with the same request id."

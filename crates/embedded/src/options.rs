@@ -111,6 +111,8 @@ pub enum SeededBug {
     KeepSaltOfPacked,
     ForgetLastPackedRecord,
     RemoveBeforeRenaming,
+    HoldMapAfterHeads,
+    ForgetLastEntriesOfRestore,
 }
 
 impl Options {

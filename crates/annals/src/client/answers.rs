@@ -93,7 +93,7 @@ pub(super) struct Exists {
 pub(super) struct Problem {
     code: String,
     #[serde(default)]
-    detail: String,
+    pub detail: String,
     #[serde(default)]
     pub path: String,
     actual_version: Option<u64>,
@@ -220,8 +220,16 @@ pub(super) fn problem(answer: &Answer) -> Result<(Code, Problem), StoreError> {
     }
 }
 
-fn unknown(what: &str) -> StoreError {
+pub(super) fn unknown(what: &str) -> StoreError {
     StoreError::Unreachable(format!("it answered {what}, which this client does not know"))
+}
+
+/// Any other problem as the error of a port: of the store, or of what was asked.
+pub(super) fn other<E: From<StoreError> + From<Invalid>>(code: Code, problem: Problem) -> E {
+    match store_error(code, &problem.detail) {
+        Some(error) => error.into(),
+        None => invalid(code, problem).into(),
+    }
 }
 
 fn invalid(code: Code, problem: Problem) -> Invalid {
@@ -239,6 +247,7 @@ fn store_error(code: Code, detail: &str) -> Option<StoreError> {
         Code::StoreDamaged => StoreError::Damaged,
         Code::StoreReadOnly => StoreError::ReadOnly,
         Code::ReadFailed => StoreError::Io,
+        Code::NotSupportedByStore => StoreError::NotSupported,
         Code::Unreachable => StoreError::Unreachable,
         Code::Internal => |detail| StoreError::Unreachable(format!("it failed: {detail}")),
         Code::Closing => return Some(StoreError::Closed),
@@ -296,6 +305,7 @@ mod tests {
             StoreError::DiskFull("8 MiB wanted".into()),
             StoreError::Failed("EIO".into()),
             StoreError::Damaged("segment 3".into()),
+            StoreError::NotSupported("an append condition".into()),
             StoreError::ReadOnly("no write access".into()),
             StoreError::Closed,
             StoreError::Overloaded,

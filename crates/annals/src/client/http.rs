@@ -21,6 +21,8 @@ const POOL_IDLE: Duration = Duration::from_secs(20);
 /// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 const TENANT_HEADER: &str = "annals-tenant";
+/// The media type of BSON documents.
+const DOCUMENT: &str = "application/bson";
 
 /// A server's address with a pool of connections to it.
 #[derive(Clone)]
@@ -76,6 +78,17 @@ impl Http {
         *request.method_mut() = Method::POST;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *request.body_mut() = Full::new(json);
+        collect(self.send(request).await?).await
+    }
+
+    /// Asks for a document, and sends one with a method that takes it.
+    pub async fn document(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+        let mut request = self.get_request(path, DOCUMENT)?;
+        *request.method_mut() = method;
+        if !body.is_empty() {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(DOCUMENT));
+        }
+        *request.body_mut() = Full::new(body);
         collect(self.send(request).await?).await
     }
 

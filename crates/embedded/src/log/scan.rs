@@ -75,10 +75,12 @@ impl<'a> Window<'a> {
         }
         bytes.resize(framed.length() + SPARE, 0);
         let place = (offset, framed.length() as u32);
-        let unpacked = packed::unpack(packed, self.file.salt, &bytes, std::iter::once(place)).ok();
-        Ok(unpacked.map(|(payload, places)| {
-            let Unpacked { sequence_number, version, .. } = places[0];
-            (place.1, sequence_number, version, payload)
+        let mut payload = Vec::new();
+        let unpacked = packed::unpack(packed, self.file.salt, &bytes, std::iter::once(place), &mut payload).ok();
+        Ok(unpacked.map(|places| {
+            let Unpacked { end, sequence_number, version, .. } = places[0];
+            payload.truncate(end);
+            (place.1, sequence_number, version, payload.into())
         }))
     }
 

@@ -3,21 +3,19 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use annals_core::{RecordedEvent, SequenceNumber, StoreError, Version};
+use annals_core::{EventRef, SequenceNumber, StoreError, Version};
 use bytes::Bytes;
 
+use super::packed_run::{PackedRun, Piece};
 use crate::disk::DiskFile;
 use crate::format::{FRAME_HEADER, FrameHeader};
 use crate::index::{Entry, Index, IndexFault, IndexedCommit, MemoryIndex};
-use crate::packed::{self, Packed, SPARE, Unpacked};
-use crate::record::{self, Record};
+use crate::packed::Packed;
+use crate::record::{self, Owner, Record};
 
 /// Neighbouring frames are read together up to this many bytes.
 const WINDOW: u64 = 512 * 1024;
-/// So many packed commits are unpacked at once: a page may end before the run does.
-const PIECE: usize = 16;
 const UNDECODABLE: &str = "a commit cannot be decoded";
-const NOT_AS_WRITTEN: &str = "a commit is not what was written";
 
 /// A segment's file and what its header says.
 #[derive(Clone)]
@@ -28,25 +26,6 @@ pub(crate) struct SegmentFile {
     pub(crate) file: Arc<dyn DiskFile>,
     /// What a packed segment is read with; none for one of frames.
     pub(crate) packed: Option<Arc<Packed>>,
-}
-
-/// Commits that were read at once.
-struct Run<'a> {
-    at: &'a SegmentFile,
-    entries: &'a [Entry],
-    bytes: Bytes,
-    /// Of a packed segment: the commits that were unpacked last.
-    piece: Piece,
-}
-
-/// Some neighbouring commits of a run.
-#[derive(Default)]
-struct Piece {
-    /// The place of the first one in the run.
-    from: usize,
-    payloads: Bytes,
-    /// Where each stands in `payloads`.
-    places: Vec<Unpacked>,
 }
 
 /// A segment whose durable commits are indexed.
@@ -83,100 +62,164 @@ impl SegmentFile {
         &'a self,
         run: &'a [Entry],
     ) -> Result<impl DoubleEndedIterator<Item = Result<Record, StoreError>> + 'a, StoreError> {
-        let mut read = self.run(run)?;
+        let bytes = self.run(run, Vec::new())?;
+        let (bytes, packed) = match &self.packed {
+            None => (Bytes::from(bytes), None),
+            Some(packed) => (Bytes::new(), Some(PackedRun::new(self, packed, run, bytes))),
+        };
+        let mut piece = Piece::default();
         Ok((0..run.len()).map(move |n| {
-            let (version, payload) = read.payload(n)?;
-            let record = record::decode(payload, run[n].sequence_number, version);
-            record.ok_or_else(|| self.damage(run[n].offset, UNDECODABLE))
+            let entry = run[n];
+            let (version, payload) = match &packed {
+                Some(packed) => packed.payload(n, &mut piece)?,
+                None => {
+                    let (header, payload) = self.checked(entry, frame(run, entry, &bytes))?;
+                    (header.version, bytes.slice_ref(payload))
+                }
+            };
+            let record = record::decode(payload, entry.sequence_number, version);
+            record.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
         }))
     }
 
-    /// Reads one run of frames at once and hands each event to `take`, until it breaks off.
+    /// Reads one run of frames at once and shows each event to `take`, with who makes one to keep of it, until it breaks off.
     pub(crate) fn visit(
         &self,
         run: &[Entry],
-        mut take: impl FnMut(RecordedEvent) -> ControlFlow<()>,
+        mut take: impl FnMut(EventRef<'_>, &mut Owner) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let mut read = self.run(run)?;
-        for (n, entry) in run.iter().enumerate() {
-            let (version, payload) = read.payload(n)?;
-            let visited = record::decode_events(payload, entry.sequence_number, version, &mut take);
-            if visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))?.is_break() {
+        let bytes = self.run(run, Vec::new())?;
+        if let Some(packed) = &self.packed {
+            return self.visit_packed(&PackedRun::new(self, packed, run, bytes), run, take);
+        }
+        let bytes = Bytes::from(bytes);
+        let mut owner = Owner::new(bytes.clone());
+        for entry in run {
+            owner.begin_commit();
+            if self.visit_frame(*entry, frame(run, *entry, &bytes), |event| take(event, &mut owner))?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn run<'a>(&'a self, entries: &'a [Entry]) -> Result<Run<'a>, StoreError> {
-        let (first, last) = (entries[0], entries[entries.len() - 1]);
-        let length = (last.offset + u64::from(last.length) - first.offset) as usize;
-        let spare = if self.packed.is_some() { SPARE } else { 0 };
-        let bytes = self.bytes(first.offset, length, spare)?;
-        Ok(Run { at: self, entries, bytes, piece: Piece::default() })
+    fn visit_packed(
+        &self,
+        packed: &PackedRun<'_>,
+        run: &[Entry],
+        mut take: impl FnMut(EventRef<'_>, &mut Owner) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        for places in packed.pieces() {
+            let (from, mut payloads) = (places.start, Vec::new());
+            let unpacked = packed.unpack(places, &mut payloads)?;
+            let payloads = Bytes::from(payloads);
+            let mut owner = Owner::new(payloads.clone());
+            for (entry, it) in run[from..].iter().zip(unpacked) {
+                owner.begin_commit();
+                let payload = &payloads[it.start..it.end];
+                if self.visit_payload(*entry, it.version, payload, |event| take(event, &mut owner))?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Reads one run of frames at once into `buffer`, whatever it held, and lends each event to `take`, until it breaks off.
+    pub(crate) fn lend(
+        &self,
+        run: &[Entry],
+        buffer: &mut Vec<u8>,
+        mut take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        if let Some(packed) = &self.packed {
+            let packed = PackedRun::new(self, packed, run, self.run(run, Vec::new())?);
+            for places in packed.pieces() {
+                let from = places.start;
+                for (entry, it) in run[from..].iter().zip(packed.unpack(places, buffer)?) {
+                    if self.visit_payload(*entry, it.version, &buffer[it.start..it.end], &mut take)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
+        *buffer = self.run(run, std::mem::take(buffer))?;
+        for entry in run {
+            if self.visit_frame(*entry, frame(run, *entry, buffer), &mut take)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    #[inline(always)]
+    fn visit_frame(
+        &self,
+        entry: Entry,
+        frame: &[u8],
+        take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        let (header, payload) = self.checked(entry, frame)?;
+        self.visit_payload(entry, header.version, payload, take)
+    }
+
+    #[inline(always)]
+    fn visit_payload(
+        &self,
+        entry: Entry,
+        version: Version,
+        payload: &[u8],
+        take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        let visited = record::visit(payload, entry.sequence_number, version, take);
+        visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
+    }
+
+    /// The bytes of a run, in `buffer`.
+    fn run(&self, run: &[Entry], mut buffer: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        buffer.clear();
+        self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize, buffer)
     }
 
     /// The header and the payload of the frame at this entry, if both are what was written.
-    fn checked(&self, entry: Entry, frame: Bytes) -> Result<(FrameHeader, Bytes), StoreError> {
+    fn checked<'f>(&self, entry: Entry, frame: &'f [u8]) -> Result<(FrameHeader, &'f [u8]), StoreError> {
         let damage = |what| self.damage(entry.offset, what);
-        let header = FrameHeader::decode(&frame, self.salt, entry.offset)
+        let header = FrameHeader::decode(frame, self.salt, entry.offset)
             .filter(|header| header.sequence_number == entry.sequence_number)
             .ok_or_else(|| damage("the header of a commit is not what was written"))?;
-        header.payload(&frame).ok_or_else(|| damage(NOT_AS_WRITTEN))?;
-        Ok((header, frame.slice(FRAME_HEADER..FRAME_HEADER + header.payload_length as usize)))
+        let payload = header.payload(frame).ok_or_else(|| damage("a commit is not what was written"))?;
+        Ok((header, payload))
     }
 
     /// The version that the commit at this entry gave its aggregate, without reading all of it.
     pub(crate) fn version(&self, entry: Entry) -> Result<Version, StoreError> {
-        if self.packed.is_some() {
-            return Ok(self.run(&[entry])?.payload(0)?.0);
+        if let Some(packed) = &self.packed {
+            let run = [entry];
+            let packed = PackedRun::new(self, packed, &run, self.run(&run, Vec::new())?);
+            return Ok(packed.payload(0, &mut Piece::default())?.0);
         }
-        let bytes = self.bytes(entry.offset, FRAME_HEADER, 0)?;
+        let bytes = self.bytes(entry.offset, FRAME_HEADER, Vec::new())?;
         let header = FrameHeader::decode(&bytes, self.salt, entry.offset);
         let header =
             header.ok_or_else(|| self.damage(entry.offset, "the header of a commit is not what was written"))?;
         Ok(header.version)
     }
 
-    /// The bytes there, and zeros to spare behind them.
-    fn bytes(&self, offset: u64, length: usize, spare: usize) -> Result<Bytes, StoreError> {
-        let mut buffer = vec![0; length + spare];
-        match self.file.read_at(&mut buffer[..length], offset) {
-            Ok(got) if got == length => Ok(buffer.into()),
-            Ok(_) => Err(self.damage(offset, "the file ends before the commit does")),
+    fn bytes(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        match self.file.read_onto(&mut buffer, length, offset) {
+            Ok(()) if buffer.len() == length => Ok(buffer),
+            Ok(()) => Err(self.damage(offset, "the file ends before the commit does")),
             Err(error) => Err(StoreError::Io(format!("{} at offset {offset}: {error}", self.name))),
         }
     }
 }
 
-impl Run<'_> {
-    /// The version and the payload of the commit at this place, if they are what was written.
-    fn payload(&mut self, n: usize) -> Result<(Version, Bytes), StoreError> {
-        let entry = self.entries[n];
-        let Some(packed) = &self.at.packed else {
-            let start = (entry.offset - self.entries[0].offset) as usize;
-            let frame = self.bytes.slice(start..start + entry.length as usize);
-            let (header, payload) = self.at.checked(entry, frame)?;
-            return Ok((header.version, payload));
-        };
-        if !(self.piece.from..self.piece.from + self.piece.places.len()).contains(&n) {
-            self.piece = self.unpack(packed, n / PIECE * PIECE)?;
-        }
-        let Unpacked { start, end, sequence_number, version } = self.piece.places[n - self.piece.from];
-        if sequence_number != entry.sequence_number {
-            return Err(self.at.damage(entry.offset, "a commit has another number than its index says"));
-        }
-        Ok((version, self.piece.payloads.slice(start..end)))
-    }
-
-    fn unpack(&self, packed: &Packed, from: usize) -> Result<Piece, StoreError> {
-        let entries = &self.entries[from..self.entries.len().min(from + PIECE)];
-        let bytes = &self.bytes[(entries[0].offset - self.entries[0].offset) as usize..];
-        let places = entries.iter().map(|entry| (entry.offset, entry.length));
-        let unpacked = packed::unpack(packed, self.at.salt, bytes, places);
-        let (payloads, places) = unpacked.map_err(|n| self.at.damage(entries[n].offset, NOT_AS_WRITTEN))?;
-        Ok(Piece { from, payloads, places })
-    }
+/// The frame at this entry in the bytes of its run.
+fn frame<'f>(run: &[Entry], entry: Entry, bytes: &'f [u8]) -> &'f [u8] {
+    let start = (entry.offset - run[0].offset) as usize;
+    &bytes[start..start + entry.length as usize]
 }
 
 /// Cuts ascending entries into runs of neighbours, each small enough to be read at once, or a single commit.
@@ -186,7 +229,7 @@ pub(crate) fn runs(entries: &[Entry]) -> impl DoubleEndedIterator<Item = &[Entry
     for at in 1..=entries.len() {
         let neighbours = entries.get(at).is_some_and(|entry| {
             let last = entries[at - 1];
-            // Frames have up to 7 bytes of padding behind them, packed records none.
+            // Frames have up to 7 bytes of padding behind them, packed ones none.
             let touches = entry.offset < last.offset + u64::from(last.length) + 8;
             touches && entry.offset + u64::from(entry.length) - entries[start].offset <= WINDOW
         });

@@ -134,7 +134,8 @@ impl Head {
 /// Unpacks packed frames that were read at once.
 ///
 /// `bytes` begins with the first byte of the first packed frame and has [`SPARE`] more behind the last; `places` are offset in the file and
-/// length of each. The payloads stand one behind the other in what is returned.
+/// length of each. The payloads stand one behind the other in `out`, whatever it held,
+/// with rubbish behind the last.
 ///
 /// # Errors
 /// The place in `places` of the first packed frame that is not what was written.
@@ -143,7 +144,8 @@ pub(crate) fn unpack(
     salt: u64,
     bytes: &[u8],
     places: impl Iterator<Item = (u64, u32)> + Clone,
-) -> Result<(Bytes, Vec<Unpacked>), usize> {
+    out: &mut Vec<u8>,
+) -> Result<Vec<Unpacked>, usize> {
     let first = places.clone().next().map_or(0, |(offset, _)| offset);
     let mut heads = Vec::with_capacity(places.size_hint().0);
     let mut total = 0;
@@ -152,17 +154,18 @@ pub(crate) fn unpack(
         total += head.payload;
         heads.push(head);
     }
-    let mut out = vec![0; total + SPARE];
+    if out.len() < total + SPARE {
+        out.resize(total + SPARE, 0);
+    }
     let mut unpacked = Vec::with_capacity(heads.len());
-    let mut target = Target { bytes: &mut out, at: 0 };
+    let mut target = Target { bytes: out, at: 0 };
     for (n, head) in heads.iter().enumerate() {
         let start = target.at;
         head.unpack(&packed.dictionary, bytes, &mut target).ok_or(n)?;
         let (sequence_number, version) = (packed.first.wrapping_add(head.delta), head.version);
         unpacked.push(Unpacked { start, end: target.at, sequence_number, version });
     }
-    out.truncate(total);
-    Ok((out.into(), unpacked))
+    Ok(unpacked)
 }
 
 /// The numbers of the packed frame that stands at `start` and is at `offset` in the file, if it is what was written.

@@ -8,8 +8,6 @@
 //!
 //! Changes of prepare keys stand behind their length, and everything else as it was.
 
-use bytes::Bytes;
-
 use super::bytes::{Source, Target};
 use super::dictionary::{Codes, Dictionary};
 use super::shape;
@@ -18,7 +16,7 @@ use crate::record::{
     HAS_SPACE, HAS_TAGS, HAS_TENANT, HAS_TIME, IN_TRANSACTION, KNOWN_EVENT_FLAGS, KNOWN_FLAGS, REQUEST_IS_COMMIT_ID,
     REQUEST_IS_UUID,
 };
-use crate::varint::{self, Reader, take};
+use crate::varint::{self, Cursor, take};
 
 /// A commit id, and the digest of the content.
 const ID_BYTES: usize = 16;
@@ -39,8 +37,8 @@ pub(super) trait Parts<'a> {
 }
 
 /// Takes a payload apart; none when it is none.
-pub(super) fn walk<'a>(payload: &'a Bytes, parts: &mut impl Parts<'a>) -> Option<()> {
-    let rest = &mut &payload[..];
+pub(super) fn walk<'a>(payload: &'a [u8], parts: &mut impl Parts<'a>) -> Option<()> {
+    let rest = &mut { payload };
     let flags = take(rest)?;
     if flags & !KNOWN_FLAGS != 0 {
         return None;
@@ -74,7 +72,7 @@ pub(super) fn walk<'a>(payload: &'a Bytes, parts: &mut impl Parts<'a>) -> Option
         parts.number(take(rest)?);
     }
     if flags & HAS_KEYS != 0 {
-        let keys = keys(payload, rest)?;
+        let keys = keys(rest)?;
         parts.number(keys.len() as u64);
         parts.plain(keys);
     }
@@ -136,10 +134,10 @@ fn signed(rest: &mut &[u8]) -> Option<i64> {
 }
 
 /// The bytes of the changes of prepare keys.
-fn keys<'a>(payload: &'a Bytes, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let mut reader = Reader(payload.slice(payload.len() - rest.len()..));
-    record::decode_keys(&mut reader)?;
-    fixed(rest, rest.len() - reader.0.len())
+fn keys<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let mut cursor = Cursor(rest);
+    record::decode_keys(&mut cursor)?;
+    fixed(rest, rest.len() - cursor.0.len())
 }
 
 /// Appends the packed parts of a payload.

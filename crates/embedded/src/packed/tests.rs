@@ -38,7 +38,9 @@ fn read(made: &Made, from: usize, to: usize) -> Option<Vec<(Bytes, u64, u64)>> {
     let end = places[places.len() - 1].0 as usize + places[places.len() - 1].1 as usize;
     let mut bytes = made.bytes[start..end].to_vec();
     bytes.extend_from_slice(&[0; SPARE]);
-    let (payloads, unpacked) = unpack(&made.packed, SALT, &bytes, places.iter().copied()).ok()?;
+    let mut payloads = Vec::new();
+    let unpacked = unpack(&made.packed, SALT, &bytes, places.iter().copied(), &mut payloads).ok()?;
+    let payloads = Bytes::from(payloads);
     let part = |it: &super::Unpacked| (payloads.slice(it.start..it.end), it.sequence_number, it.version);
     Some(unpacked.iter().map(part).collect())
 }

@@ -3,6 +3,8 @@
 mod backup;
 mod check;
 mod floor;
+pub mod map_samples;
+mod maps;
 pub mod packing;
 mod repair;
 pub mod samples;

@@ -3,6 +3,7 @@
 
 mod aggregates;
 mod bad_input;
+mod changes;
 mod commits;
 mod connections;
 mod damaged;
@@ -19,6 +20,7 @@ mod many;
 mod operations;
 mod problems;
 mod raw;
+mod records;
 mod running;
 mod site;
 mod stopping;

@@ -1,0 +1,161 @@
+//! From a URL to a client that keeps the store's promises, or a sentence that says what is in the way.
+
+use std::time::Duration;
+
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+use mongodb::options::{
+    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerAddress, WriteConcern,
+};
+
+use crate::refused::{Code, OpenError, asking};
+
+/// Connections to each server at most, where the URL names no other number.
+const POOL_SIZE_MAX: u32 = 100;
+/// How long a primary is looked for, where the URL says nothing.
+const SELECTION_TIME: Duration = Duration::from_secs(10);
+/// The oldest version that has all that is used.
+const VERSION_MIN: (i32, i32) = (6, 0);
+
+/// A connection and what its URL named.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    /// The URL's path.
+    pub(crate) database: Option<String>,
+}
+
+/// Connects, and sees that the server can hold a store.
+///
+/// Whatever the URL says, everything is read from the primary at majority and written at majority and journaled: reads that decide must
+/// not be stale, and what was acknowledged must stay. A URL that asks for less is refused, so that nobody believes to have it.
+///
+/// # Errors
+/// `invalid_config` for the URL, `unsuitable_server` for a server that cannot hold a store, `unreachable`.
+pub(crate) async fn connect(url: &str) -> Result<Connection, OpenError> {
+    let invalid = |message: String| OpenError::new(Code::InvalidConfig, message);
+    let mut options = ClientOptions::parse(url).await.map_err(|error| {
+        // The driver's message may quote the part of the URL that it cannot read; the password must not be in it.
+        invalid(format!("the MongoDB URL cannot be read: {}", without_secrets(&error.to_string(), url)))
+    })?;
+    check_write_concern(options.write_concern.as_ref()).map_err(invalid)?;
+    let database = options.default_database.clone();
+    let place = place(&options);
+    options.app_name.get_or_insert_with(|| "annals".to_owned());
+    options.max_pool_size.get_or_insert(POOL_SIZE_MAX);
+    options.server_selection_timeout.get_or_insert(SELECTION_TIME);
+    options.read_concern = Some(ReadConcern::majority());
+    options.write_concern = Some(strict());
+    options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+    let client = Client::with_options(options).map_err(|error| invalid(format!("{place}: {error}")))?;
+    let admin = client.database("admin");
+    let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(|error| asking(&place, &error))?;
+    check_topology(&hello)
+        .map_err(|sentence| OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}")))?;
+    let build = admin.run_command(doc! { "buildInfo": 1 }).await.map_err(|error| asking(&place, &error))?;
+    check_version(&build).map_err(|sentence| OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}")))?;
+    Ok(Connection { client, database })
+}
+
+/// Majority and journaled, and no time after which a write that may yet happen counts as failed.
+pub(crate) fn strict() -> WriteConcern {
+    let mut concern = WriteConcern::majority();
+    concern.journal = Some(true);
+    concern
+}
+
+/// Where it connects to, without user and password.
+fn place(options: &ClientOptions) -> String {
+    let host = |address: &ServerAddress| address.to_string();
+    format!("mongodb://{}", options.hosts.iter().map(host).collect::<Vec<_>>().join(","))
+}
+
+fn without_secrets(message: &str, url: &str) -> String {
+    let user = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(user, _)| user);
+    let secrets = user.into_iter().flat_map(|user| [Some(user), user.split_once(':').map(|(_, password)| password)]);
+    let mut shown = message.to_owned();
+    for secret in secrets.flatten().filter(|secret| !secret.is_empty()) {
+        shown = shown.replace(secret, "***");
+    }
+    shown
+}
+
+fn check_write_concern(concern: Option<&WriteConcern>) -> Result<(), String> {
+    let Some(concern) = concern else { return Ok(()) };
+    let weak = match &concern.w {
+        None | Some(Acknowledgment::Majority) => concern.journal == Some(false),
+        Some(_) => true,
+    };
+    if weak {
+        return Err("the MongoDB URL asks for a weaker write concern than a store can keep its promises with; \
+                    leave w and journal out, or write w=majority&journal=true"
+            .to_owned());
+    }
+    Ok(())
+}
+
+fn check_topology(hello: &Document) -> Result<(), String> {
+    let is_mongos = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
+    if hello.contains_key("setName") || is_mongos {
+        return Ok(());
+    }
+    Err("this is a standalone server, which has neither transactions nor change streams; start mongod with \
+         --replSet rs0, run rs.initiate() once, and write ?replicaSet=rs0 in the URL (one member is enough)"
+        .to_owned())
+}
+
+fn check_version(build: &Document) -> Result<(), String> {
+    let part = |place: usize| build.get_array("versionArray").ok()?.get(place)?.as_i32();
+    let version = (part(0).unwrap_or(0), part(1).unwrap_or(0));
+    if version >= VERSION_MIN {
+        return Ok(());
+    }
+    let (major, minor) = VERSION_MIN;
+    let found = build.get_str("version").unwrap_or("unknown");
+    Err(format!("the server's version is {found}; use MongoDB {major}.{minor} or later"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn concern(query: &str) -> Result<(), String> {
+        let options = ClientOptions::parse(format!("mongodb://localhost/x?{query}")).await.expect("a URL");
+        check_write_concern(options.write_concern.as_ref())
+    }
+
+    #[tokio::test]
+    async fn a_weaker_write_concern_is_refused() {
+        for good in ["", "w=majority", "journal=true", "w=majority&journal=true&wtimeoutMS=5000"] {
+            assert_eq!(concern(good).await, Ok(()), "{good}");
+        }
+        for weak in ["w=1", "w=2", "journal=false", "w=majority&journal=false", "w=tag"] {
+            let message = concern(weak).await.expect_err(weak);
+            assert!(message.contains("w=majority"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_standalone_and_an_old_server_are_refused_with_what_to_do() {
+        assert!(check_topology(&doc! { "isWritablePrimary": true }).expect_err("standalone").contains("--replSet"));
+        assert_eq!(check_topology(&doc! { "setName": "rs0" }), Ok(()));
+        assert_eq!(check_topology(&doc! { "msg": "isdbgrid" }), Ok(()));
+        let version = |array: [i32; 4]| check_version(&doc! { "version": "x", "versionArray": array.to_vec() });
+        assert!(version([5, 0, 31, 0]).expect_err("old").contains("6.0"));
+        assert_eq!(version([6, 0, 5, 0]), Ok(()));
+        assert_eq!(version([10, 0, 0, 0]), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_password_is_never_shown() {
+        for url in [
+            "mongodb://eva:s3cr3t@/x",
+            "mongodb://eva:s3cr3t@localhost:notaport/x",
+            "mongodb://eva:s3:cr3t@localhost/x",
+            "mongodb://eva:s3cr3t@localhost/x?authMechanism=NOPE",
+        ] {
+            if let Err(error) = connect(url).await {
+                assert!(!error.message.contains("cr3t"), "{}", error.message);
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The documents and collections as they are stored: those of Wow's Mongo extension for commits, those of the Dolittle Runtime for the
+//! log, and the few of our own beside them.
+
+pub(crate) mod commit;
+pub(crate) mod entry;
+pub(crate) mod event;
+pub(crate) mod fields;
+pub(crate) mod foreign;
+pub(crate) mod index;
+pub(crate) mod names;
+pub(crate) mod owner;
+pub(crate) mod schema;
+pub(crate) mod writer;

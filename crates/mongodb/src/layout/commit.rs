@@ -1,0 +1,117 @@
+//! A commit as one document of `{aggregate}_event_stream`, as Wow's Mongo extension has it: every field, in its order.
+//!
+//! ```text
+//! _id, contextName, aggregateName, header{}, aggregateId, tenantId, ownerId, spaceId, commandId, requestId, version int32,
+//! body[{id, name, revision, bodyType, body{}, (tags), (public)}], createTime int64, (annals{}), size int32
+//! ```
+//!
+//! Wow's reader ignores fields that it does not know, so what its layout has no place for stands in `body[i].tags`, `body[i].public` and
+//! one sub-document `annals`, each written only when there is something to say.
+
+use annals_core::{ExpectedVersion, NewCommit, Timestamp};
+use uuid::Uuid;
+
+use super::writer::Writer;
+
+/// What the store gives to a commit that it takes.
+pub(crate) struct Given<'a> {
+    pub(crate) commit_id: &'a str,
+    pub(crate) request_id: &'a str,
+    pub(crate) context: &'a str,
+    pub(crate) version: i32,
+    pub(crate) event_ids: &'a [Uuid],
+    /// The time of acceptance, for events that have none.
+    pub(crate) now: Timestamp,
+}
+
+/// The names of the fields of `annals`.
+pub(crate) mod ours {
+    pub(crate) const ROOT: &str = "annals";
+    /// True when the commit expected no version: its events then count for no one who counts versions by events.
+    pub(crate) const ANY: &str = "any";
+    /// The command, where it is called as the request is; `commandId` alone would say that there was none.
+    pub(crate) const COMMAND: &str = "commandId";
+    pub(crate) const CORRELATION: &str = "correlationId";
+    pub(crate) const CAUSATION: &str = "causationId";
+    /// The times of all events, where they differ from `createTime`.
+    pub(crate) const TIMES: &str = "times";
+}
+
+/// What the document takes besides the events' data: an estimate from above for most, so that it is allocated once.
+const AROUND_BYTES: usize = 640;
+const AROUND_EVENT_BYTES: usize = 160;
+
+pub(crate) fn write(commit: &NewCommit, given: &Given<'_>) -> Vec<u8> {
+    let data: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + AROUND_EVENT_BYTES).sum();
+    let mut out = Writer::with_capacity(AROUND_BYTES + data);
+    let or = |value: &Option<annals_core::ByteString>, default: &str| value.as_deref().unwrap_or(default).to_owned();
+    out.text("_id", given.commit_id);
+    out.text("contextName", given.context);
+    out.text("aggregateName", &commit.aggregate.name);
+    out.document("header", |header| commit.header.iter().for_each(|(key, value)| header.text(key, value)));
+    out.text("aggregateId", &commit.aggregate.id);
+    out.text("tenantId", &or(&commit.tenant_id, annals_core::DEFAULT_TENANT_ID));
+    out.text("ownerId", &or(&commit.owner_id, ""));
+    out.text("spaceId", &or(&commit.space_id, ""));
+    out.text("commandId", &or(&commit.command_id, given.request_id));
+    out.text("requestId", given.request_id);
+    out.int32("version", given.version);
+    out.array("body", |body| write_events(body, commit, given.event_ids));
+    out.int64("createTime", time_of(commit, 0, given.now));
+    write_ours(&mut out, commit, given);
+    out.int32("size", commit.events.len() as i32);
+    out.finish()
+}
+
+fn write_events(body: &mut Writer, commit: &NewCommit, ids: &[Uuid]) {
+    let mut buffer = Uuid::encode_buffer();
+    for (place, (event, id)) in commit.events.iter().zip(ids).enumerate() {
+        body.document(&place.to_string(), |one| {
+            one.text("id", id.hyphenated().encode_lower(&mut buffer));
+            one.text("name", &event.event_type);
+            one.text("revision", &format!("{}.0.0", event.generation));
+            one.text("bodyType", &event.event_type);
+            one.whole("body", event.data.as_bytes());
+            if !event.tags.is_empty() {
+                one.texts("tags", event.tags.iter().map(|tag| &**tag));
+            }
+            if event.public {
+                one.boolean("public", true);
+            }
+        });
+    }
+}
+
+fn time_of(commit: &NewCommit, place: usize, now: Timestamp) -> i64 {
+    commit.events.get(place).and_then(|event| event.time).unwrap_or(now).as_millis()
+}
+
+fn write_ours(out: &mut Writer, commit: &NewCommit, given: &Given<'_>) {
+    let any = commit.expected_version == ExpectedVersion::Any;
+    let command = commit.command_id.as_deref().filter(|command| *command == given.request_id);
+    let first = time_of(commit, 0, given.now);
+    let times = (0..commit.events.len()).any(|place| time_of(commit, place, given.now) != first);
+    let ids = [
+        (ours::COMMAND, command),
+        (ours::CORRELATION, commit.correlation_id.as_deref()),
+        (ours::CAUSATION, commit.causation_id.as_deref()),
+    ];
+    if !any && !times && ids.iter().all(|(_, id)| id.is_none()) {
+        return;
+    }
+    out.document(ours::ROOT, |annals| {
+        if any {
+            annals.boolean(ours::ANY, true);
+        }
+        for (key, id) in ids {
+            id.into_iter().for_each(|id| annals.text(key, id));
+        }
+        if times {
+            annals.array(ours::TIMES, |array| {
+                for place in 0..commit.events.len() {
+                    array.int64(&place.to_string(), time_of(commit, place, given.now));
+                }
+            });
+        }
+    });
+}

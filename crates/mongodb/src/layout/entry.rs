@@ -1,0 +1,71 @@
+//! `event-log-commits`: which commit stands at which number of the log. `event-log` has no room for it, because the Dolittle Runtime
+//! refuses fields that it does not know.
+//!
+//! ```text
+//! {_id: first number, n: events, db, coll, commit, request, aggregate, id, version, applied, types[], tags[], time}
+//! ```
+
+use annals_core::{SequenceNumber, Version};
+use mongodb::bson::{RawDocument, RawDocumentBuf};
+
+use super::fields::{natural, text};
+use super::foreign::StoredCommit;
+use super::writer::Writer;
+
+/// Where a commit stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) first: SequenceNumber,
+    pub(crate) count: u64,
+    pub(crate) collection: String,
+    /// The commit's `_id`.
+    pub(crate) commit: String,
+    pub(crate) version: Version,
+    /// How many events the aggregate has applied, with this commit's.
+    pub(crate) applied: u64,
+}
+
+pub(crate) fn write(
+    commit: &StoredCommit,
+    database: &str,
+    collection: &str,
+    first: SequenceNumber,
+    applied: u64,
+) -> Result<RawDocumentBuf, mongodb::bson::error::Error> {
+    let mut out = Writer::with_capacity(512);
+    out.int64("_id", first as i64);
+    out.int32("n", commit.events.len() as i32);
+    out.text("db", database);
+    out.text("coll", collection);
+    out.text("commit", &commit.key);
+    commit.info.request_id.iter().for_each(|request| out.text("request", request));
+    out.text("aggregate", &commit.info.aggregate.name);
+    out.text("id", &commit.info.aggregate.id);
+    out.int64("version", commit.info.version as i64);
+    out.int64("applied", applied as i64);
+    out.texts("types", distinct(commit.events.iter().map(|event| &*event.event_type)).into_iter());
+    out.texts("tags", distinct(commit.events.iter().flat_map(|event| event.tags.iter().map(|tag| &**tag))).into_iter());
+    out.int64("time", commit.info.time.as_millis());
+    out.raw()
+}
+
+fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> std::collections::BTreeSet<&'a str> {
+    texts.collect()
+}
+
+/// # Errors
+/// A sentence that names the field that is not as it must be.
+pub(crate) fn read(document: &RawDocument) -> Result<Entry, String> {
+    let number = |key: &str| natural(document, key).ok_or_else(|| format!("event-log-commits: {key} is no number"));
+    let word = |key: &str| {
+        text(document, key).map(str::to_owned).ok_or_else(|| format!("event-log-commits: {key} is no text"))
+    };
+    Ok(Entry {
+        first: number("_id")?,
+        count: number("n")?,
+        collection: word("coll")?,
+        commit: word("commit")?,
+        version: number("version")?,
+        applied: number("applied")?,
+    })
+}

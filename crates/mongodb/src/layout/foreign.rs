@@ -1,0 +1,221 @@
+//! A document of `{aggregate}_event_stream` read back: one of ours, or one that Wow or any other software wrote.
+//!
+//! What Wow's reader has defaults for has the same defaults here; what it needs, we need: without it the commit is malformed, and the
+//! sentence says what is missing.
+
+use annals_core::{
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedCommit, RecordedEvent, SequenceNumber,
+    Timestamp, Version,
+};
+use bytes::Bytes;
+use mongodb::bson::{RawBsonRef, RawDocument};
+use std::sync::Arc;
+use uuid::Uuid;
+
+use super::commit::ours;
+use super::fields::{boolean, inner, integer, natural, text};
+use super::names::{id_of_event, uuid_of};
+
+/// A commit as it is stored, without numbers.
+pub(crate) struct StoredCommit {
+    /// Its `_id`, as it is written.
+    pub(crate) key: String,
+    pub(crate) info: CommitInfo,
+    pub(crate) events: Vec<StoredEvent>,
+    /// Whether it expected a version.
+    pub(crate) applied: bool,
+}
+
+pub(crate) struct StoredEvent {
+    pub(crate) id: Uuid,
+    pub(crate) event_type: ByteString,
+    pub(crate) generation: u32,
+    pub(crate) data: Data,
+    pub(crate) tags: Vec<ByteString>,
+    pub(crate) public: bool,
+    pub(crate) time: Timestamp,
+}
+
+/// Reads a commit of the aggregates of this name.
+///
+/// # Errors
+/// A sentence that says what is not as it must be.
+pub(crate) fn read(document: &RawDocument, name: &str) -> Result<StoredCommit, String> {
+    let need = |key: &str| text(document, key).ok_or_else(|| format!("{key} is missing or no string"));
+    let key = need("_id")?.to_owned();
+    let commit_id = uuid_of("commit", &key);
+    let named = text(document, "aggregateName").unwrap_or(name);
+    if named != name {
+        return Err(format!("aggregateName is {named:?} in the collection of {name:?}"));
+    }
+    let id = need("aggregateId")?;
+    let version = natural(document, "version").filter(|version| *version > 0);
+    let version: Version = version.ok_or("version is missing or not a whole number from 1")?;
+    let or = |key: &str, default: &'static str| ByteString::from(text(document, key).unwrap_or(default));
+    let millis = integer(document, "createTime").ok_or("createTime is missing or no whole number")?;
+    let time = Timestamp::from_millis(millis);
+    let ours = inner(document, ours::ROOT);
+    let our = |key: &str| ours.and_then(|ours| text(ours, key)).map(ByteString::from);
+    let request_id = text(document, "requestId").map(ByteString::from);
+    let command = text(document, "commandId").filter(|command| request_id.as_deref() != Some(*command));
+    let info = CommitInfo {
+        commit_id,
+        command_id: our(ours::COMMAND).or(command.map(ByteString::from)),
+        request_id,
+        aggregate: Aggregate::new(name, id),
+        version,
+        time,
+        tenant_id: or("tenantId", DEFAULT_TENANT_ID),
+        owner_id: or("ownerId", ""),
+        space_id: or("spaceId", ""),
+        correlation_id: our(ours::CORRELATION),
+        causation_id: our(ours::CAUSATION),
+        header: header(document),
+    };
+    let mut events = events(document, commit_id, time)?;
+    if let Some(times) = ours.and_then(|ours| ours.get_array(ours::TIMES).ok()) {
+        for (event, time) in events.iter_mut().zip(times) {
+            event.time = time.ok().and_then(|time| time.as_i64()).map_or(event.time, Timestamp::from_millis);
+        }
+    }
+    let applied = !ours.and_then(|ours| boolean(ours, ours::ANY)).unwrap_or(false);
+    Ok(StoredCommit { key, info, events, applied })
+}
+
+/// Only strings are read back, as Wow does; its own headers hold nothing else.
+fn header(document: &RawDocument) -> Vec<(ByteString, ByteString)> {
+    let Some(header) = inner(document, "header") else { return Vec::new() };
+    let texts = header.iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    texts.map(|(key, value)| (key.into(), value.into())).collect()
+}
+
+fn events(document: &RawDocument, commit_id: Uuid, time: Timestamp) -> Result<Vec<StoredEvent>, String> {
+    let body = document.get_array("body").map_err(|_| "body is missing or no array".to_owned())?;
+    let mut events = Vec::new();
+    for (place, value) in body.into_iter().enumerate() {
+        let value = value.map_err(|error| format!("body[{place}]: {error}"))?;
+        let one = value.as_document().ok_or_else(|| format!("body[{place}] is no document"))?;
+        events.push(event(one, commit_id, place, time).map_err(|why| format!("body[{place}].{why}"))?);
+    }
+    if events.is_empty() { Err("body holds no event".to_owned()) } else { Ok(events) }
+}
+
+fn event(one: &RawDocument, commit_id: Uuid, place: usize, time: Timestamp) -> Result<StoredEvent, String> {
+    let event_type = text(one, "name").ok_or("name is missing or no string")?;
+    let data = inner(one, "body").ok_or("body is missing or no document")?;
+    let id = text(one, "id").map_or_else(|| id_of_event(commit_id, place), |id| uuid_of("event-id", id));
+    let tags = one.get_array("tags").map(|tags| {
+        let texts = tags.into_iter().flatten();
+        texts.filter_map(|tag| if let RawBsonRef::String(tag) = tag { Some(tag.into()) } else { None }).collect()
+    });
+    Ok(StoredEvent {
+        id,
+        event_type: event_type.into(),
+        generation: generation(text(one, "revision").unwrap_or_default()),
+        data: Data::from_stored(Bytes::copy_from_slice(data.as_bytes()))?,
+        tags: tags.unwrap_or_default(),
+        public: boolean(one, "public").unwrap_or(false),
+        time,
+    })
+}
+
+/// The leading whole number of a revision; 1 for `0.0.1`, which Wow writes where none was declared.
+fn generation(revision: &str) -> u32 {
+    let digits = revision.bytes().take_while(u8::is_ascii_digit).count();
+    revision[..digits].parse().unwrap_or(1).max(1)
+}
+
+impl StoredCommit {
+    /// The commit with its numbers in the log.
+    pub(crate) fn recorded(self, first: SequenceNumber) -> RecordedCommit {
+        let info = Arc::new(self.info);
+        let event = |(place, event): (usize, StoredEvent)| RecordedEvent {
+            sequence_number: first + place as u64,
+            ordinal: place as u32,
+            id: event.id,
+            event_type: event.event_type,
+            generation: event.generation,
+            data: event.data,
+            tags: event.tags,
+            public: event.public,
+            time: event.time,
+            commit: info.clone(),
+        };
+        let events = self.events.into_iter().enumerate().map(event).collect();
+        RecordedCommit { info, events }
+    }
+
+    /// Whether other software wrote it: ours are called by UUIDs.
+    pub(crate) fn is_foreign(&self) -> bool {
+        Uuid::try_parse(&self.key).is_err()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
+
+    /// A document as Wow writes it.
+    fn wow() -> Document {
+        doc! {
+            "_id": "0Rmt0000000001", "contextName": "example", "aggregateName": "order",
+            "header": { "trace_id": "t" }, "aggregateId": "o-1", "tenantId": "(0)", "ownerId": "", "spaceId": "",
+            "commandId": "c-1", "requestId": "r-1", "version": 3,
+            "body": [{ "id": "0Rmt0000000002", "name": "order_created", "revision": "0.0.1",
+                       "bodyType": "me.example.OrderCreated", "body": { "total": 1.5 } }],
+            "createTime": 1_699_920_000_000_i64, "size": 1,
+        }
+    }
+
+    fn read_document(document: &Document) -> Result<StoredCommit, String> {
+        read(&RawDocumentBuf::try_from(document).expect("encodes"), "order")
+    }
+
+    #[test]
+    fn a_document_of_wow_is_read_whole() {
+        let commit = read_document(&wow()).expect("it is whole");
+        assert!(commit.is_foreign() && commit.applied);
+        assert_eq!((commit.info.version, &*commit.info.aggregate.id), (3, "o-1"));
+        assert_eq!(commit.info.header, [("trace_id".into(), "t".into())]);
+        assert_eq!(commit.info.command_id.as_deref(), Some("c-1"));
+        assert_eq!(commit.events[0].generation, 1);
+        assert_eq!(commit.info.time.as_millis(), 1_699_920_000_000);
+        assert_eq!(read_document(&wow()).expect("again").events[0].id, commit.events[0].id, "ids do not change");
+    }
+
+    #[test]
+    fn what_is_missing_has_its_default_or_is_named() {
+        let mut old = wow();
+        for key in ["ownerId", "spaceId", "contextName", "aggregateName", "header", "size"] {
+            old.remove(key);
+        }
+        old.insert("version", 3_i64);
+        let commit = read_document(&old).expect("defaults");
+        assert_eq!((&*commit.info.owner_id, commit.info.version), ("", 3));
+        for (key, value) in [
+            ("aggregateId", None),
+            ("version", Some(Bson::from(0))),
+            ("version", Some(Bson::from("3"))),
+            ("createTime", None),
+            ("body", Some(Bson::Array(Vec::new()))),
+            ("body", Some(Bson::Array(vec![Bson::from(doc! { "name": "x" })]))),
+            ("aggregateName", Some(Bson::from("cart"))),
+        ] {
+            let mut broken = wow();
+            match value {
+                Some(value) => drop(broken.insert(key, value)),
+                None => drop(broken.remove(key)),
+            }
+            let why = read_document(&broken).err().expect("it is malformed");
+            assert!(why.contains(key), "{key}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_revision_begins_with_the_generation() {
+        for (revision, expected) in [("2.0.0", 2), ("0.0.1", 1), ("1.0", 1), ("", 1), ("x", 1), ("12", 12)] {
+            assert_eq!(generation(revision), expected, "{revision}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Indexes by exact name: what there must be is compared with what is there. Missing ones are made in their order; nothing is ever
+//! dropped or changed.
+
+use mongodb::Database;
+use mongodb::bson::{Bson, Document, doc};
+
+use crate::refused::{Code, OpenError, asking, code_of};
+
+/// An index as it must be.
+#[derive(Debug, Clone)]
+pub(crate) struct Index {
+    pub(crate) name: &'static str,
+    /// Fields in order, each with 1, -1 or "hashed".
+    pub(crate) keys: Vec<(&'static str, Bson)>,
+    pub(crate) unique: bool,
+    /// The condition of a partial index.
+    pub(crate) partial: Option<Document>,
+}
+
+impl Index {
+    pub(crate) fn ascending(name: &'static str, fields: &[&'static str]) -> Self {
+        let keys = fields.iter().map(|field| (*field, Bson::Int32(1))).collect();
+        Self { name, keys, unique: false, partial: None }
+    }
+
+    pub(crate) fn hashed(name: &'static str, field: &'static str) -> Self {
+        Self { name, keys: vec![(field, Bson::from("hashed"))], unique: false, partial: None }
+    }
+
+    pub(crate) fn unique(name: &'static str, fields: &[&'static str]) -> Self {
+        Self { unique: true, ..Self::ascending(name, fields) }
+    }
+
+    fn keys(&self) -> Document {
+        self.keys.iter().map(|(field, kind)| ((*field).to_owned(), kind.clone())).collect()
+    }
+
+    fn declaration(&self) -> Document {
+        let mut declaration = doc! { "key": self.keys(), "name": self.name };
+        if self.unique {
+            declaration.insert("unique", true);
+        }
+        if let Some(condition) = &self.partial {
+            declaration.insert("partialFilterExpression", condition.clone());
+        }
+        declaration
+    }
+
+    /// What is wrong with an index of this name or these keys; nothing when it is as it must be, or has nothing to do with it.
+    fn fault(&self, found: &Document) -> Option<String> {
+        let name = found.get_str("name").unwrap_or_default();
+        let same_keys = found.get_document("key").is_ok_and(|keys| same_keys(keys, &self.keys()));
+        if name != self.name {
+            return same_keys.then(|| format!("index {name} has the keys of {}", self.name));
+        }
+        let unique = found.get_bool("unique").unwrap_or(false);
+        let partial = found.get_document("partialFilterExpression").ok();
+        let options = ["expireAfterSeconds", "sparse", "collation", "hidden"];
+        let set = |key: &&&str| found.get(**key).is_some_and(|value| *value != Bson::Boolean(false));
+        let more: Vec<_> = options.iter().filter(set).collect();
+        let as_due = same_keys && unique == self.unique && more.is_empty() && partial == self.partial.as_ref();
+        (!as_due).then(|| format!("expected {}, found {found}", self.declaration()))
+    }
+}
+
+/// Whether the fields, their order and their kinds are the same. Shells write 1 as a double.
+fn same_keys(found: &Document, expected: &Document) -> bool {
+    let kind = |value: &Bson| match value {
+        Bson::Int32(n) => Bson::Int64((*n).into()),
+        Bson::Double(n) => Bson::Int64(*n as i64),
+        other => other.clone(),
+    };
+    found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.0 == b.0 && kind(a.1) == kind(b.1))
+}
+
+/// A set of fields on which no unique index may be, because it is what another mode of the layout rests on.
+pub(crate) type Forbidden = &'static [&'static str];
+
+/// Brings the indexes of a collection to what they must be.
+///
+/// # Errors
+/// `unsuitable_server` with what was expected, what was found and what to do; nothing was changed then.
+pub(crate) async fn reconcile(
+    database: &Database,
+    collection: &str,
+    expected: &[Index],
+    forbidden: &[Forbidden],
+    create: bool,
+) -> Result<(), OpenError> {
+    let place = format!("{}.{collection}", database.name());
+    let there = listed(database, collection).await.map_err(|error| asking(&place, &error))?;
+    for found in &there {
+        for index in expected {
+            if let Some(fault) = index.fault(found) {
+                return Err(wrong(&place, &format!("{fault}; drop that index once nobody needs it, then start again")));
+            }
+        }
+        if let Some(fields) = forbidden.iter().find(|fields| is_unique_on(found, fields)) {
+            let name = found.get_str("name").unwrap_or_default();
+            let sentence = format!(
+                "unique index {name} on {} belongs to the other way of keeping request ids apart, and the two never mix; \
+                 configure that way, or drop the index after a migration",
+                fields.join(", ")
+            );
+            return Err(wrong(&place, &sentence));
+        }
+    }
+    let has = |index: &&Index| there.iter().any(|found| found.get_str("name").is_ok_and(|name| name == index.name));
+    let missing: Vec<&Index> = expected.iter().filter(|index| !has(index)).collect();
+    match (missing.is_empty(), create) {
+        (true, _) => Ok(()),
+        (false, true) => make(database, collection, &missing).await,
+        (false, false) => {
+            let names: Vec<_> = missing.iter().map(|index| index.name).collect();
+            let sentence = format!(
+                "indexes {} are missing, and auto_init_schema is off; make them, or switch it on",
+                names.join(", ")
+            );
+            Err(wrong(&place, &sentence))
+        }
+    }
+}
+
+async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Vec<Document>> {
+    const NAMESPACE_NOT_FOUND: i32 = 26;
+    match database.run_command(doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
+        Ok(answer) => {
+            let batch = answer.get_document("cursor").ok().and_then(|cursor| cursor.get_array("firstBatch").ok());
+            Ok(batch.into_iter().flatten().filter_map(|index| index.as_document().cloned()).collect())
+        }
+        Err(error) if code_of(&error) == Some(NAMESPACE_NOT_FOUND) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_unique_on(found: &Document, fields: &[&str]) -> bool {
+    let Ok(keys) = found.get_document("key") else { return false };
+    let unique = found.get_bool("unique").unwrap_or(false);
+    unique && keys.len() == fields.len() && fields.iter().all(|field| keys.contains_key(field))
+}
+
+/// In one command, which keeps their order: the server names the earliest index that a document violates.
+async fn make(database: &Database, collection: &str, missing: &[&Index]) -> Result<(), OpenError> {
+    const DUPLICATE_KEY: i32 = 11000;
+    let declarations: Vec<_> = missing.iter().map(|index| index.declaration()).collect();
+    let command = doc! {
+        "createIndexes": collection, "indexes": declarations, "writeConcern": { "w": "majority" },
+    };
+    let place = format!("{}.{collection}", database.name());
+    match database.run_command(command).await {
+        Ok(_) => Ok(()),
+        Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => {
+            let sentence = format!("an index cannot be made because documents break it ({error}); migrate them first");
+            Err(wrong(&place, &sentence))
+        }
+        Err(error) => Err(asking(&place, &error)),
+    }
+}
+
+fn wrong(place: &str, sentence: &str) -> OpenError {
+    OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}"))
+}

@@ -1,0 +1,76 @@
+//! Names of collections, and the UUIDs that stand for names where the Dolittle Runtime's layouts want UUIDs.
+
+use annals_core::{Code, Invalid};
+use uuid::Uuid;
+
+/// The events of a tenant in one order, in the Dolittle Runtime's layout.
+pub(crate) const EVENT_LOG: &str = "event-log";
+/// The next number of each log, in the Dolittle Runtime's layout.
+pub(crate) const EVENT_LOG_METADATA: &str = "event-log-metadata";
+/// How many events each aggregate has applied, in the Dolittle Runtime's layout.
+pub(crate) const AGGREGATES: &str = "aggregates";
+/// Which commit stands at which number: what `event-log` has no room for.
+pub(crate) const ENTRIES: &str = "event-log-commits";
+/// Commits that cannot be given numbers, and why.
+pub(crate) const HELD: &str = "sequencer-held";
+/// The sequencer's lease, and how far each log has come in the change stream.
+pub(crate) const SEQUENCER: &str = "sequencer-state";
+/// Who the store is.
+pub(crate) const IDENTITY: &str = "annals-store";
+/// Whose database it is, in Wow's layout.
+pub(crate) const OWNER: &str = "wow_database_metadata";
+
+const EVENT_STREAM: &str = "_event_stream";
+
+/// Where the commits of the aggregates of this name are.
+///
+/// # Errors
+/// MongoDB keeps names that begin with `system.` for itself.
+pub(crate) fn event_stream(aggregate: &str) -> Result<String, Invalid> {
+    if aggregate.starts_with("system.") {
+        let message =
+            format!("{aggregate:?} begins with \"system.\", which MongoDB keeps for itself; use another name");
+        return Err(Invalid::new(Code::InvalidName, "aggregate.name", message));
+    }
+    Ok(format!("{aggregate}{EVENT_STREAM}"))
+}
+
+/// The aggregates' name behind the name of a collection of commits.
+pub(crate) fn aggregate_of(collection: &str) -> Option<&str> {
+    collection.strip_suffix(EVENT_STREAM).filter(|name| !name.is_empty())
+}
+
+/// The namespace of all UUIDs that stand for names. It must never change: they are stored.
+const NAMESPACE: Uuid = Uuid::from_u128(0x5b0c_9f60_3f0e_4a52_9d3c_61c2_8f9e_7a14);
+
+/// The UUID that stands for a name: itself if it is one, else UUIDv5 of the name with its kind before it.
+pub(crate) fn uuid_of(kind: &str, name: &str) -> Uuid {
+    Uuid::try_parse(name).unwrap_or_else(|_| Uuid::new_v5(&NAMESPACE, format!("{kind}:{name}").as_bytes()))
+}
+
+/// The id of an event that other software stored without one.
+pub(crate) fn id_of_event(commit: Uuid, ordinal: usize) -> Uuid {
+    Uuid::new_v5(&commit, ordinal.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_a_uuid_is_used_as_it_is_and_others_stay_the_same_for_ever() {
+        let id = Uuid::from_u128(0x0192_f000_0000_7000_8000_0000_0000_0001);
+        assert_eq!(uuid_of("event", &id.to_string()), id);
+        assert_eq!(uuid_of("event", "order_placed").to_string(), "25a8e4b2-0000-5000-8000-000000000000");
+        assert_ne!(uuid_of("event", "order"), uuid_of("aggregate", "order"));
+    }
+
+    #[test]
+    fn a_collection_is_told_by_its_end() {
+        assert_eq!(event_stream("order").as_deref(), Ok("order_event_stream"));
+        assert_eq!(aggregate_of("order_event_stream"), Some("order"));
+        assert_eq!(aggregate_of("_event_stream"), None);
+        assert_eq!(aggregate_of("order_snapshot"), None);
+        assert_eq!(event_stream("system.users").expect_err("kept for MongoDB").code, Code::InvalidName);
+    }
+}

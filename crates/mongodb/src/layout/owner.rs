@@ -1,0 +1,79 @@
+//! `wow_database_metadata`: whose database it is. A database belongs to one context, because no collection's name says whose it is.
+
+use mongodb::Database;
+use mongodb::bson::{Document, doc};
+use mongodb::options::ReturnDocument;
+
+use super::names::OWNER;
+use crate::refused::{Code, OpenError, asking};
+
+const ID: &str = "boundedContext";
+const LAYOUT: i64 = 1;
+
+/// Claims the database for `context`, or finds that it has been.
+///
+/// # Errors
+/// `unsuitable_server` when it is another context's, by its marker or by what is in it; then no marker is written. `unreachable`.
+pub(crate) async fn claim(database: &Database, context: &str) -> Result<(), OpenError> {
+    if context.trim().is_empty() {
+        return Err(OpenError::new(Code::InvalidConfig, "context_name is blank; give the name of your context"));
+    }
+    let place = database.name();
+    let asked = |error: mongodb::error::Error| asking(place, &error);
+    let marker = database.collection::<Document>(OWNER);
+    if let Some(found) = marker.find_one(doc! { "_id": ID }).await.map_err(asked)? {
+        return judge(place, context, &found);
+    }
+    if let Some((collection, other)) = foreign(database, context).await.map_err(asked)? {
+        let sentence = format!("{collection} holds documents of context {other:?}, and this is {context:?}");
+        return Err(refusal(place, &sentence));
+    }
+    let claimed = marker
+        .find_one_and_update(
+            doc! { "_id": ID },
+            doc! { "$setOnInsert": { "contextName": context, "layoutVersion": LAYOUT as i32 } },
+        )
+        .upsert(true)
+        .return_document(ReturnDocument::After)
+        .await;
+    match claimed.map_err(asked)? {
+        Some(found) => judge(place, context, &found),
+        None => Err(refusal(place, "its marker vanished")),
+    }
+}
+
+fn judge(place: &str, context: &str, marker: &Document) -> Result<(), OpenError> {
+    let layout = marker.get("layoutVersion").and_then(|v| v.as_i64().or_else(|| v.as_i32().map(i64::from)));
+    if layout != Some(LAYOUT) {
+        let found = marker.get("layoutVersion").map_or("none".to_owned(), ToString::to_string);
+        let sentence = format!("{OWNER} says layoutVersion {found}, and this version knows {LAYOUT}");
+        return Err(refusal(place, &sentence));
+    }
+    match marker.get_str("contextName") {
+        Ok(owner) if owner == context => Ok(()),
+        Ok(owner) => Err(refusal(place, &format!("it belongs to context {owner:?}, and this is {context:?}"))),
+        Err(_) => Err(refusal(place, &format!("{OWNER} names no context"))),
+    }
+}
+
+/// A collection that holds a document of another context, and that context. Every one is looked into: a foreign one may stand behind
+/// one of ours.
+async fn foreign(database: &Database, context: &str) -> mongodb::error::Result<Option<(String, String)>> {
+    for name in database.list_collection_names().await? {
+        if !name.ends_with("_event_stream") && !name.ends_with("_snapshot") {
+            continue;
+        }
+        let documents = database.collection::<Document>(&name);
+        let other = doc! { "contextName": { "$exists": true, "$ne": context } };
+        if let Some(found) = documents.find_one(other).projection(doc! { "contextName": 1 }).await? {
+            let other = found.get("contextName").map_or(String::new(), |it| it.as_str().unwrap_or_default().to_owned());
+            return Ok(Some((name, other)));
+        }
+    }
+    Ok(None)
+}
+
+fn refusal(place: &str, sentence: &str) -> OpenError {
+    let message = format!("database {place}: {sentence}; use another database, or the context_name that it has");
+    OpenError::new(Code::UnsuitableServer, message)
+}

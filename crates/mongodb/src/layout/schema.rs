@@ -1,0 +1,113 @@
+//! Which collections have which indexes, and when they are made: the log's when a tenant is opened, an aggregate's with its first commit.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mongodb::Database;
+use mongodb::bson::doc;
+use tokio::sync::OnceCell;
+
+use super::index::{Forbidden, Index, reconcile};
+use super::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, event_stream};
+use crate::options::{Options, Requests};
+use crate::refused::{OpenError, asking, code_of};
+
+/// The collections of commits of one tenant, as far as this process knows that they are as they must be.
+pub(crate) struct Schema {
+    database: Database,
+    expected: Vec<Index>,
+    forbidden: [Forbidden; 1],
+    create: bool,
+    known: Mutex<HashMap<String, Arc<OnceCell<()>>>>,
+}
+
+impl Schema {
+    pub(crate) fn new(database: Database, options: &Options) -> Self {
+        let (expected, forbidden) = event_stream_indexes(options);
+        Self { database, expected, forbidden: [forbidden], create: options.auto_init_schema, known: Mutex::default() }
+    }
+
+    /// Sees to it that the collection of these aggregates is as it must be, once per process and before its own first insert.
+    ///
+    /// # Errors
+    /// `unsuitable_server` or `unreachable`; the next call tries again.
+    pub(crate) async fn ensure(&self, collection: &str) -> Result<(), OpenError> {
+        let cell = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.entry(collection.to_owned()).or_default().clone()
+        };
+        let check = || reconcile(&self.database, collection, &self.expected, &self.forbidden, self.create);
+        cell.get_or_try_init(check).await.map(|_| ())
+    }
+}
+
+/// Wow's five, in the order in which it makes them, then the optional ones. The order decides which index the server names when a
+/// document breaks several, so the version comes before the request.
+fn event_stream_indexes(options: &Options) -> (Vec<Index>, Forbidden) {
+    const PER_AGGREGATE: Forbidden = &["aggregateId", "requestId"];
+    const GLOBAL: Forbidden = &["requestId"];
+    let (request, forbidden) = match options.requests {
+        Requests::PerAggregate => (Index::unique("aggregateId_1_requestId_1", PER_AGGREGATE), GLOBAL),
+        Requests::Global => (Index::unique("requestId_1", GLOBAL), PER_AGGREGATE),
+    };
+    let mut indexes = vec![
+        Index::hashed("aggregateId_hashed", "aggregateId"),
+        Index::unique("aggregateId_1_version_1", &["aggregateId", "version"]),
+        request,
+        Index::hashed("tenantId_hashed", "tenantId"),
+        Index::hashed("ownerId_hashed", "ownerId"),
+    ];
+    if options.optional_indexes {
+        indexes.push(Index::ascending("idx_create_time", &["createTime"]));
+        indexes.push(Index::ascending("idx_event_type_time", &["body.name", "createTime"]));
+    }
+    (indexes, forbidden)
+}
+
+/// Makes what a tenant's log needs, so that nothing has to be created inside a transaction.
+///
+/// # Errors
+/// `unsuitable_server` or `unreachable`.
+pub(crate) async fn ensure_log(database: &Database, create: bool) -> Result<(), OpenError> {
+    let version = Index {
+        unique: true,
+        partial: Some(doc! { "Aggregate.WasAppliedByAggregate": true }),
+        ..Index::ascending(
+            "aggregate_version_index",
+            &["Aggregate.TypeId", "Metadata.EventSource", "Aggregate.Version"],
+        )
+    };
+    let source = Index::ascending("Metadata.EventSource_1", &["Metadata.EventSource"]);
+    let aggregate = Index::unique("EventSource_1_AggregateType_1", &["EventSource", "AggregateType"]);
+    let entries = [
+        Index::unique("commit_1", &["coll", "commit"]),
+        Index::unique("aggregate_1", &["aggregate", "id", "version"]),
+        Index::ascending("types_1", &["types", "_id"]),
+        Index::ascending("tags_1", &["tags", "_id"]),
+    ];
+    if create {
+        for collection in [EVENT_LOG, AGGREGATES, ENTRIES, EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY] {
+            create_collection(database, collection).await?;
+        }
+    }
+    reconcile(database, EVENT_LOG, &[source, version], &[], create).await?;
+    reconcile(database, AGGREGATES, &[aggregate], &[], create).await?;
+    reconcile(database, ENTRIES, &entries, &[], create).await
+}
+
+async fn create_collection(database: &Database, collection: &str) -> Result<(), OpenError> {
+    const NAMESPACE_EXISTS: i32 = 48;
+    match database.run_command(doc! { "create": collection, "writeConcern": { "w": "majority" } }).await {
+        Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => {
+            Err(asking(&format!("{}.{collection}", database.name()), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where the commits of these aggregates are, once the collection is as it must be.
+pub(crate) async fn ready(schema: &Schema, aggregate: &str) -> Result<String, annals_core::CommitError> {
+    let collection = event_stream(aggregate)?;
+    schema.ensure(&collection).await.map_err(crate::refused::not_ready)?;
+    Ok(collection)
+}

@@ -1,0 +1,23 @@
+//! The MongoDB adapter: the same promises as the embedded store, in a team's own MongoDB. It is a crate of its own because it is the only
+//! one that knows a database's driver, which a user of the embedded store need not build.
+//!
+//! Commits are the documents of Wow's Mongo extension, one a commit, in `{aggregate}_event_stream`; the log is the `event-log` of the
+//! Dolittle Runtime. Both are read and written by other software at the same time.
+//!
+//! The write path: `log/commit.rs` judges on the caller's task, `log/bulk.rs` gathers what comes at once, `log/batch.rs` holds the insert
+//! that makes it durable (majority, journaled), `sequencer/write.rs` the transaction that gives it its numbers.
+
+mod absent;
+mod connect;
+mod identity;
+mod layout;
+mod log;
+mod options;
+mod refused;
+mod sequencer;
+mod store;
+mod system;
+
+pub use options::{Options, Requests, Tenant};
+pub use store::MongoStore;
+pub use system::{SystemClock, SystemRandomness};

@@ -1,0 +1,233 @@
+//! The event log of one tenant.
+//!
+//! ```text
+//! commit ─▶ commit.rs: judge ─▶ bulk.rs: gather ─▶ batch.rs: insert, majority ─▶ {aggregate}_event_stream
+//!                                                                                     │ change stream
+//!   answer ◀─ numbers.rs ◀──────────────────── sequencer: one transaction a batch ◀───┘
+//!                                                  └─▶ event-log, event-log-commits, aggregates
+//! read   ─▶ read.rs: event-log-commits ─▶ commits ─▶ events          aggregates.rs: commits of one, and ids
+//! ```
+
+mod aggregates;
+mod batch;
+mod bulk;
+mod commit;
+pub(crate) mod heads;
+pub(crate) mod numbers;
+mod read;
+mod repeat;
+mod turns;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use annals_core::{
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, EventLog,
+    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, Randomness, ReadError, SequenceNumber,
+    StoreError, TransactionError,
+};
+use async_trait::async_trait;
+use mongodb::Database;
+use mongodb::bson::{RawDocumentBuf, doc};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::layout::entry::{self, Entry};
+use crate::layout::fields::{natural, text};
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, event_stream};
+use crate::layout::schema::Schema;
+use crate::options::Options;
+use crate::refused::{reading, unreadable};
+use bulk::Bulk;
+use heads::{Head, Heads};
+use numbers::{Numbers, Place};
+use turns::Turns;
+
+/// How often who waits looks for itself, should no announcement come.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a stored commit may wait for its number. The sequencer is taken over within five seconds.
+const NUMBER_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The event log of one tenant's default scope.
+pub(crate) struct Log {
+    pub(crate) tenant: String,
+    pub(crate) database: Database,
+    pub(crate) numbers: Arc<Numbers>,
+    schema: Schema,
+    bulk: Bulk,
+    heads: Heads,
+    turns: Turns,
+    places: Semaphore,
+    places_max: usize,
+    context: String,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Randomness>,
+    closed: AtomicBool,
+}
+
+impl Log {
+    pub(crate) fn new(tenant: &str, database: Database, options: &Options) -> Self {
+        Self {
+            tenant: tenant.to_owned(),
+            schema: Schema::new(database.clone(), options),
+            bulk: Bulk::new(database.clone()),
+            database,
+            numbers: Arc::default(),
+            heads: Heads::default(),
+            turns: Turns::default(),
+            places: Semaphore::new(options.waiting_max),
+            places_max: options.waiting_max,
+            context: options.context_name.clone(),
+            clock: options.clock.clone(),
+            random: options.random.clone(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Takes no more commits, and waits until those under way are answered.
+    pub(crate) async fn drain(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let all = u32::try_from(self.places_max).unwrap_or(u32::MAX);
+        if let Ok(places) = self.places.acquire_many(all).await {
+            places.forget();
+        }
+        self.places.close();
+    }
+
+    pub(crate) fn status(&self) -> LogStatus {
+        LogStatus {
+            tenant: self.tenant.clone(),
+            scope: annals_core::DEFAULT_SCOPE.to_owned(),
+            head: self.numbers.seen(),
+            refusing: self.is_closed().then_some(StoreError::Closed),
+            commits: self.bulk.counts.stored.load(Ordering::Relaxed),
+            syncs: self.bulk.counts.batches.load(Ordering::Relaxed),
+            bytes: self.bulk.counts.bytes.load(Ordering::Relaxed),
+            recovery: Vec::new(),
+        }
+    }
+
+    /// Where an aggregate stands at majority.
+    async fn read_head(&self, aggregate: &Aggregate) -> Result<Head, CommitError> {
+        let commits = self.database.collection::<RawDocumentBuf>(&event_stream(&aggregate.name)?);
+        let newest = commits.find_one(doc! { "aggregateId": &*aggregate.id });
+        let newest = newest.sort(doc! { "version": -1 }).projection(doc! { "version": 1, "tenantId": 1 });
+        let Some(found) = newest.await.map_err(|error| commit::looking_up(&error))? else { return Ok(Head::NONE) };
+        let version = natural(&found, "version").ok_or_else(|| {
+            StoreError::Damaged(format!("the newest commit of {aggregate} has a version that is no whole number"))
+        })?;
+        let tenant_id = text(&found, "tenantId").unwrap_or(annals_core::DEFAULT_TENANT_ID).into();
+        let head = Head { version, tenant_id };
+        self.heads.learn(aggregate, head.clone());
+        Ok(head)
+    }
+
+    /// Where a commit stands in the log, if it does yet.
+    async fn entry(&self, place: &Place) -> Result<Option<Entry>, StoreError> {
+        let entries = self.database.collection::<RawDocumentBuf>(ENTRIES);
+        let found = entries.find_one(doc! { "coll": &place.collection, "commit": &place.commit }).await;
+        let found = found.map_err(|error| reading(&error))?;
+        found.map(|found| entry::read(&found)).transpose().map_err(StoreError::Damaged)
+    }
+
+    /// The first number of a commit that is stored: waits for the sequencer.
+    async fn numbered(
+        &self,
+        place: Place,
+        mut number: oneshot::Receiver<SequenceNumber>,
+    ) -> Result<SequenceNumber, StoreError> {
+        let waiting = async {
+            loop {
+                if let Ok(Ok(first)) = tokio::time::timeout(LOOK_EVERY, &mut number).await {
+                    return Ok(first);
+                }
+                if let Some(entry) = self.entry(&place).await? {
+                    return Ok(entry.first);
+                }
+                number = self.numbers.expect(place.clone());
+            }
+        };
+        tokio::time::timeout(NUMBER_TIME_MAX, waiting).await.unwrap_or_else(|_| {
+            let sentence = "it is stored, and has no number yet: no sequencer is at work, or it holds the commit back";
+            Err(StoreError::Unreachable(format!("commit {}: {sentence}", place.commit)))
+        })
+    }
+
+    async fn number_of(&self, place: Place) -> Result<SequenceNumber, StoreError> {
+        let number = self.numbers.expect(place.clone());
+        match self.entry(&place).await? {
+            Some(entry) => Ok(entry.first),
+            None => self.numbered(place, number).await,
+        }
+    }
+
+    /// The number of events in the log, at majority.
+    async fn read_log_head(&self) -> Result<SequenceNumber, ReadError> {
+        let metadata = self.database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
+        let found = metadata.find_one(doc! { "_id": EVENT_LOG }).await.map_err(|error| reading(&error))?;
+        let head = match found {
+            None => 0,
+            Some(found) => natural(&found, "NextEventOffset")
+                .ok_or_else(|| unreadable("event-log-metadata: NextEventOffset is no whole number"))?,
+        };
+        self.numbers.publish(head);
+        Ok(head)
+    }
+}
+
+#[async_trait]
+impl EventLog for Log {
+    async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
+        commit::commit(self, commit).await
+    }
+
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        transaction.validate()?;
+        Err(StoreError::NotSupported("a transaction over several aggregates (on MongoDB)".to_owned()).into())
+    }
+
+    async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
+        query.validate()?;
+        aggregates::read(self, query).await
+    }
+
+    async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
+        aggregate.validate()?;
+        repeat::exists(self, &event_stream(&aggregate.name)?, aggregate, request_id).await
+    }
+
+    async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
+        query.validate()?;
+        aggregates::ids(self, query).await
+    }
+
+    async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
+        query.validate()?;
+        read::page(self, query).await
+    }
+
+    async fn head(&self) -> Result<SequenceNumber, ReadError> {
+        self.read_log_head().await
+    }
+
+    async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
+        let mut announced = self.numbers.subscribe();
+        loop {
+            match *announced.borrow_and_update() {
+                None => return Err(StoreError::Closed.into()),
+                Some(known) if known > head => return Ok(known),
+                Some(_) => {}
+            }
+            // An announcement is a wake-up; the stored head decides.
+            let known = self.read_log_head().await?;
+            if known > head {
+                return Ok(known);
+            }
+            let _ = tokio::time::timeout(LOOK_EVERY, announced.changed()).await;
+        }
+    }
+}

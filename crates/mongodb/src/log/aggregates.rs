@@ -1,0 +1,118 @@
+//! Commits of one aggregate, and the ids of the aggregates of a name.
+
+use std::collections::HashMap;
+
+use annals_core::{
+    AggregateCommits, AggregateIdsQuery, AggregateQuery, DEFAULT_TENANT_ID, KnownAggregate, ReadError, SequenceNumber,
+    Version, limits,
+};
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+
+use super::Log;
+use super::numbers::Place;
+use crate::layout::entry;
+use crate::layout::fields::text;
+use crate::layout::foreign::{self, StoredCommit};
+use crate::layout::names::{ENTRIES, event_stream};
+use crate::refused::{reading, unreadable};
+
+/// The largest version that the layout can count.
+const VERSION_MAX: Version = i32::MAX as Version;
+
+pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
+    let collection = event_stream(&query.aggregate.name)?;
+    let (head, found, numbers) = tokio::try_join!(
+        async { log.read_head(&query.aggregate).await.map_err(|error| unreadable(error.to_string())) },
+        commits(log, &collection, &query),
+        numbers(log, &query),
+    )?;
+    let (mut commits, whole) = found;
+    if query.tenant_id.as_ref().is_some_and(|tenant| head.version > 0 && *tenant != head.tenant_id) {
+        return Ok(AggregateCommits { commits: Vec::new(), version: 0 });
+    }
+    commits.sort_unstable_by_key(|commit| commit.info.version);
+    // The head was read beside the commits, so either may be a moment older: a page that reaches the end is its own end.
+    let last = commits.last().map_or(0, |commit| commit.info.version);
+    let reaches_end = whole && query.to_version >= head.version && query.to_time.is_none() && !commits.is_empty();
+    let version = if reaches_end { last } else { head.version.max(last) };
+    let mut recorded = Vec::with_capacity(commits.len());
+    for commit in commits {
+        let first = match numbers.get(&commit.info.version) {
+            Some(first) => *first,
+            None => log.number_of(Place::new(&collection, &commit.key)).await?,
+        };
+        recorded.push(commit.recorded(first));
+    }
+    Ok(AggregateCommits { commits: recorded, version })
+}
+
+/// The commits that the query means, and whether none was left out for the sake of the page's size.
+async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<(Vec<StoredCommit>, bool), ReadError> {
+    let mut filter = doc! { "aggregateId": &*query.aggregate.id, "version": versions(query) };
+    if let Some(tenant) = &query.tenant_id {
+        filter.insert("tenantId", &**tenant);
+    }
+    let mut time = Document::new();
+    query.from_time.iter().for_each(|from| drop(time.insert("$gte", from.as_millis())));
+    query.to_time.iter().for_each(|to| drop(time.insert("$lte", to.as_millis())));
+    if !time.is_empty() {
+        filter.insert("createTime", time);
+    }
+    let order = if query.last { -1 } else { 1 };
+    let documents = log.database.collection::<RawDocumentBuf>(collection);
+    let find = documents.find(filter).sort(doc! { "version": order });
+    let mut cursor = find.limit(query.limit as i64).await.map_err(|error| reading(&error))?;
+    let (mut commits, mut bytes) = (Vec::new(), 0);
+    while cursor.advance().await.map_err(|error| reading(&error))? {
+        let document = cursor.current();
+        bytes += document.as_bytes().len();
+        if !commits.is_empty() && bytes > limits::PAGE_BYTES_MAX {
+            return Ok((commits, false));
+        }
+        let read = foreign::read(document, &query.aggregate.name);
+        commits.push(read.map_err(|why| unreadable(format!("{collection}: a commit of {}: {why}", query.aggregate)))?);
+    }
+    let whole = commits.len() < query.limit;
+    Ok((commits, whole))
+}
+
+/// The first numbers of the commits of these versions, as far as they have some.
+async fn numbers(log: &Log, query: &AggregateQuery) -> Result<HashMap<Version, SequenceNumber>, ReadError> {
+    let (name, id) = (&*query.aggregate.name, &*query.aggregate.id);
+    let filter = doc! { "aggregate": name, "id": id, "version": versions(query) };
+    let order = if query.last { -1 } else { 1 };
+    let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
+    let find = entries.find(filter).sort(doc! { "version": order });
+    // With a range of times the versions that pass are not known here; those that are missing are looked up one by one.
+    let mut cursor = find.limit(query.limit as i64).await.map_err(|error| reading(&error))?;
+    let mut numbers = HashMap::new();
+    while cursor.advance().await.map_err(|error| reading(&error))? {
+        let entry = entry::read(cursor.current()).map_err(unreadable)?;
+        numbers.insert(entry.version, entry.first);
+    }
+    Ok(numbers)
+}
+
+fn versions(query: &AggregateQuery) -> Document {
+    let bound = |version: Version| version.min(VERSION_MAX) as i64;
+    doc! { "$gte": bound(query.from_version.max(1)), "$lte": bound(query.to_version) }
+}
+
+pub(super) async fn ids(log: &Log, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
+    let commits = log.database.collection::<RawDocumentBuf>(&event_stream(&query.name)?);
+    let mut filter = doc! { "aggregateName": &*query.name, "version": 1 };
+    if let Some(after) = &query.after {
+        filter.insert("aggregateId", doc! { "$gt": &**after });
+    }
+    let find = commits.find(filter).sort(doc! { "aggregateId": 1 }).limit(query.limit as i64);
+    let find = find.projection(doc! { "aggregateId": 1, "tenantId": 1 });
+    let mut cursor = find.await.map_err(|error| reading(&error))?;
+    let mut ids = Vec::new();
+    while cursor.advance().await.map_err(|error| reading(&error))? {
+        let found = cursor.current();
+        let id = text(found, "aggregateId").ok_or_else(|| unreadable("a commit has an aggregateId that is no text"))?;
+        let tenant_id = text(found, "tenantId").unwrap_or(DEFAULT_TENANT_ID).into();
+        ids.push(KnownAggregate { id: id.into(), tenant_id });
+    }
+    Ok(ids)
+}

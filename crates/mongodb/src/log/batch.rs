@@ -1,0 +1,177 @@
+//! One bulk insert, and what became of each of its documents: stored, refused, or unknown when it could not be found out.
+//!
+//! What is not known is never guessed. After an error that leaves it open (a broken connection, a primary that steps down, a write concern
+//! that failed) the same documents are sent again: they have ids, so those that were stored are not stored twice, and a majority
+//! acknowledgement of the second try covers the first. A document that is refused as a duplicate is looked up by its id at majority, in the
+//! session of the insert: so it is told from its own first try, and an answer that rests on another document rests on one that stays.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
+use mongodb::error::Error;
+use mongodb::{ClientSession, Database};
+use tokio::time::Instant;
+
+use super::bulk::Insert;
+use crate::layout::fields::{inner, integer, text};
+use crate::layout::writer::Writer;
+use crate::refused::{code_of, message_of};
+
+/// How long an unknown outcome is tried to be found out.
+const TIME_MAX: Duration = Duration::from_secs(20);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(100);
+
+const DUPLICATE_KEY: i64 = 11000;
+
+/// What became of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is stored, at majority and journaled.
+    Stored,
+    /// Another document has the same values in a unique index; these are its fields. That document stays.
+    Duplicate(Vec<String>),
+    /// The server does not take it, and says why.
+    Refused(String),
+    /// It may be stored or not.
+    Unknown(String),
+}
+
+/// Sends a batch until every outcome is known or the time is up.
+pub(super) async fn send(database: &Database, collection: &str, inserts: &[Insert]) -> Vec<Outcome> {
+    let ends = now() + TIME_MAX;
+    let mut outcomes = vec![Outcome::Unknown("it was not sent".to_owned()); inserts.len()];
+    let mut open: Vec<usize> = (0..inserts.len()).collect();
+    let mut first = true;
+    loop {
+        attempt(database, collection, inserts, &open, first, &mut outcomes).await;
+        first = false;
+        open.retain(|place| matches!(outcomes[*place], Outcome::Unknown(_)));
+        if open.is_empty() || now() >= ends {
+            return outcomes;
+        }
+        tracing::warn!(collection, open = open.len(), why = ?outcomes[open[0]], "outcomes are unknown; trying again");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// A deadline's clock; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
+}
+
+async fn attempt(
+    database: &Database,
+    collection: &str,
+    inserts: &[Insert],
+    open: &[usize],
+    first: bool,
+    outcomes: &mut [Outcome],
+) {
+    let mut give_all = |outcome: Outcome| open.iter().for_each(|place| outcomes[*place] = outcome.clone());
+    let mut session = match database.client().start_session().causal_consistency(true).await {
+        Ok(session) => session,
+        Err(error) => return give_all(Outcome::Unknown(message_of(&error))),
+    };
+    let command = match command(collection, open.iter().map(|place| &*inserts[*place].document)) {
+        Ok(command) => command,
+        Err(error) => return give_all(Outcome::Refused(error.to_string())),
+    };
+    let answer = database.run_raw_command(command).session(&mut session).await;
+    let answer = match answer.and_then(|answer| Ok(RawDocumentBuf::try_from(&answer)?)) {
+        Ok(answer) => answer,
+        Err(error) if is_refusal(&error) => return give_all(Outcome::Refused(message_of(&error))),
+        Err(error) => return give_all(Outcome::Unknown(message_of(&error))),
+    };
+    // Without the majority's word nothing in the answer is known to stay, its refusals neither.
+    if let Some(concern) = inner(&answer, "writeConcernError") {
+        return give_all(Outcome::Unknown(text(concern, "errmsg").unwrap_or("the write concern failed").to_owned()));
+    }
+    give_all(Outcome::Stored);
+    read_write_errors(&answer, open, outcomes);
+    let duplicates: Vec<usize> =
+        open.iter().copied().filter(|place| matches!(outcomes[*place], Outcome::Duplicate(_))).collect();
+    if duplicates.is_empty() {
+        return;
+    }
+    let ids: Vec<&str> = duplicates.iter().map(|place| &*inserts[*place].id).collect();
+    match stored_ids(database, collection, &ids, &mut session).await {
+        Ok(stored) => {
+            for place in duplicates {
+                // On the first try nothing of ours was there: an id that is taken is another's.
+                if !first && stored.contains(&inserts[place].id) {
+                    outcomes[place] = Outcome::Stored;
+                }
+            }
+        }
+        Err(error) => duplicates.iter().for_each(|place| outcomes[*place] = Outcome::Unknown(message_of(&error))),
+    }
+}
+
+fn command<'a>(
+    collection: &str,
+    documents: impl Iterator<Item = &'a [u8]> + Clone,
+) -> Result<RawDocumentBuf, mongodb::bson::error::Error> {
+    let bytes: usize = documents.clone().map(|document| document.len() + 8).sum();
+    let mut command = Writer::with_capacity(bytes + 200);
+    command.text("insert", collection);
+    command.array("documents", |array| {
+        for (place, document) in documents.enumerate() {
+            array.whole(&place.to_string(), document);
+        }
+    });
+    command.boolean("ordered", false);
+    command.document("writeConcern", |concern| {
+        concern.text("w", "majority");
+        concern.boolean("j", true);
+    });
+    command.raw()
+}
+
+/// Whether the server refused the command as a whole before it did anything, for a reason that trying again does not change.
+fn is_refusal(error: &Error) -> bool {
+    const LASTING: [i32; 6] = [2, 9, 13, 14, 18, 10334];
+    code_of(error).is_some_and(|code| LASTING.contains(&code))
+}
+
+/// Errors of single documents that a new primary, or the same one a moment later, does not repeat.
+fn is_passing(code: i64) -> bool {
+    const PASSING: [i64; 14] = [6, 7, 89, 91, 112, 133, 134, 189, 262, 264, 10107, 11600, 11602, 13435];
+    PASSING.contains(&code)
+}
+
+fn read_write_errors(answer: &RawDocument, open: &[usize], outcomes: &mut [Outcome]) {
+    let Ok(errors) = answer.get_array("writeErrors") else { return };
+    for error in errors.into_iter().flatten().filter_map(|error| error.as_document()) {
+        let place = integer(error, "index").and_then(|index| open.get(usize::try_from(index).ok()?));
+        let Some(place) = place else { continue };
+        let message = || text(error, "errmsg").unwrap_or("the server gave no reason").to_owned();
+        outcomes[*place] = match integer(error, "code") {
+            // By the index's fields, never by the message: it quotes values, and a value may be called like an index.
+            Some(DUPLICATE_KEY) => {
+                let keys = inner(error, "keyPattern").map(|keys| keys.iter().flatten());
+                Outcome::Duplicate(keys.into_iter().flatten().map(|(key, _)| key.as_str().to_owned()).collect())
+            }
+            Some(code) if is_passing(code) => Outcome::Unknown(message()),
+            _ => Outcome::Refused(message()),
+        };
+    }
+}
+
+/// Which of these ids are stored at majority, after everything that the session has seen.
+async fn stored_ids(
+    database: &Database,
+    collection: &str,
+    ids: &[&str],
+    session: &mut ClientSession,
+) -> mongodb::error::Result<HashSet<String>> {
+    let found = database.collection::<Document>(collection);
+    let find = found.find(doc! { "_id": { "$in": ids } }).projection(doc! { "_id": 1 });
+    let mut cursor = find.session(&mut *session).await?;
+    let mut stored = HashSet::new();
+    while let Some(document) = cursor.next(session).await.transpose()? {
+        stored.extend(document.get_str("_id").map(str::to_owned));
+    }
+    Ok(stored)
+}

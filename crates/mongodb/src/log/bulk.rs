@@ -1,0 +1,136 @@
+//! Group commit: concurrent inserts into one collection are gathered into unordered bulk inserts, and each caller gets its own outcome.
+//!
+//! ```text
+//! callers ─▶ lane of the collection ─▶ batch ─▶ insert, majority and journal ─▶ outcome of each
+//!              gathers while batches are under way
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mongodb::Database;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::batch::{self, Outcome};
+
+/// Most documents of a batch.
+const BATCH_MAX: usize = 512;
+/// A batch ends before it is larger than this: the documents stand in one command, which has MongoDB's limit of 16 MiB.
+const BATCH_BYTES_MAX: usize = 12 * 1024 * 1024;
+/// While so few documents are under way, more batches are sent beside them: waiting would cost more than it gathers.
+const FEW: usize = 8;
+/// Most batches under way while they are small, and otherwise.
+const FLIGHTS: (usize, usize) = (4, 2);
+
+/// A document to be inserted.
+pub(super) struct Insert {
+    pub(super) id: String,
+    pub(super) document: Vec<u8>,
+    pub(super) answer: oneshot::Sender<Outcome>,
+}
+
+/// The lanes of one database, one for each collection that is inserted into.
+pub(crate) struct Bulk {
+    database: Database,
+    lanes: Mutex<HashMap<String, mpsc::UnboundedSender<Insert>>>,
+    pub(super) counts: Arc<Counts>,
+}
+
+/// What was done since the store was opened.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) batches: AtomicU64,
+    pub(super) stored: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+impl Bulk {
+    pub(crate) fn new(database: Database) -> Self {
+        Self { database, lanes: Mutex::default(), counts: Arc::default() }
+    }
+
+    /// Inserts a document with the next batch of its collection. How many wait is bounded by the caller.
+    pub(crate) async fn insert(&self, collection: &str, id: String, document: Vec<u8>) -> Outcome {
+        let (answer, answered) = oneshot::channel();
+        let mut insert = Insert { id, document, answer };
+        // A lane ends with the runtime that it was made on; a store may be used from a later one.
+        for _ in 0..2 {
+            match self.lane(collection).send(insert) {
+                Ok(()) => {
+                    return answered.await.unwrap_or_else(|_| Outcome::Unknown("its task has ended".to_owned()));
+                }
+                Err(mpsc::error::SendError(back)) => insert = back,
+            }
+            self.lanes.lock().unwrap_or_else(PoisonError::into_inner).remove(collection);
+        }
+        Outcome::Unknown("its task has ended".to_owned())
+    }
+
+    fn lane(&self, collection: &str) -> mpsc::UnboundedSender<Insert> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let lane = lanes.entry(collection.to_owned()).or_insert_with(|| {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            tokio::spawn(run(self.database.clone(), collection.to_owned(), receiver, self.counts.clone()));
+            sender
+        });
+        lane.clone()
+    }
+}
+
+/// Sends batches until nobody can give it anything more and all are answered.
+async fn run(database: Database, collection: String, mut queue: mpsc::UnboundedReceiver<Insert>, counts: Arc<Counts>) {
+    let mut waiting = VecDeque::new();
+    let mut flights = JoinSet::new();
+    let mut under_way = 0;
+    let mut open = true;
+    while open || !waiting.is_empty() || !flights.is_empty() {
+        tokio::select! {
+            insert = queue.recv(), if open => match insert {
+                Some(insert) => waiting.push_back(insert),
+                None => open = false,
+            },
+            Some(ended) = flights.join_next() => under_way -= ended.unwrap_or(0),
+        }
+        // Whoever was answered by the last batch gets to come with the next.
+        tokio::task::yield_now().await;
+        while let Ok(insert) = queue.try_recv() {
+            waiting.push_back(insert);
+        }
+        while !waiting.is_empty() && flights.len() < if under_way < FEW { FLIGHTS.0 } else { FLIGHTS.1 } {
+            let batch = take(&mut waiting);
+            under_way += batch.len();
+            flights.spawn(fly(database.clone(), collection.clone(), batch, counts.clone()));
+        }
+    }
+}
+
+fn take(waiting: &mut VecDeque<Insert>) -> Vec<Insert> {
+    let mut bytes = 0;
+    let mut count = 0;
+    for insert in waiting.iter().take(BATCH_MAX) {
+        bytes += insert.document.len();
+        if count > 0 && bytes > BATCH_BYTES_MAX {
+            break;
+        }
+        count += 1;
+    }
+    waiting.drain(..count).collect()
+}
+
+/// Sends a batch, answers everybody, and says how many they were.
+async fn fly(database: Database, collection: String, inserts: Vec<Insert>, counts: Arc<Counts>) -> usize {
+    let count = inserts.len();
+    let outcomes = batch::send(&database, &collection, &inserts).await;
+    counts.batches.fetch_add(1, Ordering::Relaxed);
+    for (insert, outcome) in inserts.into_iter().zip(outcomes) {
+        if matches!(outcome, Outcome::Stored) {
+            counts.stored.fetch_add(1, Ordering::Relaxed);
+            counts.bytes.fetch_add(insert.document.len() as u64, Ordering::Relaxed);
+        }
+        // A caller that went away has stored its commit all the same.
+        let _ = insert.answer.send(outcome);
+    }
+    count
+}

@@ -1,0 +1,207 @@
+//! A commit: judged on the caller's task, inserted with the next batch, answered when it has its numbers.
+//!
+//! Judgement: the commit's rules, what this store does not have, the aggregate's tenantId, the request id, the version. The unique indexes
+//! decide; the head that this process knows only says which version to try. Invariant: the version that is tried is one more than one
+//! that is stored at majority, so the aggregate never gets a gap; and one that is there already is refused by the index, so nothing is
+//! ever filled in behind.
+
+use annals_core::{
+    CommitError, CommitOutcome, ExpectedVersion, NewCommit, StoreError, Timestamp, Version, event_uuid, new_uuid,
+};
+use tokio::sync::TryAcquireError;
+use uuid::Uuid;
+
+use super::Log;
+use super::batch::Outcome;
+use super::heads::Head;
+use super::numbers::Place;
+use super::repeat;
+use crate::layout::commit::{Given, write};
+use crate::layout::foreign::StoredCommit;
+use crate::layout::names::event_stream;
+use crate::layout::schema::ready;
+use crate::refused::unknown;
+
+/// How often a commit at any version may be overtaken by other processes before it is given back.
+const OVERTAKEN_MAX: usize = 1000;
+
+/// Largest document that MongoDB stores.
+const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A commit with the ids that it has, whichever version it gets.
+struct Request<'a> {
+    commit: &'a NewCommit,
+    commit_id: String,
+    request_id: String,
+    event_ids: Vec<Uuid>,
+    now: Timestamp,
+}
+
+pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
+    if log.is_closed() {
+        return Err(StoreError::Closed.into());
+    }
+    commit.validate()?;
+    supported(&commit)?;
+    event_stream(&commit.aggregate.name)?;
+    let _place = log.places.try_acquire().map_err(|error| match error {
+        TryAcquireError::Closed => StoreError::Closed,
+        TryAcquireError::NoPermits => StoreError::Overloaded,
+    })?;
+    let collection = ready(&log.schema, &commit.aggregate.name).await?;
+    let request = Request::new(log, &commit);
+    let number = log.numbers.expect(Place::new(&collection, &request.commit_id));
+    let repeat = {
+        let _turn = log.turns.wait(&commit.aggregate).await;
+        store(log, &collection, &request).await?
+    };
+    let Stored { version, repeated } = repeat;
+    match repeated {
+        None => Ok(CommitOutcome {
+            commit_id: request.uuid(),
+            version,
+            first_sequence_number: log.numbered(Place::new(&collection, &request.commit_id), number).await?,
+            event_ids: request.event_ids,
+            duplicate: false,
+        }),
+        Some(first) => Ok(CommitOutcome {
+            commit_id: first.info.commit_id,
+            version,
+            first_sequence_number: log.number_of(Place::new(&collection, &first.key)).await?,
+            event_ids: first.events.iter().map(|event| event.id).collect(),
+            duplicate: true,
+        }),
+    }
+}
+
+/// What this store does not have is refused by name.
+fn supported(commit: &NewCommit) -> Result<(), StoreError> {
+    if commit.append_condition.is_some() {
+        return Err(StoreError::NotSupported("an append condition (on MongoDB)".to_owned()));
+    }
+    if !commit.keys.is_empty() {
+        return Err(StoreError::NotSupported(
+            "a commit that reserves or releases prepare keys (on MongoDB)".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+impl<'a> Request<'a> {
+    fn new(log: &Log, commit: &'a NewCommit) -> Self {
+        let now = log.clock.now();
+        let id = new_uuid(now, &*log.random);
+        let commit_id = id.to_string();
+        let ids = commit.events.iter().enumerate();
+        Self {
+            request_id: commit.request_id.as_deref().unwrap_or(&commit_id).to_owned(),
+            event_ids: ids.map(|(place, event)| event.id.unwrap_or_else(|| event_uuid(id, place as u32))).collect(),
+            commit,
+            commit_id,
+            now,
+        }
+    }
+
+    fn uuid(&self) -> Uuid {
+        Uuid::try_parse(&self.commit_id).unwrap_or_default()
+    }
+
+    fn tenant_id(&self) -> &str {
+        self.commit.tenant_id.as_deref().unwrap_or(annals_core::DEFAULT_TENANT_ID)
+    }
+
+    fn document(&self, log: &Log, version: Version) -> Result<Vec<u8>, CommitError> {
+        let full =
+            |_| StoreError::ReadOnly("the aggregate has as many versions as MongoDB's layout can count".to_owned());
+        let document = write(
+            self.commit,
+            &Given {
+                commit_id: &self.commit_id,
+                request_id: &self.request_id,
+                context: &log.context,
+                version: i32::try_from(version).map_err(full)?,
+                event_ids: &self.event_ids,
+                now: self.now,
+            },
+        );
+        if document.len() > DOCUMENT_BYTES_MAX {
+            let message = format!(
+                "{} bytes as a document, with the names and ids of its events; MongoDB stores at most {DOCUMENT_BYTES_MAX}",
+                document.len()
+            );
+            return Err(annals_core::Invalid::new(annals_core::Code::CommitTooLarge, "events", message).into());
+        }
+        Ok(document)
+    }
+}
+
+/// What became of a commit: the version that it has, and the first commit of its request if that was another.
+struct Stored {
+    version: Version,
+    repeated: Option<StoredCommit>,
+}
+
+async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Stored, CommitError> {
+    let commit = request.commit;
+    let expected = commit.expected_version;
+    let first_only = matches!(expected, ExpectedVersion::Empty | ExpectedVersion::Exact(0));
+    // Whether `head` was read since this commit came. A first commit needs no look-up: the index knows whether it is one.
+    let (mut head, mut current) = match log.heads.get(&commit.aggregate) {
+        Some(head) => (head, false),
+        None if first_only => (Head::NONE, false),
+        None => (log.read_head(&commit.aggregate).await?, true),
+    };
+    let mut collided = false;
+    for _ in 0..OVERTAKEN_MAX {
+        if head.version > 0 && *head.tenant_id != *request.tenant_id() {
+            return Err(CommitError::AggregateOfOtherTenant { tenant_id: head.tenant_id.to_string() });
+        }
+        let admitted = expected.admits(head.version);
+        if !admitted && !current {
+            (head, current) = (log.read_head(&commit.aggregate).await?, true);
+            continue;
+        }
+        // After the head was read: had the request been stored since, it would be found.
+        if (collided || !admitted) && commit.request_id.is_some() {
+            if let Some(first) = repeat::find(log, collection, &commit.aggregate, &request.request_id).await? {
+                return repeated(first, request);
+            }
+        }
+        if !admitted {
+            let (expected, actual_version) = (expected.to_string(), head.version);
+            return Err(CommitError::VersionConflict { expected, actual_version });
+        }
+        let version = head.version + 1;
+        let document = request.document(log, version)?;
+        match log.bulk.insert(collection, request.commit_id.clone(), document).await {
+            Outcome::Stored => {
+                let tenant_id = request.tenant_id().into();
+                log.heads.learn(&commit.aggregate, Head { version, tenant_id });
+                return Ok(Stored { version, repeated: None });
+            }
+            Outcome::Duplicate(_) => {
+                (head, current) = (log.read_head(&commit.aggregate).await?, true);
+                collided = true;
+            }
+            Outcome::Refused(why) => {
+                return Err(StoreError::ReadOnly(format!("MongoDB refuses the commit: {why}")).into());
+            }
+            Outcome::Unknown(why) => {
+                return Err(StoreError::Unreachable(format!("{why} (request id {:?})", request.request_id)).into());
+            }
+        }
+    }
+    Err(StoreError::Overloaded.into())
+}
+
+fn repeated(first: StoredCommit, request: &Request<'_>) -> Result<Stored, CommitError> {
+    if !repeat::is_same(&first, request.commit) {
+        return Err(CommitError::RequestIdReused { request_id: request.request_id.clone() });
+    }
+    Ok(Stored { version: first.info.version, repeated: Some(first) })
+}
+
+/// The error of a look-up on the way to a commit: nothing of it is stored by this try.
+pub(super) fn looking_up(error: &mongodb::error::Error) -> StoreError {
+    unknown(error, "not sent yet")
+}

@@ -1,0 +1,56 @@
+//! Where aggregates stand, as far as this process knows: of those that it committed to or read lately.
+//!
+//! Invariant: every head in it was acknowledged or read at majority. Other processes commit too, so it may be behind, never ahead: what it
+//! refuses is looked up again first, and what it admits is checked by the unique index.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use annals_core::{Aggregate, ByteString, Version};
+
+/// Aggregates of a generation; the two together take about 20 MB when they are full.
+const GENERATION: usize = 64 * 1024;
+
+/// An aggregate's version and tenantId.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) version: Version,
+    /// Empty while the version is 0.
+    pub(crate) tenant_id: ByteString,
+}
+
+impl Head {
+    pub(crate) const NONE: Self = Self { version: 0, tenant_id: ByteString::from_static("") };
+}
+
+#[derive(Default)]
+pub(crate) struct Heads {
+    known: Mutex<Generations>,
+}
+
+/// What was used since the last turn, and in the turn before it. What stands in both is right in `young`.
+#[derive(Default)]
+struct Generations {
+    young: HashMap<Aggregate, Head>,
+    old: HashMap<Aggregate, Head>,
+}
+
+impl Heads {
+    pub(crate) fn get(&self, aggregate: &Aggregate) -> Option<Head> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.young.get(aggregate).or_else(|| known.old.get(aggregate)).cloned()
+    }
+
+    /// Takes note of where an aggregate stands. What is known to be further on stays.
+    pub(crate) fn learn(&self, aggregate: &Aggregate, head: Head) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = known.young.get(aggregate).or_else(|| known.old.get(aggregate));
+        if head.version == 0 || newest.is_some_and(|newest| newest.version >= head.version) {
+            return;
+        }
+        known.young.insert(aggregate.clone(), head);
+        if known.young.len() >= GENERATION {
+            known.old = std::mem::take(&mut known.young);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What the sequencer tells the callers of this process: how far the log has come, and which number a commit got.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use annals_core::SequenceNumber;
+use tokio::sync::{oneshot, watch};
+
+/// How far a log has come, and who waits for a number of it.
+pub(crate) struct Numbers {
+    /// The highest head that this process has seen; none once the store is closed.
+    head: watch::Sender<Option<SequenceNumber>>,
+    waiting: Mutex<HashMap<Place, Vec<oneshot::Sender<SequenceNumber>>>>,
+}
+
+/// Where a commit is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) collection: String,
+    /// Its `_id`.
+    pub(crate) commit: String,
+}
+
+impl Place {
+    pub(crate) fn new(collection: &str, commit: &str) -> Self {
+        Self { collection: collection.to_owned(), commit: commit.to_owned() }
+    }
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self { head: watch::Sender::new(Some(0)), waiting: Mutex::default() }
+    }
+}
+
+impl Numbers {
+    /// Announces that the log has come so far. An older announcement that comes late changes nothing.
+    pub(crate) fn publish(&self, head: SequenceNumber) {
+        self.head.send_if_modified(|known| match known {
+            Some(known) if *known < head => {
+                *known = head;
+                true
+            }
+            _ => false,
+        });
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<SequenceNumber>> {
+        self.head.subscribe()
+    }
+
+    /// The highest head seen; 0 once closed.
+    pub(crate) fn seen(&self) -> SequenceNumber {
+        self.head.borrow().unwrap_or(0)
+    }
+
+    /// Wakes everybody with the news that nothing more comes.
+    pub(crate) fn close(&self) {
+        self.head.send_replace(None);
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Asks for the number of a commit, which need not be stored yet.
+    pub(crate) fn expect(&self, place: Place) -> oneshot::Receiver<SequenceNumber> {
+        let (sender, receiver) = oneshot::channel();
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.entry(place).or_default().push(sender);
+        receiver
+    }
+
+    /// Tells everybody who waits for it.
+    pub(crate) fn give(&self, place: &Place, first: SequenceNumber) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(place);
+        for sender in waiting.into_iter().flatten() {
+            // Whoever asked may have gone away.
+            let _ = sender.send(first);
+        }
+    }
+
+    /// The commits that somebody waits for, without those that nobody waits for any more.
+    pub(crate) fn waiting(&self) -> Vec<Place> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|_, senders| {
+            senders.retain(|sender| !sender.is_closed());
+            !senders.is_empty()
+        });
+        waiting.keys().cloned().collect()
+    }
+}

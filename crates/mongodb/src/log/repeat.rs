@@ -1,0 +1,63 @@
+//! Whether a commit repeats an earlier one: found by its request id, compared by its content.
+//!
+//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public and the ids
+//! that the client gave. Here the first commit is read anyway, so the contents themselves are compared, and commits of other software
+//! need no digest.
+
+use annals_core::{Aggregate, NewCommit, ReadError, event_uuid};
+use mongodb::bson::{RawDocumentBuf, doc};
+
+use super::Log;
+use crate::layout::foreign::{StoredCommit, read};
+use crate::refused::{reading, unreadable};
+
+/// The commit of this request, if there is one at majority.
+pub(super) async fn find(
+    log: &Log,
+    collection: &str,
+    aggregate: &Aggregate,
+    request_id: &str,
+) -> Result<Option<StoredCommit>, annals_core::CommitError> {
+    let commits = log.database.collection::<RawDocumentBuf>(collection);
+    let filter = doc! { "aggregateId": &*aggregate.id, "requestId": request_id };
+    let found = commits.find_one(filter).await.map_err(|error| super::commit::looking_up(&error))?;
+    let read = found.map(|found| read(&found, &aggregate.name)).transpose();
+    read.map_err(|why| match unreadable(format!("{collection}: the commit of request {request_id:?}: {why}")) {
+        ReadError::Store(error) => error.into(),
+        ReadError::Invalid(invalid) => invalid.into(),
+        other => annals_core::StoreError::Io(other.to_string()).into(),
+    })
+}
+
+/// Whether a request of this id is stored at majority.
+pub(super) async fn exists(
+    log: &Log,
+    collection: &str,
+    aggregate: &Aggregate,
+    request_id: &str,
+) -> Result<bool, ReadError> {
+    let commits = log.database.collection::<RawDocumentBuf>(collection);
+    let filter = doc! { "aggregateId": &*aggregate.id, "requestId": request_id };
+    let found = commits.find_one(filter).projection(doc! { "_id": 1 }).await;
+    Ok(found.map_err(|error| reading(&error))?.is_some())
+}
+
+/// Whether `commit` has the content of the stored one.
+pub(super) fn is_same(first: &StoredCommit, commit: &NewCommit) -> bool {
+    let foreign = first.is_foreign();
+    first.events.len() == commit.events.len()
+        && first.events.iter().zip(&commit.events).enumerate().all(|(place, (stored, new))| {
+            let made = event_uuid(first.info.commit_id, place as u32);
+            let same_id = match new.id {
+                Some(id) => id == stored.id,
+                // An id that the first request gave is content that this one lacks; one that follows from the commit's is not.
+                None => foreign || stored.id == made,
+            };
+            same_id
+                && stored.event_type == new.event_type
+                && stored.generation == new.generation
+                && stored.public == new.public
+                && stored.tags == new.tags
+                && stored.data == new.data
+        })
+}

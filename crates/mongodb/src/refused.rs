@@ -1,0 +1,72 @@
+//! What the driver says, as errors that say what to do. Nothing here shows credentials: the driver's messages hold none.
+
+use annals_core::{CommitError, ReadError, StoreError};
+use mongodb::error::{Error, ErrorKind, WriteFailure};
+
+pub(crate) use annals_core::{Code, OpenError};
+
+/// The server's code for what it refused.
+pub(crate) fn code_of(error: &Error) -> Option<i32> {
+    match &*error.kind {
+        ErrorKind::Command(command) => Some(command.code),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => Some(write.code),
+        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => Some(concern.code),
+        ErrorKind::InsertMany(many) => many.write_errors.as_ref().and_then(|errors| Some(errors.first()?.code)),
+        _ => None,
+    }
+}
+
+/// An error while a store is opened.
+pub(crate) fn asking(what: &str, error: &Error) -> OpenError {
+    const UNAUTHORIZED: i32 = 13;
+    const AUTHENTICATION_FAILED: i32 = 18;
+    match code_of(error) {
+        Some(UNAUTHORIZED) => {
+            let sentence = "the user may not do this; give it readWrite and dbAdmin on the databases of the store, and \
+                            clusterMonitor and changeStream rights on the cluster";
+            OpenError::new(Code::UnsuitableServer, format!("{what}: {sentence} ({})", message_of(error)))
+        }
+        Some(AUTHENTICATION_FAILED) => OpenError::new(Code::UnsuitableServer, format!("{what}: {BAD_CREDENTIALS}")),
+        _ if matches!(&*error.kind, ErrorKind::Authentication { .. }) => {
+            OpenError::new(Code::UnsuitableServer, format!("{what}: {BAD_CREDENTIALS}"))
+        }
+        _ => OpenError::new(Code::Unreachable, format!("{what}: {}", message_of(error))),
+    }
+}
+
+const BAD_CREDENTIALS: &str = "the server refuses the user and password; correct them in the URL, and the authSource";
+
+/// What the server said, without the driver's frame where there is one.
+pub(crate) fn message_of(error: &Error) -> String {
+    match &*error.kind {
+        ErrorKind::Command(command) => format!("{} ({})", command.message, command.code_name),
+        ErrorKind::ServerSelection { .. } => {
+            "no primary answers; see that the replica set is up and that its members' names can be reached".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A collection that a commit needs is not as it must be.
+pub(crate) fn not_ready(error: OpenError) -> CommitError {
+    let store = match error.code {
+        Code::Unreachable => StoreError::Unreachable(error.message),
+        _ => StoreError::ReadOnly(error.message),
+    };
+    CommitError::Store(store)
+}
+
+/// An error while reading.
+pub(crate) fn reading(error: &Error) -> StoreError {
+    StoreError::Io(message_of(error))
+}
+
+/// A document that is not as it must be.
+pub(crate) fn unreadable(sentence: impl Into<String>) -> ReadError {
+    ReadError::Store(StoreError::Damaged(sentence.into()))
+}
+
+/// An error before anything was sent, or after which it is not known whether it was done.
+pub(crate) fn unknown(error: &Error, request_id: &str) -> StoreError {
+    StoreError::Unreachable(format!("{} (request id {request_id:?})", message_of(error)))
+}

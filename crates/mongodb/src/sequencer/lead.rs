@@ -1,0 +1,117 @@
+//! Leading: opens the stream where the logs stand, brings up what it does not cover, then takes what comes, batch by batch.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::place::Place;
+use super::state::{Token, earlier};
+use super::stream::{self, Incoming, News};
+use super::{Cluster, Ended, backlog, lease::Lease};
+
+/// Most commits that are taken out of the stream in one go.
+const BATCH_MAX: usize = 1000;
+/// How often the position is saved while nothing comes, so that the oplog does not run away from it.
+const SAVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Leads until something ends it. `forgotten` says that the stored positions are of no use.
+pub(super) async fn lead(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten: bool) -> Ended {
+    match work(cluster, lease, epoch, forgotten).await {
+        Ok(never) => match never {},
+        Err(ended) => ended,
+    }
+}
+
+async fn work(
+    cluster: &Cluster,
+    lease: &Lease,
+    epoch: i64,
+    forgotten: bool,
+) -> Result<std::convert::Infallible, Ended> {
+    let mut places = HashMap::new();
+    for log in &cluster.logs {
+        places.insert(log.database.name().to_owned(), Place::open(cluster, log.clone(), forgotten).await?);
+    }
+    let sessions = places.values().map(Place::session_id).collect();
+    if !lease.note_sessions(epoch, sessions).await? {
+        return Err(Ended::Deposed("another process has taken the lease"));
+    }
+    let known: Option<Vec<Token>> = places.values().map(|place| place.token.clone()).collect();
+    let after = known.and_then(|tokens| tokens.into_iter().reduce(earlier));
+    let mut stream = stream::open(cluster, after.as_ref()).await?;
+    for place in places.values_mut() {
+        // First the stream, then the collections: what comes in between is in both, and known the second time.
+        if place.token.is_none() || after.is_none() {
+            backlog::bring_up(place).await?;
+            if let Some(start) = &stream.start {
+                place.save(start).await?;
+            }
+        }
+        place.retry_held().await?;
+    }
+    let mut saved = now();
+    loop {
+        let Batch { commits, idle, ended } = next(&mut stream.news).await;
+        take(&mut places, commits).await?;
+        if let Some(token) = idle {
+            places.values_mut().for_each(|place| place.caught_up());
+            if saved.elapsed() >= SAVE_EVERY {
+                try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
+                saved = now();
+            }
+        }
+        if let Some(ended) = ended {
+            return Err(ended);
+        }
+    }
+}
+
+/// For the pace of saving; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// What the stream had ready.
+struct Batch {
+    commits: Vec<Incoming>,
+    /// Where the stream stands behind them, if it has nothing more.
+    idle: Option<Token>,
+    ended: Option<Ended>,
+}
+
+/// Waits for news and takes what is there with it.
+async fn next(news: &mut mpsc::Receiver<News>) -> Batch {
+    let mut batch = Batch { commits: Vec::new(), idle: None, ended: None };
+    let mut one = news.recv().await;
+    loop {
+        match one {
+            Some(News::Commit(commit)) => {
+                batch.commits.push(commit);
+                batch.idle = None;
+            }
+            Some(News::Idle(token)) => batch.idle = token,
+            Some(News::Ended(ended)) => batch.ended = Some(ended),
+            None => batch.ended = Some(Ended::Deposed("the change stream's reader has ended")),
+        }
+        if batch.ended.is_some() || batch.commits.len() >= BATCH_MAX {
+            return batch;
+        }
+        match news.try_recv() {
+            Ok(more) => one = Some(more),
+            Err(_) => return batch,
+        }
+    }
+}
+
+/// Each log gets its own commits, in their order, and no log waits for another.
+async fn take(places: &mut HashMap<String, Place>, commits: Vec<Incoming>) -> Result<(), Ended> {
+    let mut of: HashMap<String, Vec<Incoming>> = HashMap::new();
+    for commit in commits {
+        of.entry(commit.database.clone()).or_default().push(commit);
+    }
+    let busy = places.iter_mut().filter_map(|(database, place)| Some((of.remove(database)?, place)));
+    try_join_all(busy.map(|(commits, place)| place.sequence(commits))).await.map(|_| ())
+}

@@ -1,0 +1,109 @@
+//! Who leads. Everything is judged by the server's clock, so that clocks of processes may differ.
+//!
+//! ```text
+//! sequencer-state: {_id: "lease", holder, epoch, until, sessions: [ids of the sessions it writes with]}
+//! ```
+
+use std::time::Duration;
+
+use mongodb::Database;
+use mongodb::bson::{Bson, Document, doc};
+use mongodb::options::ReturnDocument;
+
+use super::ASK_EVERY;
+use crate::layout::names::SEQUENCER;
+use crate::refused::code_of;
+
+/// How long a lease holds. A process that was killed is succeeded within this and a second.
+const HOLDS: Duration = Duration::from_secs(3);
+const ID: &str = "lease";
+
+pub(super) struct Lease {
+    database: Database,
+    holder: String,
+}
+
+impl Lease {
+    pub(super) fn new(database: Database, holder: String) -> Self {
+        Self { database, holder }
+    }
+
+    /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
+    /// would hold up its successor for a minute.
+    pub(super) async fn take(&self) -> mongodb::error::Result<Option<i64>> {
+        const DUPLICATE_KEY: i32 = 11000;
+        let state = self.database.collection::<Document>(SEQUENCER);
+        let free = doc! { "_id": ID, "$expr": { "$lte": [{ "$ifNull": ["$until", "$$NOW"] }, "$$NOW"] } };
+        let take = vec![doc! { "$set": {
+            "holder": &self.holder, "until": until(),
+            "epoch": { "$add": [{ "$ifNull": ["$epoch", 0_i64] }, 1_i64] },
+            "before": "$sessions", "sessions": [],
+        } }];
+        let taken = state.find_one_and_update(free, take).upsert(true).return_document(ReturnDocument::After).await;
+        let taken = match taken {
+            // It is there and not free, so the upsert tried to insert another.
+            Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(None),
+            other => other?,
+        };
+        let Some(taken) = taken else { return Ok(None) };
+        if let Ok(before) = taken.get_array("before") {
+            self.end_sessions(before).await;
+        }
+        Ok(taken.get_i64("epoch").ok())
+    }
+
+    async fn end_sessions(&self, sessions: &[Bson]) {
+        if sessions.is_empty() {
+            return;
+        }
+        let command = doc! { "killSessions": sessions.to_vec() };
+        if let Err(error) = self.database.client().database("admin").run_command(command).await {
+            tracing::warn!(%error, "transactions of the earlier sequencer may be open for a minute");
+        }
+    }
+
+    /// Notes the sessions that this process writes with.
+    pub(super) async fn note_sessions(&self, epoch: i64, sessions: Vec<Document>) -> mongodb::error::Result<bool> {
+        let state = self.database.collection::<Document>(SEQUENCER);
+        let noted = state.update_one(self.mine(epoch), doc! { "$set": { "sessions": sessions } }).await?;
+        Ok(noted.matched_count == 1)
+    }
+
+    /// Renews the lease until it is lost, and says how.
+    pub(super) async fn keep(&self, epoch: i64) -> &'static str {
+        let state = self.database.collection::<Document>(SEQUENCER);
+        let mut failures = 0;
+        loop {
+            tokio::time::sleep(ASK_EVERY).await;
+            let renew = vec![doc! { "$set": { "until": until() } }];
+            match state.update_one(self.mine(epoch), renew).await {
+                Ok(renewed) if renewed.matched_count == 1 => failures = 0,
+                Ok(_) => return "another process has taken the lease",
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, "the sequencer's lease could not be renewed");
+                    if failures > HOLDS.as_secs() {
+                        return "the lease could not be renewed in time";
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives it back, so that the next need not wait.
+    pub(super) async fn release(&self, epoch: i64) {
+        let state = self.database.collection::<Document>(SEQUENCER);
+        let release = vec![doc! { "$set": { "until": "$$NOW" } }];
+        if let Err(error) = state.update_one(self.mine(epoch), release).await {
+            tracing::warn!(%error, "the sequencer's lease was not given back; it ends by itself");
+        }
+    }
+
+    fn mine(&self, epoch: i64) -> Document {
+        doc! { "_id": ID, "holder": &self.holder, "epoch": epoch }
+    }
+}
+
+fn until() -> Document {
+    doc! { "$add": ["$$NOW", HOLDS.as_millis() as i64] }
+}

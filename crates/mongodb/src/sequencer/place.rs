@@ -1,0 +1,204 @@
+//! A log as the sequencer knows it: where it stands, where its aggregates stand in it, and what is held back.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use annals_core::{SequenceNumber, Version};
+use mongodb::ClientSession;
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+
+use super::assign::{Arrived, Numbered, assign, first_versions};
+use super::held::{self, Held};
+use super::state::{self, Token};
+use super::stream::Incoming;
+use super::write::{self, Written};
+use super::{Cluster, Ended};
+use crate::layout::entry;
+use crate::layout::fields::natural;
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, SEQUENCER};
+use crate::log::Log;
+use crate::log::numbers::Place as CommitPlace;
+
+/// An aggregate in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Head {
+    pub(super) version: Version,
+    /// Events that it applied.
+    pub(super) applied: u64,
+}
+
+/// An aggregate's name and id.
+pub(super) type AggregateKey = (String, String);
+
+/// Aggregates whose heads are kept. Beyond it all are forgotten and looked up again.
+const HEADS_MAX: usize = 200_000;
+
+pub(super) struct Place {
+    pub(super) log: Arc<Log>,
+    pub(super) session: ClientSession,
+    /// The number that the next event gets.
+    pub(super) next: SequenceNumber,
+    pub(super) token: Option<Token>,
+    pub(super) heads: HashMap<AggregateKey, Head>,
+    pub(super) held: Held,
+    /// Whether what comes may be in the log already: after the stream was opened at an earlier position, until it has caught up.
+    replaying: bool,
+}
+
+impl Place {
+    pub(super) async fn open(cluster: &Cluster, log: Arc<Log>, forgotten: bool) -> Result<Self, Ended> {
+        let session = cluster.client.start_session().await?;
+        let next = read_next(&log).await?;
+        log.numbers.publish(next);
+        let token = if forgotten { None } else { state::read(&log.database).await? };
+        let held = Held::read(&log.database).await?;
+        Ok(Self { log, session, next, token, heads: HashMap::new(), held, replaying: true })
+    }
+
+    pub(super) fn session_id(&self) -> Document {
+        self.session.id().clone()
+    }
+
+    pub(super) fn caught_up(&mut self) {
+        self.replaying = false;
+    }
+
+    /// Saves how far the log has come where nothing of its own came.
+    pub(super) async fn save(&mut self, token: &Token) -> Result<(), Ended> {
+        state::save(&self.log.database, token).await?;
+        self.token = Some(token.clone());
+        Ok(())
+    }
+
+    /// Gives numbers to commits in the order in which they come.
+    pub(super) async fn sequence(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
+        self.take(commits).await?;
+        self.release_held().await
+    }
+
+    async fn take(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
+        let token = commits.iter().rev().find_map(|commit| commit.token.clone());
+        let mut arrived: Vec<Arrived> = commits.into_iter().map(Arrived::read).collect();
+        loop {
+            if self.replaying {
+                let wanted: Vec<_> = arrived.iter().map(|one| (&*one.collection, &*one.commit)).collect();
+                let known = self.known(&wanted).await?;
+                arrived.retain(|one| !known.contains(&(one.collection.clone(), one.commit.clone())));
+            }
+            self.look_up_heads(&arrived).await?;
+            let batch = assign(&arrived, &self.heads, &self.held);
+            match write::write(self, &batch, token.as_ref()).await? {
+                Written::Done => {
+                    batch.released.iter().for_each(|held| self.held.remove(held));
+                    batch.held.iter().for_each(|held| self.held.add(held.clone()));
+                    break;
+                }
+                // Something of it is in the log already: told apart, and the rest once more.
+                Written::Known => {
+                    self.replaying = true;
+                    self.heads.clear();
+                }
+            }
+        }
+        self.token = token.or(self.token.take());
+        Ok(())
+    }
+
+    /// Remembers what was written up to the number `next`, and tells who waits.
+    pub(super) fn note(&mut self, written: &[Numbered<'_>], next: SequenceNumber) {
+        if self.heads.len() > HEADS_MAX {
+            self.heads.clear();
+        }
+        let mut first = std::mem::replace(&mut self.next, next);
+        self.log.numbers.publish(next);
+        for one in written {
+            self.heads.insert(one.key.clone(), one.after());
+            self.log.numbers.give(&CommitPlace::new(one.collection, &one.commit.key), first);
+            first += one.commit.events.len() as u64;
+        }
+    }
+
+    /// Which of these, by collection and `_id`, are in the log already.
+    pub(super) async fn known(&self, wanted: &[(&str, &str)]) -> Result<HashSet<(String, String)>, Ended> {
+        let mut by_collection: HashMap<&str, Vec<&str>> = HashMap::new();
+        for (collection, commit) in wanted {
+            by_collection.entry(collection).or_default().push(commit);
+        }
+        let mut known = HashSet::new();
+        for (collection, commits) in by_collection {
+            let filter = doc! { "coll": collection, "commit": { "$in": commits } };
+            let mut found = self.log.database.collection::<RawDocumentBuf>(ENTRIES).find(filter).await?;
+            while found.advance().await? {
+                let entry = entry::read(found.current()).map_err(Ended::Damaged)?;
+                self.log.numbers.give(&CommitPlace::new(&entry.collection, &entry.commit), entry.first);
+                known.insert((entry.collection, entry.commit));
+            }
+        }
+        Ok(known)
+    }
+
+    /// Looks up where the aggregates stand that are not known, by the entry before their first commit here. A first version needs none.
+    async fn look_up_heads(&mut self, arrived: &[Arrived]) -> Result<(), Ended> {
+        let before: Vec<Document> = first_versions(arrived)
+            .into_iter()
+            .filter(|(key, version)| *version > 1 && !self.heads.contains_key(*key))
+            .map(|((name, id), version)| doc! { "aggregate": name, "id": id, "version": version as i64 - 1 })
+            .collect();
+        if before.is_empty() {
+            return Ok(());
+        }
+        let entries = self.log.database.collection::<RawDocumentBuf>(ENTRIES);
+        let mut found = entries.find(doc! { "$or": before }).await?;
+        while found.advance().await? {
+            let document = found.current();
+            let entry = entry::read(document).map_err(Ended::Damaged)?;
+            let part = |key: &str| crate::layout::fields::text(document, key).unwrap_or_default().to_owned();
+            self.heads.insert((part("aggregate"), part("id")), Head { version: entry.version, applied: entry.applied });
+        }
+        Ok(())
+    }
+
+    /// Takes what was held back for a gap that is closed now.
+    async fn release_held(&mut self) -> Result<(), Ended> {
+        while let Some(ready) = self.held.ready(&self.heads) {
+            match held::fetch(&self.log.database, &ready).await? {
+                Some(document) => {
+                    let commit = Incoming::stored(self.log.database.name(), &ready.collection, document);
+                    self.take(vec![commit]).await?;
+                    // If it is not what it was when it was held, it is looked at again by the next sequencer.
+                    self.held.remove(&ready);
+                }
+                None => self.held.remove(&ready),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks again at everything that is held back: it may have been mended.
+    pub(super) async fn retry_held(&mut self) -> Result<(), Ended> {
+        for one in self.held.all() {
+            if let Some(document) = held::fetch(&self.log.database, &one).await? {
+                let commit = Incoming::stored(self.log.database.name(), &one.collection, document);
+                self.sequence(vec![commit]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that the events from this number on were found without the change stream, so that their order across aggregates is that of
+    /// their times.
+    pub(super) async fn note_recovered(&self, from: SequenceNumber) -> Result<(), Ended> {
+        let range = doc! { "$push": { "recovered": { "from": from as i64, "to": self.next as i64 } } };
+        let state = self.log.database.collection::<Document>(SEQUENCER);
+        state.update_one(state::of_log(), range).upsert(true).await?;
+        Ok(())
+    }
+}
+
+/// The number that the next event of this log gets, at majority.
+pub(super) async fn read_next(log: &Log) -> Result<SequenceNumber, Ended> {
+    let metadata = log.database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
+    let found = metadata.find_one(doc! { "_id": EVENT_LOG }).await?;
+    let next = found.as_deref().and_then(|found| natural(found, "NextEventOffset"));
+    next.ok_or_else(|| Ended::Damaged(format!("{}: {EVENT_LOG_METADATA} has no number", log.database.name())))
+}

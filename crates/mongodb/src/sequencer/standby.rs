@@ -1,0 +1,90 @@
+//! Standing by: watching the heads that the sequencer of another process moves, until the lease is free.
+
+use std::collections::HashMap;
+
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+
+use super::{ASK_EVERY, Cluster, lease::Lease};
+use crate::layout::entry;
+use crate::layout::fields::{inner, text};
+use crate::layout::names::{ENTRIES, EVENT_LOG_METADATA};
+use crate::log::Log;
+use crate::log::numbers::Place;
+use crate::refused::message_of;
+
+/// Answers with the epoch once this process leads.
+pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
+    // Most often the lease is free or about to be, and a watch would be for nothing.
+    if let Some(epoch) = ask(lease).await {
+        return epoch;
+    }
+    tokio::select! {
+        epoch = asking(lease) => epoch,
+        never = watching(cluster) => match never {},
+    }
+}
+
+async fn asking(lease: &Lease) -> i64 {
+    loop {
+        tokio::time::sleep(ASK_EVERY).await;
+        if let Some(epoch) = ask(lease).await {
+            return epoch;
+        }
+    }
+}
+
+async fn ask(lease: &Lease) -> Option<i64> {
+    lease.take().await.unwrap_or_else(|error| {
+        tracing::warn!(error = message_of(&error), "the sequencer's lease cannot be asked for");
+        None
+    })
+}
+
+/// Tells who waits here what the sequencer of another process has done. It is a wake-up: whoever waits looks for itself too.
+async fn watching(cluster: &Cluster) -> std::convert::Infallible {
+    loop {
+        if let Err(error) = watch(cluster).await {
+            tracing::warn!(error = message_of(&error), "the logs' heads cannot be watched");
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+async fn watch(cluster: &Cluster) -> mongodb::error::Result<()> {
+    let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
+    let heads = doc! { "$match": { "ns.coll": EVENT_LOG_METADATA, "ns.db": { "$in": databases } } };
+    let mut changes = cluster.client.watch().pipeline([heads]).await?.with_type::<RawDocumentBuf>();
+    let logs: HashMap<&str, &Log> = cluster.logs.iter().map(|log| (log.database.name(), &**log)).collect();
+    while changes.is_alive() {
+        let Some(change) = changes.next_if_any().await? else { continue };
+        let database = inner(&change, "ns").and_then(|ns| text(ns, "db"));
+        if let Some(log) = database.and_then(|database| logs.get(database)) {
+            look(log).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the head and the numbers that somebody waits for.
+async fn look(log: &Log) -> mongodb::error::Result<()> {
+    // The head is announced by the reading of it.
+    let _ = annals_core::EventLog::head(log).await;
+    let mut wanted: HashMap<String, Vec<String>> = HashMap::new();
+    for Place { collection, commit } in log.numbers.waiting() {
+        wanted.entry(collection).or_default().push(commit);
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let any: Vec<Document> = wanted
+        .into_iter()
+        .map(|(collection, commits)| doc! { "coll": collection, "commit": { "$in": commits } })
+        .collect();
+    let mut found = log.database.collection::<RawDocumentBuf>(ENTRIES).find(doc! { "$or": any }).await?;
+    while found.advance().await? {
+        if let Ok(entry) = entry::read(found.current()) {
+            log.numbers.give(&Place::new(&entry.collection, &entry.commit), entry.first);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! How far a log has come in the change stream.
+//!
+//! ```text
+//! sequencer-state: {_id: "event-log", token}      moved with the log, and every ten seconds while nothing comes
+//! ```
+
+use mongodb::Database;
+use mongodb::bson::{Document, doc};
+use mongodb::change_stream::event::ResumeToken;
+
+use crate::layout::names::{EVENT_LOG, SEQUENCER};
+
+/// A position in the change stream, as the server gave it.
+pub(super) type Token = Document;
+
+pub(super) fn resume(token: &Token) -> Option<ResumeToken> {
+    mongodb::bson::deserialize_from_document(token.clone()).ok()
+}
+
+pub(super) fn stored(token: &ResumeToken) -> Option<Token> {
+    mongodb::bson::serialize_to_document(token).ok()
+}
+
+/// Of two positions of one cluster the earlier: the server documents that their text can be compared.
+pub(super) fn earlier(a: Token, b: Token) -> Token {
+    match (a.get_str("_data"), b.get_str("_data")) {
+        (Ok(left), Ok(right)) if right < left => b,
+        _ => a,
+    }
+}
+
+pub(super) async fn read(database: &Database) -> mongodb::error::Result<Option<Token>> {
+    let state = database.collection::<Document>(SEQUENCER).find_one(doc! { "_id": EVENT_LOG }).await?;
+    Ok(state.and_then(|state| state.get_document("token").ok().cloned()))
+}
+
+pub(super) fn of_log() -> Document {
+    doc! { "_id": EVENT_LOG }
+}
+
+pub(super) fn set(token: &Token) -> Document {
+    doc! { "$set": { "token": token } }
+}
+
+pub(super) async fn save(database: &Database, token: &Token) -> mongodb::error::Result<()> {
+    database.collection::<Document>(SEQUENCER).update_one(of_log(), set(token)).upsert(true).await.map(|_| ())
+}

@@ -1,0 +1,124 @@
+//! The one change stream over the commits of all tenants: every further one would read the whole oplog again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+
+use super::state::{Token, resume, stored};
+use super::{Cluster, Ended};
+use crate::layout::fields::{inner, text};
+use crate::refused::code_of;
+
+/// Changes read ahead, at most.
+const AHEAD_MAX: usize = 4096;
+/// KiB of changes read ahead, at most; one change is let through whatever its size.
+const AHEAD_KIB_MAX: usize = 64 * 1024;
+/// How long the server waits for a change before it says how far it has looked.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// What comes out of the stream.
+pub(super) enum News {
+    /// A commit was inserted.
+    Commit(Incoming),
+    /// Nothing more for now; everything up to this position has come.
+    Idle(Option<Token>),
+    /// The stream has ended.
+    Ended(Ended),
+}
+
+/// A commit as it came.
+pub(super) struct Incoming {
+    pub(super) database: String,
+    pub(super) collection: String,
+    pub(super) document: RawDocumentBuf,
+    /// The position behind it; none for one that was read from its collection.
+    pub(super) token: Option<Token>,
+    /// Its share of what may be read ahead.
+    _share: Option<OwnedSemaphorePermit>,
+}
+
+impl Incoming {
+    pub(super) fn stored(database: &str, collection: &str, document: RawDocumentBuf) -> Self {
+        let (database, collection) = (database.to_owned(), collection.to_owned());
+        Self { database, collection, document, token: None, _share: None }
+    }
+}
+
+/// An open stream, read ahead by a task of its own.
+pub(super) struct Stream {
+    pub(super) news: mpsc::Receiver<News>,
+    /// The position at which it was opened, if it began now.
+    pub(super) start: Option<Token>,
+    reader: JoinHandle<()>,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Opens the stream behind `after`, or from now on.
+pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Stream, Ended> {
+    let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
+    let commits = doc! { "$match": {
+        "ns.db": { "$in": databases }, "ns.coll": { "$regex": "_event_stream$" },
+        "operationType": { "$in": ["insert", "update", "replace", "delete", "drop", "rename"] },
+    } };
+    let watch = cluster.client.watch().pipeline([commits]).max_await_time(WAIT).batch_size(1000);
+    let watch = match after.and_then(resume) {
+        Some(token) => watch.resume_after(token),
+        None => watch,
+    };
+    let changes = watch.await.map_err(ended)?.with_type::<RawDocumentBuf>();
+    let start = changes.resume_token().as_ref().and_then(stored);
+    let (sender, news) = mpsc::channel(AHEAD_MAX);
+    Ok(Stream { news, start, reader: tokio::spawn(read(changes, sender)) })
+}
+
+async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>, sender: mpsc::Sender<News>) {
+    let budget = Arc::new(Semaphore::new(AHEAD_KIB_MAX));
+    loop {
+        let next = match changes.next_if_any().await {
+            Ok(Some(change)) => match incoming(&change, &budget).await {
+                Some(commit) => News::Commit(commit),
+                None => continue,
+            },
+            Ok(None) if changes.is_alive() => News::Idle(changes.resume_token().as_ref().and_then(stored)),
+            Ok(None) => News::Ended(Ended::Deposed("the change stream was closed by the server")),
+            Err(error) => News::Ended(ended(error)),
+        };
+        let last = matches!(next, News::Ended(_));
+        if sender.send(next).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+/// An insert; anything else is reported and never followed, because commits do not change.
+async fn incoming(change: &RawDocumentBuf, budget: &Arc<Semaphore>) -> Option<Incoming> {
+    let what = text(change, "operationType").unwrap_or_default();
+    let place = inner(change, "ns");
+    let (database, collection) = (place.and_then(|ns| text(ns, "db"))?, place.and_then(|ns| text(ns, "coll"))?);
+    if what != "insert" {
+        tracing::error!(what, database, collection, "commits were changed by other software; the log stays as it is");
+        return None;
+    }
+    let document = inner(change, "fullDocument")?.to_owned();
+    let kib = (document.as_bytes().len() / 1024 + 1).min(AHEAD_KIB_MAX) as u32;
+    let share = budget.clone().acquire_many_owned(kib).await.ok();
+    let token = inner(change, "_id").and_then(|token| Document::try_from(token).ok());
+    Some(Incoming { database: database.to_owned(), collection: collection.to_owned(), document, token, _share: share })
+}
+
+/// Errors that say that the oplog does not reach back to the position, or that the position is none.
+fn ended(error: mongodb::error::Error) -> Ended {
+    const FORGOTTEN: [i32; 4] = [136, 260, 280, 286];
+    match code_of(&error) {
+        Some(code) if FORGOTTEN.contains(&code) => Ended::Forgotten,
+        _ => Ended::Failed(error),
+    }
+}
