@@ -1,4 +1,4 @@
-//! What an operator does to a store: check it, cut what is damaged, keep backups and restore them.
+//! What an operator does to a store: check it, cut what is damaged, pack it, keep backups and restore them.
 //!
 //! ```no_run
 //! use annals::operations::{Restore, check, restore};
@@ -21,9 +21,9 @@ use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::{self, Source};
 
 pub use annals_embedded::operations::{
-    CheckReport, CheckedLog, CheckedMap, Cut, CutStream, Finding, LogManifest, Manifest, OperationError, Progress,
-    Receiver, Reindexed, Repair, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest, StoredFile,
-    TenantManifest,
+    CheckReport, CheckedLog, CheckedMap, Cut, CutStream, Finding, LogManifest, Manifest, OperationError, PackReport,
+    PackedLog, Progress, Receiver, Reindexed, Repair, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest,
+    StoredFile, TenantManifest,
 };
 
 use crate::compose::folder;
@@ -56,6 +56,16 @@ pub fn repair(url: &str, cut: &Cut, progress: Progress<'_>) -> Result<Repair, Op
 /// unique entry; `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`.
 pub fn reindex(url: &str, tenant: &str, confirmed: bool) -> Result<Reindexed, OperationError> {
     operations::reindex(&folder(url)?, tenant, confirmed, &Options::default())
+}
+
+/// Packs every closed segment of the store at `url`, which no process has open, that becomes smaller by enough. A store that is open does
+/// it by itself, slowly and a little later. `progress` counts the bytes of a log's segments.
+///
+/// # Errors
+/// `invalid_config`, `not_a_store`, `store_locked`, `newer_format`, `store_damaged`, `read_failed`, `disk_full`, `store_read_only`. What was
+/// packed before stays so.
+pub fn pack(url: &str, progress: Progress<'_>) -> Result<PackReport, OperationError> {
+    operations::pack(&folder(url)?, &Options::default(), progress)
 }
 
 /// Where a backup is kept: one file if `to` ends in `.tar`, else a folder, in which a later backup adds only what has grown.

@@ -123,6 +123,11 @@ pub enum Command {
         after_help = "`annals check` says where the damage begins. Nothing is lost: the files that go are kept below cut/ in the store's folder. Streams are cut with their log, when the store is opened; records are not touched by a cut.\n\nExample:\n  annals repair --cut-at 17003 --yes\n  annals repair --indexes --yes"
     )]
     Repair(Repair),
+    /// Pack the closed segments of a store that no process has open, so that they take less room
+    #[command(
+        after_help = "A store that is served does this by itself, slowly and behind the newest segments. Nothing that is read changes; a segment that would save less than a tenth stays as it is.\n\nExample:\n  annals pack --store embedded:./data"
+    )]
+    Pack,
     /// Back up a whole store, also of a running server, up to what is durable when it begins
     #[command(
         after_help = "A backup holds the secret key by which the store finds requests: keep it as safe as the store.\n\nExample:\n  annals backup --server http://127.0.0.1:4000 --to backup.tar\n  annals backup --to /backups/annals"

@@ -1,12 +1,13 @@
-//! What an operator does to a store: check it, cut what is damaged, back it up and restore it.
+//! What an operator does to a store: check it, cut what is damaged, pack it, back it up and restore it.
 //!
-//! [`check()`], [`repair()`] and [`reindex()`] work on the files of a store that no process has open; a backup is taken from an open one
-//! ([`annals_core::Store::backup`]) and [`restore()`] makes a new store of it.
+//! [`check()`], [`repair()`], [`reindex()`] and [`pack()`] work on the files of a store that no process has open; a backup is taken
+//! from an open one ([`annals_core::Store::backup`]) and [`restore()`] makes a new store of it.
 
 mod backup;
 mod check;
 mod copy;
 mod cut;
+mod pack;
 mod reindex;
 mod repair;
 mod survey;
@@ -23,6 +24,7 @@ pub use backup::{
 };
 pub(crate) use backup::{MapImage, Taking, TenantImage};
 pub use check::{CheckReport, CheckedLog, CheckedMap, Finding, check};
+pub use pack::{PackReport, PackedLog, pack};
 pub use reindex::{Reindexed, reindex};
 pub use repair::{Cut, CutStream, Repair, repair};
 

@@ -92,7 +92,8 @@ fn databases(options: &Options, of_url: Option<&str>) -> Result<BTreeMap<String,
             valid_database(name).map_err(invalid)?;
             // On some systems names that differ in case only are one database.
             if let Some(other) = taken.insert(name.to_lowercase(), tenant.name.clone()) {
-                let message = format!("tenants {other:?} and {:?} would share database {name:?}; give each its own", tenant.name);
+                let message =
+                    format!("tenants {other:?} and {:?} would share database {name:?}; give each its own", tenant.name);
                 return Err(invalid(message));
             }
         }
@@ -119,7 +120,9 @@ fn of_tenant(tenant: &Tenant, of_url: Option<&str>) -> Result<Databases, String>
     });
     let or = |configured: &Option<String>, what: &str| {
         configured.clone().or_else(|| by_default.clone()).ok_or_else(|| {
-            format!("the {what} database of tenant {name:?} has no name; write it behind the last slash of the MongoDB URL")
+            format!(
+                "the {what} database of tenant {name:?} has no name; write it behind the last slash of the MongoDB URL"
+            )
         })
     };
     Ok(Databases {

@@ -30,6 +30,20 @@ fn frames(bytes: &[u8]) -> Vec<usize> {
 }
 
 #[test]
+fn packing_says_what_it_did_and_changes_nothing_that_is_read() {
+    let folder = folder();
+    run(folder.path(), &["pack"]).refused("not_a_store", 6);
+    commit(folder.path(), 0..20, &[]);
+    let before = events(folder.path(), "embedded:./data");
+    let report = first(run(folder.path(), &["pack"]));
+    // All of it stands in the segment that is written to.
+    assert_eq!((&report["logs"][0]["segments"], &report["logs"][0]["left"]), (&json!(0), &json!(0)));
+    assert!(run(folder.path(), &["pack", "--output", "table"]).ok().out.contains("BYTES AFTER"));
+    assert_eq!(events(folder.path(), "embedded:./data"), before);
+    run(folder.path(), &["pack", "--server", "http://127.0.0.1:1"]).refused("invalid_config", 2);
+}
+
+#[test]
 fn a_check_says_what_is_wrong_and_a_repair_cuts_it_away() {
     let folder = folder();
     run(folder.path(), &["check"]).refused("not_a_store", 6);

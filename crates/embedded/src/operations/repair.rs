@@ -243,7 +243,7 @@ impl Work<'_> {
         let Some(open) = &border.within else { return Ok(()) };
         let name = &open.at.name;
         let unfinished = format!("{name}{UNFINISHED}");
-        let done = copy(self.disk, &*open.at.file, &unfinished, border.offset, open.capacity.max(open.length))
+        let done = cut::keep_to(self.disk, open, border.offset, &unfinished)
             .and_then(|()| self.disk.rename(&unfinished, name))
             .and_then(|()| self.disk.sync_dir(self.dir))
             .and_then(|()| self.disk.open(name, Open::Read));

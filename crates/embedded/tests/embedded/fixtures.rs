@@ -1,4 +1,4 @@
-//! Stores that earlier versions wrote, one folder for each format: they are checked, opened, read and written to.
+//! Stores that earlier versions wrote, one folder for each format and each form of its segments: they are checked, opened, read and written to.
 //!
 //! `ANNALS_WRITE_FIXTURES=1` writes those of the current format anew, which is only right before that format is released. Records and
 //! streams have a folder of their own, `format-N-maps`.
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventsHash, Store};
-use annals_embedded::disk::RealDisk;
-use annals_embedded::operations::check;
-use annals_embedded::{EmbeddedStore, FORMAT};
+use annals_embedded::disk::{Disk, RealDisk};
+use annals_embedded::operations::{check, pack};
+use annals_embedded::{EmbeddedStore, FORMAT, Options};
 use serde_json::{Value, json};
 
 use crate::operations::map_samples::{all_entries, all_records, fill_maps, things};
 use crate::operations::samples::{commit, fill, hash_to, options, transfer};
-use crate::stores::block_on;
+use crate::stores::{PACK_ALWAYS, block_on};
 
 const COMMITS: usize = 30;
 /// Beside the folders of a fixture's store: what it holds.
@@ -55,6 +55,19 @@ fn write(folder: &Path) {
     fs::write(folder.join(EXPECTED), expected).expect("written");
 }
 
+/// The same with its closed segments packed.
+fn write_packed(from: &Path, folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
+    let store = folder.join("store");
+    copy(&from.join("store"), &store);
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&store));
+    pack(&disk, &Options { packing: PACK_ALWAYS, ..options(1) }, &mut |_, _| {}).expect("it is packed");
+    fs::remove_file(store.join("lock")).expect("it was made");
+    let expected = serde_json::to_vec_pretty(&logs(&store)).expect("JSON");
+    fs::remove_file(store.join("lock")).expect("it was made");
+    fs::write(folder.join(EXPECTED), expected).expect("written");
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
@@ -71,6 +84,7 @@ fn stores_of_every_format_are_checked_opened_read_and_written_to() {
     let current = fixtures().join(format!("format-{FORMAT}"));
     if std::env::var_os("ANNALS_WRITE_FIXTURES").is_some() {
         write(&current);
+        write_packed(&current, &fixtures().join(format!("format-{FORMAT}-packed")));
     }
     assert!(current.is_dir(), "there is a fixture of the current format");
     let of_logs = |path: &PathBuf| !path.to_string_lossy().ends_with("-maps");

@@ -5,6 +5,7 @@ mod check;
 mod floor;
 pub mod map_samples;
 mod maps;
+pub mod packing;
 #[cfg(feature = "seeded-bugs")]
 mod reindex;
 mod repair;

@@ -4,8 +4,8 @@
 //! sentence says what is missing.
 
 use annals_core::{
-    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp,
-    Version,
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedCommit, RecordedEvent, SequenceNumber,
+    Timestamp, Version,
 };
 use bytes::Bytes;
 use mongodb::bson::{RawBsonRef, RawDocument};

@@ -72,11 +72,10 @@ pub(crate) async fn ensure_log(database: &Database, create: bool) -> Result<(), 
     let version = Index {
         unique: true,
         partial: Some(doc! { "Aggregate.WasAppliedByAggregate": true }),
-        ..Index::ascending("aggregate_version_index", &[
-            "Aggregate.TypeId",
-            "Metadata.EventSource",
-            "Aggregate.Version",
-        ])
+        ..Index::ascending(
+            "aggregate_version_index",
+            &["Aggregate.TypeId", "Metadata.EventSource", "Aggregate.Version"],
+        )
     };
     let source = Index::ascending("Metadata.EventSource_1", &["Metadata.EventSource"]);
     let aggregate = Index::unique("EventSource_1_AggregateType_1", &["EventSource", "AggregateType"]);

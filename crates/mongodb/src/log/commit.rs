@@ -80,7 +80,9 @@ fn supported(commit: &NewCommit) -> Result<(), StoreError> {
         return Err(StoreError::NotSupported("an append condition (on MongoDB)".to_owned()));
     }
     if !commit.keys.is_empty() {
-        return Err(StoreError::NotSupported("a commit that reserves or releases prepare keys (on MongoDB)".to_owned()));
+        return Err(StoreError::NotSupported(
+            "a commit that reserves or releases prepare keys (on MongoDB)".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -109,15 +111,19 @@ impl<'a> Request<'a> {
     }
 
     fn document(&self, log: &Log, version: Version) -> Result<Vec<u8>, CommitError> {
-        let full = |_| StoreError::ReadOnly("the aggregate has as many versions as MongoDB's layout can count".to_owned());
-        let document = write(self.commit, &Given {
-            commit_id: &self.commit_id,
-            request_id: &self.request_id,
-            context: &log.context,
-            version: i32::try_from(version).map_err(full)?,
-            event_ids: &self.event_ids,
-            now: self.now,
-        });
+        let full =
+            |_| StoreError::ReadOnly("the aggregate has as many versions as MongoDB's layout can count".to_owned());
+        let document = write(
+            self.commit,
+            &Given {
+                commit_id: &self.commit_id,
+                request_id: &self.request_id,
+                context: &log.context,
+                version: i32::try_from(version).map_err(full)?,
+                event_ids: &self.event_ids,
+                now: self.now,
+            },
+        );
         if document.len() > DOCUMENT_BYTES_MAX {
             let message = format!(
                 "{} bytes as a document, with the names and ids of its events; MongoDB stores at most {DOCUMENT_BYTES_MAX}",

@@ -30,7 +30,12 @@ pub(super) async fn find(
 }
 
 /// Whether a request of this id is stored at majority.
-pub(super) async fn exists(log: &Log, collection: &str, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
+pub(super) async fn exists(
+    log: &Log,
+    collection: &str,
+    aggregate: &Aggregate,
+    request_id: &str,
+) -> Result<bool, ReadError> {
     let commits = log.database.collection::<RawDocumentBuf>(collection);
     let filter = doc! { "aggregateId": &*aggregate.id, "requestId": request_id };
     let found = commits.find_one(filter).projection(doc! { "_id": 1 }).await;

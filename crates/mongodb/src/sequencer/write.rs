@@ -50,7 +50,8 @@ pub(super) async fn write(place: &mut Place, batch: &Batch<'_>, token: Option<&T
     for (at, part) in parts.into_iter().enumerate() {
         // Only the last one has come to the position, and has the rest of the batch.
         let (token, rest) = if at + 1 == count { (token, Some(batch)) } else { (None, None) };
-        let documents = documents(place, part).map_err(|error| Ended::Damaged(format!("a commit of the log: {error}")))?;
+        let documents =
+            documents(place, part).map_err(|error| Ended::Damaged(format!("a commit of the log: {error}")))?;
         let next = place.next + documents.events.len() as u64;
         match transaction(place, &documents, next, rest, token).await? {
             Written::Done => place.note(part, next),

@@ -237,6 +237,7 @@ fn nothing_in_a_backup_knows_of_an_event_that_it_does_not_have() {
 ///
 /// # Errors
 /// What was not as it must be.
+#[cfg(feature = "seeded-bugs")]
 pub fn restores_all_records(options: &Options) -> Result<(), String> {
     block_on(async {
         let store = store().await;
