@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use annals::Client;
 use annals_core::{
@@ -13,7 +13,7 @@ use annals_core::{
 };
 use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::pack;
-use annals_embedded::{EmbeddedStore, Options};
+use annals_embedded::{EmbeddedStore, Options, Packing};
 use tokio::process::Command;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -145,6 +145,37 @@ impl Remote for Annals {
     fn server(&self) -> Option<&Served> {
         self.server.as_deref()
     }
+}
+
+/// Opens the store and waits until every closed segment is packed.
+pub async fn settle(folder: &Path) -> Result<EmbeddedStore, String> {
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
+    let packing = Packing { behind: 0, bytes_per_second: u64::MAX, ..Packing::default() };
+    let disk = Arc::new(RealDisk::new(folder.join("store")));
+    let store =
+        EmbeddedStore::open(disk, Options { packing, ..Options::default() }).map_err(|error| error.to_string())?;
+    library::log(&store)?;
+    while unpacked(folder).map_err(|error| format!("{}: {error}", folder.display()))? {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(store)
+}
+
+/// Whether there is a closed segment that is not packed.
+fn unpacked(folder: &Path) -> std::io::Result<bool> {
+    use std::os::unix::fs::FileExt;
+    /// Behind the magic of the segment's header; 1 for one of frames.
+    const FORMAT: u64 = 8;
+    let mut segments = Vec::new();
+    find_segments(folder, &mut segments)?;
+    for segment in segments.iter().filter(|segment| segment.with_extension("index").exists()) {
+        let mut format = [0; 4];
+        std::fs::File::open(segment)?.read_exact_at(&mut format, FORMAT)?;
+        if u32::from_le_bytes(format) == 1 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What the closed segments weigh: those that have an index file.

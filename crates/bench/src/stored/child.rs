@@ -31,6 +31,8 @@ const FOLLOWED: usize = 2_000;
 pub enum Task {
     /// Fills a new store.
     Fill,
+    /// Opens it until everything is done that a store does in the background sooner or later. Only ours does such things.
+    Settle,
     /// Opens it and reads.
     Read,
     /// Starts a server on it and reads through that.
@@ -40,12 +42,13 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 4] = [Self::Fill, Self::Read, Self::Serve, Self::Weigh];
+    const ALL: [Self; 5] = [Self::Fill, Self::Settle, Self::Read, Self::Serve, Self::Weigh];
 
     /// Its word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Fill => "fill",
+            Self::Settle => "settle",
             Self::Read => "read",
             Self::Serve => "serve",
             Self::Weigh => "weigh",
@@ -72,6 +75,12 @@ pub async fn obey(words: &[&str]) -> Result<(), String> {
     let corpus = Corpus { events: number(events)?, commit_events: number(commit_events)? };
     let (folder, program) = (Path::new(*folder), Path::new(*program));
     match (Kind::parse(kind)?, task) {
+        (Kind::Annals, Task::Settle) => {
+            // Open until it is killed.
+            let _store = super::annals::settle(folder).await?;
+            say(Vec::new())
+        }
+        (_, Task::Settle) => say(Vec::new()),
         (Kind::Annals, Task::Serve) => serve::<Annals>(folder, corpus, program).await,
         (Kind::Annals, _) => work::<Annals>(task, folder, corpus).await,
         #[cfg(feature = "rivals")]
@@ -107,7 +116,7 @@ async fn work<S: Stored>(task: Task, folder: &Path, corpus: Corpus) -> Result<()
     let opened = started.elapsed();
     let figures = match task {
         Task::Fill => fill(&store, corpus).await?,
-        Task::Read | Task::Serve => {
+        Task::Settle | Task::Read | Task::Serve => {
             let mut figures = vec![
                 (figures::OPEN, opened.as_secs_f64() * 1_000.0),
                 (figures::MEMORY, (anonymous_memory("self")? - before) / MIB),

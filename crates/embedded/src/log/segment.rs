@@ -57,6 +57,15 @@ impl SegmentFile {
         Ok(records)
     }
 
+    /// Says which runs will be read behind the first, once that one has been read, so that a disk can fetch them beside each other.
+    pub(crate) fn announce(&self, entries: &[Entry]) {
+        for run in runs(entries).skip(1) {
+            if let (Some(first), Some(last)) = (run.first(), run.last()) {
+                self.file.announce(first.offset, last.offset + u64::from(last.length) - first.offset);
+            }
+        }
+    }
+
     /// Reads one run of frames at once and decodes each when it is asked for.
     pub(crate) fn read<'a>(
         &'a self,
