@@ -6,7 +6,7 @@
 
 use annals_core::{Identity, Uuid, new_uuid};
 use mongodb::Database;
-use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 
 use crate::layout::fields::natural;
@@ -31,9 +31,9 @@ pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identit
         .await
         .map_err(|error| asking(database.name(), &error))?;
     let read = |found: &Document| {
-        let id = found.get_binary_generic("storeId").ok()?;
+        let Bson::Binary(id) = found.get("storeId")? else { return None };
         Some(Identity {
-            store_id: Uuid::from_slice(id).ok()?,
+            store_id: Uuid::from_slice(&id.bytes).ok()?,
             incarnation: u32::try_from(found.get_i32("incarnation").ok()?).ok()?,
             incarnation_start: u64::try_from(found.get_i64("incarnationStart").ok()?).ok()?,
         })

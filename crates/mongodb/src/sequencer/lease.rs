@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use mongodb::Database;
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
+use tokio::sync::OnceCell;
 
 use super::ASK_EVERY;
 use crate::layout::names::SEQUENCER;
-use crate::refused::code_of;
 
 /// How long a lease holds. A process that was killed is succeeded within this and a second.
 const HOLDS: Duration = Duration::from_secs(3);
@@ -21,35 +21,38 @@ const ID: &str = "lease";
 pub(super) struct Lease {
     database: Database,
     holder: String,
+    there: OnceCell<()>,
 }
 
 impl Lease {
     pub(super) fn new(database: Database, holder: String) -> Self {
-        Self { database, holder }
+        Self { database, holder, there: OnceCell::new() }
     }
 
     /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
     /// would hold up its successor for a minute.
     pub(super) async fn take(&self) -> mongodb::error::Result<Option<i64>> {
-        const DUPLICATE_KEY: i32 = 11000;
+        self.there.get_or_try_init(|| self.begin()).await?;
         let state = self.database.collection::<Document>(SEQUENCER);
-        let free = doc! { "_id": ID, "$expr": { "$lte": [{ "$ifNull": ["$until", "$$NOW"] }, "$$NOW"] } };
+        let free = doc! { "_id": ID, "$expr": { "$lte": ["$until", "$$NOW"] } };
         let take = vec![doc! { "$set": {
             "holder": &self.holder, "until": until(),
-            "epoch": { "$add": [{ "$ifNull": ["$epoch", 0_i64] }, 1_i64] },
+            "epoch": { "$add": ["$epoch", 1_i64] },
             "before": "$sessions", "sessions": [],
         } }];
-        let taken = state.find_one_and_update(free, take).upsert(true).return_document(ReturnDocument::After).await;
-        let taken = match taken {
-            // It is there and not free, so the upsert tried to insert another.
-            Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(None),
-            other => other?,
-        };
+        let taken = state.find_one_and_update(free, take).return_document(ReturnDocument::After).await?;
         let Some(taken) = taken else { return Ok(None) };
         if let Ok(before) = taken.get_array("before") {
             self.end_sessions(before).await;
         }
         Ok(taken.get_i64("epoch").ok())
+    }
+
+    /// Makes a lease that nobody has, where there is none.
+    async fn begin(&self) -> mongodb::error::Result<()> {
+        let nobodys = doc! { "$setOnInsert": { "epoch": 0_i64, "until": DateTime::from_millis(0), "sessions": [] } };
+        let state = self.database.collection::<Document>(SEQUENCER);
+        state.update_one(doc! { "_id": ID }, nobodys).upsert(true).await.map(|_| ())
     }
 
     async fn end_sessions(&self, sessions: &[Bson]) {

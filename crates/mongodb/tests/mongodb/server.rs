@@ -25,6 +25,8 @@ pub struct Databases {
 impl Databases {
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        // What the store says is shown beside a failure.
+        let _ = tracing_subscriber::fmt().with_test_writer().with_max_level(tracing_subscriber::filter::LevelFilter::INFO).try_init();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self { name: format!("annals_test_{}_{count}", std::process::id()) }
     }
