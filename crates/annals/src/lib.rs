@@ -40,5 +40,5 @@ pub use annals_runtime as runtime;
 #[cfg(feature = "server")]
 pub use annals_server as server;
 #[cfg(feature = "client")]
-pub use client::{BackupStream, Client, StreamsClient};
+pub use client::{BackupStream, Client, RecordsClient, StreamsClient};
 pub use compose::{OpenOptions, open, open_with};

@@ -21,8 +21,8 @@ use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::{self, Source};
 
 pub use annals_embedded::operations::{
-    CheckReport, CheckedLog, Cut, Finding, LogManifest, Manifest, OperationError, Progress, Receiver, Repair, Restore,
-    Restored, RestoredLog, SegmentManifest, StoredFile, TenantManifest,
+    CheckReport, CheckedLog, CheckedMap, Cut, Finding, LogManifest, Manifest, OperationError, Progress, Receiver,
+    Repair, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest, StoredFile, TenantManifest,
 };
 
 use crate::compose::folder;

@@ -9,6 +9,7 @@ mod demo;
 mod export;
 mod import;
 mod log;
+mod record;
 mod repair;
 mod serve;
 mod stats;
@@ -26,7 +27,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         matches!(cli.command, Command::Check | Command::Repair(_) | Command::Restore(_) | Command::Export(_));
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
-        let message = "--server only goes with commit, transact, aggregate, log, stream, import, stats and backup; the others work on a store";
+        let message = "--server only goes with commit, transact, aggregate, log, stream, record, import, stats and backup; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {
@@ -40,6 +41,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Log(Log::Tail(ref args)) => log::tail(global, args, config).await,
         Command::Stream(Stream::List(ref args)) => stream::list(global, args, config).await,
         Command::Stream(Stream::Read(ref args)) => stream::read(global, args, config).await,
+        Command::Record(ref args) => record::run(global, args, config).await,
         Command::Import(ref args) if args.whole => export::import(global, args, config).await,
         Command::Import(ref args) => import::run(global, args, config).await,
         Command::Export(ref args) => export::export(global, args, config).await,

@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use annals::operations::OperationError;
-use annals::{Code, CommitError, Invalid, OpenError, ReadError, TransactionError, UnknownLog};
+use annals::{
+    ChangesError, Code, CommitError, Invalid, OpenError, ReadError, RecordError, TransactionError, UnknownLog,
+};
 
 /// An error as it is printed, with the code that decides the exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +60,18 @@ impl From<TransactionError> for Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<ChangesError> for Failure {
+    fn from(error: ChangesError) -> Self {
         Self::new(error.code(), error.to_string())
     }
 }

@@ -1,5 +1,7 @@
 //! Standard output: JSON lines for programs, columns for people. Both are written as they come, so nothing piles up.
 
+mod records;
+
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use annals::wire::{CommitAnswer, CommitView, EventView, StreamEventView};

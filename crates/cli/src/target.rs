@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::{Client, EventLog, OpenOptions, Store, StoreError, Streams};
+use annals::{Client, EventLog, OpenOptions, Records, Store, StoreError, Streams};
 
 use crate::args::Global;
 use crate::config::Config;
@@ -13,6 +13,8 @@ pub struct Target {
     pub log: Arc<dyn EventLog>,
     /// The streams of the same scope.
     pub streams: Arc<dyn Streams>,
+    /// The records of the tenant.
+    pub records: Arc<dyn Records>,
     pub tenant: String,
     pub scope: String,
     store: Option<Arc<dyn Store>>,
@@ -33,12 +35,13 @@ impl Target {
         let (tenant, scope) = (global.tenant.clone(), scope.to_owned());
         if let Some(server) = &global.server {
             let client = Client::new(server, &tenant, &scope)?;
-            let streams = Arc::new(client.streams());
-            return Ok(Self { log: Arc::new(client), streams, tenant, scope, store: None });
+            let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
+            return Ok(Self { log: Arc::new(client), streams, records, tenant, scope, store: None });
         }
         let store = open_store(config, must_exist).await?;
         let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
-        Ok(Self { log, streams, tenant, scope, store: Some(store) })
+        let records = store.records(&tenant)?;
+        Ok(Self { log, streams, records, tenant, scope, store: Some(store) })
     }
 
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no

@@ -17,5 +17,6 @@ pub mod once_per_request;
 pub mod one_order;
 pub mod one_winner;
 pub mod racing_transactions;
+pub mod scans;
 pub mod stores;
 pub mod transactions;

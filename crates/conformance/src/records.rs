@@ -82,6 +82,7 @@ macro_rules! records {
                 declaring_again_does_nothing
                 a_document_with_two_arrays_does_not_fit_one_index
                 declarations_that_break_a_rule_are_refused
+                declared_collections_are_listed
             }
         }
     };

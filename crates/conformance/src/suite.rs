@@ -159,6 +159,14 @@ macro_rules! commits_and_log {
                 aggregates_have_versions_of_their_own
                 reads_and_refused_commits_touch_no_version
             }
+            scans {
+                a_scan_lends_what_reading_finds
+                a_scan_ends_where_it_is_told
+                a_scan_that_is_broken_off_goes_on
+                any_scan_finds_what_filtering_by_hand_finds
+                a_scan_beside_writers_visits_a_prefix
+                a_scan_with_a_wrong_filter_is_refused
+            }
             stores {
                 a_tenant_that_is_not_declared_has_no_log
                 a_scope_that_does_not_exist_has_no_log

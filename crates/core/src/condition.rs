@@ -1,5 +1,6 @@
 //! Conditions on documents: which records a reader or a change means.
 
+mod document;
 mod json;
 mod matcher;
 mod path;
@@ -11,6 +12,7 @@ use bson::{Bson, RawBson};
 
 use crate::{Code, Invalid, limits};
 
+pub(crate) use document::{as_it_is, read as read_condition};
 pub use matcher::Matcher;
 
 /// A condition on a document, with MongoDB's meaning on every backend.

@@ -81,9 +81,24 @@ impl Data {
     /// # Errors
     /// A sentence that names the field that does not fit.
     pub fn decode<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
-        let json = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        serde_json::from_str(&json).map_err(|error| error.to_string())
+        decode(self.as_raw())
     }
+
+    /// Keeps a document that is lent from stored data: `keep` gives its bytes as shared ones, the same bytes.
+    pub fn from_lent(document: &RawDocument, keep: impl FnOnce(&[u8]) -> Bytes) -> Self {
+        Self(keep(document.as_bytes()))
+    }
+
+    /// A copy of stored data.
+    pub(crate) fn of_raw(document: &RawDocument) -> Self {
+        Self(Bytes::copy_from_slice(document.as_bytes()))
+    }
+}
+
+/// Decodes a document as [`Data::decode`] does.
+pub(crate) fn decode<T: serde::de::DeserializeOwned>(document: &RawDocument) -> Result<T, String> {
+    let json = serde_json::to_string(&DocumentView(document)).map_err(|error| error.to_string())?;
+    serde_json::from_str(&json).map_err(|error| error.to_string())
 }
 
 trait EmptyDocument {
@@ -112,8 +127,22 @@ impl fmt::Debug for Data {
 impl<'de> serde::Deserialize<'de> for Data {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut out = Vec::with_capacity(256);
-        deserializer.deserialize_map(DocumentWriter { out: &mut out, depth: 0 })?;
+        deserializer.deserialize_map(DocumentWriter { out: &mut out, depth: 0, deepest: DATA_DEPTH_MAX })?;
         Ok(Self(out.into()))
+    }
+}
+
+/// Any JSON object as a BSON document, by the rules of event data. It may be nested deeper, because what it holds is wrapped.
+pub(crate) struct Object(pub(crate) RawDocumentBuf);
+
+/// How deep an [`Object`] may be nested. JSON parsers end at 128.
+const OBJECT_DEPTH_MAX: usize = DATA_DEPTH_MAX + 20;
+
+impl<'de> serde::Deserialize<'de> for Object {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut out = Vec::with_capacity(256);
+        deserializer.deserialize_map(DocumentWriter { out: &mut out, depth: 0, deepest: OBJECT_DEPTH_MAX })?;
+        RawDocumentBuf::from_bytes(out).map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -121,6 +150,7 @@ impl<'de> serde::Deserialize<'de> for Data {
 struct DocumentWriter<'a> {
     out: &'a mut Vec<u8>,
     depth: usize,
+    deepest: usize,
 }
 
 /// Writes one value at the end of `out` and its BSON type into the byte at `type_at`.
@@ -128,6 +158,7 @@ struct ValueWriter<'a> {
     out: &'a mut Vec<u8>,
     type_at: usize,
     depth: usize,
+    deepest: usize,
 }
 
 fn begin(out: &mut Vec<u8>) -> usize {
@@ -184,8 +215,8 @@ impl<'de> Visitor<'de> for DocumentWriter<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        if self.depth >= DATA_DEPTH_MAX {
-            return Err(A::Error::custom(format_args!("nested deeper than {DATA_DEPTH_MAX}")));
+        if self.depth >= self.deepest {
+            return Err(A::Error::custom(format_args!("nested deeper than {}", self.deepest)));
         }
         let start = begin(self.out);
         let mut keys = Keys::default();
@@ -194,7 +225,8 @@ impl<'de> Visitor<'de> for DocumentWriter<'_> {
                 return Err(A::Error::custom(format_args!("key {key:?} given twice")));
             }
             let type_at = write_key(self.out, &key)?;
-            map.next_value_seed(ValueWriter { out: self.out, type_at, depth: self.depth + 1 })?;
+            let seed = ValueWriter { out: self.out, type_at, depth: self.depth + 1, deepest: self.deepest };
+            map.next_value_seed(seed)?;
         }
         end(self.out, start)
     }
@@ -260,19 +292,19 @@ impl<'de> Visitor<'de> for ValueWriter<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         self.out[self.type_at] = 0x03;
-        DocumentWriter { out: self.out, depth: self.depth }.visit_map(map)
+        DocumentWriter { out: self.out, depth: self.depth, deepest: self.deepest }.visit_map(map)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        if self.depth >= DATA_DEPTH_MAX {
-            return Err(A::Error::custom(format_args!("nested deeper than {DATA_DEPTH_MAX}")));
+        if self.depth >= self.deepest {
+            return Err(A::Error::custom(format_args!("nested deeper than {}", self.deepest)));
         }
         self.out[self.type_at] = 0x04;
         let start = begin(self.out);
         for index in 0usize.. {
             let undo = self.out.len();
             let type_at = write_key(self.out, &index.to_string())?;
-            let seed = ValueWriter { out: self.out, type_at, depth: self.depth + 1 };
+            let seed = ValueWriter { out: self.out, type_at, depth: self.depth + 1, deepest: self.deepest };
             if seq.next_element_seed(seed)?.is_none() {
                 self.out.truncate(undo);
                 break;
@@ -284,15 +316,17 @@ impl<'de> Visitor<'de> for ValueWriter<'_> {
 
 impl serde::Serialize for Data {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Document(self.as_raw()).serialize(serializer)
+        DocumentView(self.as_raw()).serialize(serializer)
     }
 }
 
-struct Document<'a>(&'a RawDocument);
+/// A document as relaxed Extended JSON.
+#[derive(Debug, Clone, Copy)]
+pub struct DocumentView<'a>(pub &'a RawDocument);
 struct Array<'a>(&'a RawArray);
 struct Value<'a>(RawBsonRef<'a>);
 
-impl serde::Serialize for Document<'_> {
+impl serde::Serialize for DocumentView<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for element in self.0.iter() {
@@ -316,7 +350,7 @@ impl serde::Serialize for Array<'_> {
 impl serde::Serialize for Value<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            RawBsonRef::Document(document) => Document(document).serialize(serializer),
+            RawBsonRef::Document(document) => DocumentView(document).serialize(serializer),
             RawBsonRef::Array(array) => Array(array).serialize(serializer),
             RawBsonRef::String(text) => serializer.serialize_str(text),
             RawBsonRef::Boolean(value) => serializer.serialize_bool(value),

@@ -249,6 +249,8 @@ codes! {
     UnknownTenant "unknown_tenant" 404 4 "The tenant is not declared." "Declare it in the configuration under [tenants], or correct the Annals-Tenant header."
     UnknownScope "unknown_scope" 404 4 "The tenant has no such scope." "Correct the scope; leave it out for the default scope."
     UnknownEvent "unknown_event" 404 4 "The log has no event of this number yet." "Ask for a number below the head."
+    UnknownRecord "unknown_record" 404 4 "The collection has no record of this id." "Correct the id, and its type: the text \"7\" is another id than the number 7."
+    SystemCollection "system_collection" 403 2 "The collection is of a feature of Annals, or of a layout that it keeps, so it is not written to from outside." "Use that feature's own commands, or another name for records of your own."
     UnknownCollection "unknown_collection" 404 4 "The collection is not declared." "Declare it first, or correct the name."
     UnknownChange "unknown_change" 404 4 "No change of records has this number yet." "Read the collections anew and follow from the newest change: the number is of another store."
     ChangesGone "changes_gone" 410 3 "Changes of records that were asked for are not kept any more." "Read the collections anew and follow from the newest change."

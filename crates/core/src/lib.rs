@@ -11,7 +11,9 @@ mod copy;
 mod data;
 mod error;
 mod event_log;
+mod event_ref;
 mod events_hash;
+mod fields;
 pub mod json;
 mod keys;
 pub mod limits;
@@ -30,19 +32,21 @@ pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
 pub use condition::{Condition, Matcher, Test};
 pub use copy::{CommitCopy, TransactionPlace};
-pub use data::Data;
+pub use data::{Data, DocumentView};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
-pub use event_log::{EventLog, Follower};
+pub use event_log::{EventLog, Follower, Visit};
+pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
+    ScanQuery,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use records::{
     ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Index, Projection, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision, SortBy, Stored,
-    TypedRecords, valid_document,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision,
+    SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
 };
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};

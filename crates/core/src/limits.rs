@@ -54,5 +54,7 @@ pub const RECORD_BYTES_MAX: usize = 15 * 1024 * 1024;
 pub const RECORD_CHANGES_MAX: usize = 10_000;
 /// Largest batch of changes of records: the sum of its documents in bytes of BSON.
 pub const RECORD_CHANGES_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
+/// Largest body of a batch of changes of records, in bytes: its documents, and what stands around them.
+pub const RECORD_CHANGES_BODY_BYTES_MAX: usize = RECORD_CHANGES_BYTES_MAX + 4 * 1024 * 1024;
 /// How many of the newest changes of records are kept at least.
 pub const CHANGES_KEPT_MIN: u64 = 100_000;

@@ -3,7 +3,7 @@
 use bytestring::ByteString;
 
 use crate::{
-    Aggregate, Code, Invalid, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp, Version,
+    Aggregate, Code, EventRef, Invalid, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp, Version,
     commit::{valid_id, valid_name},
     limits,
 };
@@ -30,17 +30,33 @@ pub struct AggregateFilter {
 
 impl Filter {
     /// Whether it lets every event through.
+    #[inline]
     pub fn is_all(&self) -> bool {
         self.types.is_empty() && self.tags.is_empty() && self.aggregate.is_none()
     }
 
     /// Whether `event` passes.
     pub fn admits(&self, event: &RecordedEvent) -> bool {
-        let aggregate = &event.commit.aggregate;
-        self.aggregate.as_ref().is_none_or(|wanted| {
-            wanted.name == aggregate.name && wanted.id.as_ref().is_none_or(|id| *id == aggregate.id)
-        }) && (self.types.is_empty() || self.types.contains(&event.event_type))
-            && self.tags.iter().all(|tag| event.tags.contains(tag))
+        let Aggregate { name, id } = &event.commit.aggregate;
+        self.admits_of(name, id, &event.event_type, |tag| event.tags.iter().any(|has| **has == *tag))
+    }
+
+    /// Whether an event that is lent passes.
+    #[inline]
+    pub fn admits_ref(&self, event: &EventRef<'_>) -> bool {
+        if self.is_all() {
+            return true;
+        }
+        let commit = event.commit;
+        self.admits_of(commit.aggregate_name, commit.aggregate_id, event.event_type, |tag| event.tags.contains(&tag))
+    }
+
+    fn admits_of(&self, name: &str, id: &str, event_type: &str, has_tag: impl Fn(&str) -> bool) -> bool {
+        self.aggregate
+            .as_ref()
+            .is_none_or(|wanted| *wanted.name == *name && wanted.id.as_ref().is_none_or(|wanted| **wanted == *id))
+            && (self.types.is_empty() || self.types.iter().any(|wanted| **wanted == *event_type))
+            && self.tags.iter().all(|tag| has_tag(tag))
     }
 
     /// Checks names, ids and tags.
@@ -104,6 +120,23 @@ pub struct LogPage {
     pub next: SequenceNumber,
     /// The number of events in the log, of any kind.
     pub head: SequenceNumber,
+}
+
+/// A part of the log, from older to newer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanQuery {
+    /// The number of the first event that may be visited.
+    pub from: SequenceNumber,
+    /// Events of this number and later ones are not visited. One past the head is the head, as it is when the scan begins.
+    pub to: SequenceNumber,
+    /// Which events.
+    pub filter: Filter,
+}
+
+impl Default for ScanQuery {
+    fn default() -> Self {
+        Self { from: 0, to: SequenceNumber::MAX, filter: Filter::default() }
+    }
 }
 
 /// Commits of one aggregate, by version and time; both ranges include their ends.

@@ -6,6 +6,7 @@ mod error;
 mod follower;
 mod projection;
 mod query;
+mod system;
 mod typed;
 
 use async_trait::async_trait;
@@ -14,12 +15,14 @@ use bson::raw::RawDocumentBuf;
 
 use crate::Condition;
 
-pub use change::{Expected, RecordChange, valid_document};
+pub(crate) use change::readable_value;
+pub use change::{Expected, RecordChange, valid_changes, valid_document};
 pub use collection::{Collection, Index};
 pub use error::{ChangesError, RecordError};
 pub use follower::ChangeFollower;
 pub use projection::Projection;
 pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
+pub use system::{SYSTEM_COLLECTIONS, is_system_collection};
 pub use typed::{RecordType, Stored, TypedRecords};
 
 /// The number of a change in a tenant's records: the first is 1. Each change has a greater one than those before it; there may be holes.
@@ -81,6 +84,12 @@ pub trait Records: Send + Sync + 'static {
     /// [`RecordError::IndexConflict`] when an index of a declared name is something else; [`RecordError::DuplicateKey`] when records
     /// that are there break a new unique index; nothing is changed then. Otherwise see [`RecordError`].
     async fn declare(&self, collection: Collection) -> Result<(), RecordError>;
+
+    /// The declared collections, in the order of their names, each with its indexes in the order in which they were made.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    async fn collections(&self) -> Result<Vec<Collection>, RecordError>;
 
     /// Applies changes, all or none, and answers once they are durable, with the number of each.
     ///

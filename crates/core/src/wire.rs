@@ -6,6 +6,7 @@ mod commit;
 mod event;
 mod list;
 mod plain;
+pub mod records;
 mod stream;
 mod transaction;
 mod verdicts;

@@ -94,6 +94,18 @@ pub trait DiskFile: Send + Sync {
     /// What the system says.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Reads up to `length` bytes onto the end of `buffer`; fewer only at the end of the file. It saves filling them with zeros first.
+    ///
+    /// # Errors
+    /// What the system says; some bytes may have been read onto `buffer`.
+    fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<()> {
+        let start = buffer.len();
+        buffer.resize(start + length, 0);
+        let got = self.read_at(&mut buffer[start..], offset)?;
+        buffer.truncate(start + got);
+        Ok(())
+    }
+
     /// Writes all of `bytes`, extending the file if need be. Not durable before [`sync`](Self::sync).
     ///
     /// # Errors

@@ -5,6 +5,9 @@
 //!   change.rs    what a write may do: put · remove, undone as a whole when the write is refused
 //!   writer.rs    writer thread: take all that wait · run each · commit · sync · publish · answer     ◀── durable here
 //!   file.rs      the map's file on a Disk
+//!   dump.rs      the map as a file of entries, for backups
+//!   make.rs      a new map of such a file
+//!   look.rs      a map that no process has open, to be read without changing a byte
 //! ```
 //!
 //! The map is kept by the crate redb, a copy-on-write B-tree in one file; docs/decisions/0005-records-engine.md says why. Whoever uses
@@ -17,7 +20,10 @@
 
 mod blocking;
 mod change;
+mod dump;
 mod file;
+mod look;
+mod make;
 mod open;
 mod snapshot;
 mod then;
@@ -34,6 +40,10 @@ use annals_core::{OpenError, StoreError};
 use tokio::sync::{Semaphore, watch};
 
 pub(crate) use self::change::Change;
+pub(crate) use self::dump::{Dump, DumpFault, Entries, Held};
+pub(crate) use self::look::{Looked, look};
+pub(crate) use self::make::make;
+pub(crate) use self::open::{FILE, FORMAT_KEY};
 pub(crate) use self::view::{Range, View, after_prefix};
 
 use self::snapshot::Snapshot;
@@ -50,7 +60,6 @@ pub(crate) enum Space {
     /// Records: documents, index entries, changes.
     Records = 1,
     /// Streams: entries and progress.
-    #[allow(dead_code, reason = "its byte is given away, so nobody else takes it")]
     Streams = 2,
 }
 
@@ -160,6 +169,20 @@ impl Engine {
             return Err(StoreError::Closed);
         }
         Ok(self.shared.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The durable state at this moment, for a backup; none where nothing was ever written.
+    ///
+    /// # Errors
+    /// Why nothing can be read.
+    pub(crate) fn held(&self) -> Result<Option<Held>, StoreError> {
+        let snapshot: Held = self.snapshot()?;
+        Ok(snapshot.get(FORMAT_KEY)?.map(|_| snapshot))
+    }
+
+    /// Where its file is, below the store's folder.
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{FILE}", self.shared.dir)
     }
 
     /// Why writes are refused; none when they are taken.

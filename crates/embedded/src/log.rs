@@ -5,6 +5,7 @@
 //!   writer.rs      writer thread    judge · append · one write · one sync · publish · answer     ◀── durable here
 //!   keeper.rs      keeper thread    zero-fill the next segment · index closed ones
 //!   read.rs        caller's task    index → frames → events
+//!   lend.rs        caller's task    the same, for events that nobody keeps
 //!   recovery.rs    at opening       scan the tail · cut what was never acknowledged · find damage
 //! ```
 
@@ -18,6 +19,7 @@ mod heads;
 mod image;
 mod keeper;
 mod keys;
+mod lend;
 mod lookup;
 pub(crate) mod names;
 mod numbered;
@@ -30,12 +32,13 @@ mod stats;
 mod walk;
 mod writer;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, OpenError, ReadError,
-    SequenceNumber, StoreError, TransactionError,
+    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, OpenError, ReadError, ScanQuery,
+    SequenceNumber, StoreError, TransactionError, Visit,
 };
 use async_trait::async_trait;
 
@@ -147,6 +150,15 @@ impl EventLog for Log {
             false => page.events.is_empty(),
         };
         Ok(self.core.unless_about_the_end(page, about_the_end)?)
+    }
+
+    async fn scan(&self, query: ScanQuery, visit: &mut Visit<'_>) -> Result<SequenceNumber, ReadError> {
+        query.filter.validate()?;
+        let head = self.core.head();
+        match self.core.noticed(lend::scan(&self.core, &query, head, visit).await)? {
+            ControlFlow::Break(next) => Ok(next),
+            ControlFlow::Continue(end) => Ok(self.core.unless_about_the_end(end, query.to > head)?),
+        }
     }
 
     async fn head(&self) -> Result<SequenceNumber, ReadError> {

@@ -17,11 +17,11 @@ use annals_core::{Code, OpenError, StoreError};
 use crate::refused::cannot_open;
 
 pub use backup::{
-    LogManifest, Manifest, Receiver, Restore, Restored, RestoredLog, SegmentManifest, Source, StoredFile,
+    LogManifest, Manifest, Receiver, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest, Source, StoredFile,
     TenantManifest, restore,
 };
-pub(crate) use backup::{Taking, TenantImage};
-pub use check::{CheckReport, CheckedLog, Finding, check};
+pub(crate) use backup::{MapImage, Taking, TenantImage};
+pub use check::{CheckReport, CheckedLog, CheckedMap, Finding, check};
 pub use repair::{Cut, Repair, repair};
 
 /// Why an operation ended early.

@@ -87,6 +87,8 @@ pub enum SeededBug {
     BackUpPastHead,
     SkipBackupVerification,
     IgnoreFreeDiskFloor,
+    HoldMapAfterHeads,
+    ForgetLastEntriesOfRestore,
 }
 
 impl Options {

@@ -3,16 +3,18 @@
 //! Encoded by the caller before it queues, so that the log writer only adds a header. Sequence numbers and the version are in the
 //! frame's header. Ids that the store made are not stored one by one: an event's is its commit's plus its ordinal plus one.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
+mod decode;
+mod own;
 
 use annals_core::{
-    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, EventsHash, ExpectedVersion, KeyChanges, KeyValue,
-    NewCommit, NewEvent, RecordedCommit, RecordedEvent, Release, Reserve, Timestamp, TransactionPlace, Uuid,
+    ByteString, DEFAULT_TENANT_ID, EventsHash, ExpectedVersion, KeyChanges, NewCommit, NewEvent, RecordedCommit,
+    Release, Reserve, Timestamp, TransactionPlace, Uuid,
 };
-use bytes::Bytes;
 
-use crate::varint::{Reader, put, put_bytes, put_signed};
+use crate::varint::{put, put_bytes, put_signed};
+
+pub(crate) use self::decode::visit;
+pub(crate) use self::own::{Owner, decode};
 
 const REQUEST_IS_COMMIT_ID: u64 = 1;
 const REQUEST_IS_UUID: u64 = 1 << 1;
@@ -201,161 +203,6 @@ impl Record {
     pub(crate) fn add_to(&self, hash: &mut EventsHash) {
         hash.add_commit(&self.commit.events, &self.keys, self.transaction());
     }
-}
-
-/// What stands before the events of a payload.
-struct Head {
-    digest: u128,
-    member: Option<Member>,
-    keys: KeyChanges,
-    info: Arc<CommitInfo>,
-    events: u32,
-}
-
-/// Decodes a payload whose checksum held; none when it is not a commit.
-pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64) -> Option<Record> {
-    let mut reader = Reader(payload);
-    let head = decode_head(&mut reader, version)?;
-    let mut events = Vec::with_capacity(head.events.min(10_000) as usize);
-    for ordinal in 0..head.events {
-        events.push(decode_event(&mut reader, &head.info, ordinal, sequence_number)?);
-    }
-    let Head { digest, member, keys, info, .. } = head;
-    reader.0.is_empty().then_some(Record { commit: RecordedCommit { info, events }, digest, member, keys })
-}
-
-/// Decodes a payload whose checksum held and hands each event to `take`, until it breaks off; none when it is not a commit.
-pub(crate) fn decode_events(
-    payload: Bytes,
-    sequence_number: u64,
-    version: u64,
-    mut take: impl FnMut(RecordedEvent) -> ControlFlow<()>,
-) -> Option<ControlFlow<()>> {
-    let mut reader = Reader(payload);
-    let head = decode_head(&mut reader, version)?;
-    for ordinal in 0..head.events {
-        if take(decode_event(&mut reader, &head.info, ordinal, sequence_number)?).is_break() {
-            return Some(ControlFlow::Break(()));
-        }
-    }
-    reader.0.is_empty().then_some(ControlFlow::Continue(()))
-}
-
-fn decode_head(reader: &mut Reader, version: u64) -> Option<Head> {
-    let flags = reader.number()?;
-    if flags & !KNOWN_FLAGS != 0 {
-        return None;
-    }
-    let commit_id = Uuid::from_bytes(reader.fixed()?);
-    let digest = u128::from_le_bytes(reader.fixed()?);
-    let info = decode_info(reader, flags, commit_id, version)?;
-    let member = if flags & IN_TRANSACTION != 0 { Some(decode_member(reader)?) } else { None };
-    let keys = if flags & HAS_KEYS != 0 { decode_keys(reader)? } else { KeyChanges::default() };
-    let events = u32::try_from(reader.number()?).ok().filter(|count| *count > 0)?;
-    Some(Head { digest, member, keys, info, events })
-}
-
-fn decode_member(reader: &mut Reader) -> Option<Member> {
-    let place = u32::try_from(reader.number()?).ok()?;
-    let count = u32::try_from(reader.number()?).ok()?;
-    (place < count && count > 1).then_some(Member { place, count })
-}
-
-fn decode_keys(reader: &mut Reader) -> Option<KeyChanges> {
-    let mut keys = KeyChanges::default();
-    for _ in 0..reader.number()? {
-        let (name, key) = (reader.text()?, reader.text()?);
-        let value = if decode_flag(reader)? { Some(decode_value(reader)?) } else { None };
-        keys.release.push(Release { name, key, value });
-    }
-    for _ in 0..reader.number()? {
-        let (name, key, value) = (reader.text()?, reader.text()?, decode_value(reader)?);
-        let ttl_at = if decode_flag(reader)? { Some(Timestamp::from_millis(reader.signed()?)) } else { None };
-        keys.reserve.push(Reserve { name, key, value, ttl_at });
-    }
-    Some(keys)
-}
-
-fn decode_flag(reader: &mut Reader) -> Option<bool> {
-    match reader.fixed()? {
-        [0] => Some(false),
-        [1] => Some(true),
-        _ => None,
-    }
-}
-
-fn decode_value(reader: &mut Reader) -> Option<KeyValue> {
-    Data::from_stored(reader.bytes()?).ok().map(KeyValue::from_data)
-}
-
-fn decode_info(reader: &mut Reader, flags: u64, commit_id: Uuid, version: u64) -> Option<Arc<CommitInfo>> {
-    let time = Timestamp::from_millis(reader.signed()?);
-    let aggregate = Aggregate { name: reader.text()?, id: reader.text()? };
-    let request_id: ByteString = if flags & REQUEST_IS_COMMIT_ID != 0 {
-        commit_id.to_string().into()
-    } else if flags & REQUEST_IS_UUID != 0 {
-        Uuid::from_bytes(reader.fixed()?).to_string().into()
-    } else {
-        reader.text()?
-    };
-    // None inside when the flag is clear; none outside when the bytes end early.
-    let mut optional = |flag: u64| -> Option<Option<ByteString>> {
-        if flags & flag == 0 { Some(None) } else { reader.text().map(Some) }
-    };
-    let tenant_id = optional(HAS_TENANT)?.unwrap_or(ByteString::from_static(DEFAULT_TENANT_ID));
-    let owner_id = optional(HAS_OWNER)?.unwrap_or_default();
-    let space_id = optional(HAS_SPACE)?.unwrap_or_default();
-    let command_id = optional(HAS_COMMAND)?;
-    let correlation_id = optional(HAS_CORRELATION)?;
-    let causation_id = optional(HAS_CAUSATION)?;
-    let mut header = Vec::new();
-    if flags & HAS_HEADER != 0 {
-        for _ in 0..reader.number()? {
-            header.push((reader.text()?, reader.text()?));
-        }
-    }
-    Some(Arc::new(CommitInfo {
-        commit_id,
-        request_id: Some(request_id),
-        aggregate,
-        version,
-        time,
-        tenant_id,
-        owner_id,
-        space_id,
-        command_id,
-        correlation_id,
-        causation_id,
-        header,
-    }))
-}
-
-/// The event of this ordinal of the commit whose first event has this sequence number.
-// An event is large and would be moved once more for each call it passes through: reading is a tenth faster with it.
-#[inline(always)]
-fn decode_event(reader: &mut Reader, info: &Arc<CommitInfo>, ordinal: u32, first: u64) -> Option<RecordedEvent> {
-    let sequence_number = first.checked_add(u64::from(ordinal))?;
-    let [flags] = reader.fixed()?;
-    if flags & !KNOWN_EVENT_FLAGS != 0 {
-        return None;
-    }
-    let event_type = reader.text()?;
-    let time = if flags & HAS_TIME != 0 { Timestamp::from_millis(reader.signed()?) } else { info.time };
-    let id = match flags & HAS_ID {
-        0 => derived_event_id(info.commit_id, ordinal),
-        _ => Uuid::from_bytes(reader.fixed()?),
-    };
-    let generation = if flags & HAS_GENERATION != 0 { u32::try_from(reader.number()?).ok()? } else { 1 };
-    let mut tags = Vec::new();
-    if flags & HAS_TAGS != 0 {
-        for _ in 0..reader.number()? {
-            tags.push(reader.text()?);
-        }
-    }
-    let data = Data::from_stored(reader.bytes()?).ok()?;
-    let public = flags & PUBLIC != 0;
-    let commit = info.clone();
-    Some(RecordedEvent { sequence_number, ordinal, id, event_type, generation, data, tags, public, time, commit })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
 //!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
 //!   feed.rs      what has changed
+//!   check.rs     whether all of it is as it must be
 //!   expiry.rs    deletes what has expired                                                    a thread, once an index expires
 //!   keys.rs      where everything stands in the engine's map
 //! ```
@@ -16,6 +17,7 @@
 //! - Every reader and writer takes the catalog from the view it works on: an index is used by those who can see its entries.
 
 mod catalog;
+mod check;
 mod cursor;
 mod declare;
 mod entries;
@@ -36,7 +38,7 @@ use std::sync::Arc;
 use annals_core::bson::Bson;
 use annals_core::{
     ChangeNumber, ChangesError, Code, Collection, Condition, Invalid, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, StoreError, limits,
+    RecordQuery, RecordedChange, Records, StoreError, limits, valid_changes,
 };
 use async_trait::async_trait;
 
@@ -45,6 +47,9 @@ use crate::engine::Engine;
 
 use self::catalog::CatalogCache;
 use self::expiry::Expiry;
+
+pub(crate) use self::check::check;
+pub(crate) use self::value::entry_is_whole;
 
 /// The records of one tenant.
 pub(crate) struct TenantRecords {
@@ -97,8 +102,19 @@ impl Records for TenantRecords {
         Ok(())
     }
 
+    async fn collections(&self) -> Result<Vec<Collection>, RecordError> {
+        self.engine.read(|view| {
+            let catalog = self.catalogs.of(view)?;
+            let declared = |(name, known): (&String, &catalog::KnownCollection)| {
+                let indexes = known.indexes.iter().map(|known| known.index.clone()).collect();
+                Collection { name: name.clone(), indexes }
+            };
+            Ok(catalog.collections().map(declared).collect())
+        })
+    }
+
     async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
-        validate_batch(&changes)?;
+        valid_changes(&changes)?;
         let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
         self.engine.write(move |map| write::write(map, &catalogs, &options, changes)).await
     }
@@ -149,22 +165,4 @@ impl Records for TenantRecords {
             batches.changed().await.map_err(|_| StoreError::Closed)?;
         }
     }
-}
-
-fn validate_batch(changes: &[RecordChange]) -> Result<(), Invalid> {
-    let invalid = |message: String| Err(Invalid::new(Code::InvalidRecord, "changes", message));
-    if changes.len() > limits::RECORD_CHANGES_MAX {
-        return invalid(format!("are {}; {} are allowed at once", changes.len(), limits::RECORD_CHANGES_MAX));
-    }
-    let mut bytes = 0;
-    for (n, change) in changes.iter().enumerate() {
-        change.validate().map_err(|error| Invalid { path: format!("changes[{n}].{}", error.path), ..error })?;
-        if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
-            bytes += document.as_bytes().len();
-        }
-    }
-    if bytes > limits::RECORD_CHANGES_BYTES_MAX {
-        return invalid(format!("have {bytes} bytes; {} are allowed at once", limits::RECORD_CHANGES_BYTES_MAX));
-    }
-    Ok(())
 }

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Backup, Clock, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, StoreError, Streams,
+    Backup, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, StoreError, Streams,
     UnknownLog, Uuid, limits, new_uuid,
 };
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ use crate::disk::{Disk, Open};
 use crate::engine::Engine;
 use crate::format::FORMAT;
 use crate::log::{Log, Place};
-use crate::operations::{Taking, TenantImage};
+use crate::operations::{MapImage, Taking, TenantImage};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
@@ -45,7 +45,7 @@ const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
 /// An open embedded store.
 pub struct EmbeddedStore {
     disk: Arc<dyn Disk>,
-    clock: Arc<dyn Clock>,
+    options: Options,
     tenants: BTreeMap<String, Tenant>,
     /// Held until the logs are closed.
     lock: Arc<Mutex<Option<Box<dyn Send + Sync>>>>,
@@ -145,7 +145,7 @@ impl EmbeddedStore {
         for name in &options.tenants {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
         }
-        Ok(Self { disk, clock: options.clock, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+        Ok(Self { disk, options, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
     }
 
     /// The logs in the folder that are not declared, and so not open.
@@ -153,10 +153,7 @@ impl EmbeddedStore {
         let on_disk = crate::operations::logs_on_disk(&*self.disk)?;
         let open = |tenant: &str, scope: &str| self.tenants.get(tenant).is_some_and(|t| t.logs.contains_key(scope));
         let left_out = on_disk.into_iter().filter(|(tenant, scope)| !open(tenant, scope));
-        let mut left_out: Vec<String> = left_out.map(|(tenant, scope)| format!("tenants/{tenant}/{scope}")).collect();
-        // What records and streams are kept in.
-        left_out.extend(self.tenants.keys().map(|tenant| format!("tenants/{tenant}/{ENGINE_DIR}")));
-        Ok(left_out)
+        Ok(left_out.map(|(tenant, scope)| format!("tenants/{tenant}/{scope}")).collect())
     }
 
     /// Reads everything that is stored of a scope's streams, and says what is not as it must be: nothing, when all is well.
@@ -354,11 +351,13 @@ impl Store for EmbeddedStore {
     fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
         let mut images = Vec::new();
         for (name, tenant) in &self.tenants {
+            // Before the logs' heads are read; backup/map.rs says why.
+            let map = MapImage::take(&tenant.engine, &self.options)?;
             let logs = tenant.logs.values().map(|log| log.image()).collect::<Result<_, _>>()?;
-            images.push(TenantImage { name: name.clone(), file: tenant.file.clone(), logs });
+            images.push(TenantImage { name: name.clone(), file: tenant.file.clone(), map, logs });
         }
         let left_out = self.left_out().map_err(|error| StoreError::Io(error.message))?;
-        Ok(Box::new(Taking::new(self.disk.clone(), self.clock.now(), images, left_out, earlier)))
+        Ok(Box::new(Taking::new(self.disk.clone(), self.options.clock.now(), images, left_out, earlier)))
     }
 
     async fn close(&self) {

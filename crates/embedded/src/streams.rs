@@ -37,6 +37,9 @@ use annals_core::{
 };
 use async_trait::async_trait;
 
+pub(crate) use self::check::{Owner, check};
+pub(crate) use self::keys::entry_is_whole;
+
 use self::append::Place;
 use self::cut::Fork;
 use self::meta::Meta;

@@ -40,6 +40,49 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// Takes from the front of bytes that are borrowed.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    #[inline(always)]
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        // Most are short.
+        match self.0.split_first() {
+            Some((&byte, rest)) if byte < 0x80 => {
+                self.0 = rest;
+                Some(byte.into())
+            }
+            _ => take(&mut self.0),
+        }
+    }
+
+    pub(crate) fn signed(&mut self) -> Option<i64> {
+        let value = self.number()?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    #[inline(always)]
+    pub(crate) fn fixed<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    #[inline(always)]
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+}
+
 /// Takes from shared bytes, so that texts and data share the buffer they were read into.
 pub(crate) struct Reader(pub(crate) Bytes);
 
@@ -50,17 +93,6 @@ impl Reader {
         let used = self.0.len() - slice.len();
         self.0.advance(used);
         Some(value)
-    }
-
-    pub(crate) fn signed(&mut self) -> Option<i64> {
-        let value = self.number()?;
-        Some((value >> 1) as i64 ^ -((value & 1) as i64))
-    }
-
-    pub(crate) fn fixed<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let array = *self.0.first_chunk::<N>()?;
-        self.0.advance(N);
-        Some(array)
     }
 
     pub(crate) fn bytes(&mut self) -> Option<Bytes> {
@@ -88,7 +120,7 @@ mod tests {
         for value in [0, -1, 1, i64::MIN, i64::MAX] {
             let mut out = Vec::new();
             put_signed(&mut out, value);
-            assert_eq!(Reader(out.into()).signed(), Some(value));
+            assert_eq!(Cursor(&out).signed(), Some(value));
         }
     }
 

@@ -25,6 +25,10 @@ impl Records for Absent {
         Err(records().into())
     }
 
+    async fn collections(&self) -> Result<Vec<Collection>, RecordError> {
+        Err(records().into())
+    }
+
     async fn write(&self, _: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
         Err(records().into())
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::problem::Problem;
 
 /// Event data up to this size is written at once; more would hold up other requests, so a thread does it.
-const WRITTEN_AT_ONCE_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const WRITTEN_AT_ONCE_BYTES_MAX: usize = 1024 * 1024;
 
 /// A value as the body of an answer.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Result<Response, Problem> {
@@ -41,5 +41,5 @@ pub(crate) fn written(status: StatusCode, json: Vec<u8>) -> Response {
 
 /// Only data that is not what was stored cannot be written as JSON.
 pub(crate) fn not_written(error: serde_json::Error) -> Problem {
-    Problem::new(Code::StoreDamaged, format!("an event cannot be written as JSON: {error}"))
+    Problem::new(Code::StoreDamaged, format!("what is stored cannot be written as JSON: {error}"))
 }

@@ -25,6 +25,13 @@ pub(crate) trait RequestBody:
 
 impl<B: Body<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin + 'static> RequestBody for B {}
 
+/// What is taken of a body: of these media types, JSON without a name, and so many bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken<'a> {
+    pub media_types: &'a [&'a str],
+    pub bytes_max: usize,
+}
+
 /// A body in memory. Its bytes count against the server's budget as long as this lives.
 pub(crate) struct Held {
     pub bytes: Bytes,
@@ -42,11 +49,21 @@ pub(crate) async fn read(server: &Server, parts: &Parts, body: impl RequestBody)
 pub(crate) async fn read_as<B: RequestBody>(
     server: &Server,
     parts: &Parts,
-    mut body: B,
+    body: B,
     media_types: &[&str],
 ) -> Result<Held, Problem> {
-    let read = match check(server, &parts.headers, media_types) {
-        Ok(()) => collect(server, &mut body).await,
+    read_taken(server, parts, body, Taken { media_types, bytes_max: server.options.body_bytes_max }).await
+}
+
+/// Reads a body as [`read_as`] does, up to a limit of its own.
+pub(crate) async fn read_taken<B: RequestBody>(
+    server: &Server,
+    parts: &Parts,
+    mut body: B,
+    taken: Taken<'_>,
+) -> Result<Held, Problem> {
+    let read = match check(&parts.headers, taken) {
+        Ok(()) => collect(server, &mut body, taken.bytes_max).await,
         Err(problem) => Err(problem),
     };
     match read {
@@ -69,8 +86,8 @@ pub(crate) fn media_type(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
 
-fn check(server: &Server, headers: &HeaderMap, media_types: &[&str]) -> Result<(), Problem> {
-    check_media_type(headers, media_types)?;
+fn check(headers: &HeaderMap, taken: Taken<'_>) -> Result<(), Problem> {
+    check_media_type(headers, taken.media_types)?;
     if let Some(value) = headers.get(header::CONTENT_ENCODING)
         && !value.as_bytes().eq_ignore_ascii_case(b"identity")
     {
@@ -79,7 +96,7 @@ fn check(server: &Server, headers: &HeaderMap, media_types: &[&str]) -> Result<(
     }
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     match declared {
-        Some(bytes) if bytes > server.options.body_bytes_max as u64 => Err(too_large(server)),
+        Some(bytes) if bytes > taken.bytes_max as u64 => Err(too_large(taken.bytes_max)),
         _ => Ok(()),
     }
 }
@@ -101,16 +118,16 @@ fn check_media_type(headers: &HeaderMap, media_types: &[&str]) -> Result<(), Pro
     }
 }
 
-async fn collect(server: &Server, body: &mut impl RequestBody) -> Result<Held, Problem> {
+async fn collect(server: &Server, body: &mut impl RequestBody, bytes_max: usize) -> Result<Held, Problem> {
     let first = next(server, body).await?.unwrap_or_default();
     let mut budget = Budget::new(server, first.len())?;
-    if body.is_end_stream() && first.len() <= server.options.body_bytes_max {
+    if body.is_end_stream() && first.len() <= bytes_max {
         return Ok(budget.held(first));
     }
     let mut bytes = BytesMut::from(first);
     loop {
-        if bytes.len() > server.options.body_bytes_max {
-            return Err(too_large(server));
+        if bytes.len() > bytes_max {
+            return Err(too_large(bytes_max));
         }
         match next(server, body).await? {
             None => return Ok(budget.held(bytes.freeze())),
@@ -163,8 +180,8 @@ async fn at_once<B: RequestBody>(body: &mut B) -> Option<Option<Result<Frame<Byt
     .await
 }
 
-fn too_large(server: &Server) -> Problem {
-    let message = format!("the body is larger than {} bytes", server.options.body_bytes_max);
+fn too_large(bytes_max: usize) -> Problem {
+    let message = format!("the body is larger than {bytes_max} bytes");
     Problem::new(Code::BodyTooLarge, message).closing()
 }
 

@@ -8,6 +8,7 @@
 mod answer;
 mod body;
 mod direct;
+mod documents;
 mod gate;
 mod health;
 mod metrics;

@@ -12,6 +12,8 @@ use tokio::sync::watch;
 pub struct Options {
     /// Largest request body in bytes; more is `body_too_large`. 30 MiB.
     pub body_bytes_max: usize,
+    /// Largest body of a batch of changes of records in bytes; more is `body_too_large`. 64 MiB.
+    pub record_changes_bytes_max: usize,
     /// Largest request line and headers together in bytes; more is `headers_too_large`. 64 KiB.
     pub header_bytes_max: usize,
     /// Most commits under way at once; more is `overloaded`. 4,096.
@@ -39,6 +41,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             body_bytes_max: limits::BODY_BYTES_MAX,
+            record_changes_bytes_max: limits::RECORD_CHANGES_BODY_BYTES_MAX,
             header_bytes_max: 64 * 1024,
             commits_in_flight_max: 4_096,
             body_bytes_in_flight_max: 512 * 1024 * 1024,

@@ -1,12 +1,17 @@
 //! Every error the server answers: the one place where errors become HTTP.
 
-use annals_core::{Code, CommitError, Invalid, ReadError, StreamError, TransactionError, UnknownLog};
+use annals_core::bson::Bson;
+use annals_core::wire::records::ExactJson;
+use annals_core::{
+    ChangesError, Code, CommitError, Invalid, ReadError, RecordError, StreamError, TransactionError, UnknownLog,
+};
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 /// An RFC 9457 problem document, which is what every error is answered with.
 ///
@@ -19,7 +24,7 @@ pub struct Problem {
     code: Code,
     detail: String,
     path: Option<String>,
-    facts: Vec<(&'static str, Value)>,
+    facts: Vec<(&'static str, Box<RawValue>)>,
     advice: &'static str,
     closes: bool,
 }
@@ -42,8 +47,15 @@ impl Problem {
 
     /// Adds a member that programs may read.
     #[must_use]
-    pub fn fact(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.facts.push((name, value.into()));
+    pub fn fact(self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.fact_as(name, &value.into())
+    }
+
+    /// The same, written as the value writes itself.
+    #[must_use]
+    pub(crate) fn fact_as(mut self, name: &'static str, value: &impl Serialize) -> Self {
+        // What cannot be written is no fact.
+        self.facts.extend(to_raw_value(value).map(|value| (name, value)));
         self
     }
 
@@ -176,6 +188,41 @@ impl From<StreamError> for Problem {
             StreamError::BeyondLog { head, .. } => problem.fact("head", head),
             StreamError::Moved { progress, .. } => problem.fact("progress", progress),
             StreamError::VerdictsDiffer { sequence_number } => problem.fact("sequence_number", sequence_number),
+            _ => problem,
+        }
+    }
+}
+
+impl From<RecordError> for Problem {
+    fn from(error: RecordError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            RecordError::Invalid(invalid) => invalid.into(),
+            RecordError::UnknownCollection(collection) => problem.fact("collection", collection),
+            RecordError::NotAsExpected { collection, id, change, actual } => {
+                let problem = problem.fact("collection", collection).fact("id", id).fact("change", change);
+                problem.fact("revision", actual)
+            }
+            RecordError::DuplicateKey { collection, index, key, change } => {
+                let entry = Bson::Document(*key);
+                let problem = problem.fact("collection", collection).fact("index", index);
+                problem.fact_as("entry", &ExactJson(&entry)).fact("change", change)
+            }
+            RecordError::IndexConflict { collection, index, .. } => {
+                problem.fact("collection", collection).fact("index", index)
+            }
+            _ => problem,
+        }
+    }
+}
+
+impl From<ChangesError> for Problem {
+    fn from(error: ChangesError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            ChangesError::Invalid(invalid) => invalid.into(),
+            ChangesError::Gone { oldest, .. } => problem.fact("oldest", oldest),
+            ChangesError::Unknown { last, .. } => problem.fact("last", last),
             _ => problem,
         }
     }

@@ -16,7 +16,9 @@ use crate::metrics::Metrics;
 use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
-use crate::v1::{aggregates, backup, commits, follow, index, log, stats, streams, transactions, verdicts};
+use crate::v1::{
+    aggregates, backup, changes, commits, follow, index, log, records, stats, streams, transactions, verdicts,
+};
 use crate::{health, metrics};
 
 /// What the handlers share.
@@ -60,6 +62,15 @@ fn routes() -> Vec<Route> {
         ("/v1/stats", get(stats::stats)),
         ("/v1/backup", get(backup::whole).post(backup::since)),
         ("/v1/streams/{name}/verdicts", post(verdicts::append)),
+        ("/v1/records/collections", get(records::list)),
+        ("/v1/records/collections/{collection}", get(records::describe).put(records::declare)),
+        ("/v1/records/collections/{collection}/find", post(records::find)),
+        ("/v1/records/collections/{collection}/count", post(records::count)),
+        ("/v1/records/collections/{collection}/get", post(records::get)),
+        ("/v1/records/collections/{collection}/ids/{id}", get(records::get_by_text)),
+        ("/v1/records/changes", get(changes::page).post(records::write)),
+        ("/v1/records/changes/last", get(changes::last)),
+        ("/v1/records/changes/follow", get(changes::follow)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
         ("/metrics", get(metrics::metrics)),

@@ -2,13 +2,17 @@
 
 pub(crate) mod aggregates;
 pub(crate) mod backup;
+pub(crate) mod changes;
 pub(crate) mod commits;
+pub(crate) mod documents;
 pub(crate) mod follow;
 pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod many;
+pub(crate) mod records;
 pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod transactions;
 pub(crate) mod verdicts;
+mod wait;

@@ -1,17 +1,22 @@
 //! The client of a server keeps the contract of the log: it passes the suite that every store passes, over real connections.
 
 mod moving;
+mod records_until;
 mod sharing;
 mod streams_until;
 mod until;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use crate::records_until::RecordsUntil;
 use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
-use annals::{Client, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog};
+use annals::{
+    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog,
+};
 use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
 use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::MemoryDisk;
@@ -28,6 +33,10 @@ mod remote_streams {
     annals_conformance::streams!(crate::Remote::default());
 }
 
+mod remote_records {
+    annals_conformance::records!(crate::Remote::default());
+}
+
 /// Opens its store behind a server, and shows it through clients.
 #[derive(Default)]
 struct Remote {
@@ -40,7 +49,9 @@ impl Subject for Remote {
     async fn open(&self) -> Arc<dyn Store> {
         let tenants = [DEFAULT_TENANT, OTHER_TENANT].map(str::to_owned).to_vec();
         let clock = self.clock.clone();
-        let options = annals_embedded::Options { tenants, clock, ..annals_embedded::Options::default() };
+        // Looks for expired records so often that no test waits long.
+        let expiry_every = Duration::from_millis(10);
+        let options = annals_embedded::Options { tenants, clock, expiry_every, ..annals_embedded::Options::default() };
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(self.disk.clone(), options).expect("it opens"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -81,7 +92,9 @@ impl Store for Served {
     }
 
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
-        self.store.records(tenant)
+        self.store.records(tenant)?;
+        let client = Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").records();
+        Ok(Arc::new(RecordsUntil { client, closed: Arc::clone(&self.closed) }))
     }
 
     fn tenants(&self) -> Vec<String> {

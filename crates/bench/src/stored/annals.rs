@@ -1,14 +1,15 @@
 //! Our store: embedded, and behind the server through the Rust client.
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use annals::Client;
 use annals_core::{
-    Aggregate, AggregateQuery, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, Follower, LogQuery, NewCommit,
-    NewEvent, Store, limits,
+    Aggregate, AggregateQuery, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, EventRef, Filter, Follower, LogQuery,
+    NewCommit, NewEvent, ScanQuery, Store, limits,
 };
 use annals_embedded::EmbeddedStore;
 use tokio::process::Command;
@@ -61,6 +62,22 @@ impl Reads for Annals {
 
     async fn read_all(&self) -> Result<usize, String> {
         self.pages(Filter::default()).await
+    }
+
+    /// Through a server there is nothing to lend.
+    fn lends(&self) -> bool {
+        self.store.is_some()
+    }
+
+    async fn lend_all(&self) -> Result<usize, String> {
+        let mut events = 0;
+        let mut visit = |event: EventRef<'_>| {
+            std::hint::black_box((event.event_type, event.data.as_bytes()));
+            events += 1;
+            ControlFlow::Continue(())
+        };
+        self.log.scan(ScanQuery::default(), &mut visit).await.map_err(|error| error.to_string())?;
+        Ok(events)
     }
 
     async fn read_aggregate(&self, id: &str) -> Result<usize, String> {

@@ -160,11 +160,11 @@ async fn read<S: Reads>(store: &S, folder: &Path, corpus: Corpus) -> Result<Figu
     let mut figures = Vec::new();
     // The first pass also brings into memory what a fresh process lacks.
     store.read_all().await?;
-    let started = Instant::now();
-    let events = store.read_all().await?;
-    figures.push((figures::READ_ALL, events as f64 / started.elapsed().as_secs_f64()));
-    if events < corpus.events {
-        return Err(format!("{events} events read instead of {}", corpus.events));
+    if store.gives() {
+        figures.push((figures::READ_ALL, per_second(store.read_all(), corpus).await?));
+    }
+    if store.lends() {
+        figures.push((figures::LEND_ALL, per_second(store.lend_all(), corpus).await?));
     }
     for (large, [p50, p99]) in figures::AGGREGATE.into_iter().enumerate() {
         let latencies = read_aggregates(store, corpus, large).await?;
@@ -185,6 +185,17 @@ async fn read<S: Reads>(store: &S, folder: &Path, corpus: Corpus) -> Result<Figu
     // Back into the page cache for whoever comes next.
     store.read_all().await?;
     Ok(figures)
+}
+
+/// How fast everything is read by `reading`.
+async fn per_second(reading: impl Future<Output = Result<usize, String>>, corpus: Corpus) -> Result<f64, String> {
+    let started = Instant::now();
+    let events = reading.await?;
+    let elapsed = started.elapsed();
+    if events < corpus.events {
+        return Err(format!("{events} events read instead of {}", corpus.events));
+    }
+    Ok(events as f64 / elapsed.as_secs_f64())
 }
 
 async fn read_aggregates<S: Reads>(store: &S, corpus: Corpus, large: usize) -> Result<Vec<u64>, String> {

@@ -18,11 +18,7 @@ pub async fn backup(global: &Global, args: &args::Backup, config: &Config) -> Re
         None => of_store(config, receiver).await?,
     };
     for left_out in &manifest.left_out {
-        let why = match left_out.ends_with("/_engine") {
-            true => "records and streams are not backed up yet; stop the store and copy the folder to keep them",
-            false => "it is not declared; declare it to have it there",
-        };
-        let note = format!("note: {left_out} is not in the backup: {why}");
+        let note = format!("note: {left_out} is not in the backup: it is not declared; declare it to have it there");
         written(std::io::Write::write_all(&mut std::io::stderr(), format!("{note}\n").as_bytes()))?;
     }
     let mut output = Output::new(global.output);
@@ -80,6 +76,20 @@ fn print_backup(output: &mut Output, manifest: &Manifest) -> Result<(), Stop> {
             }
         }
     }
+    for tenant in &manifest.tenants {
+        if let Some(map) = &tenant.map {
+            match output.format() {
+                Format::Json => {
+                    output.json(
+                        &serde_json::json!({ "tenant": tenant.tenant, "records_and_streams_bytes": map.bytes }),
+                    )?;
+                }
+                Format::Table => {
+                    output.text(format_args!("Records and streams of {}: {} bytes.", tenant.tenant, map.bytes))?;
+                }
+            }
+        }
+    }
     Ok(())
 }
 
@@ -109,6 +119,17 @@ fn print_restored(output: &mut Output, restored: &Restored) -> Result<(), Stop> 
             Format::Table => output.text(format_args!(
                 "{:<20}  {:<12}  {:>12}  {:>12}  {}",
                 log.tenant, log.scope, log.head, log.incarnation, log.events_hash
+            ))?,
+        }
+    }
+    for map in &restored.maps {
+        match output.format() {
+            Format::Json => output.json(&serde_json::json!({
+                "tenant": map.tenant, "records_and_streams_bytes": map.bytes, "map_entries": map.entries,
+            }))?,
+            Format::Table => output.text(format_args!(
+                "Records and streams of {}: {} bytes, {} entries of their map.",
+                map.tenant, map.bytes, map.entries
             ))?,
         }
     }

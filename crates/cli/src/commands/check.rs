@@ -34,6 +34,7 @@ fn table(output: &mut Output, report: &CheckReport) -> Result<(), Stop> {
             log.tenant, log.scope, log.segments, log.indexes, log.commits, log.events, log.aggregates
         ))?;
     }
+    maps(output, report)?;
     for note in &report.notes {
         finding(output, "note", note)?;
     }
@@ -48,6 +49,23 @@ fn table(output: &mut Output, report: &CheckReport) -> Result<(), Stop> {
         0 => output.text(format_args!("No damage.")),
         count => output.text(format_args!("Damage in {count} place{}.", if count == 1 { "" } else { "s" })),
     }
+}
+
+fn maps(output: &mut Output, report: &CheckReport) -> Result<(), Stop> {
+    if report.maps.is_empty() {
+        return Ok(());
+    }
+    output.text(format_args!(
+        "{:<20}  {:>11}  {:>12}  {:>13}  {:>12}  {:>8}  {:>14}",
+        "TENANT", "COLLECTIONS", "RECORDS", "INDEX ENTRIES", "CHANGES", "STREAMS", "STREAM ENTRIES"
+    ))?;
+    for map in &report.maps {
+        output.text(format_args!(
+            "{:<20}  {:>11}  {:>12}  {:>13}  {:>12}  {:>8}  {:>14}",
+            map.tenant, map.collections, map.records, map.index_entries, map.changes, map.streams, map.stream_entries
+        ))?;
+    }
+    Ok(())
 }
 
 fn finding(output: &mut Output, word: &str, finding: &Finding) -> Result<(), Stop> {

@@ -61,6 +61,13 @@ impl RecordsModel {
         Ok(())
     }
 
+    /// The declared collections, in the order of their names.
+    pub fn collections(&self) -> Vec<Collection> {
+        let declared =
+            |(name, kept): (&String, &Kept)| Collection { name: name.clone(), indexes: kept.indexes.clone() };
+        self.collections.iter().map(declared).collect()
+    }
+
     /// Applies changes, all or none.
     ///
     /// # Errors

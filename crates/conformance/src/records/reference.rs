@@ -62,6 +62,10 @@ impl Records for ReferenceRecords {
         self.model()?.declare(&collection)
     }
 
+    async fn collections(&self) -> Result<Vec<Collection>, RecordError> {
+        Ok(self.model()?.collections())
+    }
+
     async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
         let numbers = self.model()?.write(&changes)?;
         self.open.send_modify(|_| ());

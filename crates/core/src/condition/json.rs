@@ -11,7 +11,7 @@ use super::{Condition, Test};
 /// The operators, as they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum Operator {
+pub(super) enum Operator {
     #[default]
     All,
     And,
@@ -30,23 +30,23 @@ enum Operator {
 }
 
 /// A condition as it is written. What is empty is left out.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with the fields of a condition")]
+pub(super) struct Written {
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    field: String,
+    pub(super) field: String,
     #[serde(default)]
-    operator: Operator,
+    pub(super) operator: Operator,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    value: Option<Operand>,
+    pub(super) value: Option<Operand>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    children: Vec<Condition>,
+    pub(super) children: Vec<Condition>,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     options: Map<String, Value>,
 }
 
 /// A value, as Extended JSON. The order of a document's fields is kept: it matters to comparison.
-struct Operand(Bson);
+pub(super) struct Operand(pub(super) Bson);
 
 /// A value that is given is there, also when it is null.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Operand>, D::Error> {
@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for Condition {
 }
 
 impl Written {
-    fn of(condition: &Condition) -> Self {
+    pub(super) fn of(condition: &Condition) -> Self {
         let (operator, children) = match condition {
             Condition::All => (Operator::All, &[][..]),
             Condition::And(children) => (Operator::And, &children[..]),
@@ -113,7 +113,7 @@ impl Written {
         Self { field: String::new(), operator, value: None, children, options: Map::new() }
     }
 
-    fn read(self) -> Result<Condition, String> {
+    pub(super) fn read(self) -> Result<Condition, String> {
         let operator = self.operator;
         if !self.options.is_empty() {
             return Err(format!("operator {operator} takes no options"));

@@ -101,6 +101,29 @@ impl Expected {
     }
 }
 
+/// Whether a batch can be written: each change can be, and together they are not too many.
+///
+/// # Errors
+/// `invalid_record` or `invalid_condition`, with the change's place.
+pub fn valid_changes(changes: &[RecordChange]) -> Result<(), Invalid> {
+    if changes.len() > limits::RECORD_CHANGES_MAX {
+        let message = format!("are {}; {} are allowed at once", changes.len(), limits::RECORD_CHANGES_MAX);
+        return Err(invalid("changes", message));
+    }
+    let mut bytes = 0;
+    for (n, change) in changes.iter().enumerate() {
+        change.validate().map_err(|error| Invalid { path: format!("changes[{n}].{}", error.path), ..error })?;
+        if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
+            bytes += document.as_bytes().len();
+        }
+    }
+    if bytes > limits::RECORD_CHANGES_BYTES_MAX {
+        let message = format!("have {bytes} bytes; {} are allowed at once", limits::RECORD_CHANGES_BYTES_MAX);
+        return Err(invalid("changes", message));
+    }
+    Ok(())
+}
+
 /// Whether a document can be a record: it has an `_id`, is not too large and not too deep, and every value in it can be read.
 ///
 /// # Errors
@@ -154,13 +177,15 @@ fn readable_array(array: &RawArray, depth: usize) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn readable_value(value: RawBsonRef<'_>, depth: usize) -> Result<(), Invalid> {
+/// Whether every value in it can be read, stands once, and is nested no deeper than a document's may be.
+pub(crate) fn readable_value(value: RawBsonRef<'_>, depth: usize) -> Result<(), Invalid> {
     if depth >= limits::DATA_DEPTH_MAX {
         return Err(invalid("document", format!("is nested deeper than {}", limits::DATA_DEPTH_MAX)));
     }
     match value {
         RawBsonRef::Document(inner) => readable(inner, depth + 1),
         RawBsonRef::Array(inner) => readable_array(inner, depth + 1),
+        RawBsonRef::JavaScriptCodeWithScope(code) => readable(code.scope, depth + 1),
         _ => Ok(()),
     }
 }

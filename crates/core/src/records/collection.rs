@@ -51,14 +51,19 @@ impl Collection {
         self
     }
 
+    /// Whether a collection can have this name.
+    pub fn can_be_called(name: &str) -> bool {
+        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+        (1..=limits::NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fine)
+    }
+
     /// Checks everything that can be checked without a store.
     ///
     /// # Errors
     /// `invalid_collection`, with the index it is about.
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidCollection, path, message));
-        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-        if self.name.is_empty() || self.name.len() > limits::NAME_BYTES_MAX || !self.name.bytes().all(fine) {
+        if !Self::can_be_called(&self.name) {
             let most = limits::NAME_BYTES_MAX;
             return invalid("name", format!("{:?} is not 1 to {most} bytes of A-Z a-z 0-9 _ . -", self.name));
         }

@@ -86,6 +86,13 @@ impl DiskFile for MemoryFile {
         Ok(count)
     }
 
+    fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<()> {
+        let bytes = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        buffer.extend_from_slice(&bytes[start..bytes.len().min(start.saturating_add(length))]);
+        Ok(())
+    }
+
     fn write_at(&self, new: &[u8], offset: u64) -> io::Result<()> {
         let mut bytes = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let start = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;

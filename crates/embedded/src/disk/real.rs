@@ -100,6 +100,23 @@ impl DiskFile for File {
         Ok(done)
     }
 
+    fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<()> {
+        let end = buffer.len() + length;
+        let start = offset.wrapping_sub(buffer.len() as u64);
+        // No more than this is read, for there is no room for more.
+        buffer.reserve_exact(length);
+        while buffer.len() < end {
+            let at = start.wrapping_add(buffer.len() as u64);
+            match rustix::io::pread(self, rustix::buffer::spare_capacity(buffer), at) {
+                Ok(0) => break,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        buffer.truncate(end);
+        Ok(())
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(bytes, offset)
     }

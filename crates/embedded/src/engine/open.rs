@@ -19,16 +19,16 @@ use crate::whole::UNFINISHED;
 /// The one table.
 pub(super) const MAP: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("map");
 /// What the map's file is called.
-const FILE: &str = "map.redb";
+pub(crate) const FILE: &str = "map.redb";
 /// Where the format stands.
-pub(super) const FORMAT_KEY: &[u8] = &[Space::Engine as u8, b'f'];
+pub(crate) const FORMAT_KEY: &[u8] = &[Space::Engine as u8, b'f'];
 /// The format of the keys and values in the map, all spaces together.
-const MAP_FORMAT: u32 = 1;
+pub(super) const MAP_FORMAT: u32 = 1;
 /// How much of the file is kept in memory.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Why a map could not be opened.
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The store opens without it.
     Damaged(StoreError),
     /// The store does not open.
@@ -49,13 +49,18 @@ pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<Databas
     }
     file.end_at_a_page().and_then(|()| file.make_durable_again()).map_err(|error| refused(&error))?;
     disk.sync_dir(dir).map_err(|error| refused(&error))?;
+    on(file, &path).map(Some)
+}
+
+/// Opens the map on this file of its own, and compares the checksum of every page.
+pub(super) fn on(file: impl redb::StorageBackend, path: &str) -> Result<Database, Failure> {
     let opened = Database::builder()
         .set_cache_size(CACHE_BYTES)
         .set_check_integrity_on_open(true)
         .create_with_backend(file)
-        .map_err(|error| not_opened(&path, error))?;
-    check_format(&path, &opened)?;
-    Ok(Some(opened))
+        .map_err(|error| not_opened(path, error))?;
+    check_format(path, &opened)?;
+    Ok(opened)
 }
 
 /// Makes an empty map, under another name until it is whole.
@@ -69,17 +74,25 @@ pub(super) fn new(disk: &Arc<dyn Disk>, dir: &str) -> io::Result<Database> {
     }
     let file = disk.open(&unfinished, Open::Create)?;
     let database =
-        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(MapFile(file)).map_err(io::Error::other)?;
-    let mut write = database.begin_write().map_err(io::Error::other)?;
+        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(MapFile(file)).map_err(io_error)?;
+    let mut write = database.begin_write().map_err(io_error)?;
     write.set_two_phase_commit(true);
     {
-        let mut map = write.open_table(MAP).map_err(io::Error::other)?;
-        map.insert(FORMAT_KEY, &MAP_FORMAT.to_be_bytes()[..]).map_err(io::Error::other)?;
+        let mut map = write.open_table(MAP).map_err(io_error)?;
+        map.insert(FORMAT_KEY, &MAP_FORMAT.to_be_bytes()[..]).map_err(io_error)?;
     }
-    write.commit().map_err(io::Error::other)?;
+    write.commit().map_err(io_error)?;
     disk.rename(&unfinished, &path)?;
     disk.sync_dir(dir)?;
     Ok(database)
+}
+
+/// What the system said, where that is what redb says: whoever is told of a full disk makes room.
+pub(super) fn io_error(error: impl Into<redb::Error>) -> io::Error {
+    match error.into() {
+        redb::Error::Io(error) => error,
+        other => io::Error::other(other.to_string()),
+    }
 }
 
 fn check_format(path: &str, database: &Database) -> Result<(), Failure> {
@@ -114,7 +127,7 @@ fn tells_of_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-fn damaged(path: &str, what: &str) -> Failure {
+pub(super) fn damaged(path: &str, what: &str) -> Failure {
     Failure::Damaged(StoreError::Damaged(format!("{path}: {what}")))
 }
 

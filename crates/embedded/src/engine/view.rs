@@ -17,6 +17,26 @@ pub(crate) struct Range {
 }
 
 impl Range {
+    /// All keys.
+    pub(crate) fn all() -> Self {
+        Self { from: Bound::Unbounded, to: Bound::Unbounded }
+    }
+
+    /// All keys below this one.
+    pub(crate) fn up_to(key: &[u8]) -> Self {
+        Self { from: Bound::Unbounded, to: Bound::Excluded(key.to_vec()) }
+    }
+
+    /// All keys between these two, without them.
+    pub(crate) fn between(from: &[u8], to: &[u8]) -> Self {
+        Self { from: Bound::Excluded(from.to_vec()), to: Bound::Excluded(to.to_vec()) }
+    }
+
+    /// This key and all above it.
+    pub(crate) fn beyond(key: &[u8]) -> Self {
+        Self { from: Bound::Included(key.to_vec()), to: Bound::Unbounded }
+    }
+
     /// All keys that begin with these bytes.
     pub(crate) fn prefix(prefix: &[u8]) -> Self {
         let to = after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded);

@@ -20,8 +20,11 @@ use crate::index::{FileIndex, Index, MemoryIndex, read};
 use crate::options::SeededBug;
 use crate::whole::{seal, write_whole};
 
-/// Zeros are written and synced in pieces of this many bytes, so that they never pile up in front of the writer's own sync.
+/// Zeros are synced after so many bytes, so that they never pile up in front of the writer's own sync.
 const ZERO_STEP: u64 = 2 * 1024 * 1024;
+/// Zeros are written so many bytes at once. The page cache keeps what one call wrote as one folio where it can, and each later write
+/// and sync looks at every block of the folios that it touches: in folios of 2 MiB a small commit took a third longer, and twice the CPU.
+const ZERO_WRITE: u64 = 64 * 1024;
 
 /// A segment that is ready to be written to: named, zero-filled and synced.
 pub(super) struct Ready {
@@ -224,12 +227,15 @@ fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str
 
 /// Adds zeros up to this capacity. The header comes last, when all that it says is there is synced.
 fn grow(mut ready: Ready, capacity: u64) -> io::Result<Ready> {
-    let zeros = vec![0; ZERO_STEP.min(capacity.saturating_sub(ready.capacity)) as usize];
+    let zeros = vec![0; ZERO_WRITE.min(capacity.saturating_sub(ready.capacity)) as usize];
     while ready.capacity < capacity {
-        let step = ZERO_STEP.min(capacity - ready.capacity);
-        ready.at.file.write_at(&zeros[..step as usize], ready.capacity)?;
+        let synced_to = capacity.min(ready.capacity + ZERO_STEP);
+        while ready.capacity < synced_to {
+            let length = ZERO_WRITE.min(synced_to - ready.capacity);
+            ready.at.file.write_at(&zeros[..length as usize], ready.capacity)?;
+            ready.capacity += length;
+        }
         ready.at.file.sync()?;
-        ready.capacity += step;
     }
     let header = SegmentHeader { number: ready.at.number, salt: ready.at.salt, capacity: ready.capacity };
     ready.at.file.write_at(&header.encode(), 0)?;

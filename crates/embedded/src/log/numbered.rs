@@ -103,9 +103,9 @@ impl Page {
         let mut wanted = numbers.iter().copied().peekable();
         let entries = segment.index.entries(ordinals)?;
         for run in runs(&entries) {
-            let _ = segment.at.visit(run, |event| {
+            let _ = segment.at.visit(run, |event, owner| {
                 if wanted.next_if_eq(&event.sequence_number).is_some() {
-                    self.events.push(event);
+                    self.events.push(owner.own(&event));
                 }
                 if wanted.peek().is_none() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;

@@ -16,7 +16,7 @@ use crate::record::Record;
 use crate::terms::{Term, TermKey, short};
 
 /// Entries are looked up in groups of at most so many.
-const GROUP: usize = 128;
+pub(super) const GROUP: usize = 128;
 
 /// A page that is being filled.
 struct Page {
@@ -77,17 +77,23 @@ fn forwards(
         let first = segment.index.ordinal_of(range.start)?.unwrap_or(0);
         let mut candidates = Candidates::new(core.key, segment, &query.filter, first..segment.index.commits());
         while let Some(group) = candidates.next_group(page.wanted())? {
-            let entries = segment.index.entries(&group)?;
+            let mut entries = segment.index.entries(&group)?;
+            if query.filter.is_all() {
+                // Behind these the page is full.
+                let end = entries.first().map_or(0, |entry| entry.sequence_number.max(range.start));
+                let end = end.saturating_add(page.wanted() as u64);
+                entries.truncate(entries.partition_point(|entry| entry.sequence_number < end));
+            }
             for run in runs(&entries) {
                 // Where to go on, once the page is full or the range ends.
                 let mut next = range.end;
-                let visited = segment.at.visit(run, |event| {
+                let visited = segment.at.visit(run, |event, owner| {
                     let n = event.sequence_number;
                     if n >= range.end {
                         return ControlFlow::Break(());
                     }
-                    if n >= range.start && query.filter.admits(&event) {
-                        page.push(event);
+                    if n >= range.start && query.filter.admits_ref(&event) {
+                        page.push(owner.own(&event));
                         if page.full() {
                             next = n + 1;
                             return ControlFlow::Break(());
@@ -137,7 +143,7 @@ fn backwards(
 }
 
 /// The commits of a segment that may hold what a filter wants, taken in groups from either end.
-struct Candidates<'a> {
+pub(super) struct Candidates<'a> {
     key: TermKey,
     segment: &'a Segment,
     filter: &'a Filter,
@@ -148,12 +154,12 @@ struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    fn new(key: TermKey, segment: &'a Segment, filter: &'a Filter, rest: Range<u32>) -> Self {
+    pub(super) fn new(key: TermKey, segment: &'a Segment, filter: &'a Filter, rest: Range<u32>) -> Self {
         Self { key, segment, filter, rest, listed: VecDeque::new() }
     }
 
     /// The next ones in ascending order, from the front; none at the end.
-    fn next_group(&mut self, most: usize) -> Answer<Option<Vec<u32>>> {
+    pub(super) fn next_group(&mut self, most: usize) -> Answer<Option<Vec<u32>>> {
         while self.listed.is_empty() && !self.rest.is_empty() {
             let end = self.rest.end.min(self.rest.start.saturating_add(self.stride()));
             self.listed = self.list(self.rest.start..end)?.into();

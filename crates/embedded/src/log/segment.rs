@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use annals_core::{RecordedEvent, SequenceNumber, StoreError, Version};
+use annals_core::{EventRef, SequenceNumber, StoreError, Version};
 use bytes::Bytes;
 
 use crate::disk::DiskFile;
 use crate::format::{FRAME_HEADER, FrameHeader};
 use crate::index::{Entry, Index, IndexFault, IndexedCommit, MemoryIndex};
-use crate::record::{self, Record};
+use crate::record::{self, Owner, Record};
 
 /// Neighbouring frames are read together up to this many bytes.
 const WINDOW: u64 = 512 * 1024;
@@ -58,66 +58,98 @@ impl SegmentFile {
         &'a self,
         run: &'a [Entry],
     ) -> Result<impl DoubleEndedIterator<Item = Result<Record, StoreError>> + 'a, StoreError> {
-        let (first, last) = (run[0], run[run.len() - 1]);
-        let bytes = self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize)?;
+        let bytes = Bytes::from(self.run(run, Vec::new())?);
         Ok(run.iter().map(move |entry| {
-            let start = (entry.offset - first.offset) as usize;
-            self.record(*entry, bytes.slice(start..start + entry.length as usize))
+            let (header, payload) = self.checked(*entry, frame(run, *entry, &bytes))?;
+            let record = record::decode(bytes.slice_ref(payload), header.sequence_number, header.version);
+            record.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
         }))
     }
 
-    /// Reads one run of frames at once and hands each event to `take`, until it breaks off.
+    /// Reads one run of frames at once and shows each event to `take`, with who makes one to keep of it, until it breaks off.
     pub(crate) fn visit(
         &self,
         run: &[Entry],
-        mut take: impl FnMut(RecordedEvent) -> ControlFlow<()>,
+        mut take: impl FnMut(EventRef<'_>, &mut Owner) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let (first, last) = (run[0], run[run.len() - 1]);
-        let bytes = self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize)?;
+        let bytes = Bytes::from(self.run(run, Vec::new())?);
+        let mut owner = Owner::new(bytes.clone());
         for entry in run {
-            let start = (entry.offset - first.offset) as usize;
-            let (header, payload) = self.checked(*entry, bytes.slice(start..start + entry.length as usize))?;
-            let visited = record::decode_events(payload, header.sequence_number, header.version, &mut take);
-            if visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))?.is_break() {
+            owner.begin_commit();
+            if self.visit_frame(*entry, frame(run, *entry, &bytes), |event| take(event, &mut owner))?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn record(&self, entry: Entry, frame: Bytes) -> Result<Record, StoreError> {
+    /// Reads one run of frames at once into `buffer`, whatever it held, and lends each event to `take`, until it breaks off.
+    pub(crate) fn lend(
+        &self,
+        run: &[Entry],
+        buffer: &mut Vec<u8>,
+        mut take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        *buffer = self.run(run, std::mem::take(buffer))?;
+        for entry in run {
+            if self.visit_frame(*entry, frame(run, *entry, buffer), &mut take)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    #[inline(always)]
+    fn visit_frame(
+        &self,
+        entry: Entry,
+        frame: &[u8],
+        take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
         let (header, payload) = self.checked(entry, frame)?;
-        let record = record::decode(payload, header.sequence_number, header.version);
-        record.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
+        let visited = record::visit(payload, header.sequence_number, header.version, take);
+        visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
+    }
+
+    /// The bytes of a run, in `buffer`.
+    fn run(&self, run: &[Entry], mut buffer: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        buffer.clear();
+        self.bytes(first.offset, (last.offset + u64::from(last.length) - first.offset) as usize, buffer)
     }
 
     /// The header and the payload of the frame at this entry, if both are what was written.
-    fn checked(&self, entry: Entry, frame: Bytes) -> Result<(FrameHeader, Bytes), StoreError> {
+    fn checked<'f>(&self, entry: Entry, frame: &'f [u8]) -> Result<(FrameHeader, &'f [u8]), StoreError> {
         let damage = |what| self.damage(entry.offset, what);
-        let header = FrameHeader::decode(&frame, self.salt, entry.offset)
+        let header = FrameHeader::decode(frame, self.salt, entry.offset)
             .filter(|header| header.sequence_number == entry.sequence_number)
             .ok_or_else(|| damage("the header of a commit is not what was written"))?;
-        header.payload(&frame).ok_or_else(|| damage("a commit is not what was written"))?;
-        Ok((header, frame.slice(FRAME_HEADER..FRAME_HEADER + header.payload_length as usize)))
+        let payload = header.payload(frame).ok_or_else(|| damage("a commit is not what was written"))?;
+        Ok((header, payload))
     }
 
     /// The version that the commit at this entry gave its aggregate, without reading all of it.
     pub(crate) fn version(&self, entry: Entry) -> Result<Version, StoreError> {
-        let bytes = self.bytes(entry.offset, FRAME_HEADER)?;
+        let bytes = self.bytes(entry.offset, FRAME_HEADER, Vec::new())?;
         let header = FrameHeader::decode(&bytes, self.salt, entry.offset);
         let header =
             header.ok_or_else(|| self.damage(entry.offset, "the header of a commit is not what was written"))?;
         Ok(header.version)
     }
 
-    fn bytes(&self, offset: u64, length: usize) -> Result<Bytes, StoreError> {
-        let mut buffer = vec![0; length];
-        match self.file.read_at(&mut buffer, offset) {
-            Ok(got) if got == length => Ok(buffer.into()),
-            Ok(_) => Err(self.damage(offset, "the file ends before the commit does")),
+    fn bytes(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        match self.file.read_onto(&mut buffer, length, offset) {
+            Ok(()) if buffer.len() == length => Ok(buffer),
+            Ok(()) => Err(self.damage(offset, "the file ends before the commit does")),
             Err(error) => Err(StoreError::Io(format!("{} at offset {offset}: {error}", self.name))),
         }
     }
+}
+
+/// The frame at this entry in the bytes of its run.
+fn frame<'f>(run: &[Entry], entry: Entry, bytes: &'f [u8]) -> &'f [u8] {
+    let start = (entry.offset - run[0].offset) as usize;
+    &bytes[start..start + entry.length as usize]
 }
 
 /// Cuts ascending entries into runs of neighbours, each small enough to be read at once, or a single commit.

@@ -151,7 +151,7 @@ async fn aggregates(view: &View, stats: &mut LogStats) -> Result<(), StoreError>
 }
 
 /// Lets other tasks of the runtime, whichever it is, have their turn.
-async fn give_way() {
+pub(super) async fn give_way() {
     let mut given = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut given, true) {

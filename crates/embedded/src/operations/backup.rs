@@ -4,6 +4,7 @@
 //! tenants/{tenant}/tenant-{incarnation}.json                         the tenant's identity and key
 //! tenants/{tenant}/{scope}/{number}-{incarnation}-{bytes}.segment    the first bytes of a segment, up to the durable head
 //! tenants/{tenant}/{scope}/{number}-{incarnation}-{bytes}.index      the index of a closed one
+//! tenants/{tenant}/_engine/map-{hash}-{bytes}.entries                records and streams: the entries of the engine's map
 //! manifest.json                                                      the heads, and each file's length and hash; written last
 //! ```
 //!
@@ -12,11 +13,14 @@
 
 mod archive;
 mod manifest;
+mod map;
 mod receive;
 mod restore;
 mod take;
 
 pub use manifest::{LogManifest, Manifest, SegmentManifest, StoredFile, TenantManifest};
+pub(crate) use map::MapImage;
+pub use map::RestoredMap;
 pub use receive::Receiver;
 pub use restore::{Restore, Restored, RestoredLog, Source, restore};
 pub(crate) use take::{Taking, TenantImage};

@@ -1,10 +1,13 @@
 //! Checking a store: every checksum, and every promise that its bytes can show.
 //!
+//! Records and streams are checked as well: each page of their map, each record with its index entries, each stream against its log.
+//!
 //! Memory: 40 bytes per aggregate of the log that is checked, the index of one segment, and at most 128 MiB of request ids; a log
 //! with more than 16 million commits is read once more for each further 16 million.
 
 mod index;
 mod log;
+mod map;
 mod requests;
 
 use annals_core::{Code, EventsHash};
@@ -23,6 +26,8 @@ const FINDINGS_MAX: usize = 1_000;
 pub struct CheckReport {
     /// Every log that is in the folder, also those of tenants that are not declared.
     pub logs: Vec<CheckedLog>,
+    /// The records and streams of every tenant that has some.
+    pub maps: Vec<CheckedMap>,
     /// What is not as it must be.
     pub damage: Vec<Finding>,
     /// What an operator may want to know, and no damage.
@@ -54,6 +59,27 @@ pub struct CheckedLog {
     pub head: u64,
     /// The hash of its events; none when some of them are damaged.
     pub events_hash: Option<EventsHash>,
+}
+
+/// The records and streams of a tenant that were checked.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckedMap {
+    /// The tenant.
+    pub tenant: String,
+    /// Bytes of the map's file.
+    pub bytes: u64,
+    /// Collections that are declared.
+    pub collections: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Entries of their indexes.
+    pub index_entries: u64,
+    /// Changes that are noted.
+    pub changes: u64,
+    /// Streams, of all scopes.
+    pub streams: u64,
+    /// Entries of those.
+    pub stream_entries: u64,
 }
 
 /// Something that was found, and where.
@@ -126,6 +152,7 @@ fn check_with(disk: &dyn Disk, request_terms_max: usize, progress: Progress<'_>)
         for scope in &tenant.scopes {
             total += bytes_of(disk, &tenant.log_dir(scope))?;
         }
+        total += map::bytes_of(disk, tenant);
     }
     let mut done = 0;
     for tenant in &tenants {
@@ -137,6 +164,9 @@ fn check_with(disk: &dyn Disk, request_terms_max: usize, progress: Progress<'_>)
             done += bytes;
             progress(done, total);
         }
+        map::check(disk, &map::Place::new(tenant, file.as_ref()), &mut report)?;
+        done += map::bytes_of(disk, tenant);
+        progress(done, total);
     }
     Ok(report)
 }

@@ -1,3 +1,5 @@
+use annals_core::{Data, KeyValue};
+
 use super::*;
 
 fn keys() -> KeyChanges {

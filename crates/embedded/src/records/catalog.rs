@@ -108,6 +108,23 @@ impl Catalog {
         indexes.any(|known| known.index.expires_after_seconds.is_some())
     }
 
+    /// What in it cannot be, given the version that stands beside it.
+    pub(super) fn faults(&self, version: Option<&[u8]>) -> Vec<String> {
+        let mut faults = Vec::new();
+        let due = (self.version > 0).then(|| self.version.to_be_bytes());
+        if version != due.as_ref().map(|due| &due[..]) {
+            faults.push(format!("the catalog of records has version {}, and another stands beside it", self.version));
+        }
+        let mut ids = std::collections::BTreeSet::new();
+        for (name, collection) in &self.collections {
+            let of_all = std::iter::once(collection.id).chain(collection.indexes.iter().map(|known| known.id));
+            for id in of_all.filter(|id| !ids.insert(*id) || *id == 0 || *id > self.next_id) {
+                faults.push(format!("collection {name}: the number {id} is given twice, or was never given"));
+            }
+        }
+        faults
+    }
+
     /// Adds a collection, unless it is there.
     pub(super) fn add_collection(&mut self, name: &str) {
         if !self.collections.contains_key(name) {

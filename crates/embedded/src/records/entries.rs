@@ -37,6 +37,12 @@ pub(super) fn stored(known: &KnownIndex, entry: &[u8], id: &[u8]) -> (Vec<u8>, [
     (keys::entry(known.id, entry, &id), length)
 }
 
+/// The key of a stored entry without the id.
+pub(super) fn entry_of<'k>(key: &'k [u8], value: &[u8]) -> Option<&'k [u8]> {
+    let length = u32::from_be_bytes(value.try_into().ok()?) as usize;
+    key.get(..key.len().checked_sub(length)?)
+}
+
 /// The id's encoding, of a stored entry.
 pub(super) fn id_of(known: &KnownIndex, key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let length = u32::from_be_bytes(value.try_into().ok()?) as usize;

@@ -73,7 +73,8 @@ pub(super) fn changes(
     Ok(changes)
 }
 
-fn read(catalog: &Catalog, key: &[u8], note: &[u8]) -> Result<RecordedChange, StoreError> {
+/// The change that a note is of.
+pub(super) fn read(catalog: &Catalog, key: &[u8], note: &[u8]) -> Result<RecordedChange, StoreError> {
     let number = keys::change_number(key).ok_or_else(damaged)?;
     let (kind, rest) = note.split_first().ok_or_else(damaged)?;
     let (collection, id) = rest.split_first_chunk().ok_or_else(damaged)?;

@@ -13,9 +13,11 @@
 
 use annals_core::ChangeNumber;
 
-use crate::engine::Space;
+use crate::engine::{Range, Space};
 
 const RECORDS: u8 = Space::Records as u8;
+const DOCUMENTS: u8 = 1;
+const ENTRIES: u8 = 2;
 
 /// Where the catalog's version stands.
 pub(super) const CATALOG_VERSION: &[u8] = &[RECORDS, 0, b'v'];
@@ -26,7 +28,7 @@ pub(super) const CHANGES: &[u8] = &[RECORDS, 3];
 
 /// What the documents of a collection begin with.
 pub(super) fn documents(collection: u32) -> Vec<u8> {
-    numbered(1, collection)
+    numbered(DOCUMENTS, collection)
 }
 
 /// Where a document stands.
@@ -34,9 +36,24 @@ pub(super) fn document(collection: u32, id: &[u8]) -> Vec<u8> {
     joined(documents(collection), id)
 }
 
+/// The id's encoding in the key of a document; none of another key.
+pub(super) fn id_of_document(key: &[u8]) -> Option<&[u8]> {
+    key.strip_prefix(&[RECORDS, DOCUMENTS])?.get(4..)
+}
+
+/// The keys of this space that nothing has.
+pub(super) fn unused() -> [Range; 4] {
+    [
+        Range::between(&[RECORDS], CATALOG),
+        Range::between(CATALOG, CATALOG_VERSION),
+        Range::between(CATALOG_VERSION, &[RECORDS, DOCUMENTS]),
+        Range::between(&[RECORDS, CHANGES[1] + 1], &[RECORDS + 1]),
+    ]
+}
+
 /// What the entries of an index begin with.
 pub(super) fn entries(index: u32) -> Vec<u8> {
-    numbered(2, index)
+    numbered(ENTRIES, index)
 }
 
 /// Where an entry stands.

@@ -4,6 +4,8 @@ use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, RawBson, RawBsonRef};
 use annals_core::{Code, Invalid, Record, Revision, StoreError, order};
 
+use super::keys;
+
 /// The encoding of an id.
 pub(super) fn id_key(id: &Bson) -> Result<Vec<u8>, Invalid> {
     let raw = RawBson::try_from(id.clone())
@@ -39,6 +41,11 @@ pub(super) fn parts<'a>(id: &[u8], bytes: &'a [u8]) -> Result<(Revision, &'a Raw
 
 fn checksum(id: &[u8], revision: &[u8; 8], document: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(id), revision), document)
+}
+
+/// Whether an entry of the map is what was written, as far as it says so: documents have a checksum.
+pub(crate) fn entry_is_whole(key: &[u8], bytes: &[u8]) -> bool {
+    keys::id_of_document(key).is_none_or(|id| parts(id, bytes).is_ok())
 }
 
 /// A stored document, as a record.

@@ -44,7 +44,7 @@ pub(super) fn append(change: &mut Change<'_>, place: &Place, verdicts: &Verdicts
 }
 
 /// The number that the next new stream gets. It is taken by [`store`], which is the only way to go on for a new stream.
-fn next_number(view: &dyn View) -> Result<StreamNumber, StoreError> {
+pub(super) fn next_number(view: &dyn View) -> Result<StreamNumber, StoreError> {
     let key = keys::next_number();
     let Some(sealed) = view.get(&key)? else { return Ok(0) };
     let number = unseal(&key, &sealed).and_then(|mut bytes| take(&mut bytes)?.try_into().ok());

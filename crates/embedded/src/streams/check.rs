@@ -3,7 +3,7 @@
 //! It holds one block and one partition's name at a time, so its memory does not depend on what is stored. The first fault of a stream
 //! ends the check of that stream.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use annals_core::StoreError;
@@ -13,7 +13,109 @@ use super::cut::{self, Kept};
 use super::keys::{self, NO_PARTITION, PartitionNumber};
 use super::meta::{Meta, damage};
 use super::reader::{Reader, entries, partition, positions};
-use crate::engine::{Range, View};
+use crate::engine::{Range, View, after_prefix};
+
+/// How much there is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StreamsFound {
+    pub(crate) streams: u64,
+    pub(crate) entries: u64,
+}
+
+/// Whose streams they are.
+pub(crate) struct Owner<'a> {
+    /// The store's incarnation, where it is known.
+    pub(crate) incarnation: Option<u32>,
+    /// The number of events in each log.
+    pub(crate) heads: &'a BTreeMap<String, u64>,
+}
+
+/// Reads all streams of a map, and says of each scope what is wrong with them. What a restore left behind is none: it is cut when the
+/// store is opened.
+///
+/// # Errors
+/// Why the map cannot be read.
+pub(crate) fn check(
+    view: &dyn View,
+    owner: &Owner<'_>,
+    fault: &mut dyn FnMut(Option<&str>, String),
+) -> Result<StreamsFound, StoreError> {
+    let mut found = StreamsFound::default();
+    let mut numbers = BTreeSet::new();
+    for scope in scopes(view)? {
+        let head = owner.heads.get(&scope).copied().unwrap_or(0);
+        for error in faults(view, &scope) {
+            fault(Some(&scope), error.to_string());
+        }
+        for (key, meta) in cut::all(view, &scope).unwrap_or_default() {
+            found.streams += 1;
+            found.entries += meta.head;
+            numbers.insert(meta.number);
+            let name = super::name(&key);
+            match owner.incarnation {
+                Some(now) if meta.incarnation > now => {
+                    let of = meta.incarnation;
+                    fault(Some(&scope), format!("stream {name} is of incarnation {of}, and the store of {now}"));
+                }
+                Some(now) if meta.incarnation == now && meta.progress > head => {
+                    let to = meta.progress;
+                    fault(Some(&scope), format!("stream {name} was judged up to {to}, but the log has {head} events"));
+                }
+                _ => {}
+            }
+        }
+    }
+    strangers(view, &numbers, fault)?;
+    Ok(found)
+}
+
+/// The scopes that have streams.
+fn scopes(view: &dyn View) -> Result<Vec<String>, StoreError> {
+    let mut found = Vec::new();
+    let mut range = Range::prefix(keys::ALL_STREAMS);
+    while let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
+        let scope = key[keys::ALL_STREAMS.len()..].split(|byte| *byte == 0).next().unwrap_or_default();
+        let scope = String::from_utf8_lossy(scope).into_owned();
+        let after = after_prefix(&keys::scope(&scope)).filter(|after| *after > key);
+        let Some(after) = after else { return Err(damage(&key, "the name of a stream")) };
+        range.from = Bound::Included(after);
+        found.push(scope);
+    }
+    Ok(found)
+}
+
+/// Nothing is kept of streams that are not there, and no number is given again.
+fn strangers(
+    view: &dyn View,
+    numbers: &BTreeSet<u32>,
+    fault: &mut dyn FnMut(Option<&str>, String),
+) -> Result<(), StoreError> {
+    let next = super::append::next_number(view);
+    if next.as_ref().is_ok_and(|next| numbers.last().is_some_and(|last| last >= next)) {
+        fault(None, "the number that the next stream gets was given already".to_owned());
+    }
+    if let Err(error) = next {
+        fault(None, error.to_string());
+    }
+    for kind in keys::KINDS_OF_A_STREAM {
+        let mut range = Range::prefix(&kind);
+        while let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
+            let number = key.get(2..6).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
+            let after = number.and_then(|number| after_prefix(&[&kind[..], &number.to_be_bytes()].concat()));
+            if number.is_none_or(|number| !numbers.contains(&number)) {
+                fault(None, format!("key {} is of a stream that is not there", key.escape_ascii()));
+            }
+            let Some(after) = after else { break };
+            range.from = Bound::Included(after);
+        }
+    }
+    for range in keys::unused() {
+        if let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
+            fault(None, format!("key {} is none that a stream has", key.escape_ascii()));
+        }
+    }
+    Ok(())
+}
 
 /// What is wrong with a scope's streams; nothing when they are as they must be.
 pub(super) fn faults(view: &dyn View, scope: &str) -> Vec<StoreError> {
@@ -26,12 +128,12 @@ pub(super) fn faults(view: &dyn View, scope: &str) -> Vec<StoreError> {
     for (key, meta) in kept {
         let twice = !numbers.insert(meta.number);
         let checked = if twice { Err(damage(&key, "the number of a stream, which another has too,")) } else { Ok(()) };
-        faults.extend(checked.and_then(|()| check(view, &(key, meta))).err());
+        faults.extend(checked.and_then(|()| check_stream(view, &(key, meta))).err());
     }
     faults
 }
 
-fn check(view: &dyn View, (key, meta): &Kept) -> Result<(), StoreError> {
+fn check_stream(view: &dyn View, (key, meta): &Kept) -> Result<(), StoreError> {
     let last = check_entries(view, meta)?;
     if last.is_some_and(|last| last >= meta.progress) || meta.incarnation_start > meta.head {
         return Err(damage(key, "the state of a stream"));

@@ -15,7 +15,7 @@
 
 use annals_core::StreamPosition;
 
-use crate::engine::Space;
+use crate::engine::{Range, Space};
 
 const STREAMS: u8 = Space::Streams as u8;
 const CHECKSUM: usize = 4;
@@ -27,6 +27,16 @@ pub(super) type PartitionNumber = u32;
 
 /// No partition.
 pub(super) const NO_PARTITION: PartitionNumber = 0;
+
+/// What the keys of the streams themselves begin with.
+pub(super) const ALL_STREAMS: &[u8] = &[STREAMS, 1];
+/// What the other keys of streams begin with, before the number of the stream.
+pub(super) const KINDS_OF_A_STREAM: [[u8; 2]; 4] = [[STREAMS, 2], [STREAMS, 3], [STREAMS, 4], [STREAMS, 5]];
+
+/// The keys of this space that nothing has.
+pub(super) fn unused() -> [Range; 2] {
+    [Range::between(&next_number(), ALL_STREAMS), Range::between(&[STREAMS, 6], &[STREAMS + 1])]
+}
 
 pub(super) fn next_number() -> Vec<u8> {
     vec![STREAMS, 0]
@@ -73,6 +83,11 @@ pub(super) fn seal(key: &[u8], mut value: Vec<u8>) -> Vec<u8> {
 pub(super) fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Option<&'a [u8]> {
     let (value, found) = sealed.split_last_chunk::<CHECKSUM>()?;
     (u32::from_le_bytes(*found) == checksum(key, value)).then_some(value)
+}
+
+/// Whether an entry of the map is what was written, as far as it says so: all that streams keep has a checksum.
+pub(crate) fn entry_is_whole(key: &[u8], sealed: &[u8]) -> bool {
+    key.first() != Some(&STREAMS) || unseal(key, sealed).is_some()
 }
 
 fn checksum(key: &[u8], value: &[u8]) -> u32 {

@@ -3,6 +3,8 @@
 mod backup;
 mod check;
 mod floor;
+pub mod map_samples;
+mod maps;
 mod repair;
 pub mod samples;
 #[cfg(feature = "seeded-bugs")]

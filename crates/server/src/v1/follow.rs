@@ -54,23 +54,28 @@ pub(crate) async fn follow(
         let chunk = feed.chunk().await?;
         Some((Ok::<_, std::convert::Infallible>(chunk), feed))
     });
+    Ok(event_stream(Body::from_stream(chunks)))
+}
+
+/// A stream of events as an answer.
+pub(super) fn event_stream(events: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
         // Proxies that gather answers would hold events back.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    Ok((headers, Body::from_stream(chunks)).into_response())
+    (headers, events).into_response()
 }
 
 /// An event that the client has seen: its number, and the incarnation it had it from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Position {
-    number: SequenceNumber,
-    incarnation: u32,
+pub(super) struct Position {
+    pub(super) number: SequenceNumber,
+    pub(super) incarnation: u32,
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
+pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
     // A browser that has not seen an id yet sends none, or an empty one.
     let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
@@ -180,7 +185,8 @@ impl Feed {
     }
 }
 
-fn last_word(problem: &Problem) -> String {
+/// What a stream of events ends with when it cannot go on.
+pub(super) fn last_word(problem: &Problem) -> String {
     tracing::warn!(code = problem.code().as_str(), "an event stream was broken off");
     format!("event: problem\ndata: {}\n\n", serde_json::to_string(problem).unwrap_or_default())
 }

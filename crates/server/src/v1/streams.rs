@@ -4,23 +4,20 @@ use std::sync::Arc;
 
 use annals_core::wire::{PositionAnswer, StreamEventView};
 use annals_core::{
-    ByteString, Code, Partitions, StreamEvents, StreamInfo, StreamPosition, StreamQuery, Streams, StreamsQuery, limits,
+    ByteString, Partitions, StreamEvents, StreamInfo, StreamPosition, StreamQuery, Streams, StreamsQuery, limits,
 };
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
-use tokio::time::{Duration, timeout};
 
+use super::wait::Wait;
 use crate::answer::{data_bytes, json, json_of_events};
 use crate::problem::Problem;
 use crate::query::{Query, number};
 use crate::router::Server;
 use crate::source::Source;
 
-/// How long a question for more waits unless it says otherwise, and at most; connections are not held longer without an answer.
-const WAIT_USUAL: Duration = Duration::from_secs(20);
-const WAIT_MAX: Duration = Duration::from_secs(50);
 /// What a page is asked with.
 const PAGE: &[&str] = &["from", "to", "limit", "partition", "without_partition", "scope"];
 
@@ -81,22 +78,8 @@ pub(crate) async fn state(
 ) -> Result<Response, Problem> {
     let query = Query::parse(raw.as_deref(), &["past", "timeout_ms", "scope"])?;
     let (_, streams) = found(&server, &headers, &query)?;
-    let Some(past) = query.number("past")? else {
-        if query.number("timeout_ms")?.is_some() {
-            return Err(Problem::query("timeout_ms", "goes with past only"));
-        }
-        return json(StatusCode::OK, &streams.stream(&name).await?);
-    };
-    let wait = query.number("timeout_ms")?.map_or(WAIT_USUAL, Duration::from_millis);
-    if wait > WAIT_MAX {
-        let message = format!("{} ms are more than {}", wait.as_millis(), WAIT_MAX.as_millis());
-        return Err(Problem::query("timeout_ms", message));
-    }
-    tokio::select! {
-        reached = timeout(wait, streams.wait_past(&name, past)) => reached.map_or(Ok(0), |reached| reached).map(drop)?,
-        () = server.options.stop.stopped() => {
-            return Err(Problem::new(Code::Closing, "the server stops; wait again when it is up"));
-        }
+    if let Some(wait) = Wait::of(&query)? {
+        wait.until(&server, streams.wait_past(&name, wait.past)).await?;
     }
     json(StatusCode::OK, &streams.stream(&name).await?)
 }

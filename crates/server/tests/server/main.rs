@@ -3,10 +3,12 @@
 
 mod aggregates;
 mod bad_input;
+mod changes;
 mod commits;
 mod connections;
 mod damaged;
 mod docs;
+mod documents;
 mod faults;
 mod floods;
 mod follow;
@@ -19,6 +21,7 @@ mod many;
 mod operations;
 mod problems;
 mod raw;
+mod records;
 mod running;
 mod site;
 mod stopping;

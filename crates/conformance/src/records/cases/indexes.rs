@@ -259,3 +259,23 @@ pub async fn declarations_that_break_a_rule_are_refused(subject: &dyn Subject) {
         assert_eq!(error.code(), Code::InvalidCollection, "{collection:?}");
     }
 }
+
+/// What was declared is listed: in the order of names, with every index that was ever declared.
+pub async fn declared_collections_are_listed(subject: &dyn Subject) {
+    let store = subject.open().await;
+    let records = records_of(&store);
+    assert_eq!(records.collections().await, Ok(Vec::new()));
+    let partial = Condition::and([Condition::gt("n", 1.5), Condition::exists("a.b")]);
+    let every = things([
+        Index::new([("a.b", Descending), ("n", Ascending)]).unique().partial(partial).named("first"),
+        Index::on("x").sparse(),
+        Index::on("at").expires_after_seconds(3_600),
+    ]);
+    records.declare(every.clone()).await.expect("it is declared");
+    records.declare(Collection::new("Bare")).await.expect("it is declared");
+    let mut known = vec![Collection::new("Bare"), every];
+    assert_eq!(records.collections().await, Ok(known.clone()));
+    records.declare(things([Index::on("later")])).await.expect("it is declared");
+    known[1].indexes.push(Index::on("later"));
+    assert_eq!(records.collections().await, Ok(known));
+}

@@ -2,11 +2,11 @@
 
 mod extras;
 
-use bson::raw::{RawArray, RawBsonRef, RawDocument};
+use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
-use bytestring::ByteString;
 use uuid::Uuid;
 
+use crate::fields::{body, boolean, fields, integer, list, nested, text, unknown};
 use crate::{Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, NewCommit, NewEvent, Timestamp};
 
 /// Reads a commit. The rules of [`NewCommit::validate`] are not checked here.
@@ -102,7 +102,7 @@ fn read_event(place: usize, value: RawBsonRef<'_>) -> Result<NewEvent, Invalid> 
                     event.tags.push(text(path, tag.map_err(|error| body(path, error))?)?);
                 }
             }
-            "public" => event.public = value.as_bool().ok_or_else(|| body(path, "is neither true nor false"))?,
+            "public" => event.public = boolean(path, value)?,
             "time" => event.time = Some(time(path, value)?),
             _ => return Err(unknown(path)),
         }
@@ -172,42 +172,6 @@ fn document(bytes: &[u8]) -> Result<&RawDocument, Invalid> {
     RawDocument::from_bytes(bytes).map_err(|error| body("", error))
 }
 
-/// Calls `field` with each key, its path and its value; a key stands once.
-fn fields<'a>(
-    document: &'a RawDocument,
-    at: &str,
-    mut field: impl FnMut(&'a str, &str, RawBsonRef<'a>) -> Result<(), Invalid>,
-) -> Result<(), Invalid> {
-    let mut seen: Vec<&str> = Vec::with_capacity(8);
-    for element in document {
-        let (key, value) = element.map_err(|error| body(at, error))?;
-        let key = key.as_str();
-        let path = if at.is_empty() { std::borrow::Cow::Borrowed(key) } else { format!("{at}.{key}").into() };
-        if seen.contains(&key) {
-            return Err(body(&path, "is given twice"));
-        }
-        seen.push(key);
-        field(key, &path, value)?;
-    }
-    Ok(())
-}
-
-fn nested<'a>(path: &str, value: RawBsonRef<'a>) -> Result<&'a RawDocument, Invalid> {
-    value.as_document().ok_or_else(|| body(path, "is not a document"))
-}
-
-fn list<'a>(path: &str, value: RawBsonRef<'a>) -> Result<&'a RawArray, Invalid> {
-    value.as_array().ok_or_else(|| body(path, "is not an array"))
-}
-
-fn text(path: &str, value: RawBsonRef<'_>) -> Result<ByteString, Invalid> {
-    value.as_str().map(ByteString::from).ok_or_else(|| body(path, "is not a string"))
-}
-
-fn integer(value: RawBsonRef<'_>) -> Option<i64> {
-    value.as_i64().or_else(|| value.as_i32().map(i64::from)).filter(|number| *number >= 0)
-}
-
 fn id(value: RawBsonRef<'_>) -> Option<Uuid> {
     match value {
         RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Uuid => Uuid::from_slice(binary.bytes).ok(),
@@ -234,12 +198,4 @@ fn time(path: &str, value: RawBsonRef<'_>) -> Result<Timestamp, Invalid> {
     let time = value.as_datetime().map(|time| Timestamp::from_millis(time.timestamp_millis()));
     time.filter(|time| time.is_writable())
         .ok_or_else(|| Invalid::new(Code::InvalidTime, path, "is not a date that RFC 3339 can write"))
-}
-
-fn unknown(path: &str) -> Invalid {
-    body(path, "is an unknown field")
-}
-
-fn body(path: &str, message: impl std::fmt::Display) -> Invalid {
-    Invalid::new(Code::InvalidBody, path, message.to_string())
 }

@@ -21,8 +21,8 @@ pub struct Manifest {
     pub began: Timestamp,
     /// The tenants, in order of their names.
     pub tenants: Vec<TenantManifest>,
-    /// Folders that are in the store's folder and not in the backup: tenants and scopes that were not open, and what records and
-    /// streams are kept in.
+    /// Folders that are in the store's folder and not in the backup: tenants and scopes that were not open. In a backup of a version
+    /// that left records and streams out, their folders too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
@@ -38,6 +38,10 @@ pub struct TenantManifest {
     pub incarnation: u32,
     /// Its own file.
     pub file: StoredFile,
+    /// Its records and streams, as they were before the heads of its logs; none where nothing was ever written, and in a backup of a
+    /// version that left them out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<StoredFile>,
     /// Its logs.
     pub logs: Vec<LogManifest>,
 }
@@ -76,7 +80,7 @@ pub struct SegmentManifest {
 }
 
 /// A file of a backup.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StoredFile {
     /// Its path in the backup.
     pub name: String,
@@ -105,7 +109,7 @@ impl Manifest {
         self.tenants.iter().flat_map(|tenant| {
             let segments = tenant.logs.iter().flat_map(|log| &log.segments);
             let files = segments.flat_map(|segment| std::iter::once(&segment.file).chain(&segment.index));
-            std::iter::once(&tenant.file).chain(files)
+            std::iter::once(&tenant.file).chain(&tenant.map).chain(files)
         })
     }
 

@@ -14,15 +14,17 @@ use sha2::{Digest, Sha256};
 use super::archive::{Sink, Unpack};
 use super::invalid;
 use super::manifest::{LogManifest, MANIFEST, Manifest, StoredFile, TenantManifest, hex, valid_path};
+use super::map::{self, RestoredMap};
 use crate::Options;
 use crate::disk::{Disk, DiskFile, Open};
+use crate::engine;
 use crate::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::log::{Step, Walk, names};
 use crate::operations::copy::{STEP, copy, create, fill, read_to};
 use crate::operations::survey::{self, Small};
 use crate::operations::{OperationError, Outcome, Progress, cut, unreadable, unwritable};
 use crate::options::SeededBug;
-use crate::store::{LOCK_FILE, STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
+use crate::store::{ENGINE_DIR, LOCK_FILE, STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
 use crate::whole::{UNFINISHED, seal, write_whole};
 
 /// Where a backup is read from.
@@ -45,6 +47,9 @@ pub struct Restore {
 pub struct Restored {
     /// Its logs.
     pub logs: Vec<RestoredLog>,
+    /// The records and streams of its tenants, as they were when the backup began, also where a log is cut: records are not made of
+    /// events. Streams are cut where their log is when the store is opened.
+    pub maps: Vec<RestoredMap>,
 }
 
 /// A log that was restored.
@@ -112,7 +117,7 @@ fn run(
     let disk = writing.disk.clone();
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     let mut done = bytes;
-    let mut restored = Restored { logs: Vec::new() };
+    let mut restored = Restored { logs: Vec::new(), maps: Vec::new() };
     for tenant in &manifest.tenants {
         let mut starts = BTreeMap::new();
         for log in &tenant.logs {
@@ -124,6 +129,12 @@ fn run(
             done += log.segments.iter().map(|segment| segment.file.bytes).sum::<u64>();
             starts.insert(log.scope.clone(), read_back.head);
             restored.logs.push(read_back);
+        }
+        if let Some(due) = &tenant.map {
+            writing.map_is_made_in(&tenant.tenant);
+            restored.maps.push(map::settle(&disk, &tenant.tenant, due, verified, options)?);
+            done += due.bytes;
+            progress(done.min(2 * bytes), 2 * bytes);
         }
         let dir = format!("{}/{}", survey::TENANTS, tenant.tenant);
         begin_incarnation(&*disk, &dir, starts, options)?;
@@ -189,6 +200,12 @@ impl Writing {
         self.dirs.extend(dir.match_indices('/').map(|(at, _)| dir[..at].to_owned()));
         self.dirs.insert(dir.to_owned());
         Ok(())
+    }
+
+    /// Files that are not in the backup and are written nevertheless.
+    fn map_is_made_in(&mut self, tenant: &str) {
+        let path = format!("{}/{tenant}/{ENGINE_DIR}/{}", survey::TENANTS, engine::FILE);
+        self.written.extend([format!("{path}{UNFINISHED}"), path]);
     }
 
     fn read(&mut self, source: &Source, verified: bool, progress: Progress<'_>) -> Outcome<Manifest> {
@@ -314,6 +331,7 @@ fn place_of(name: &str) -> Outcome<String> {
     let (stem, kind) = file.rsplit_once('.').ok_or_else(wrong)?;
     let (stem, _) = stem.split_once('-').ok_or_else(wrong)?;
     match kind {
+        "entries" if stem == "map" && dir.ends_with(&format!("/{ENGINE_DIR}")) => Ok(format!("{dir}/{}", map::ENTRIES)),
         "segment" | "index" => Ok(format!("{dir}/{stem}.{kind}")),
         "json" if format!("{stem}.{kind}") == TENANT_FILE => Ok(format!("{dir}/{TENANT_FILE}")),
         _ => Err(wrong()),

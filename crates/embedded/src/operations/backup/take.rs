@@ -1,6 +1,6 @@
 //! Taking a backup of an open store, while commits go on.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use annals_core::{Backup, EventsHash, StoreError, Timestamp, Uuid};
@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::archive;
 use super::manifest::{LogManifest, MANIFEST, Manifest, SegmentManifest, StoredFile, TenantManifest, hex};
+use super::map::{CurrentMap, MapImage};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::format::SEGMENT_HEADER;
 use crate::index::{PAGE, page_is_whole};
@@ -21,19 +22,28 @@ use crate::whole::seal;
 pub(crate) struct TenantImage {
     pub(crate) name: String,
     pub(crate) file: TenantFile,
+    /// Held before the logs' heads were read.
+    pub(crate) map: MapImage,
     pub(crate) logs: Vec<LogImage>,
 }
 
 /// What is still to be written.
 enum Piece {
     Tenant { tenant: usize },
+    Map { tenant: usize, image: MapImage },
     Segment { tenant: usize, log: usize, image: SegmentImage },
     Index { tenant: usize, log: usize, number: u64, name: String },
     Manifest,
 }
 
+/// What is being written.
+enum Current {
+    Map(CurrentMap),
+    File(CurrentFile),
+}
+
 /// A file that is being written.
-struct Current {
+struct CurrentFile {
     name: String,
     file: Arc<dyn DiskFile>,
     offset: u64,
@@ -53,8 +63,15 @@ pub(crate) struct Taking {
     manifest: Manifest,
     files: Vec<TenantFile>,
     /// Segments that whoever asks has already, by what tells them from all others.
-    earlier: BTreeMap<SegmentKey, SegmentManifest>,
+    earlier: Earlier,
     total: u64,
+}
+
+/// What an earlier backup holds that need not come again.
+#[derive(Default)]
+struct Earlier {
+    segments: BTreeMap<SegmentKey, SegmentManifest>,
+    maps: BTreeSet<(Uuid, StoredFile)>,
 }
 
 /// Store id, incarnation, scope, number, salt, length: segments that agree in all of them hold the same bytes.
@@ -74,7 +91,7 @@ impl Taking {
             current: None,
             manifest: Manifest { began, tenants: Vec::new(), left_out },
             files: Vec::new(),
-            earlier: earlier.and_then(|bytes| Manifest::read(bytes).ok()).map(known_segments).unwrap_or_default(),
+            earlier: earlier.and_then(|bytes| Manifest::read(bytes).ok()).map(known).unwrap_or_default(),
             total: 0,
         };
         for image in tenants {
@@ -87,6 +104,9 @@ impl Taking {
     fn add_tenant(&mut self, image: TenantImage) {
         let tenant = self.manifest.tenants.len();
         self.pieces.push_back(Piece::Tenant { tenant });
+        // A map is read twice, and its file has more bytes than its entries. It comes first, so that it is not held for long.
+        self.total += self.disk.open(&image.map.path, Open::Read).and_then(|file| file.length()).unwrap_or(0);
+        self.pieces.push_back(Piece::Map { tenant, image: image.map });
         let mut logs = Vec::new();
         for (log, image) in image.logs.into_iter().enumerate() {
             for segment in image.segments {
@@ -103,7 +123,7 @@ impl Taking {
         }
         let file = StoredFile { name: String::new(), bytes: 0, sha256: String::new() };
         let (store_id, incarnation) = (image.file.store_id, image.file.incarnation);
-        self.manifest.tenants.push(TenantManifest { tenant: image.name, store_id, incarnation, file, logs });
+        self.manifest.tenants.push(TenantManifest { tenant: image.name, store_id, incarnation, file, map: None, logs });
         self.files.push(image.file);
     }
 
@@ -113,6 +133,7 @@ impl Taking {
             let begun = match self.pieces.pop_front() {
                 None => return Ok(None),
                 Some(Piece::Tenant { tenant }) => Some(self.tenant_file(tenant)?),
+                Some(Piece::Map { tenant, image }) => self.map(tenant, image)?,
                 Some(Piece::Segment { tenant, log, image }) => self.segment(tenant, log, image)?,
                 Some(Piece::Index { tenant, log, number, name }) => self.index(tenant, log, number, &name)?,
                 Some(Piece::Manifest) => {
@@ -148,12 +169,36 @@ impl Taking {
         Ok(self.whole(&name, &content).into())
     }
 
+    /// Begins the entries of a map; none where there is no map, or where the same came with an earlier backup.
+    fn map(&mut self, tenant: usize, image: MapImage) -> Result<Option<Bytes>, StoreError> {
+        let owner = &mut self.manifest.tenants[tenant];
+        let Some(map) = image.begin(&owner.tenant)? else { return Ok(None) };
+        owner.map = Some(map.file.clone());
+        if self.earlier.maps.contains(&(owner.store_id, map.file.clone())) {
+            return Ok(None);
+        }
+        let header = self.header(&map.file.name, map.file.bytes);
+        self.current = Some(Current::Map(map));
+        Ok(Some(header.into()))
+    }
+
+    /// The next bytes of the entries of a map.
+    fn map_goes_on(&mut self, mut map: CurrentMap) -> Result<Bytes, StoreError> {
+        match map.dump.next()? {
+            Some(piece) => {
+                self.current = Some(Current::Map(map));
+                Ok(piece.into())
+            }
+            None => Ok(Bytes::from_static(archive::padding(map.file.bytes))),
+        }
+    }
+
     fn segment(&mut self, tenant: usize, log: usize, image: SegmentImage) -> Result<Option<Bytes>, StoreError> {
         let owner = &mut self.manifest.tenants[tenant];
         let SegmentImage { at, first, end, closed } = image;
         let scope = owner.logs[log].scope.clone();
         let key = (owner.store_id, owner.incarnation, scope.clone(), at.number, at.salt, end);
-        if let Some(known) = closed.then(|| self.earlier.get(&key)).flatten() {
+        if let Some(known) = closed.then(|| self.earlier.segments.get(&key)).flatten() {
             owner.logs[log].events_hash.join(&known.events_hash);
             let due = Piece::Index { tenant, log, number: at.number, name: String::new() };
             owner.logs[log].segments.push(known.clone());
@@ -171,7 +216,8 @@ impl Taking {
         owner.logs[log].segments.push(SegmentManifest { number, salt, first, events_hash, closed, file, index: None });
         let header = self.header(&name, end);
         let hasher = Sha256::new();
-        self.current = Some(Current { name, file: at.file, offset: 0, to: end, hasher, tenant, log, is_index: false });
+        let file = CurrentFile { name, file: at.file, offset: 0, to: end, hasher, tenant, log, is_index: false };
+        self.current = Some(Current::File(file));
         Ok(Some(header.into()))
     }
 
@@ -192,12 +238,13 @@ impl Taking {
         }
         let header = self.header(&name, bytes);
         let hasher = Sha256::new();
-        self.current = Some(Current { name, file, offset: 0, to: bytes, hasher, tenant, log, is_index: true });
+        let file = CurrentFile { name, file, offset: 0, to: bytes, hasher, tenant, log, is_index: true };
+        self.current = Some(Current::File(file));
         Ok(Some(header.into()))
     }
 
     /// The next bytes of the file that is being written.
-    fn go_on(&mut self, mut current: Current) -> Result<Bytes, StoreError> {
+    fn go_on(&mut self, mut current: CurrentFile) -> Result<Bytes, StoreError> {
         let step = STEP.min(current.to - current.offset) as usize;
         let mut buffer = vec![0; step];
         let fail = |why: String| StoreError::Io(format!("{}: {why}", current.name));
@@ -208,7 +255,7 @@ impl Taking {
         current.hasher.update(&buffer);
         current.offset += step as u64;
         if current.offset < current.to {
-            self.current = Some(current);
+            self.current = Some(Current::File(current));
             return Ok(buffer.into());
         }
         let sha256 = hex(&current.hasher.finalize());
@@ -243,21 +290,23 @@ impl Backup for Taking {
 
     fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
         match self.current.take() {
-            Some(current) => self.go_on(current).map(Some),
+            Some(Current::Map(map)) => self.map_goes_on(map).map(Some),
+            Some(Current::File(file)) => self.go_on(file).map(Some),
             None => self.begin(),
         }
     }
 }
 
-fn known_segments(manifest: Manifest) -> BTreeMap<SegmentKey, SegmentManifest> {
-    let mut known = BTreeMap::new();
+fn known(manifest: Manifest) -> Earlier {
+    let mut known = Earlier::default();
     for tenant in manifest.tenants {
+        known.maps.extend(tenant.map.map(|map| (tenant.store_id, map)));
         for log in tenant.logs {
             for segment in log.segments.into_iter().filter(|segment| segment.closed) {
                 let scope = log.scope.clone();
                 let key =
                     (tenant.store_id, tenant.incarnation, scope, segment.number, segment.salt, segment.file.bytes);
-                known.insert(key, segment);
+                known.segments.insert(key, segment);
             }
         }
     }

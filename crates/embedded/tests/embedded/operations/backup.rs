@@ -9,6 +9,7 @@ use annals_embedded::disk::{Disk, MemoryDisk};
 use annals_embedded::operations::{Manifest, OperationError, Receiver, Restore, Restored, Source, check, restore};
 use annals_embedded::{EmbeddedStore, Options};
 
+use super::map_samples::fill_maps;
 use super::repair::{cut_at, events};
 use super::samples::{LOGS, borders, commit, disk_with, fill, filled, frames, hash_to, open_store, options};
 use crate::faulty_disk::{Fault, FaultyDisk};
@@ -53,10 +54,11 @@ fn to(at: u64) -> Restore {
     Restore { cut: Some((DEFAULT_TENANT.to_owned(), DEFAULT_SCOPE.to_owned(), at)) }
 }
 
-/// A backup of a filled store in a folder.
+/// A backup of a filled store in a folder, with records and streams.
 fn sample() -> (Arc<FaultyDisk>, Manifest) {
     block_on(async {
         let store = open_store(&filled(COMMITS, true).await, 1);
+        fill_maps(&store, 0..10).await;
         let disk = FaultyDisk::new(3);
         let (manifest, _) = back_up(&store, into_folder(&disk)).unwrap_or_else(|error| panic!("{error}"));
         (disk, manifest)

@@ -9,6 +9,7 @@ use annals_embedded::{EmbeddedStore, Options, SeededBug};
 
 use super::backup::{back_up, held_back, into_folder};
 use super::floor::passes_the_floor;
+use super::maps::{of_one_moment, restores_all_records};
 use super::repair::cut_at;
 use super::samples::{filled, open_store, options};
 use crate::faulty_disk::FaultyDisk;
@@ -28,6 +29,17 @@ fn is_caught(bug: SeededBug, check: impl Fn(Option<SeededBug>) -> Result<(), Str
 #[test]
 fn a_backup_past_the_durable_head_is_caught() {
     is_caught(SeededBug::BackUpPastHead, |bug| block_on(held_back(with(bug, options(1)))));
+}
+
+#[test]
+fn a_map_that_is_held_after_the_heads_is_caught() {
+    is_caught(SeededBug::HoldMapAfterHeads, |bug| block_on(of_one_moment(with(bug, options(1)))));
+}
+
+/// By the restore itself, which reads back what it has made.
+#[test]
+fn a_restore_that_forgets_the_last_entries_of_a_map_is_caught() {
+    is_caught(SeededBug::ForgetLastEntriesOfRestore, |bug| restores_all_records(&with(bug, options(1))));
 }
 
 #[test]

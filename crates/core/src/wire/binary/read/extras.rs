@@ -2,7 +2,8 @@
 
 use bson::raw::{CStr, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{body, fields, integer, list, nested, text, time, unknown};
+use super::time;
+use crate::fields::{body, fields, integer, list, nested, text, unknown};
 use crate::{AppendCondition, Code, Data, EventPattern, Invalid, KeyValue, Release, Reserve};
 
 /// The field that holds a key's value in its document.

@@ -1,0 +1,128 @@
+//! How problem documents become the errors of records again, with the same fields.
+
+use annals_core::bson::Bson;
+use annals_core::wire::records::extended_value;
+use annals_core::{ChangeNumber, ChangesError, Code, RecordError};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::answers::{Problem, other, problem, unknown};
+use crate::client::http::Answer;
+
+/// What problems with records say.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Facts {
+    collection: Option<String>,
+    id: Option<String>,
+    change: Option<usize>,
+    revision: Option<u64>,
+    index: Option<String>,
+    /// As text, because the order of its fields counts.
+    entry: Option<Box<RawValue>>,
+    oldest: Option<ChangeNumber>,
+    last: Option<ChangeNumber>,
+}
+
+/// The error of a request about records.
+pub(super) fn refused(answer: &Answer) -> RecordError {
+    let (code, problem) = match problem(answer) {
+        Ok(found) => found,
+        Err(unknown) => return unknown.into(),
+    };
+    let facts = serde_json::from_slice::<Facts>(&answer.body).unwrap_or_default();
+    match code {
+        Code::UnknownCollection | Code::RecordConflict | Code::DuplicateKey | Code::IndexConflict => {
+            let said = facts.of_record(code, &problem);
+            said.unwrap_or_else(|| unknown(&format!("{} without what it is about", code.as_str())).into())
+        }
+        code => other(code, problem),
+    }
+}
+
+/// The error of a request about the changes after `after`.
+pub(super) fn changes_refused(answer: &Answer, after: ChangeNumber) -> ChangesError {
+    let (code, problem) = match problem(answer) {
+        Ok(found) => found,
+        Err(unknown) => return unknown.into(),
+    };
+    let facts = serde_json::from_slice::<Facts>(&answer.body).unwrap_or_default();
+    let without = || ChangesError::from(unknown(&format!("{} without its number", code.as_str())));
+    match code {
+        Code::ChangesGone => facts.oldest.map_or_else(without, |oldest| ChangesError::Gone { after, oldest }),
+        Code::UnknownChange => facts.last.map_or_else(without, |last| ChangesError::Unknown { after, last }),
+        code => other(code, problem),
+    }
+}
+
+impl Facts {
+    fn of_record(self, code: Code, problem: &Problem) -> Option<RecordError> {
+        let collection = self.collection?;
+        Some(match code {
+            Code::UnknownCollection => RecordError::UnknownCollection(collection),
+            Code::RecordConflict => {
+                RecordError::NotAsExpected { collection, id: self.id?, change: self.change?, actual: self.revision }
+            }
+            Code::DuplicateKey => match extended_value(self.entry?.get()).ok()? {
+                Bson::Document(key) => RecordError::DuplicateKey {
+                    collection,
+                    index: self.index?,
+                    key: Box::new(key),
+                    change: self.change?,
+                },
+                _ => return None,
+            },
+            _ => {
+                let index = self.index?;
+                // The part of the sentence that is not framed by the error's own.
+                let frame = format!("index {index} of {collection:?} ");
+                let message = problem.detail.strip_prefix(&frame).unwrap_or(&problem.detail).to_owned();
+                RecordError::IndexConflict { collection, index, message }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annals_core::bson::doc;
+    use annals_core::{Invalid, StoreError};
+    use hyper::StatusCode;
+
+    use super::*;
+
+    fn answer(body: serde_json::Value) -> Answer {
+        Answer { status: StatusCode::CONFLICT, body: body.to_string().into() }
+    }
+
+    #[test]
+    fn a_problem_that_lacks_what_it_is_about_is_an_answer_that_is_not_known() {
+        for code in ["unknown_collection", "record_conflict", "duplicate_key", "index_conflict", "a_new_code"] {
+            let error = refused(&answer(serde_json::json!({ "code": code, "detail": "x" })));
+            assert!(matches!(error, RecordError::Store(StoreError::Unreachable(_))), "{code}: {error:?}");
+        }
+        for code in ["changes_gone", "unknown_change", "a_new_code"] {
+            let error = changes_refused(&answer(serde_json::json!({ "code": code, "detail": "x" })), 1);
+            assert!(matches!(error, ChangesError::Store(StoreError::Unreachable(_))), "{code}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_keeps_the_order_and_types_of_its_fields() {
+        let body = r#"{"code":"duplicate_key","collection":"c","index":"z_1_a_1","change":2,
+            "entry":{"z":{"$numberInt":"1"},"a":{"$date":"1970-01-01T00:00:00.005Z"}}}"#;
+        let answer = Answer { status: StatusCode::CONFLICT, body: body.into() };
+        let RecordError::DuplicateKey { key, change: 2, .. } = refused(&answer) else { panic!("{body}") };
+        assert_eq!(key.to_string(), doc! { "z": 1, "a": annals_core::bson::DateTime::from_millis(5) }.to_string());
+    }
+
+    #[test]
+    fn other_problems_are_those_of_the_store_or_of_what_was_asked() {
+        let full = StoreError::DiskFull("8 MiB wanted".into());
+        let body = serde_json::json!({ "code": full.code().as_str(), "detail": full.to_string() });
+        assert_eq!(refused(&answer(body)), RecordError::Store(full));
+        let invalid = Invalid::new(Code::InvalidQuery, "after", "is not a cursor");
+        let body = serde_json::json!({ "code": "invalid_query", "path": "after", "detail": invalid.to_string() });
+        assert_eq!(refused(&answer(body)), RecordError::Invalid(invalid));
+    }
+}

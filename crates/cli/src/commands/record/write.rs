@@ -1,0 +1,175 @@
+//! `annals record insert`, `replace` and `delete`.
+
+use annals::bson::{Bson, RawDocumentBuf};
+use annals::wire::records::{Encoding, read_document};
+use annals::{Code, Condition, Expected, RecordChange, RecordError, limits, valid_document};
+use tokio::sync::mpsc::Receiver;
+
+use super::{condition, id, not_of_the_system, to_read};
+use crate::args::{Documents, Expectation, Global, RecordDelete, RecordInsert, RecordReplace};
+use crate::config::Config;
+use crate::failure::{Failure, Stop};
+use crate::lines::Line;
+use crate::output::Output;
+use crate::requests;
+use crate::target::Target;
+
+/// Most lines that are written at once.
+const AT_ONCE: usize = 200;
+
+pub async fn insert(global: &Global, args: &RecordInsert, config: &Config) -> Result<(), Stop> {
+    let collection = args.collection.clone();
+    let change = move |document| RecordChange::insert(collection.as_str(), document);
+    put(global, &args.collection, &args.documents, config, change).await
+}
+
+pub async fn replace(global: &Global, args: &RecordReplace, config: &Config) -> Result<(), Stop> {
+    let expected = match (expected(&args.expectation)?, args.or_insert) {
+        (Expected::Present, true) => Expected::AbsentOr(Condition::All),
+        (Expected::Matching(condition), true) => Expected::AbsentOr(condition),
+        (expected, _) => expected,
+    };
+    let collection = args.collection.clone();
+    let change = move |document| RecordChange::replace_if(collection.as_str(), document, expected.clone());
+    put(global, &args.collection, &args.documents, config, change).await
+}
+
+pub async fn delete(global: &Global, args: &RecordDelete, config: &Config) -> Result<(), Stop> {
+    not_of_the_system(&args.collection)?;
+    let (id, expected) = (id(&args.id)?, expected(&args.expectation)?);
+    let target = to_read(global, config).await?;
+    target
+        .run(async |target| {
+            let number = target.records.delete_if(&args.collection, id.clone(), expected).await?;
+            let mut output = Output::new(global.output);
+            output.written(id, number)?;
+            output.flush()
+        })
+        .await
+}
+
+fn expected(args: &Expectation) -> Result<Expected, Failure> {
+    Ok(match (args.revision, &args.matching) {
+        (Some(revision), _) => Expected::Revision(revision),
+        (None, Some(text)) => Expected::Matching(condition("--matching", Some(text))?),
+        (None, None) => Expected::Present,
+    })
+}
+
+/// Makes a change of each document and writes it.
+async fn put(
+    global: &Global,
+    collection: &str,
+    documents: &Documents,
+    config: &Config,
+    change: impl Fn(RawDocumentBuf) -> RecordChange,
+) -> Result<(), Stop> {
+    not_of_the_system(collection)?;
+    if let Some(document) = &documents.document {
+        let one = Written::read(document.as_bytes())?;
+        let target = to_read(global, config).await?;
+        let alone = async |target: &Target| {
+            let mut output = Output::new(global.output);
+            one.write(target, &change, &mut output).await?;
+            output.flush()
+        };
+        return target.run(alone).await;
+    }
+    let lines = requests::read(documents.file.as_deref(), "documents")?;
+    let target = to_read(global, config).await?;
+    target
+        .run(async |target| {
+            let output = Output::new(global.output);
+            Lines { target, change: &change, output, first_refusal: None }.write(lines).await
+        })
+        .await
+}
+
+/// A document that is to be written.
+struct Written {
+    id: Bson,
+    document: RawDocumentBuf,
+}
+
+impl Written {
+    fn read(text: &[u8]) -> Result<Self, Failure> {
+        let document = read_document(text, Encoding::ExtendedJson)?;
+        valid_document(&document)?;
+        let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok()).unwrap_or(Bson::Null);
+        Ok(Self { id, document })
+    }
+
+    async fn write(
+        self,
+        target: &Target,
+        change: &impl Fn(RawDocumentBuf) -> RecordChange,
+        output: &mut Output,
+    ) -> Result<(), Stop> {
+        let numbers = target.records.write(vec![change(self.document)]).await?;
+        numbers.into_iter().try_for_each(|number| output.written(self.id.clone(), number))
+    }
+}
+
+/// Documents one a line, under way.
+struct Lines<'a, C> {
+    target: &'a Target,
+    change: &'a C,
+    output: Output,
+    /// What the program ends with.
+    first_refusal: Option<Code>,
+}
+
+impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
+    /// Writes what has been read together, again and again.
+    async fn write(mut self, mut lines: Receiver<Line>) -> Result<(), Stop> {
+        while let Some(first) = lines.recv().await {
+            let (mut batch, mut bytes, mut next) = (Vec::new(), 0, Some(first));
+            while let Some(Line { number, text, .. }) = next {
+                match text.and_then(|text| Written::read(&text)) {
+                    Ok(written) => {
+                        bytes += written.document.as_bytes().len();
+                        batch.push((number, written));
+                    }
+                    Err(failure) => self.refused(number, failure),
+                }
+                let room = batch.len() < AT_ONCE && bytes < limits::RECORD_BYTES_MAX;
+                next = if room { lines.try_recv().ok() } else { None };
+            }
+            self.write_batch(batch).await?;
+            // Someone may wait for this answer before they write the next line.
+            self.output.flush()?;
+        }
+        self.first_refusal.map_or(Ok(()), |code| Err(Stop::Reported(code)))
+    }
+
+    /// Writes a batch. When it is refused, each is written alone, so that one refused line is only that.
+    async fn write_batch(&mut self, batch: Vec<(u64, Written)>) -> Result<(), Stop> {
+        let changes = batch.iter().map(|(_, written)| (self.change)(written.document.clone())).collect();
+        match self.target.records.write(changes).await {
+            Ok(numbers) => {
+                let mut all = batch.into_iter().zip(numbers);
+                return all.try_for_each(|((_, one), number)| self.output.written(one.id, number));
+            }
+            Err(RecordError::Store(error)) => return Err(RecordError::Store(error).into()),
+            Err(_) => {}
+        }
+        for (number, one) in batch {
+            match one.write(self.target, self.change, &mut self.output).await {
+                Err(Stop::Failed(failure)) if !goes_on(failure.code) => return Err(Stop::Failed(failure)),
+                Err(Stop::Failed(failure)) => self.refused(number, failure),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, number: u64, failure: Failure) {
+        self.first_refusal.get_or_insert(failure.code);
+        failure.at_line(number).print();
+    }
+}
+
+/// Whether a refusal is about one document rather than about the store.
+fn goes_on(code: Code) -> bool {
+    matches!(code, Code::DuplicateKey | Code::RecordConflict | Code::InvalidRecord)
+}

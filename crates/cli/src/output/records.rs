@@ -1,0 +1,83 @@
+//! Records and what is said of them.
+
+use annals::bson::{Bson, RawDocumentBuf};
+use annals::wire::records as wire;
+use annals::{Collection, DocumentView, Invalid, Record, RecordedChange, Revision};
+
+use super::Output;
+use crate::args::Format;
+use crate::failure::Stop;
+
+impl Output {
+    pub fn record(&mut self, record: &Record) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.document(&wire::record(record)),
+            Format::Table => {
+                self.head(format_args!("{:>10}  {:<24}  DOCUMENT", "REVISION", "ID"))?;
+                let id = record.document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok());
+                let document = serde_json::to_string(&DocumentView(&record.document)).unwrap_or_default();
+                self.text(format_args!("{:>10}  {:<24}  {document}", record.revision, text(id.unwrap_or(Bson::Null))))
+            }
+        }
+    }
+
+    /// A record that was written.
+    pub fn written(&mut self, id: Bson, revision: Revision) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => {
+                let id = id.into_relaxed_extjson();
+                self.json(&serde_json::json!({ "id": id, "revision": revision }))
+            }
+            Format::Table => {
+                self.head(format_args!("{:>10}  ID", "REVISION"))?;
+                self.text(format_args!("{revision:>10}  {}", text(id)))
+            }
+        }
+    }
+
+    pub fn collection(&mut self, collection: &Collection) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.document(&made(wire::collection(collection))?),
+            Format::Table => {
+                self.head(format_args!("{:<40}  INDEXES", "NAME"))?;
+                let indexes: Vec<_> = collection.indexes.iter().map(|index| index.name.as_str()).collect();
+                self.text(format_args!("{:<40}  {}", collection.name, indexes.join(", ")))
+            }
+        }
+    }
+
+    pub fn count(&mut self, count: u64) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.document(&wire::count(count)),
+            Format::Table => self.text(format_args!("{count}")),
+        }
+    }
+
+    pub fn change(&mut self, change: &RecordedChange) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.document(&made(wire::change(change))?),
+            Format::Table => {
+                self.head(format_args!("{:>10}  {:<24}  {:<9}  ID", "NUMBER", "COLLECTION", "WHAT"))?;
+                let what = format!("{:?}", change.what).to_lowercase();
+                let id = text(change.id.clone());
+                self.text(format_args!("{:>10}  {:<24}  {what:<9}  {id}", change.number, change.collection))
+            }
+        }
+    }
+
+    fn document(&mut self, document: &RawDocumentBuf) -> Result<(), Stop> {
+        self.json(&DocumentView(document))
+    }
+}
+
+fn made(document: Result<RawDocumentBuf, Invalid>) -> Result<RawDocumentBuf, Stop> {
+    Ok(document?)
+}
+
+/// An id as people write it: a text without quotes.
+fn text(id: Bson) -> String {
+    match id {
+        Bson::String(text) => text,
+        other => other.into_relaxed_extjson().to_string(),
+    }
+}

@@ -1,0 +1,107 @@
+//! Conditions as BSON documents: the fields of the JSON form, with values of every type as they are.
+
+use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
+use bson::{Bson, RawBson, RawBsonRef};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as Sentence;
+
+use super::Condition;
+use super::json::{Operand, Operator, Written};
+use crate::fields::{body, elements, fields, nested, text, unknown};
+use crate::records::readable_value;
+use crate::{Code, Invalid, limits};
+
+/// What a value is, when `path` leads to it.
+pub(crate) type Values<'a> = &'a dyn Fn(&str, RawBsonRef<'_>) -> Result<Bson, Invalid>;
+
+impl Condition {
+    /// Reads a condition from BSON that comes from outside.
+    ///
+    /// # Errors
+    /// `invalid_condition`, with the place inside the condition. What [`validate`](Self::validate) finds is left to it, but for size.
+    pub fn from_bson(document: &RawDocument) -> Result<Self, Invalid> {
+        read(document, "condition", &as_it_is)
+    }
+
+    /// Writes a condition as BSON.
+    ///
+    /// # Errors
+    /// `invalid_condition` for values that BSON does not allow, which [`validate`](Self::validate) finds too.
+    pub fn to_bson(&self) -> Result<RawDocumentBuf, Invalid> {
+        let written = Written::of(self);
+        let mut document = RawDocumentBuf::new();
+        if !written.field.is_empty() {
+            document.append(cstr!("field"), written.field.as_str());
+        }
+        document.append(cstr!("operator"), written.operator.to_string());
+        if let Some(Operand(value)) = written.value {
+            let value =
+                RawBson::try_from(value).map_err(|error| invalid("value", format!("cannot be stored: {error}")))?;
+            document.append(cstr!("value"), value);
+        }
+        if !written.children.is_empty() {
+            let mut children = RawArrayBuf::new();
+            for child in &written.children {
+                children.push(child.to_bson()?);
+            }
+            document.append(cstr!("children"), children);
+        }
+        Ok(document)
+    }
+}
+
+/// A value of BSON, if all of it can be read.
+pub(crate) fn as_it_is(path: &str, value: RawBsonRef<'_>) -> Result<Bson, Invalid> {
+    readable_value(value, 0).map_err(|error| body(path, error.message))?;
+    Bson::try_from(value).map_err(|error| body(path, error))
+}
+
+/// Reads the condition at this place of a body.
+pub(crate) fn read(document: &RawDocument, at: &str, values: Values<'_>) -> Result<Condition, Invalid> {
+    let read = Reader { values, parts: 0 }.condition(document, at, 0);
+    read.map_err(|error| Invalid { code: Code::InvalidCondition, ..error })
+}
+
+/// Reads a condition part by part, and no more of them than there may be.
+struct Reader<'a> {
+    values: Values<'a>,
+    parts: usize,
+}
+
+impl Reader<'_> {
+    fn condition(&mut self, document: &RawDocument, at: &str, depth: usize) -> Result<Condition, Invalid> {
+        self.parts += 1;
+        if depth > limits::DATA_DEPTH_MAX || self.parts > limits::CONDITION_NODES_MAX {
+            let (deep, many) = (limits::DATA_DEPTH_MAX, limits::CONDITION_NODES_MAX);
+            let message = format!("has more than {many} parts or is nested deeper than {deep}; ask for less at once");
+            return Err(invalid(at, message));
+        }
+        let mut written = Written::default();
+        fields(document, at, |name, path, value| {
+            match name {
+                "field" => written.field = text(path, value)?.to_string(),
+                "operator" => written.operator = operator(path, &text(path, value)?)?,
+                "value" => written.value = Some(Operand((self.values)(path, value)?)),
+                "children" => elements(path, value, |path, child| {
+                    written.children.push(self.condition(nested(path, child)?, path, depth + 1)?);
+                    Ok(())
+                })?,
+                "options" if nested(path, value)?.is_empty() => {}
+                "options" => return Err(invalid(path, "are not taken by any operator yet".to_owned())),
+                _ => return Err(unknown(path)),
+            }
+            Ok(())
+        })?;
+        written.read().map_err(|message| invalid(at, message))
+    }
+}
+
+fn operator(path: &str, text: &str) -> Result<Operator, Invalid> {
+    let read = Operator::deserialize(text.into_deserializer());
+    read.map_err(|error: Sentence| invalid(path, error.to_string()))
+}
+
+fn invalid(path: &str, message: String) -> Invalid {
+    Invalid::new(Code::InvalidCondition, path, message)
+}

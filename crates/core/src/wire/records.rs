@@ -1,0 +1,22 @@
+//! Records over HTTP: one shape for each request and answer, as BSON, and as JSON by one rule.
+//!
+//! A JSON body becomes BSON first, so there is one reader, whose refusals are the same for both. An answer is made as BSON and written as
+//! relaxed Extended JSON for whoever does not ask for BSON.
+
+mod answer;
+mod encoding;
+mod extended;
+mod read;
+mod write;
+
+pub use answer::{read_changes_page, read_collections, read_count, read_numbers, read_page, read_record};
+pub use encoding::Encoding;
+pub use extended::{ExactJson, extended_value};
+pub use read::{read_changes, read_collection, read_condition, read_document, read_id, read_query};
+pub use write::{
+    change, changes_page, collection, collections, count, numbers, page, record, write_changes, write_collection,
+    write_condition, write_id, write_query,
+};
+
+#[cfg(test)]
+mod tests;

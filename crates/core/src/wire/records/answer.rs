@@ -1,0 +1,117 @@
+//! Reading answers, as the client does. Fields that a newer server adds are left aside.
+
+use bson::raw::{RawArray, RawDocument};
+use bson::{Bson, RawBsonRef};
+
+use super::Encoding;
+use super::read::read_index;
+use crate::{ChangeKind, ChangeNumber, Collection, Cursor, Record, RecordPage, RecordedChange};
+
+/// Reads a page of records.
+///
+/// # Errors
+/// A sentence, when it is something else; as of all answers.
+pub fn read_page(bytes: &[u8]) -> Result<RecordPage, String> {
+    let answer = document(bytes)?;
+    let records = each(array(answer, "records")?, record_of)?;
+    let next = match field(answer, "next")? {
+        RawBsonRef::String(next) => Some(Cursor::new(next)),
+        _ => None,
+    };
+    Ok(RecordPage { records, next })
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// As [`read_page`].
+pub fn read_record(bytes: &[u8]) -> Result<Record, String> {
+    record_of(document(bytes)?)
+}
+
+/// Reads how many records there are.
+///
+/// # Errors
+/// As [`read_page`].
+pub fn read_count(bytes: &[u8]) -> Result<u64, String> {
+    number(document(bytes)?, "count")
+}
+
+/// Reads the numbers of changes.
+///
+/// # Errors
+/// As [`read_page`].
+pub fn read_numbers(bytes: &[u8]) -> Result<Vec<ChangeNumber>, String> {
+    let numbers = array(document(bytes)?, "numbers")?.into_iter();
+    numbers.map(|value| as_number("numbers", value.map_err(|error| error.to_string())?)).collect()
+}
+
+/// Reads a page of changes.
+///
+/// # Errors
+/// As [`read_page`].
+pub fn read_changes_page(bytes: &[u8]) -> Result<Vec<RecordedChange>, String> {
+    each(array(document(bytes)?, "changes")?, |change| {
+        Ok(RecordedChange {
+            number: number(change, "number")?,
+            collection: text(change, "collection")?,
+            id: Bson::try_from(field(change, "id")?).map_err(|error| error.to_string())?,
+            what: match text(change, "what")?.as_str() {
+                "inserted" => ChangeKind::Inserted,
+                "replaced" => ChangeKind::Replaced,
+                "deleted" => ChangeKind::Deleted,
+                other => return Err(format!("a change that is {other:?}")),
+            },
+        })
+    })
+}
+
+/// Reads declared collections.
+///
+/// # Errors
+/// As [`read_page`].
+pub fn read_collections(bytes: &[u8]) -> Result<Vec<Collection>, String> {
+    each(array(document(bytes)?, "collections")?, |collection| {
+        let index = |index: &RawDocument| read_index(Encoding::Bson, "", index).map_err(|error| error.to_string());
+        Ok(Collection { name: text(collection, "name")?, indexes: each(array(collection, "indexes")?, index)? })
+    })
+}
+
+fn record_of(answer: &RawDocument) -> Result<Record, String> {
+    let document = field(answer, "document")?.as_document().ok_or("document is none")?.to_owned();
+    Ok(Record { document, revision: number(answer, "revision")? })
+}
+
+fn document(bytes: &[u8]) -> Result<&RawDocument, String> {
+    RawDocument::from_bytes(bytes).map_err(|error| error.to_string())
+}
+
+fn field<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, String> {
+    document.get(name).map_err(|error| error.to_string())?.ok_or_else(|| format!("no {name}"))
+}
+
+fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, String> {
+    field(document, name)?.as_array().ok_or_else(|| format!("{name} is not a list"))
+}
+
+fn text(document: &RawDocument, name: &str) -> Result<String, String> {
+    field(document, name)?.as_str().map(str::to_owned).ok_or_else(|| format!("{name} is not a text"))
+}
+
+fn number(document: &RawDocument, name: &str) -> Result<u64, String> {
+    as_number(name, field(document, name)?)
+}
+
+fn as_number(name: &str, value: RawBsonRef<'_>) -> Result<u64, String> {
+    crate::fields::integer(value)
+        .and_then(|number| number.try_into().ok())
+        .ok_or_else(|| format!("{name} is {value:?}"))
+}
+
+fn each<T>(array: &RawArray, read: impl Fn(&RawDocument) -> Result<T, String>) -> Result<Vec<T>, String> {
+    let document = |value: Result<RawBsonRef<'_>, bson::error::Error>| {
+        let value = value.map_err(|error| error.to_string())?;
+        read(value.as_document().ok_or_else(|| format!("{value:?} in a list of documents"))?)
+    };
+    array.into_iter().map(document).collect()
+}

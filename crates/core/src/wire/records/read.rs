@@ -1,0 +1,270 @@
+//! Reading requests, with a path in every refusal. The rules that need no store but the whole request are left to `validate`.
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::{Bson, RawBsonRef};
+
+use super::Encoding;
+use crate::condition::read_condition as condition_at;
+use crate::fields::{body, boolean, elements, fields, integer, nested, text, unknown};
+use crate::order::Direction;
+use crate::{
+    Code, Collection, Condition, Cursor, Expected, Index, Invalid, Projection, RecordChange, RecordQuery, SortBy,
+    limits,
+};
+
+/// Reads the changes of a batch: `{"changes":[{"insert":{"collection","document"}}, {"replace":{…,"expected"}},
+/// {"delete":{"collection","id","expected"}}]}`.
+///
+/// # Errors
+/// `not_json`, `invalid_integer`, `invalid_body`, `invalid_record`, `invalid_condition`.
+pub fn read_changes(bytes: &[u8], encoding: Encoding) -> Result<Vec<RecordChange>, Invalid> {
+    let mut changes = None;
+    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+        let "changes" = name else { return Err(unknown(path)) };
+        let mut read = Vec::new();
+        elements(path, value, |path, value| {
+            if read.len() == limits::RECORD_CHANGES_MAX {
+                let message = format!("are more than {}; send several batches", limits::RECORD_CHANGES_MAX);
+                return Err(Invalid::new(Code::InvalidRecord, "changes", message));
+            }
+            read.push(read_change(encoding, path, nested(path, value)?)?);
+            Ok(())
+        })?;
+        changes = Some(read);
+        Ok(())
+    })?;
+    changes.ok_or_else(|| missing("", "changes"))
+}
+
+/// Reads one document that stands alone.
+///
+/// # Errors
+/// `not_json`, `invalid_integer`, `invalid_record`.
+pub fn read_document(bytes: &[u8], encoding: Encoding) -> Result<RawDocumentBuf, Invalid> {
+    let read = encoding.document(bytes).and_then(|read| encoding.record("document", RawBsonRef::Document(&read)));
+    read.map_err(|error| match error.code {
+        Code::InvalidBody => Invalid { code: Code::InvalidRecord, ..error },
+        _ => error,
+    })
+}
+
+fn read_change(encoding: Encoding, at: &str, document: &RawDocument) -> Result<RecordChange, Invalid> {
+    let mut change = None;
+    fields(document, at, |kind, path, value| {
+        if change.is_some() {
+            return Err(body(at, "is several changes; give each an object of its own"));
+        }
+        change = Some(read_kind(encoding, kind, path, nested(path, value)?)?);
+        Ok(())
+    })?;
+    change.ok_or_else(|| body(at, "is no change; give insert, replace or delete"))
+}
+
+fn read_kind(encoding: Encoding, kind: &str, at: &str, document: &RawDocument) -> Result<RecordChange, Invalid> {
+    let (inserts, deletes) = match kind {
+        "insert" => (true, false),
+        "replace" => (false, false),
+        "delete" => (false, true),
+        _ => return Err(body(at, "is not a change; give insert, replace or delete")),
+    };
+    let (mut collection, mut content, mut id, mut expected) = (None, None, None, None);
+    fields(document, at, |name, path, value| {
+        match name {
+            "collection" => collection = Some(text(path, value)?.to_string()),
+            "document" if !deletes => content = Some(encoding.record(path, value)?),
+            "id" if deletes => id = Some(encoding.value(path, value)?),
+            "expected" if !inserts => expected = Some(read_expected(encoding, path, value)?),
+            _ => return Err(unknown(path)),
+        }
+        Ok(())
+    })?;
+    let collection = collection.ok_or_else(|| missing(at, "collection"))?;
+    if inserts {
+        return Ok(RecordChange::insert(collection, content.ok_or_else(|| missing(at, "document"))?));
+    }
+    let expected = || expected.ok_or_else(|| missing(at, "expected"));
+    if deletes {
+        return Ok(RecordChange::delete_if(collection, id.ok_or_else(|| missing(at, "id"))?, expected()?));
+    }
+    Ok(RecordChange::replace_if(collection, content.ok_or_else(|| missing(at, "document"))?, expected()?))
+}
+
+fn read_expected(encoding: Encoding, at: &str, value: RawBsonRef<'_>) -> Result<Expected, Invalid> {
+    let wrong = || body(at, "is not \"present\", {\"revision\"}, {\"matching\"} or {\"absent_or\"}");
+    match value {
+        RawBsonRef::String("present") => return Ok(Expected::Present),
+        RawBsonRef::Document(_) => {}
+        _ => return Err(wrong()),
+    }
+    let mut expected = None;
+    fields(nested(at, value)?, at, |name, path, value| {
+        if expected.is_some() {
+            return Err(wrong());
+        }
+        expected = Some(match name {
+            "revision" => Expected::Revision(number(path, value)?),
+            "matching" => Expected::Matching(condition(encoding, path, value)?),
+            "absent_or" => Expected::AbsentOr(condition(encoding, path, value)?),
+            _ => return Err(unknown(path)),
+        });
+        Ok(())
+    })?;
+    expected.ok_or_else(wrong)
+}
+
+/// Reads what is to be found: `{"condition","projection","sort","limit","after"}`, all of which may be left out.
+///
+/// # Errors
+/// As [`read_changes`]; `invalid_query`.
+pub fn read_query(collection: &str, bytes: &[u8], encoding: Encoding) -> Result<RecordQuery, Invalid> {
+    let mut query = RecordQuery::new(collection);
+    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+        match name {
+            "condition" => query.condition = condition(encoding, path, value)?,
+            "projection" => query.projection = read_projection(path, nested(path, value)?)?,
+            "sort" => elements(path, value, |path, by| {
+                let (path, direction) = read_field(path, nested(path, by)?)?;
+                query.sort.push(SortBy { path, direction });
+                Ok(())
+            })?,
+            // What does not fit is past every limit, which the query's own check then says.
+            "limit" => query.limit = usize::try_from(number(path, value)?).unwrap_or(usize::MAX),
+            "after" => query.after = Some(Cursor::new(text(path, value)?.to_string())),
+            _ => return Err(unknown(path)),
+        }
+        Ok(())
+    })?;
+    Ok(query)
+}
+
+fn read_projection(at: &str, document: &RawDocument) -> Result<Projection, Invalid> {
+    let mut projection = Projection::Whole;
+    fields(document, at, |name, path, value| {
+        let make = match name {
+            "include" => Projection::Only,
+            "exclude" => Projection::Without,
+            _ => return Err(unknown(path)),
+        };
+        let mut paths = Vec::new();
+        elements(path, value, |path, value| {
+            paths.push(text(path, value)?.to_string());
+            Ok(())
+        })?;
+        if !paths.is_empty() {
+            if projection != Projection::Whole {
+                return Err(Invalid::new(Code::InvalidQuery, at, "includes and excludes; give one of both"));
+            }
+            projection = make(paths);
+        }
+        Ok(())
+    })?;
+    Ok(projection)
+}
+
+/// Reads what is to be counted: `{"condition"}`, which may be left out.
+///
+/// # Errors
+/// As [`read_changes`].
+pub fn read_condition(bytes: &[u8], encoding: Encoding) -> Result<Condition, Invalid> {
+    let mut read = Condition::All;
+    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+        let "condition" = name else { return Err(unknown(path)) };
+        read = condition(encoding, path, value)?;
+        Ok(())
+    })?;
+    Ok(read)
+}
+
+/// Reads which record is meant: `{"id"}`.
+///
+/// # Errors
+/// As [`read_changes`].
+pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
+    let mut id = None;
+    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+        let "id" = name else { return Err(unknown(path)) };
+        id = Some(encoding.value(path, value)?);
+        Ok(())
+    })?;
+    id.ok_or_else(|| missing("", "id"))
+}
+
+/// Reads a declaration: `{"indexes":[{"name","fields":[{"field","direction"}],"unique","sparse","partial","expires_after_seconds"}]}`.
+///
+/// # Errors
+/// As [`read_changes`].
+pub fn read_collection(name: &str, bytes: &[u8], encoding: Encoding) -> Result<Collection, Invalid> {
+    let mut collection = Collection::new(name);
+    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+        let "indexes" = name else { return Err(unknown(path)) };
+        elements(path, value, |path, value| {
+            collection.indexes.push(read_index(encoding, path, nested(path, value)?)?);
+            Ok(())
+        })
+    })?;
+    Ok(collection)
+}
+
+/// Reads an index; without a name it has the one that MongoDB would give it.
+pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -> Result<Index, Invalid> {
+    let (mut index, mut name, mut has_fields) = (Index::new([]), None, false);
+    fields(document, at, |field, path, value| {
+        match field {
+            "name" => name = Some(text(path, value)?.to_string()),
+            "fields" => {
+                has_fields = true;
+                elements(path, value, |path, value| {
+                    index.fields.push(read_field(path, nested(path, value)?)?);
+                    Ok(())
+                })?;
+            }
+            "unique" => index.unique = boolean(path, value)?,
+            "sparse" => index.sparse = boolean(path, value)?,
+            "partial" => index.partial = Some(condition(encoding, path, value)?),
+            "expires_after_seconds" => {
+                let seconds = u32::try_from(number(path, value)?);
+                index.expires_after_seconds = Some(seconds.map_err(|_| body(path, "is more than 4294967295"))?);
+            }
+            _ => return Err(unknown(path)),
+        }
+        Ok(())
+    })?;
+    if !has_fields {
+        return Err(missing(at, "fields"));
+    }
+    let usual = || Index::new(index.fields.iter().map(|(path, direction)| (path.as_str(), *direction))).name;
+    index.name = name.unwrap_or_else(usual);
+    Ok(index)
+}
+
+fn read_field(at: &str, document: &RawDocument) -> Result<(String, Direction), Invalid> {
+    let (mut name, mut direction) = (None, Direction::Ascending);
+    fields(document, at, |field, path, value| {
+        match field {
+            "field" => name = Some(text(path, value)?.to_string()),
+            "direction" => {
+                direction = match value.as_str() {
+                    Some("ASC") => Direction::Ascending,
+                    Some("DESC") => Direction::Descending,
+                    _ => return Err(body(path, "is neither \"ASC\" nor \"DESC\"")),
+                }
+            }
+            _ => return Err(unknown(path)),
+        }
+        Ok(())
+    })?;
+    Ok((name.ok_or_else(|| missing(at, "field"))?, direction))
+}
+
+fn condition(encoding: Encoding, path: &str, value: RawBsonRef<'_>) -> Result<Condition, Invalid> {
+    condition_at(nested(path, value)?, path, &|path, value| encoding.value(path, value))
+}
+
+fn number(path: &str, value: RawBsonRef<'_>) -> Result<u64, Invalid> {
+    let number = integer(value).and_then(|number| u64::try_from(number).ok());
+    number.ok_or_else(|| body(path, "is not a whole number from 0"))
+}
+
+fn missing(at: &str, field: &str) -> Invalid {
+    body(&if at.is_empty() { field.to_owned() } else { format!("{at}.{field}") }, "is missing")
+}

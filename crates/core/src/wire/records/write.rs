@@ -1,0 +1,229 @@
+//! Writing requests and answers as BSON.
+
+use bson::raw::{BindRawBsonRef, CStr, RawArrayBuf, RawDocumentBuf, cstr};
+use bson::{Bson, RawBson};
+
+use crate::order::Direction;
+use crate::{
+    ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Index, Invalid, Projection, Record, RecordChange,
+    RecordPage, RecordQuery, RecordedChange,
+};
+
+/// The body of a batch.
+///
+/// # Errors
+/// `invalid_record` or `invalid_condition`, for values that BSON does not allow.
+pub fn write_changes(changes: &[RecordChange]) -> Result<RawDocumentBuf, Invalid> {
+    let mut all = RawArrayBuf::new();
+    for change in changes {
+        let mut content = RawDocumentBuf::new();
+        content.append(cstr!("collection"), change.collection());
+        let mut kind = RawDocumentBuf::new();
+        match change {
+            RecordChange::Insert { document, .. } => {
+                content.append(cstr!("document"), document);
+                kind.append(cstr!("insert"), content);
+            }
+            RecordChange::Replace { document, expected, .. } => {
+                content.append(cstr!("document"), document);
+                content.append(cstr!("expected"), write_expected(expected)?);
+                kind.append(cstr!("replace"), content);
+            }
+            RecordChange::Delete { id, expected, .. } => {
+                content.append(cstr!("id"), value(id)?);
+                content.append(cstr!("expected"), write_expected(expected)?);
+                kind.append(cstr!("delete"), content);
+            }
+        }
+        all.push(kind);
+    }
+    Ok(only(cstr!("changes"), all))
+}
+
+fn write_expected(expected: &Expected) -> Result<RawBson, Invalid> {
+    Ok(RawBson::Document(match expected {
+        Expected::Present => return Ok(RawBson::String("present".to_owned())),
+        Expected::Revision(revision) => only(cstr!("revision"), number(*revision)),
+        Expected::Matching(condition) => only(cstr!("matching"), condition.to_bson()?),
+        Expected::AbsentOr(condition) => only(cstr!("absent_or"), condition.to_bson()?),
+    }))
+}
+
+/// The body of a query.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn write_query(query: &RecordQuery) -> Result<RawDocumentBuf, Invalid> {
+    let mut body = only(cstr!("condition"), query.condition.to_bson()?);
+    let projection = match &query.projection {
+        Projection::Whole => None,
+        Projection::Only(paths) => Some((cstr!("include"), paths)),
+        Projection::Without(paths) => Some((cstr!("exclude"), paths)),
+    };
+    if let Some((how, paths)) = projection {
+        body.append(cstr!("projection"), only(how, array(paths.iter().map(String::as_str))));
+    }
+    let sort = query.sort.iter().map(|by| write_field(&by.path, by.direction));
+    body.append(cstr!("sort"), array(sort));
+    body.append(cstr!("limit"), number(query.limit as u64));
+    if let Some(after) = &query.after {
+        body.append(cstr!("after"), after.as_str());
+    }
+    Ok(body)
+}
+
+/// The body of a count.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn write_condition(condition: &Condition) -> Result<RawDocumentBuf, Invalid> {
+    Ok(only(cstr!("condition"), condition.to_bson()?))
+}
+
+/// The body that says which record is meant.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn write_id(id: &Bson) -> Result<RawDocumentBuf, Invalid> {
+    Ok(only(cstr!("id"), value(id)?))
+}
+
+/// The body of a declaration.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn write_collection(collection: &Collection) -> Result<RawDocumentBuf, Invalid> {
+    Ok(only(cstr!("indexes"), indexes(collection)?))
+}
+
+/// A record, as an answer shows it.
+pub fn record(record: &Record) -> RawDocumentBuf {
+    let mut shown = only(cstr!("revision"), number(record.revision));
+    shown.append(cstr!("document"), &record.document);
+    shown
+}
+
+/// A page of records.
+pub fn page(page: &RecordPage) -> RawDocumentBuf {
+    let mut shown = only(cstr!("records"), array(page.records.iter().map(record)));
+    shown.append(cstr!("next"), page.next.as_ref().map_or(RawBson::Null, |next| text(next.as_str())));
+    shown
+}
+
+/// How many records there are.
+pub fn count(count: u64) -> RawDocumentBuf {
+    only(cstr!("count"), number(count))
+}
+
+/// The numbers of changes.
+pub fn numbers(numbers: &[ChangeNumber]) -> RawDocumentBuf {
+    only(cstr!("numbers"), array(numbers.iter().map(|one| number(*one))))
+}
+
+/// A change, as an answer shows it.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn change(change: &RecordedChange) -> Result<RawDocumentBuf, Invalid> {
+    let what = match change.what {
+        ChangeKind::Inserted => "inserted",
+        ChangeKind::Replaced => "replaced",
+        ChangeKind::Deleted => "deleted",
+    };
+    let mut shown = only(cstr!("number"), number(change.number));
+    shown.append(cstr!("collection"), change.collection.as_str());
+    shown.append(cstr!("id"), value(&change.id)?);
+    shown.append(cstr!("what"), what);
+    Ok(shown)
+}
+
+/// A page of the changes after `after`.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn changes_page(changes: &[RecordedChange], after: ChangeNumber) -> Result<RawDocumentBuf, Invalid> {
+    let shown = changes.iter().map(change).collect::<Result<Vec<_>, _>>()?;
+    let mut page = only(cstr!("changes"), array(shown));
+    page.append(cstr!("next"), number(changes.last().map_or(after, |last| last.number)));
+    Ok(page)
+}
+
+/// A declared collection.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn collection(collection: &Collection) -> Result<RawDocumentBuf, Invalid> {
+    let mut shown = only(cstr!("name"), collection.name.as_str());
+    shown.append(cstr!("indexes"), indexes(collection)?);
+    Ok(shown)
+}
+
+/// A page of declared collections.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn collections(collections: &[Collection]) -> Result<RawDocumentBuf, Invalid> {
+    let shown = collections.iter().map(collection).collect::<Result<Vec<_>, _>>()?;
+    let mut page = only(cstr!("collections"), array(shown));
+    page.append(cstr!("next"), collections.last().map_or(RawBson::Null, |last| text(&last.name)));
+    Ok(page)
+}
+
+fn indexes(collection: &Collection) -> Result<RawArrayBuf, Invalid> {
+    Ok(array(collection.indexes.iter().map(index).collect::<Result<Vec<_>, _>>()?))
+}
+
+fn index(index: &Index) -> Result<RawDocumentBuf, Invalid> {
+    let mut shown = only(cstr!("name"), index.name.as_str());
+    let fields = index.fields.iter().map(|(path, direction)| write_field(path, *direction));
+    shown.append(cstr!("fields"), array(fields));
+    if index.unique {
+        shown.append(cstr!("unique"), true);
+    }
+    if index.sparse {
+        shown.append(cstr!("sparse"), true);
+    }
+    if let Some(partial) = &index.partial {
+        shown.append(cstr!("partial"), partial.to_bson()?);
+    }
+    if let Some(seconds) = index.expires_after_seconds {
+        shown.append(cstr!("expires_after_seconds"), i64::from(seconds));
+    }
+    Ok(shown)
+}
+
+fn write_field(path: &str, direction: Direction) -> RawDocumentBuf {
+    let mut field = only(cstr!("field"), path);
+    let direction = match direction {
+        Direction::Ascending => "ASC",
+        Direction::Descending => "DESC",
+    };
+    field.append(cstr!("direction"), direction);
+    field
+}
+
+/// A document with one field, to which others may be added.
+fn only(name: &CStr, value: impl BindRawBsonRef) -> RawDocumentBuf {
+    let mut document = RawDocumentBuf::new();
+    document.append(name, value);
+    document
+}
+
+fn array(values: impl IntoIterator<Item = impl BindRawBsonRef>) -> RawArrayBuf {
+    values.into_iter().collect()
+}
+
+fn text(text: &str) -> RawBson {
+    RawBson::String(text.to_owned())
+}
+
+/// No change has a number beyond what BSON can write, so whoever names one expects in vain alike.
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn value(value: &Bson) -> Result<RawBson, Invalid> {
+    let invalid =
+        |error: bson::error::Error| Invalid::new(Code::InvalidRecord, "_id", format!("cannot be stored: {error}"));
+    RawBson::try_from(value.clone()).map_err(invalid)
+}

@@ -1,0 +1,60 @@
+//! Scanning: index → frames → events that are lent, out of one buffer.
+
+use std::ops::ControlFlow;
+
+use annals_core::{ScanQuery, SequenceNumber, StoreError, Visit};
+
+use super::core::Core;
+use super::read::Candidates;
+use super::segment::runs;
+use super::stats::give_way;
+
+/// Other tasks have their turn after so many bytes; a read counts as [`READ_BYTES`] more.
+const TURN_BYTES: u64 = 512 * 1024;
+const READ_BYTES: u64 = 16 * 1024;
+
+/// Visits what the query admits below `head`, which was the log's. Where `visit` breaks off, the number to go on from; else the end.
+pub(super) async fn scan(
+    core: &Core,
+    query: &ScanQuery,
+    head: SequenceNumber,
+    visit: &mut Visit<'_>,
+) -> Result<ControlFlow<SequenceNumber, SequenceNumber>, StoreError> {
+    // The view is read after the head and so holds at least as much.
+    let view = core.view();
+    let (from, end) = (query.from, query.to.min(head));
+    let mut buffer = Vec::new();
+    let mut turn = 0;
+    let start = view.position_of(from).unwrap_or(0);
+    for segment in view.segments[start..].iter().take_while(|segment| segment.first < end) {
+        let first = segment.index.ordinal_of(from)?.unwrap_or(0);
+        let mut candidates = Candidates::new(core.key, segment, &query.filter, first..segment.index.commits());
+        while let Some(group) = candidates.next_group(usize::MAX)? {
+            let mut entries = segment.index.entries(&group)?;
+            entries.truncate(entries.partition_point(|entry| entry.sequence_number < end));
+            if entries.is_empty() {
+                return Ok(ControlFlow::Continue(end));
+            }
+            for run in runs(&entries) {
+                let mut next = end;
+                let visited = segment.at.lend(run, &mut buffer, |event| {
+                    let n = event.sequence_number;
+                    if n < from || n >= end || !query.filter.admits_ref(&event) {
+                        return ControlFlow::Continue(());
+                    }
+                    next = n + 1;
+                    visit(event)
+                })?;
+                if visited.is_break() {
+                    return Ok(ControlFlow::Break(next));
+                }
+                turn += buffer.len() as u64 + READ_BYTES;
+                if turn >= TURN_BYTES {
+                    turn = 0;
+                    give_way().await;
+                }
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(end))
+}

@@ -1,0 +1,138 @@
+//! A tenant's records and streams in a backup: the entries of one durable state of the engine's map.
+//!
+//! That state is held before the heads of the logs are read. So nothing in it knows of an event that the backup does not have: no
+//! stream was judged further, and no record was written by someone who had read further.
+
+use std::sync::Arc;
+
+use annals_core::StoreError;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::invalid;
+use super::manifest::{StoredFile, hex};
+use crate::Options;
+use crate::disk::{Disk, Open};
+use crate::engine::{self, Dump, DumpFault, Engine, Entries, Held, Looked};
+use crate::operations::{OperationError, Outcome, unreadable, unwritable};
+use crate::options::SeededBug;
+use crate::records::entry_is_whole as record_is_whole;
+use crate::refused::newer_format;
+use crate::store::ENGINE_DIR;
+use crate::streams::entry_is_whole as stream_is_whole;
+
+/// What the entries of a map are called in a folder that is being restored, until the map is made of them.
+pub(super) const ENTRIES: &str = "map.entries";
+/// How much of the hash of a file of entries is in its name.
+const NAMED_DIGITS: usize = 16;
+
+/// A map at the moment a backup begins.
+pub(crate) struct MapImage {
+    /// Gives the state that was held; none where nothing was ever written.
+    state: Box<dyn FnOnce() -> Result<Option<Held>, StoreError> + Send>,
+    /// Where its file is.
+    pub(super) path: String,
+}
+
+impl MapImage {
+    /// Holds the durable state that a map has now.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(crate) fn take(engine: &Arc<Engine>, options: &Options) -> Result<Self, StoreError> {
+        let path = engine.path();
+        if options.has(SeededBug::HoldMapAfterHeads) {
+            let engine = engine.clone();
+            return Ok(Self { state: Box::new(move || engine.held()), path });
+        }
+        let state = engine.held()?;
+        Ok(Self { state: Box::new(move || Ok(state)), path })
+    }
+
+    /// Reads all of it once, because an archive says how long a file is before it comes, and the name says what it holds.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where something is not what was written, so that no damage goes into a backup.
+    pub(super) fn begin(self, tenant: &str) -> Result<Option<CurrentMap>, StoreError> {
+        let Some(view) = (self.state)()? else { return Ok(None) };
+        entries_are_whole(&view, &self.path)?;
+        let (bytes, sha256) = measured(&view)?;
+        let name = format!("tenants/{tenant}/{ENGINE_DIR}/map-{}-{bytes}.entries", &sha256[..NAMED_DIGITS]);
+        Ok(Some(CurrentMap { file: StoredFile { name, bytes, sha256 }, dump: Dump::new(view) }))
+    }
+}
+
+/// A map whose entries are being written.
+pub(super) struct CurrentMap {
+    pub(super) file: StoredFile,
+    pub(super) dump: Dump,
+}
+
+fn entries_are_whole(view: &Held, path: &str) -> Result<(), StoreError> {
+    for entry in view.ascending(&engine::Range::all())? {
+        let (key, value) = entry?;
+        if !record_is_whole(&key, &value) || !stream_is_whole(&key, &value) {
+            let key = key.escape_ascii();
+            return Err(StoreError::Damaged(format!("{path}: what stands under key {key} is not what was written")));
+        }
+    }
+    Ok(())
+}
+
+/// The length and the SHA-256 of the entries of a map.
+fn measured(view: &Held) -> Result<(u64, String), StoreError> {
+    let (mut dump, mut hasher, mut bytes) = (Dump::new(view.clone()), Sha256::new(), 0);
+    while let Some(piece) = dump.next()? {
+        hasher.update(&piece);
+        bytes += piece.len() as u64;
+    }
+    Ok((bytes, hex(&hasher.finalize())))
+}
+
+/// Records and streams of a tenant that were restored.
+#[derive(Debug, Clone, Serialize)]
+pub struct RestoredMap {
+    /// The tenant.
+    pub tenant: String,
+    /// The entries of its map: records, their index entries, what is noted of changes, and the blocks of streams.
+    pub entries: u64,
+    /// The bytes of those.
+    pub bytes: u64,
+}
+
+/// Makes the map of a tenant of the entries that stand in its folder, reads it back, and removes them.
+pub(super) fn settle(
+    disk: &Arc<dyn Disk>,
+    tenant: &str,
+    due: &StoredFile,
+    verified: bool,
+    options: &Options,
+) -> Outcome<RestoredMap> {
+    let dir = format!("tenants/{tenant}/{ENGINE_DIR}");
+    let path = format!("{dir}/{ENTRIES}");
+    let fault = |fault| not_made(&due.name, &dir, fault);
+    let file = disk.open(&path, Open::Read).map_err(|error| unreadable(&path, &error))?;
+    let entries = engine::make(disk, &dir, Entries::new(&*file).map_err(fault)?, options).map_err(fault)?;
+    drop(file);
+    if verified {
+        let same = match engine::look(&**disk, &dir)? {
+            Looked::Open(map) => measured(&map.view)? == (due.bytes, due.sha256.clone()),
+            Looked::Missing | Looked::Damaged(_) => false,
+        };
+        if !same {
+            let message = format!("the map of {dir} as it was restored is not the one of the backup's {}", due.name);
+            return Err(invalid(message));
+        }
+    }
+    let removed = disk.remove(&path).and_then(|()| disk.sync_dir(&dir));
+    removed.map_err(|error| unwritable(&path, &error))?;
+    Ok(RestoredMap { tenant: tenant.to_owned(), entries, bytes: due.bytes })
+}
+
+fn not_made(name: &str, dir: &str, fault: DumpFault) -> OperationError {
+    match fault {
+        DumpFault::Newer(version) => newer_format(name, version).into(),
+        DumpFault::Damaged(what) => invalid(format!("{name} of the backup is not what was written: {what}")),
+        DumpFault::Io(error) => unwritable(dir, &error),
+    }
+}

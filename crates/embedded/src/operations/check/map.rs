@@ -1,0 +1,126 @@
+//! Checking the engine's map of a tenant: every page, every record and index entry, every stream.
+
+use std::collections::BTreeMap;
+
+use annals_core::StoreError;
+
+use super::{CheckReport, CheckedMap, Finding};
+use crate::disk::{Disk, Open};
+use crate::engine::{self, FILE, FORMAT_KEY, Looked, Range, View};
+use crate::operations::{Outcome, survey, unreadable};
+use crate::store::{ENGINE_DIR, TenantFile};
+use crate::whole::UNFINISHED;
+use crate::{records, streams};
+
+const RESTORE: &str = "restore a backup; the log beside it is not concerned";
+const REBUILD: &str = "make the indexes of the tenant's records again with `annals repair --indexes`";
+
+/// Which map is checked.
+pub(super) struct Place<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) dir: String,
+    pub(super) file: Option<&'a TenantFile>,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn new(tenant: &'a survey::TenantFolder, file: Option<&'a TenantFile>) -> Self {
+        Self { tenant: &tenant.name, dir: format!("{}/{ENGINE_DIR}", tenant.dir), file }
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{FILE}", self.dir)
+    }
+
+    fn finding(&self, kind: &'static str, scope: Option<&str>, what: String) -> Finding {
+        let advice = if kind == "index_entry" { REBUILD } else { RESTORE };
+        Finding {
+            kind,
+            tenant: Some(self.tenant.to_owned()),
+            scope: scope.map(str::to_owned),
+            file: self.path(),
+            what: format!("{}: {what}", self.path()),
+            advice: advice.to_owned(),
+            ..Finding::default()
+        }
+    }
+}
+
+/// The bytes of a tenant's map; 0 when it has none.
+pub(super) fn bytes_of(disk: &dyn Disk, tenant: &survey::TenantFolder) -> u64 {
+    let path = Place::new(tenant, None).path();
+    disk.open(&path, Open::Read).and_then(|file| file.length()).unwrap_or(0)
+}
+
+/// Checks the map at `place` against the logs, of which the report says how far they reach, and adds it to the report.
+pub(super) fn check(disk: &dyn Disk, place: &Place<'_>, report: &mut CheckReport) -> Outcome<()> {
+    other_files(disk, place, report)?;
+    let map = match engine::look(disk, &place.dir)? {
+        Looked::Missing => return Ok(()),
+        Looked::Damaged(damage) => {
+            let what = match damage {
+                StoreError::Damaged(what) => what,
+                other => other.to_string(),
+            };
+            let what = what.strip_prefix(&format!("{}: ", place.path())).unwrap_or(&what).to_owned();
+            report.damaged(place.finding("map", None, what));
+            return Ok(());
+        }
+        Looked::Open(map) => map,
+    };
+    let logs = report.logs.iter().filter(|log| log.tenant == place.tenant);
+    let heads: BTreeMap<String, u64> = logs.map(|log| (log.scope.clone(), log.head)).collect();
+    match entries(&*map.view, place, &heads, report) {
+        Ok(checked) => report.maps.push(CheckedMap { bytes: map.bytes, ..checked }),
+        Err(StoreError::Damaged(what)) => report.damaged(place.finding("map", None, what)),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+fn entries(
+    view: &dyn View,
+    place: &Place<'_>,
+    heads: &BTreeMap<String, u64>,
+    report: &mut CheckReport,
+) -> Result<CheckedMap, StoreError> {
+    for range in [Range::up_to(FORMAT_KEY), Range::between(FORMAT_KEY, &[1]), Range::beyond(&[3])] {
+        if let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
+            report.damaged(place.finding("map_key", None, format!("key {} is nobody's", key.escape_ascii())));
+        }
+    }
+    let found = records::check(view, &mut |kind, what| report.damaged(place.finding(kind, None, what)))?;
+    let owner = streams::Owner { incarnation: place.file.map(|file| file.incarnation), heads };
+    let of_streams =
+        streams::check(view, &owner, &mut |scope, what| report.damaged(place.finding("stream", scope, what)))?;
+    Ok(CheckedMap {
+        tenant: place.tenant.to_owned(),
+        bytes: 0,
+        collections: found.collections,
+        records: found.records,
+        index_entries: found.index_entries,
+        changes: found.changes,
+        streams: of_streams.streams,
+        stream_entries: of_streams.entries,
+    })
+}
+
+fn other_files(disk: &dyn Disk, place: &Place<'_>, report: &mut CheckReport) -> Outcome<()> {
+    let names = match disk.list(&place.dir) {
+        Ok(names) => names,
+        Err(error) => return Err(unreadable(&place.dir, &error)),
+    };
+    for name in names.iter().filter(|name| *name != FILE) {
+        let (kind, advice) = match name.ends_with(UNFINISHED) {
+            true => ("unfinished_file", "nothing: the next write of records or streams removes it"),
+            false => ("foreign_file", "move it elsewhere if you know what it is; the store does not use it"),
+        };
+        let file = format!("{}/{name}", place.dir);
+        let what = format!("{file} is no file of this map");
+        let finding = place.finding(kind, None, what.clone());
+        report.notes.push(Finding { file, what, advice: advice.to_owned(), ..finding });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! Whether records are as they must be: the invariants at the top of `records.rs`, read anew from everything that is stored.
+//!
+//! It holds one record and the counts of the indexes, so its memory does not depend on what is stored. An index is right when every
+//! entry that its records must have is there, and there are no more; only where there are more, each is looked at again.
+
+use std::collections::BTreeMap;
+
+use annals_core::bson::raw::RawDocument;
+use annals_core::{ChangeNumber, Collection, StoreError, order, valid_document};
+
+use super::catalog::{Catalog, KnownCollection, KnownIndex};
+use super::{entries, feed, keys, value};
+use crate::engine::{Range, View, after_prefix};
+
+/// Is told what is wrong: a word for programs, and a sentence.
+pub(crate) type Faults<'a> = &'a mut dyn FnMut(&'static str, String);
+
+/// How much there is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RecordsFound {
+    pub(crate) collections: u64,
+    pub(crate) records: u64,
+    pub(crate) index_entries: u64,
+    pub(crate) changes: u64,
+}
+
+/// Reads all records of a map, and says what is wrong with them.
+///
+/// # Errors
+/// Why the map cannot be read.
+pub(crate) fn check(view: &dyn View, faults: Faults<'_>) -> Result<RecordsFound, StoreError> {
+    let mut found = RecordsFound::default();
+    let catalog = match Catalog::load(view) {
+        Ok(catalog) => catalog,
+        Err(StoreError::Damaged(what)) => {
+            faults("catalog", what);
+            return Ok(found);
+        }
+        Err(error) => return Err(error),
+    };
+    check_catalog(view, &catalog, faults)?;
+    let last = feed::last(view).unwrap_or(ChangeNumber::MAX);
+    for (name, collection) in catalog.collections() {
+        found.collections += 1;
+        let counts = Checking { view, name, collection, last }.documents(&mut found, faults)?;
+        for known in &collection.indexes {
+            let due = counts.get(&known.id).copied().unwrap_or(0);
+            found.index_entries += Checking { view, name, collection, last }.index(known, due, faults)?;
+        }
+    }
+    found.changes = check_changes(view, &catalog, faults)?;
+    Ok(found)
+}
+
+/// The catalog agrees with itself, and nothing is kept of what it does not name.
+fn check_catalog(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Result<(), StoreError> {
+    catalog.faults(view.get(keys::CATALOG_VERSION)?.as_deref()).into_iter().for_each(|what| faults("catalog", what));
+    for (name, known) in catalog.collections() {
+        let indexes = known.indexes.iter().map(|known| known.index.clone()).collect();
+        if let Err(invalid) = (Collection { name: name.clone(), indexes }).validate() {
+            faults("catalog", format!("collection {name}: {invalid}"));
+        }
+    }
+    let documents: Vec<_> = catalog.collections().map(|(_, collection)| collection.id).collect();
+    let indexes: Vec<_> = catalog.collections().flat_map(|(_, it)| it.indexes.iter().map(|it| it.id)).collect();
+    strangers(view, keys::documents, &documents, |n| {
+        faults("record", format!("records of collection {n}, which is not known"))
+    })?;
+    strangers(view, keys::entries, &indexes, |n| {
+        faults("index_entry", format!("entries of index {n}, which is not known"))
+    })?;
+    for range in keys::unused() {
+        if let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
+            faults("map_key", format!("key {} is none that a record has", key.escape_ascii()));
+        }
+    }
+    Ok(())
+}
+
+/// Finds keys with a number that is not known, without reading those of the known ones.
+fn strangers(
+    view: &dyn View,
+    prefix: impl Fn(u32) -> Vec<u8>,
+    known: &[u32],
+    mut found: impl FnMut(u32),
+) -> Result<(), StoreError> {
+    let kind = &prefix(0)[..2];
+    let mut range = Range::prefix(kind);
+    while let Some((key, _)) = view.ascending(&range)?.next().transpose()? {
+        let Some(number) = key.get(2..6).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes) else {
+            found(0);
+            return Ok(());
+        };
+        if !known.contains(&number) {
+            found(number);
+        }
+        let Some(after) = after_prefix(&prefix(number)) else { return Ok(()) };
+        range.from = std::ops::Bound::Included(after);
+    }
+    Ok(())
+}
+
+/// A collection that is being checked.
+struct Checking<'a> {
+    view: &'a dyn View,
+    name: &'a str,
+    collection: &'a KnownCollection,
+    /// The newest change.
+    last: ChangeNumber,
+}
+
+impl Checking<'_> {
+    /// Reads every record. How many entries each index must have.
+    fn documents(&self, found: &mut RecordsFound, faults: Faults<'_>) -> Result<BTreeMap<u32, u64>, StoreError> {
+        let mut counts = BTreeMap::new();
+        let prefix = keys::documents(self.collection.id);
+        for entry in self.view.ascending(&Range::prefix(&prefix))? {
+            let (key, bytes) = entry?;
+            let id = &key[prefix.len()..];
+            found.records += 1;
+            match value::parts(id, &bytes) {
+                Ok((revision, document)) => {
+                    let wrong = self.document(id, document, revision);
+                    wrong.into_iter().for_each(|what| faults("record", what));
+                    self.entries_of(id, document, &mut counts, faults)?;
+                }
+                Err(error) => {
+                    let (name, id) = (self.name, id.escape_ascii());
+                    faults("record", format!("a record of {name}, the encoding of its id is {id}: {error}"));
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    fn document(&self, id: &[u8], document: &RawDocument, revision: u64) -> Option<String> {
+        let of = |what: &str| format!("record {} of {}: {what}", readable(document), self.name);
+        if let Err(invalid) = valid_document(document) {
+            return Some(of(&invalid.to_string()));
+        }
+        if order::encoded(value::id_of(document)) != id {
+            return Some(of("it stands where another id belongs"));
+        }
+        (revision > self.last).then(|| of(&format!("its revision {revision} is after the newest change {}", self.last)))
+    }
+
+    /// Every entry that a record must have is there.
+    fn entries_of(
+        &self,
+        id: &[u8],
+        document: &RawDocument,
+        counts: &mut BTreeMap<u32, u64>,
+        faults: Faults<'_>,
+    ) -> Result<(), StoreError> {
+        for known in &self.collection.indexes {
+            let mut fault = |what: String| {
+                let (index, name) = (&known.index.name, self.name);
+                faults("index_entry", format!("index {index} of {name}, record {}: {what}", readable(document)));
+            };
+            let due = match entries::entries_of(known, document) {
+                Ok(due) => due,
+                Err(invalid) => {
+                    fault(invalid.to_string());
+                    continue;
+                }
+            };
+            if due.len() > 1 && !known.several_entries {
+                fault("it has several entries, and the catalog says that none has".to_owned());
+            }
+            *counts.entry(known.id).or_default() += due.len() as u64;
+            for entry in due {
+                let (key, value) = entries::stored(known, &entry, id);
+                if self.view.get(&key)?.as_deref() != Some(&value[..]) {
+                    fault("its entry is missing".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the entries of an index, of which `due` were found to be right, and says which are too many.
+    fn index(&self, known: &KnownIndex, due: u64, faults: Faults<'_>) -> Result<u64, StoreError> {
+        let prefix = keys::entries(known.id);
+        let mut count = 0;
+        let mut before: Option<Vec<u8>> = None;
+        for entry in self.view.ascending(&Range::prefix(&prefix))? {
+            let (key, value) = entry?;
+            count += 1;
+            let own = entries::entry_of(&key, &value).unwrap_or(&key[..]).to_vec();
+            if known.index.unique && before.as_ref() == Some(&own) {
+                let (index, name) = (&known.index.name, self.name);
+                faults(
+                    "index_entry",
+                    format!("index {index} of {name} is unique, and two records have the entry {}", own.escape_ascii()),
+                );
+            }
+            before = Some(own);
+        }
+        if count != due {
+            self.extra_entries(known, faults)?;
+        }
+        Ok(count)
+    }
+
+    /// Says which entries are of no record.
+    fn extra_entries(&self, known: &KnownIndex, faults: Faults<'_>) -> Result<(), StoreError> {
+        for entry in self.view.ascending(&Range::prefix(&keys::entries(known.id)))? {
+            let (key, value) = entry?;
+            if !self.is_of_a_record(known, &key, &value)? {
+                let (index, name, key) = (&known.index.name, self.name, key.escape_ascii());
+                faults(
+                    "index_entry",
+                    format!("index {index} of {name} has an entry that no record has, under key {key}"),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record has this entry. Of one that is not what was written nothing can be said, and it was said already.
+    fn is_of_a_record(&self, known: &KnownIndex, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
+        let Some(id) = entries::id_of(known, key, value) else { return Ok(false) };
+        let Some(bytes) = self.view.get(&keys::document(self.collection.id, &id))? else { return Ok(false) };
+        let Ok((_, document)) = value::parts(&id, &bytes) else { return Ok(true) };
+        let Ok(due) = entries::entries_of(known, document) else { return Ok(true) };
+        Ok(due.iter().any(|entry| entries::stored(known, entry, &id).0 == key))
+    }
+}
+
+/// The notes of changes can be read, and none is missing between them. Their number.
+fn check_changes(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Result<u64, StoreError> {
+    let mut count = 0;
+    let mut next = None;
+    for entry in view.ascending(&Range::prefix(keys::CHANGES))? {
+        let (key, note) = entry?;
+        count += 1;
+        match feed::read(catalog, &key, &note) {
+            Ok(change) => {
+                if next.is_some_and(|next| next != change.number) {
+                    faults("change", format!("the note of a change before {} is missing", change.number));
+                }
+                next = Some(change.number + 1);
+            }
+            Err(error) => faults("change", format!("key {}: {error}", key.escape_ascii())),
+        }
+    }
+    Ok(count)
+}
+
+/// The id of a record, for people.
+fn readable(document: &RawDocument) -> String {
+    annals_core::bson::Bson::try_from(value::id_of(document)).map_or_else(|_| "?".to_owned(), |id| id.to_string())
+}

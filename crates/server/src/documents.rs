@@ -1,0 +1,33 @@
+//! Answers that are documents: relaxed Extended JSON, or BSON for whoever asks for it.
+
+use annals_core::bson::raw::RawDocumentBuf;
+use annals_core::wire::records::Encoding;
+use annals_core::{Code, DocumentView};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+
+use crate::answer::{WRITTEN_AT_ONCE_BYTES_MAX, not_written, written};
+use crate::problem::Problem;
+
+/// A document as the answer to a request with these headers.
+pub(crate) async fn answer(headers: &HeaderMap, document: RawDocumentBuf) -> Result<Response, Problem> {
+    if wants_bson(headers) {
+        let mut response = written(StatusCode::OK, document.into_bytes());
+        let bson = HeaderValue::from_static(Encoding::Bson.media_type());
+        response.headers_mut().insert(header::CONTENT_TYPE, bson);
+        return Ok(response);
+    }
+    let json = if document.as_bytes().len() <= WRITTEN_AT_ONCE_BYTES_MAX {
+        serde_json::to_vec(&DocumentView(&document))
+    } else {
+        let writing = tokio::task::spawn_blocking(move || serde_json::to_vec(&DocumentView(&document)));
+        writing.await.map_err(|error| Problem::new(Code::Internal, format!("writing the answer failed: {error}")))?
+    };
+    Ok(written(StatusCode::OK, json.map_err(not_written)?))
+}
+
+fn wants_bson(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    let mut kinds = accepted.flat_map(|value| value.split(',')).map(|kind| kind.split(';').next().unwrap_or_default());
+    kinds.any(|kind| kind.trim().eq_ignore_ascii_case(Encoding::Bson.media_type()))
+}

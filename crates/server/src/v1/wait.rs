@@ -1,0 +1,54 @@
+//! A question that is answered when there is more than the caller knows of: `past` and `timeout_ms`.
+
+use annals_core::Code;
+use tokio::time::{Duration, timeout};
+
+use crate::problem::Problem;
+use crate::query::Query;
+use crate::router::Server;
+
+/// How long a question for more waits unless it says otherwise, and at most; connections are not held longer without an answer.
+const WAIT_USUAL: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(50);
+
+/// What the caller knows, and how long it waits for more.
+pub(super) struct Wait {
+    pub past: u64,
+    most: Duration,
+}
+
+impl Wait {
+    /// The wait that a query asks for; none when the answer is wanted at once.
+    pub fn of(query: &Query) -> Result<Option<Self>, Problem> {
+        let wanted = query.number("timeout_ms")?;
+        let Some(past) = query.number("past")? else {
+            return match wanted {
+                Some(_) => Err(Problem::query("timeout_ms", "goes with past only")),
+                None => Ok(None),
+            };
+        };
+        let most = wanted.map_or(WAIT_USUAL, Duration::from_millis);
+        if most > WAIT_MAX {
+            let message = format!("{} ms are more than {}", most.as_millis(), WAIT_MAX.as_millis());
+            return Err(Problem::query("timeout_ms", message));
+        }
+        Ok(Some(Self { past, most }))
+    }
+
+    /// Waits until it happens, or the time is up.
+    pub async fn until<T, E: Into<Problem>>(
+        &self,
+        server: &Server,
+        happens: impl Future<Output = Result<T, E>>,
+    ) -> Result<(), Problem> {
+        tokio::select! {
+            happened = timeout(self.most, happens) => match happened {
+                Ok(Err(error)) => Err(error.into()),
+                Ok(Ok(_)) | Err(_) => Ok(()),
+            },
+            () = server.options.stop.stopped() => {
+                Err(Problem::new(Code::Closing, "the server stops; wait again when it is up"))
+            }
+        }
+    }
+}
