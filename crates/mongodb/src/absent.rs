@@ -2,9 +2,9 @@
 
 use annals_core::bson::Bson;
 use annals_core::{
-    Appended, ChangeNumber, ChangesError, Collection, Condition, ReadError, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, SequenceNumber, StoreError, StreamError, StreamEvents, StreamInfo, StreamPage,
-    StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
+    Appended, ChangeNumber, ChangesError, Collection, Condition, ReadError, Record, RecordChange, RecordError,
+    RecordPage, RecordQuery, RecordedChange, Records, SequenceNumber, StoreError, StreamError, StreamEvents,
+    StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
 };
 use async_trait::async_trait;
 

@@ -28,7 +28,8 @@ const EVENT_STREAM: &str = "_event_stream";
 /// MongoDB keeps names that begin with `system.` for itself.
 pub(crate) fn event_stream(aggregate: &str) -> Result<String, Invalid> {
     if aggregate.starts_with("system.") {
-        let message = format!("{aggregate:?} begins with \"system.\", which MongoDB keeps for itself; use another name");
+        let message =
+            format!("{aggregate:?} begins with \"system.\", which MongoDB keeps for itself; use another name");
         return Err(Invalid::new(Code::InvalidName, "aggregate.name", message));
     }
     Ok(format!("{aggregate}{EVENT_STREAM}"))

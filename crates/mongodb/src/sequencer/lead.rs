@@ -39,12 +39,11 @@ async fn work(
     if !lease.note_sessions(epoch, sessions).await? {
         return Err(Ended::Deposed("another process has taken the lease"));
     }
-    let known: Option<Vec<Token>> = places.values().map(|place| place.token.clone()).collect();
-    let after = known.and_then(|tokens| tokens.into_iter().reduce(earlier));
+    let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
     let mut stream = stream::open(cluster, after.as_ref()).await?;
     for place in places.values_mut() {
         // First the stream, then the collections: what comes in between is in both, and known the second time.
-        if place.token.is_none() || after.is_none() {
+        if place.token.is_none() {
             backlog::bring_up(place).await?;
             if let Some(start) = &stream.start {
                 place.save(start).await?;
@@ -57,7 +56,6 @@ async fn work(
         let Batch { commits, idle, ended } = next(&mut stream.news).await;
         take(&mut places, commits).await?;
         if let Some(token) = idle {
-            places.values_mut().for_each(|place| place.caught_up());
             if saved.elapsed() >= SAVE_EVERY {
                 try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
                 saved = now();
