@@ -91,9 +91,10 @@ pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bo
         let missing = all.into_iter().filter(|name| !there.iter().any(|there| there == name));
         try_join_all(missing.map(|name| create_collection(database, name))).await?;
     }
+    let (events, aggregates) = ([source, version], [aggregate]);
     tokio::try_join!(
-        reconcile(database, EVENT_LOG, &[source, version], &[], create),
-        reconcile(database, AGGREGATES, &[aggregate], &[], create),
+        reconcile(database, EVENT_LOG, &events, &[], create),
+        reconcile(database, AGGREGATES, &aggregates, &[], create),
         reconcile(database, ENTRIES, &entries, &[], create),
     )?;
     Ok(())

@@ -56,7 +56,7 @@ async fn work(
         let Batch { commits, idle, ended } = next(&mut stream.news).await;
         take(&mut places, commits).await?;
         if let Some(token) = idle {
-            if saved.elapsed() >= SAVE_EVERY {
+            if saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none()) {
                 try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
                 saved = now();
             }

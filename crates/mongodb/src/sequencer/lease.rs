@@ -4,6 +4,7 @@
 //! sequencer-state: {_id: "lease", holder, epoch, until, sessions: [ids of the sessions it writes with]}
 //! ```
 
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use mongodb::Database;
@@ -59,9 +60,13 @@ impl Lease {
         if sessions.is_empty() {
             return;
         }
+        let admin = self.database.client().database("admin");
         let command = doc! { "killSessions": sessions.to_vec() };
-        if let Err(error) = self.database.client().database("admin").run_command(command).await {
-            tracing::warn!(%error, "transactions of the earlier sequencer may be open for a minute");
+        // It waits for what the sessions are doing, which may be long; leading must not wait for it.
+        match tokio::time::timeout(ASK_EVERY, admin.run_command(command).into_future()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "transactions of the earlier sequencer may be open for a minute"),
+            Err(_) => tracing::warn!("transactions of the earlier sequencer are being ended"),
         }
     }
 
@@ -96,7 +101,7 @@ impl Lease {
     /// Gives it back, so that the next need not wait.
     pub(super) async fn release(&self, epoch: i64) {
         let state = self.database.collection::<Document>(SEQUENCER);
-        let release = vec![doc! { "$set": { "until": "$$NOW" } }];
+        let release = vec![doc! { "$set": { "until": "$$NOW", "sessions": [] } }];
         if let Err(error) = state.update_one(self.mine(epoch), release).await {
             tracing::warn!(%error, "the sequencer's lease was not given back; it ends by itself");
         }

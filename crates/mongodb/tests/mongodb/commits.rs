@@ -3,7 +3,7 @@
 use annals_core::{
     Aggregate, AggregateQuery, Code, CommitError, EventLog, ExpectedVersion, NewCommit, NewTransaction, Store,
 };
-use annals_core::{AppendCondition, EventPattern, Reserve};
+use annals_core::{AppendCondition, EventPattern, KeyValue, Reserve};
 use annals_mongodb::{MongoStore, Options};
 use mongodb::bson::{Document, doc};
 
@@ -128,9 +128,8 @@ async fn what_this_store_does_not_have_is_refused_by_name() {
     let condition =
         AppendCondition { fail_if: vec![EventPattern { types: vec!["t".into()], tags: Vec::new() }], after: None };
     let conditional = log.commit(order("a", 1).fail_if(condition)).await.expect_err("refused");
-    let mut keyed = order("a", 1);
-    keyed.keys = keyed.keys.reserve(Reserve::new("user", "eva"));
-    let keyed = log.commit(keyed).await.expect_err("refused");
+    let value = KeyValue::new(1).expect("a value");
+    let keyed = log.commit(order("a", 1).reserve(Reserve::new("user", "eva", value))).await.expect_err("refused");
     let together = log.transact(NewTransaction::new([order("a", 1), order("b", 1)])).await.expect_err("refused").error;
     for error in [conditional, keyed, together] {
         assert_eq!(error.code(), Code::NotSupportedByStore);
