@@ -128,10 +128,7 @@ pub async fn a_follower_that_is_cancelled_loses_nothing(subject: &dyn Subject) {
         };
         tokio::select! {
             biased;
-            page = follower.next_page() => {
-                events.extend(page.expect("a page"));
-                patience = 1;
-            }
+            page = follower.next_page() => events.extend(page.expect("a page")),
             () = impatient => patience = patience * 5 / 4 + 1,
         }
     }

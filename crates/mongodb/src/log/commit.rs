@@ -160,10 +160,11 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
             continue;
         }
         // After the head was read: had the request been stored since, it would be found.
-        if (collided || !admitted) && commit.request_id.is_some() {
-            if let Some(first) = repeat::find(log, collection, &commit.aggregate, &request.request_id).await? {
-                return repeated(first, request);
-            }
+        if (collided || !admitted)
+            && commit.request_id.is_some()
+            && let Some(first) = repeat::find(log, collection, &commit.aggregate, &request.request_id).await?
+        {
+            return repeated(first, request);
         }
         if !admitted {
             let (expected, actual_version) = (expected.to_string(), head.version);

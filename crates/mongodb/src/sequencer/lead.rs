@@ -55,11 +55,10 @@ async fn work(
     loop {
         let Batch { commits, idle, ended } = next(&mut stream.news).await;
         take(&mut places, commits).await?;
-        if let Some(token) = idle {
-            if saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none()) {
-                try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
-                saved = now();
-            }
+        let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
+        if let Some(token) = idle.filter(|_| due) {
+            try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
+            saved = now();
         }
         if let Some(ended) = ended {
             return Err(ended);
