@@ -35,12 +35,14 @@ async fn work(
     for log in &cluster.logs {
         places.insert(log.database.name().to_owned(), Place::open(cluster, log.clone(), forgotten).await?);
     }
+    let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
+    let mut stream = stream::open(cluster, after.as_ref()).await?;
+    // Acknowledged at majority and later than the stream's beginning: so whatever the stream does not show because it is older can be
+    // read at majority from here on.
     let sessions = places.values().map(Place::session_id).collect();
     if !lease.note_sessions(epoch, sessions).await? {
         return Err(Ended::Deposed("another process has taken the lease"));
     }
-    let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
-    let mut stream = stream::open(cluster, after.as_ref()).await?;
     for place in places.values_mut() {
         // First the stream, then the collections: what comes in between is in both, and known the second time.
         if place.token.is_none() {
