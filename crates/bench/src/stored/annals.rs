@@ -11,7 +11,9 @@ use annals_core::{
     Aggregate, AggregateQuery, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, EventRef, Filter, Follower, LogQuery,
     NewCommit, NewEvent, ScanQuery, Store, limits,
 };
-use annals_embedded::EmbeddedStore;
+use annals_embedded::disk::{Disk, RealDisk};
+use annals_embedded::operations::pack;
+use annals_embedded::{EmbeddedStore, Options};
 use tokio::process::Command;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -116,6 +118,10 @@ impl Stored for Annals {
     async fn weigh(self, folder: &Path) -> Result<Weight, String> {
         let head = self.log.head().await.map_err(|error| error.to_string())?;
         self.store.ok_or("only an embedded store is weighed")?.close().await;
+        drop(self.log);
+        // What is packed in the background sooner or later is packed now.
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(folder.join("store")));
+        pack(&disk, &Options::default(), &mut |_, _| {}).map_err(|error| error.to_string())?;
         closed(folder, head).map_err(|error| format!("{}: {error}", folder.display()))
     }
 }
