@@ -43,7 +43,7 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 pub struct Global {
-    /// The store to open: embedded:PATH or memory: [default: embedded:./data]
+    /// The store to open: embedded:PATH, memory: or mongodb://HOST/DATABASE [default: embedded:./data]
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
     /// A server to talk to instead of opening a store, for example http://127.0.0.1:4000

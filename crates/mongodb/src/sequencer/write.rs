@@ -122,7 +122,9 @@ async fn transaction(
             Ok(true) => return Ok(Written::Done),
             Ok(false) => return Err(Ended::Deposed("another process has moved the log")),
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Written::Known),
-            Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {}
+            Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
             // The commit's outcome is not known: the offset tells, because it moves with everything else.
             Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {
                 let now = read_next(&place.log).await?;
