@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use annals_core::{Clock, Data, NewCommit, NewEvent, Randomness, Store, Timestamp, Uuid};
+use annals_core::bson::{DateTime, RawDocumentBuf, doc, rawdoc};
+use annals_core::{Clock, Condition, Data, NewCommit, NewEvent, Randomness, Store, Timestamp, Uuid};
 use annals_embedded::disk::{Disk, MemoryDisk, Open};
 use annals_embedded::{EmbeddedStore, Options};
 
@@ -59,7 +60,35 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let index = whole(&*disk, "tenants/default/default/0000000001.index")?;
     let pages = index.chunks(PAGE).map(|page| &page[..PAGE - PAGE_CHECKSUM]);
     write("index", "segment", &pages.collect::<Vec<_>>().concat())?;
+    for (number, condition) in conditions().into_iter().enumerate() {
+        let documents = [condition.to_bson()?, first_document(), second_document()];
+        let bytes: Vec<u8> = documents.iter().flat_map(|document| document.as_bytes().to_vec()).collect();
+        write("condition", &format!("condition_{number}"), &bytes)?;
+    }
     Ok(())
+}
+
+/// Conditions that between them use every operator.
+fn conditions() -> Vec<Condition> {
+    let date = DateTime::from_millis(1_772_366_400_000);
+    vec![
+        Condition::eq("a.b.c", "x"),
+        Condition::and([Condition::gt("n", 1), Condition::lte("n", i64::MAX), Condition::ne("at", date)]),
+        Condition::or([Condition::between("n", 0.5, 2), Condition::is_in("list", [1, 2]), Condition::missing("gone")]),
+        Condition::nor([Condition::not_in("s", ["a"]), Condition::gte("a", nested()), Condition::lt("list.0", 3)]),
+    ]
+}
+
+fn nested() -> annals_core::bson::Document {
+    doc! { "b": { "c": "x" } }
+}
+
+fn first_document() -> RawDocumentBuf {
+    rawdoc! { "_id": 1, "a": { "b": [{ "c": "x" }] }, "n": 1.5, "list": [1, [2], "3"], "at": DateTime::from_millis(0) }
+}
+
+fn second_document() -> RawDocumentBuf {
+    rawdoc! { "_id": "two", "n": i64::MIN, "s": "a\0b", "list": [], "a": true }
 }
 
 /// Commits that between them use every field; the last ones fill the segment, so that it is closed.

@@ -3,6 +3,7 @@
 
 pub mod canary;
 pub mod commit;
+pub mod condition;
 pub mod frames;
 pub mod http;
 pub mod index;

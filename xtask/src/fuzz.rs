@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::command::{cargo, number, only, output, root, run as run_command, value};
 
 /// The fuzz targets, each a binary of the package under `fuzz/`. The canary stands before them.
-const TARGETS: [&str; 5] = ["commit", "http", "frames", "index", "payload"];
+const TARGETS: [&str; 6] = ["commit", "condition", "http", "frames", "index", "payload"];
 
 /// A target that must fail soon, see `fuzz/src/canary.rs`.
 const CANARY: &str = "canary";

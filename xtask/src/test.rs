@@ -1,8 +1,8 @@
 //! Everything CI runs, cheapest first, ordered so that each build uses what the one before left.
 
 use crate::command::{cargo, in_ci, only, run as run_command};
-use crate::steps::{Step, Steps};
 use crate::services::{self, Services};
+use crate::steps::{Step, Steps};
 use crate::{deny, fuzz, lint, tidy};
 
 /// Seconds of fuzzing, shared by all targets.
@@ -38,7 +38,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
     let mut services = Services::none();
     steps.run_if_possible("services for the tests", || match without_services {
-        true => Ok(Step::NotRun(format!("--without-services was given, so {} is not tested", services::PACKAGES.join(", ")))),
+        true => Ok(Step::NotRun(format!(
+            "--without-services was given, so {} is not tested",
+            services::PACKAGES.join(", ")
+        ))),
         false => Services::start().map(|started| {
             services = started;
             Step::Passed

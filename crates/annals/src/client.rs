@@ -15,7 +15,8 @@ use std::sync::Arc;
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome,
     DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction,
-    OpenError, ReadError, SequenceNumber, StoreError, Timestamp, TransactionError, Version, new_uuid, wire,
+    OpenError, ReadError, RecordedCommit, SequenceNumber, StoreError, Timestamp, TransactionError, Version, new_uuid,
+    wire, wire::binary::FoundEnd,
 };
 use annals_embedded::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
@@ -23,7 +24,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub use self::backup::BackupStream;
 
-use self::answers::{Exists, Ids, Page};
+use self::answers::{Exists, Ids};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
 
@@ -61,12 +62,20 @@ impl Client {
     }
 
     async fn get<T: serde::de::DeserializeOwned>(&self, path: String) -> Result<T, ReadError> {
+        answers::read(&self.answer(&path, "application/json").await?)
+    }
+
+    async fn answer(&self, path: &str, accept: &'static str) -> Result<Answer, StoreError> {
         // A kept connection may be closed just when it is used again, so a read that breaks off is tried once more.
-        let answer = match self.http.get(&path).await {
-            Ok(answer) => answer,
-            Err(_) => self.http.get(&path).await.map_err(StoreError::Unreachable)?,
-        };
-        answers::read(&answer)
+        match self.http.get(path, accept).await {
+            Ok(answer) => Ok(answer),
+            Err(_) => self.http.get(path, accept).await.map_err(StoreError::Unreachable),
+        }
+    }
+
+    /// What a read finds, with each commit handed to `take`.
+    async fn find(&self, path: String, take: impl FnMut(RecordedCommit)) -> Result<FoundEnd, ReadError> {
+        answers::read_found(&self.answer(&path, commits::MEDIA_TYPE).await?, take)
     }
 
     fn check_scope(&self) -> Result<(), Invalid> {
@@ -156,7 +165,9 @@ impl EventLog for Client {
         path = path.maybe("from_time", query.from_time.map(writable)).maybe("to_time", query.to_time.map(writable));
         path = path.maybe("last", query.last.then_some(true));
         path = path.maybe("tenant_id", query.tenant_id);
-        Ok(self.get::<answers::Commits>(path.done()).await?.into())
+        let mut commits = Vec::new();
+        let end = self.find(path.done(), |commit| commits.push(commit)).await?;
+        Ok(AggregateCommits { commits, version: end.version })
     }
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
@@ -184,13 +195,15 @@ impl EventLog for Client {
                 None => wanted.name.to_string(),
             }),
         );
-        Ok(self.get::<Page>(path.done()).await?.into())
+        let mut events = Vec::new();
+        let end = self.find(path.done(), |commit| events.extend(commit.events)).await?;
+        Ok(LogPage { events, next: end.next, head: end.head })
     }
 
     async fn head(&self) -> Result<SequenceNumber, ReadError> {
         // Past the head there is no event to send along.
         let path = self.path(&["log"]).number("from", SequenceNumber::MAX).number("limit", 1).done();
-        Ok(LogPage::from(self.get::<Page>(path).await?).head)
+        Ok(self.find(path, drop).await?.head)
     }
 
     async fn stats(&self, _progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
@@ -229,7 +242,7 @@ fn writable(time: Timestamp) -> Timestamp {
 }
 
 fn refused(answer: &Answer) -> ReadError {
-    match answers::read::<Page>(answer) {
+    match answers::read::<serde::de::IgnoredAny>(answer) {
         Err(error) => error,
         Ok(_) => StoreError::Unreachable("it answered a page instead of a stream".to_owned()).into(),
     }

@@ -8,7 +8,7 @@ use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
 use annals_embedded::{EmbeddedStore, Options};
 
 /// The ways to write a store, for messages.
-const STORES: &str = "embedded:PATH, for example embedded:./data, or memory:";
+const STORES: &str = "embedded:PATH, for example embedded:./data, or memory:, or mongodb://HOST/DATABASE";
 
 /// What to open besides the URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +38,12 @@ impl Default for OpenOptions {
 ///
 /// - `embedded:PATH`: the folder PATH, relative to the working directory or absolute. One process at a time has it open.
 /// - `memory:`: a new, empty store in this process's memory, by the same code.
+/// - `mongodb://…/DATABASE` and `mongodb+srv://…`: a MongoDB replica set, with the feature `mongodb` of this crate. Any number of processes
+///   have it open. Transactions, append conditions, prepare keys, records and streams are refused with `not_supported_by_store`.
 ///
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `store_locked`, `newer_format`, `not_a_store`, `store_read_only`,
-/// `store_damaged` or `read_failed` for a folder that cannot be opened.
+/// `store_damaged` or `read_failed` for a folder that cannot be opened; `unsuitable_server` or `unreachable` for a MongoDB.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
     open_with(url, OpenOptions::default()).await
 }
@@ -58,6 +60,7 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
             return Err(OpenError::new(Code::NotAStore, message));
         }
         Backend::Embedded(path) => Arc::new(RealDisk::new(path)),
+        Backend::MongoDb(url) => return open_mongodb(url, options).await,
     };
     let OpenOptions { tenants, scopes, min_free_disk_bytes, .. } = options;
     let options = Options { tenants, scopes, min_free_disk_bytes, ..Options::default() };
@@ -65,6 +68,39 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
     match opened {
         Ok(store) => Ok(Arc::new(store?)),
         Err(error) => Err(OpenError::new(Code::Internal, format!("opening {url} ended early: {error}"))),
+    }
+}
+
+#[cfg(feature = "mongodb")]
+async fn open_mongodb(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
+    use annals_mongodb::{MongoStore, Tenant};
+    if !options.scopes.is_empty() {
+        let message = "a store on MongoDB has no scopes but default yet; leave [scopes] out";
+        return Err(OpenError::new(Code::NotSupportedByStore, message));
+    }
+    let OpenOptions { tenants, must_exist, .. } = options;
+    let tenants = tenants.into_iter().map(Tenant::new).collect();
+    let options = annals_mongodb::Options { tenants, must_exist, ..annals_mongodb::Options::default() };
+    Ok(Arc::new(MongoStore::open(url, options).await?))
+}
+
+#[cfg(not(feature = "mongodb"))]
+async fn open_mongodb(_: &str, _: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
+    let message = "this program was built without MongoDB; build it with the feature `mongodb` of the crate annals";
+    Err(OpenError::new(Code::NotSupportedByStore, message))
+}
+
+/// The URL as it may be shown: without the password that a MongoDB URL may hold.
+pub fn shown_url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // A password may hold an `@` that is not encoded, but not a `/`.
+    let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match place.rsplit_once('@') {
+        Some((user, host)) => {
+            let name = user.split_once(':').map_or(user, |(name, _)| name);
+            format!("{scheme}://{name}:***@{host}{path}")
+        }
+        None => url.to_owned(),
     }
 }
 
@@ -76,6 +112,10 @@ pub(crate) fn folder(url: &str) -> Result<Arc<dyn Disk>, OpenError> {
             let message = "memory: has no files; name a store with embedded:PATH";
             Err(OpenError::new(Code::InvalidConfig, message))
         }
+        Backend::MongoDb(_) => {
+            let message = "a store on MongoDB has no files of its own; use the tools of MongoDB, or name a store with embedded:PATH";
+            Err(OpenError::new(Code::NotSupportedByStore, message))
+        }
     }
 }
 
@@ -83,6 +123,7 @@ pub(crate) fn folder(url: &str) -> Result<Arc<dyn Disk>, OpenError> {
 enum Backend<'a> {
     Memory,
     Embedded(&'a str),
+    MongoDb(&'a str),
 }
 
 impl<'a> Backend<'a> {
@@ -97,6 +138,7 @@ impl<'a> Backend<'a> {
             ("embedded", "") => refuse("embedded: names no folder; write embedded:./data".to_owned()),
             ("embedded", path) => Ok(Self::Embedded(path)),
             ("memory", "") => Ok(Self::Memory),
+            ("mongodb" | "mongodb+srv", rest) if rest.starts_with("//") => Ok(Self::MongoDb(url)),
             ("memory", _) => refuse(format!("{url:?}: memory: takes nothing behind the colon")),
             ("http" | "https", _) => refuse(format!(
                 "{url:?} is a server, not a store: on the command line use --server, in a program annals::Client (a store is {STORES})"
@@ -120,6 +162,8 @@ mod tests {
         assert_eq!(Backend::parse("embedded:./data"), Ok(Backend::Embedded("./data")));
         assert_eq!(Backend::parse("embedded:/var/lib/a:b"), Ok(Backend::Embedded("/var/lib/a:b")));
         assert_eq!(Backend::parse("memory:"), Ok(Backend::Memory));
+        let url = "mongodb+srv://eva:secret@cluster.example.org/shop";
+        assert_eq!(Backend::parse(url), Ok(Backend::MongoDb(url)));
     }
 
     #[test]
@@ -133,10 +177,23 @@ mod tests {
             ("http://127.0.0.1:4000", "--server"),
             ("https://example.org", "--server"),
             ("ftp://x", "embedded:PATH"),
+            ("mongodb:x", "mongodb://HOST"),
         ] {
             let error = Backend::parse(url).expect_err(url);
             assert_eq!(error.code, Code::InvalidConfig, "{url}");
             assert!(error.message.contains(says), "{url}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        for (url, shown) in [
+            ("mongodb://eva:s3cr3t@a:1,b:2/shop?w=majority", "mongodb://eva:***@a:1,b:2/shop?w=majority"),
+            ("mongodb://eva:s3@cr3t@a/shop", "mongodb://eva:***@a/shop"),
+            ("mongodb://localhost/shop?x=a@b", "mongodb://localhost/shop?x=a@b"),
+            ("embedded:./a:b@c", "embedded:./a:b@c"),
+        ] {
+            assert_eq!(shown_url(url), shown);
         }
     }
 

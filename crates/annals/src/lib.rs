@@ -41,4 +41,4 @@ pub use annals_runtime as runtime;
 pub use annals_server as server;
 #[cfg(feature = "client")]
 pub use client::{BackupStream, Client, RecordsClient, StreamsClient};
-pub use compose::{OpenOptions, open, open_with};
+pub use compose::{OpenOptions, open, open_with, shown_url};

@@ -1,4 +1,4 @@
-//! What an operator does to a store: check it, cut what is damaged, keep backups and restore them.
+//! What an operator does to a store: check it, cut what is damaged, pack it, keep backups and restore them.
 //!
 //! ```no_run
 //! use annals::operations::{Restore, check, restore};
@@ -21,12 +21,13 @@ use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::{self, Source};
 
 pub use annals_embedded::operations::{
-    CheckReport, CheckedLog, CheckedMap, Cut, Finding, LogManifest, Manifest, OperationError, Progress, Receiver,
-    Repair, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest, StoredFile, TenantManifest,
+    CheckReport, CheckedLog, CheckedMap, Cut, CutStream, Finding, LogManifest, Manifest, OperationError, PackReport,
+    PackedLog, Progress, Receiver, Reindexed, Repair, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest,
+    StoredFile, TenantManifest,
 };
 
 use crate::compose::folder;
-pub use crate::transfer::{EXPORT_VERSION, ExportReader, MovedLog, export};
+pub use crate::transfer::{EXPORT_VERSION, ExportReader, Moved, MovedCollection, MovedLog, MovedStream, export};
 
 /// Checks every checksum of the store at `url`, and every promise that its bytes can show. Nothing is written, and no process may have
 /// it open. `progress` counts bytes. Damage is in the report and no error.
@@ -45,6 +46,26 @@ pub fn check(url: &str, progress: Progress<'_>) -> Result<CheckReport, Operation
 /// `store_damaged`, `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`.
 pub fn repair(url: &str, cut: &Cut, progress: Progress<'_>) -> Result<Repair, OperationError> {
     operations::repair(&*folder(url)?, cut, &Options::default(), progress)
+}
+
+/// Makes the indexes of a tenant's records again, in the store at `url`, which no process has open. Records, the notes of their changes
+/// and streams are not touched. Without `confirmed` it is only said what is wrong.
+///
+/// # Errors
+/// `invalid_config`, `unknown_tenant`; `store_damaged` when records or their map are damaged, `duplicate_key` when two records want one
+/// unique entry; `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`.
+pub fn reindex(url: &str, tenant: &str, confirmed: bool) -> Result<Reindexed, OperationError> {
+    operations::reindex(&folder(url)?, tenant, confirmed, &Options::default())
+}
+
+/// Packs every closed segment of the store at `url`, which no process has open, that becomes smaller by enough. A store that is open does
+/// it by itself, slowly and a little later. `progress` counts the bytes of a log's segments.
+///
+/// # Errors
+/// `invalid_config`, `not_a_store`, `store_locked`, `newer_format`, `store_damaged`, `read_failed`, `disk_full`, `store_read_only`. What was
+/// packed before stays so.
+pub fn pack(url: &str, progress: Progress<'_>) -> Result<PackReport, OperationError> {
+    operations::pack(&folder(url)?, &Options::default(), progress)
 }
 
 /// Where a backup is kept: one file if `to` ends in `.tar`, else a folder, in which a later backup adds only what has grown.

@@ -1,18 +1,35 @@
 //! Moving a whole store from one backend to another, as JSON lines, through the ports alone.
 //!
 //! ```text
-//! {"annals_export":1,"began":"…","logs":[{"tenant","scope","store_id","incarnation","head"}, …]}
+//! {"annals_export":2,"began":"…","logs":[{"tenant","scope","store_id","incarnation","head"}, …]}
+//! {"collection":{"tenant","name","indexes":[…]}}              every collection of every tenant
+//! {"record":{"_id":…,…}}                                      its records, in the order of their ids
+//! {"collection_end":{"tenant","name","records","records_hash"}}
+//! {"records_end":{"collections":3}}
+//! {"log":{"tenant","scope","head"}}
 //! {"sequence_number":0,"id":"…","type":"…","data":{…},…}      every event of the first log, as `GET /v1/log` writes it
 //! {"log_end":{"tenant","scope","head","events_hash"}}
+//! {"stream":{"name"}}                                         every stream of that log
+//! {"position":0,"sequence_number":3,"partition":"p"}          its entries
+//! {"stream_end":{"tenant","scope","name","entries","progress"}}
+//! {"streams_end":{"streams":2}}
 //! …                                                           the other logs
 //! {"export_end":{"events":17}}
 //! ```
 //!
-//! An event whose data has BSON types that JSON lacks has `data_bson` too: the bytes, in hexadecimal. The first event of a commit has
-//! `copy` where the commit is one of a transaction's or changes prepare keys: `{"transaction":{"place","count"},"release":[…],
-//! "reserve":[…]}`, whose values are BSON documents in hexadecimal as well.
+//! An event whose data has BSON types that JSON lacks has `data_bson` too: the bytes, in hexadecimal; a record has `record_bson`. The
+//! first event of a commit has `copy` where the commit is one of a transaction's or changes prepare keys:
+//! `{"transaction":{"place","count"},"release":[…], "reserve":[…]}`, whose values are BSON documents in hexadecimal as well.
+//!
+//! Records come before the heads of the logs are read, and streams behind their log, up to its head. So nothing in an export of a store
+//! that is written to meanwhile knows of an event that the export does not have. Records are read page by page, so those of such a
+//! store are not of one moment, as they are in a backup. Revisions and the numbers of changes are the store's, and are given anew.
+//!
+//! Version 1 had neither records nor streams; it is read as it was.
 
 mod read;
+mod records;
+mod streams;
 mod write;
 
 use annals_core::{
@@ -22,10 +39,14 @@ use annals_core::{
 use serde::{Deserialize, Serialize};
 
 pub use read::ExportReader;
+pub use records::MovedCollection;
+pub use streams::MovedStream;
 pub use write::export;
 
 /// The version of the export that is written, and the newest that is read.
-pub const EXPORT_VERSION: u32 = 1;
+pub const EXPORT_VERSION: u32 = 2;
+/// The first version with records and streams.
+const WITH_RECORDS: u32 = 2;
 
 /// The first line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -42,7 +63,54 @@ struct ExportedLog {
     scope: String,
     store_id: Uuid,
     incarnation: u32,
+    /// The number of its events when the export began; from version 2 on the line before its events says how many there are.
     head: SequenceNumber,
+}
+
+/// The line before the events of a log.
+#[derive(Serialize, Deserialize)]
+struct LogLine {
+    log: LogHead,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LogHead {
+    tenant: String,
+    scope: String,
+    head: SequenceNumber,
+}
+
+/// The line behind the records of all tenants.
+#[derive(Serialize, Deserialize)]
+struct RecordsEnd {
+    records_end: Collections,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Collections {
+    collections: u64,
+}
+
+/// The line behind the streams of a log.
+#[derive(Serialize, Deserialize)]
+struct StreamsEnd {
+    streams_end: StreamCount,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StreamCount {
+    streams: u64,
+}
+
+/// What was exported or imported.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Every log.
+    pub logs: Vec<MovedLog>,
+    /// Every collection of records.
+    pub collections: Vec<MovedCollection>,
+    /// Every stream.
+    pub streams: Vec<MovedStream>,
 }
 
 /// A log that was exported or imported whole.

@@ -29,6 +29,7 @@ pub async fn measure(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>
     for &kind in kinds {
         let store = Filled::new(kind, corpus, arguments)?;
         found.push(store.run(0, Task::Fill).await?);
+        store.run(0, Task::Settle).await?;
         stores.push(store);
     }
     for round in 0..arguments.rounds {

@@ -34,8 +34,23 @@ pub trait Reads: Clone + Send + Sync + 'static {
     /// Commits; done when it is durable.
     fn append(&self, commit: Commit) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Reads everything; the number of its events.
+    /// Reads everything, in the way that leaves the caller with events of its own if there is one; the number of its events.
     fn read_all(&self) -> impl Future<Output = Result<usize, String>> + Send;
+
+    /// Whether [`read_all`](Self::read_all) leaves the caller with events of its own.
+    fn gives(&self) -> bool {
+        true
+    }
+
+    /// Whether [`lend_all`](Self::lend_all) is there.
+    fn lends(&self) -> bool {
+        false
+    }
+
+    /// Reads everything, each event lent until the next one; the number of events.
+    fn lend_all(&self) -> impl Future<Output = Result<usize, String>> + Send {
+        self.read_all()
+    }
 
     /// Reads one aggregate; the number of its events.
     fn read_aggregate(&self, id: &str) -> impl Future<Output = Result<usize, String>> + Send;

@@ -43,7 +43,7 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 pub struct Global {
-    /// The store to open: embedded:PATH or memory: [default: embedded:./data]
+    /// The store to open: embedded:PATH, memory: or mongodb://HOST/DATABASE [default: embedded:./data]
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
     /// A server to talk to instead of opening a store, for example http://127.0.0.1:4000
@@ -107,7 +107,7 @@ pub enum Command {
     Import(Import),
     /// Export a whole store as JSON lines, to be imported into another one
     #[command(
-        after_help = "Numbers, ids, times, versions, tenants and scopes are kept. A backup is smaller and faster; an export moves to another backend.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
+        after_help = "Numbers, ids, times, versions, tenants and scopes are kept, and records, indexes and streams; revisions of records are given anew. A backup is smaller and faster; an export moves to another backend.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
     )]
     Export(Export),
     /// Count what a log holds: aggregates, events of each type, bytes
@@ -118,11 +118,16 @@ pub enum Command {
         after_help = "Nothing is written. Damage is printed with the file, the byte and the sequence number, and what to do; the exit code is 6 then.\n\nExample:\n  annals check --store embedded:./data"
     )]
     Check,
-    /// Cut a damaged log, keep what is cut away in a folder of its own, and begin a new incarnation
+    /// Cut a damaged log, keep what is cut away, and begin a new incarnation; or make the indexes of records again
     #[command(
-        after_help = "`annals check` says where the damage begins. Nothing is lost: the files that go are kept below cut/ in the store's folder.\n\nExample:\n  annals repair --cut-at 17003 --yes"
+        after_help = "`annals check` says where the damage begins. Nothing is lost: the files that go are kept below cut/ in the store's folder. Streams are cut with their log, when the store is opened; records are not touched by a cut.\n\nExample:\n  annals repair --cut-at 17003 --yes\n  annals repair --indexes --yes"
     )]
     Repair(Repair),
+    /// Pack the closed segments of a store that no process has open, so that they take less room
+    #[command(
+        after_help = "A store that is served does this by itself, slowly and behind the newest segments. Nothing that is read changes; a segment that would save less than a tenth stays as it is.\n\nExample:\n  annals pack --store embedded:./data"
+    )]
+    Pack,
     /// Back up a whole store, also of a running server, up to what is durable when it begins
     #[command(
         after_help = "A backup holds the secret key by which the store finds requests: keep it as safe as the store.\n\nExample:\n  annals backup --server http://127.0.0.1:4000 --to backup.tar\n  annals backup --to /backups/annals"

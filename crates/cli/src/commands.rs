@@ -9,6 +9,7 @@ mod demo;
 mod export;
 mod import;
 mod log;
+mod pack;
 mod record;
 mod repair;
 mod serve;
@@ -23,8 +24,10 @@ use crate::failure::{Failure, Stop};
 /// Runs the command that was given.
 pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     let (global, config) = (&cli.global, &loaded.config);
-    let on_files =
-        matches!(cli.command, Command::Check | Command::Repair(_) | Command::Restore(_) | Command::Export(_));
+    let on_files = matches!(
+        cli.command,
+        Command::Check | Command::Pack | Command::Repair(_) | Command::Restore(_) | Command::Export(_)
+    );
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
         let message = "--server only goes with commit, transact, aggregate, log, stream, record, import, stats and backup; the others work on a store";
@@ -48,6 +51,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Stats(ref args) => stats::run(global, args, config).await,
         Command::Check => check::run(global, config),
         Command::Repair(ref args) => repair::run(global, args, config),
+        Command::Pack => pack::run(global, config),
         Command::Backup(ref args) => backup::backup(global, args, config).await,
         Command::Restore(ref args) => backup::restore(global, args, config),
         Command::Config(Config::Show) => config::show(global, &loaded),

@@ -313,6 +313,7 @@ fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
     if event.generation == 0 {
         return Err(Invalid::new(Code::InvalidBody, path("generation"), "generations count from 1"));
     }
+    event.time.map_or(Ok(()), |time| valid_time(&path("time"), time))?;
     let bytes = event.data.as_bytes().len();
     if bytes > limits::EVENT_BYTES_MAX {
         let message = format!("{bytes} bytes as BSON; at most {} are allowed", limits::EVENT_BYTES_MAX);
@@ -328,6 +329,14 @@ fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
         }
     }
     Ok(())
+}
+
+/// Whether RFC 3339 can write a time; others could not leave over HTTP.
+pub(crate) fn valid_time(path: &str, time: Timestamp) -> Result<(), Invalid> {
+    match time.is_writable() {
+        true => Ok(()),
+        false => Err(Invalid::new(Code::InvalidTime, path, "is not a time that RFC 3339 can write")),
+    }
 }
 
 fn name_fault(name: &str) -> Option<&'static str> {
@@ -442,6 +451,8 @@ mod tests {
         let same_id = NewEvent { id: Some(Uuid::from_u128(7)), ..event.clone() };
         assert_eq!(refused(|c| c.events = vec![same_id.clone(), same_id]).0, Code::InvalidEvents);
         assert_eq!(refused(|c| c.events[0].event_type = "".into()), (Code::InvalidName, "events[0].type".into()));
+        let beyond = Some(crate::Timestamp::from_millis(i64::MAX));
+        assert_eq!(refused(|c| c.events[0].time = beyond), (Code::InvalidTime, "events[0].time".into()));
         assert_eq!(refused(|c| c.events[0].tags = vec!["t".into(); 65]).0, Code::InvalidTags);
         assert_eq!(refused(|c| c.events[0].tags = vec!["".into()]), (Code::InvalidTags, "events[0].tags[0]".into()));
         assert_eq!(refused(|c| c.header = vec![("k".into(), "v".repeat(65_536).into())]).0, Code::InvalidHeader);

@@ -16,6 +16,7 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Error as _, SerializeMap, SerializeSeq};
 
 pub(crate) use equal::documents_equal;
+pub(crate) use plain::Documents;
 
 use crate::limits::DATA_DEPTH_MAX;
 

@@ -278,6 +278,7 @@ codes! {
     InvalidBackup "invalid_backup" 422 6 "A backup or an export is truncated, altered or of another kind." "Use another copy; nothing was changed where it was to be restored."
     FolderNotEmpty "folder_not_empty" 409 2 "What is to be written to is there already and holds something else." "Name a new or empty folder."
     OtherEvents "other_events" 409 3 "The log holds other events than the ones that were to be there." "Import into a store that is new, or that an earlier import of the same file began."
+    OtherRecords "other_records" 409 3 "The collection holds other records than the ones that were to be there." "Import into a store that is new, or that an earlier import of the same file began."
     ReadFailed "read_failed" 503 6 "Reading from the disk failed." "Look at the disk; the message says which file."
     NotSupportedByStore "not_supported_by_store" 501 2 "This kind of store does not have what was asked for; nothing was stored." "Leave it out, or use another kind of store; the documentation of each says what it has."
     UnsuitableServer "unsuitable_server" 503 6 "The database server cannot hold a store: it is no replica set, too old, or its rights or indexes are not as they must be." "The message says what was expected, what was found and what to do; nothing was changed."

@@ -1,6 +1,7 @@
 //! What is particular to JSON as text: integers that a parser would round, and where they stand.
 
 pub(crate) mod cursor;
+pub(crate) mod strict;
 
 /// Finds an integer beyond int64 in valid JSON text, and says where it stands (`events[0].data.n`) and how it is written.
 ///

@@ -6,7 +6,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::commit::{valid_id, valid_name};
+use crate::commit::{valid_id, valid_name, valid_time};
 use crate::data::documents_equal;
 use crate::{Code, Data, Invalid, NewCommit, Timestamp, limits};
 
@@ -218,7 +218,12 @@ impl KeyChanges {
         let release = self.release.iter().map(|it| (&it.name, &it.key, it.value.as_ref())).collect();
         let reserve = self.reserve.iter().map(|it| (&it.name, &it.key, Some(&it.value))).collect();
         validate("release", release)?;
-        validate("reserve", reserve)
+        validate("reserve", reserve)?;
+        for (place, reserve) in self.reserve.iter().enumerate() {
+            let valid = reserve.ttl_at.map_or(Ok(()), |ttl_at| valid_time(&format!("reserve[{place}].ttl_at"), ttl_at));
+            valid.map_err(|fault| Invalid { code: Code::InvalidKeys, ..fault })?;
+        }
+        Ok(())
     }
 }
 

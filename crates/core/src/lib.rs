@@ -45,7 +45,7 @@ pub use query::{
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use records::{
     ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Index, Projection, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, Revision,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash, Revision,
     SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
 };
 pub use stats::LogStats;

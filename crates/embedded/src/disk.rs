@@ -106,6 +106,9 @@ pub trait DiskFile: Send + Sync {
         Ok(())
     }
 
+    /// Says that these bytes will be read soon, so that a disk can fetch them beside others. It may do nothing.
+    fn announce(&self, _offset: u64, _length: u64) {}
+
     /// Writes all of `bytes`, extending the file if need be. Not durable before [`sync`](Self::sync).
     ///
     /// # Errors

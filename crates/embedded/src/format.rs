@@ -1,11 +1,11 @@
-//! What a segment file is made of: a header, then frames, then zeros.
+//! What a segment file is made of: a header, then frames, then zeros. A packed one (`packed.rs`) has the same header and another format.
 //!
 //! ```text
 //! segment   64 bytes of header │ frame │ frame │ … │ zeros written ahead
 //! frame     40 bytes of header │ payload │ zeros up to a multiple of 8
 //!
 //! segment header   0 magic "ANNALSEG" · 8 format u32 · 12 zero · 16 number u64 · 24 salt u64 · 32 capacity u64 ·
-//!                  40 zeros · 60 crc32c of bytes 0..60
+//!                  40 zeros, in a packed segment its first sequence number u64 · 48 zeros · 60 crc32c of bytes 0..60
 //! frame header     0 magic u16 · 2 kind u8 · 3 flags u8 · 4 payload length u32 · 8 first sequence number u64 · 16 version u64
 //!                  24 durable_to u64 · 32 crc32c of the payload · 36 crc32c of (salt, offset of the frame, bytes 0..36)
 //! ```
@@ -15,8 +15,10 @@
 //! bytes left over elsewhere can pass for a frame. Kinds and flags that are not known here are refused: they belong to a newer
 //! format, which will say so in the segment header. Flags are reserved for a chained hash and a key id.
 
-/// The format this code writes, and the newest it reads.
+/// The format of stores: of their small files, and of segments of frames.
 pub const FORMAT: u32 = 1;
+/// The format of packed segments, and the newest this code reads.
+const PACKED_FORMAT: u32 = 2;
 pub(crate) const SEGMENT_HEADER: u64 = 64;
 pub(crate) const FRAME_HEADER: usize = 40;
 const SEGMENT_MAGIC: &[u8; 8] = b"ANNALSEG";
@@ -33,6 +35,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) salt: u64,
     /// The bytes the file had, all synced, before this header was written. A shorter file has been cut since.
     pub(crate) capacity: u64,
+    /// The sequence number of the first event of a packed segment; none in a segment of frames.
+    pub(crate) packed_from: Option<u64>,
 }
 
 /// Why a segment header is no header.
@@ -48,10 +52,12 @@ impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER as usize] {
         let mut out = [0; SEGMENT_HEADER as usize];
         out[0..8].copy_from_slice(SEGMENT_MAGIC);
-        out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        let format = if self.packed_from.is_some() { PACKED_FORMAT } else { FORMAT };
+        out[8..12].copy_from_slice(&format.to_le_bytes());
         out[16..24].copy_from_slice(&self.number.to_le_bytes());
         out[24..32].copy_from_slice(&self.salt.to_le_bytes());
         out[32..40].copy_from_slice(&self.capacity.to_le_bytes());
+        out[40..48].copy_from_slice(&self.packed_from.unwrap_or(0).to_le_bytes());
         let crc = crc32c::crc32c(&out[..60]);
         out[60..64].copy_from_slice(&crc.to_le_bytes());
         out
@@ -62,10 +68,13 @@ impl SegmentHeader {
         if !whole || crc32c::crc32c(&bytes[..60]) != u32_at(bytes, 60) {
             return Err(SegmentHeaderFault::Damaged);
         }
-        match u32_at(bytes, 8) {
-            FORMAT => Ok(Self { number: u64_at(bytes, 16), salt: u64_at(bytes, 24), capacity: u64_at(bytes, 32) }),
-            newer => Err(SegmentHeaderFault::Newer(newer)),
-        }
+        let packed_from = match u32_at(bytes, 8) {
+            FORMAT => None,
+            PACKED_FORMAT => Some(u64_at(bytes, 40)),
+            newer => return Err(SegmentHeaderFault::Newer(newer)),
+        };
+        let (number, salt, capacity) = (u64_at(bytes, 16), u64_at(bytes, 24), u64_at(bytes, 32));
+        Ok(Self { number, salt, capacity, packed_from })
     }
 }
 
@@ -156,16 +165,18 @@ mod tests {
 
     #[test]
     fn a_segment_header_survives_and_a_newer_format_is_told_from_damage() {
-        let header = SegmentHeader { number: 7, salt: 0x0123_4567_89ab_cdef, capacity: 4096 };
+        let packed = SegmentHeader { number: 7, salt: 3, capacity: 4096, packed_from: Some(9) };
+        assert_eq!(SegmentHeader::decode(&packed.encode()), Ok(packed));
+        let header = SegmentHeader { number: 7, salt: 0x0123_4567_89ab_cdef, capacity: 4096, packed_from: None };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         bytes[30] ^= 1;
         assert_eq!(SegmentHeader::decode(&bytes), Err(SegmentHeaderFault::Damaged));
         bytes[30] ^= 1;
-        bytes[8] = 2;
+        bytes[8] = 3;
         let crc = crc32c::crc32c(&bytes[..60]);
         bytes[60..64].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&bytes), Err(SegmentHeaderFault::Newer(2)));
+        assert_eq!(SegmentHeader::decode(&bytes), Err(SegmentHeaderFault::Newer(3)));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn decode_payload(bytes: &[u8]) -> Option<usize> {
 
 /// Reads a segment whose frames have been given good checksums, so that the fuzzer gets past them; the number of its commits.
 pub fn decode_frames(bytes: &[u8]) -> Option<usize> {
-    let header = SegmentHeader { number: 1, salt: 9, capacity: 0 };
+    let header = SegmentHeader { number: 1, salt: 9, capacity: 0, packed_from: None };
     let mut segment = header.encode().to_vec();
     segment.extend_from_slice(&bytes[..bytes.len().min(1 << 20)]);
     let mut at = SEGMENT_HEADER as usize;
@@ -29,7 +29,8 @@ pub fn decode_frames(bytes: &[u8]) -> Option<usize> {
         let Some(length) = crate::format::repair_frame(frame, header.salt, at as u64) else { break };
         at += length;
     }
-    let at = crate::log::SegmentFile { number: 1, salt: 9, name: "fuzz".to_owned(), file: file(&segment)? };
+    let (name, file) = ("fuzz".to_owned(), file(&segment)?);
+    let at = crate::log::SegmentFile { number: 1, salt: 9, name, file, packed: None };
     let mut commits = 0;
     crate::log::scan(&at, 0, crate::log::How::RIGHT, |_, _, _| commits += 1).ok()?;
     Some(commits)

@@ -123,7 +123,7 @@ pub(crate) fn read(index: &RwLock<MemoryIndex>) -> std::sync::RwLockReadGuard<'_
 
 /// The key an aggregate is listed under: its name, a NUL, its id. Neither part can hold a NUL.
 pub(crate) fn aggregate_key(name: &str, id: &str) -> ByteString {
-    format!("{name}\0{id}").into()
+    [name, "\0", id].concat().into()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod index;
 mod log;
 pub mod operations;
 mod options;
+mod packed;
 mod record;
 mod records;
 mod refused;
@@ -24,8 +25,8 @@ mod varint;
 mod whole;
 
 pub use format::FORMAT;
-pub use options::Options;
 #[cfg(feature = "seeded-bugs")]
 pub use options::SeededBug;
+pub use options::{Options, Packing};
 pub use store::EmbeddedStore;
 pub use system::{SystemClock, SystemRandomness};

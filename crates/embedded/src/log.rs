@@ -4,6 +4,7 @@
 //!   commit.rs      caller's task    validate · encode · probe closed segments · queue · wait
 //!   writer.rs      writer thread    judge · append · one write · one sync · publish · answer     ◀── durable here
 //!   keeper.rs      keeper thread    zero-fill the next segment · index closed ones
+//!   packer.rs      packer thread    write closed segments once more, in their compact form (repack.rs)
 //!   read.rs        caller's task    index → frames → events
 //!   lend.rs        caller's task    the same, for events that nobody keeps
 //!   recovery.rs    at opening       scan the tail · cut what was never acknowledged · find damage
@@ -23,9 +24,12 @@ mod lend;
 mod lookup;
 pub(crate) mod names;
 mod numbered;
+mod packed_run;
+mod packer;
 mod queue;
 mod read;
 mod recovery;
+mod repack;
 mod scan;
 mod segment;
 mod stats;
@@ -50,6 +54,7 @@ use self::core::Core;
 
 pub(crate) use self::image::{LogImage, SegmentImage};
 pub(crate) use self::keeper::Checkpoint;
+pub(crate) use self::packer::Packed;
 pub(crate) use self::recovery::index_record;
 pub(crate) use self::scan::{How, Scan, scan};
 pub(crate) use self::segment::SegmentFile;
@@ -84,8 +89,17 @@ impl Log {
         if let Some((writer, keeper)) = writer {
             threads.push(spawn("writer", Box::new(move || writer.run()))?);
             threads.push(spawn("keeper", Box::new(move || keeper.run()))?);
+            if core.options.packing.behind < usize::MAX {
+                let packer = packer::Packer::new(core.clone());
+                threads.push(spawn("packer", Box::new(move || packer.run()))?);
+            }
         }
         Ok(Self { core, stats: stats::Known::default(), threads: threads.into() })
+    }
+
+    /// Packs every closed segment that is worth it, now and as fast as it goes. `progress` counts bytes of segments.
+    pub(crate) fn pack(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, StoreError> {
+        packer::pack_all(&self.core, progress)
     }
 
     pub(crate) fn status(&self) -> LogStatus {

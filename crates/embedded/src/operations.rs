@@ -1,12 +1,14 @@
-//! What an operator does to a store: check it, cut what is damaged, back it up and restore it.
+//! What an operator does to a store: check it, cut what is damaged, pack it, back it up and restore it.
 //!
-//! [`check()`] and [`repair()`] work on the files of a store that no process has open; a backup is taken from an open one
-//! ([`annals_core::Store::backup`]) and [`restore()`] makes a new store of it.
+//! [`check()`], [`repair()`], [`reindex()`] and [`pack()`] work on the files of a store that no process has open; a backup is taken
+//! from an open one ([`annals_core::Store::backup`]) and [`restore()`] makes a new store of it.
 
 mod backup;
 mod check;
 mod copy;
 mod cut;
+mod pack;
+mod reindex;
 mod repair;
 mod survey;
 
@@ -22,7 +24,9 @@ pub use backup::{
 };
 pub(crate) use backup::{MapImage, Taking, TenantImage};
 pub use check::{CheckReport, CheckedLog, CheckedMap, Finding, check};
-pub use repair::{Cut, Repair, repair};
+pub use pack::{PackReport, PackedLog, pack};
+pub use reindex::{Reindexed, reindex};
+pub use repair::{Cut, CutStream, Repair, repair};
 
 /// Why an operation ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]

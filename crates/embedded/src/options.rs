@@ -25,6 +25,8 @@ pub struct Options {
     /// With fewer bytes free on the disk commits are refused with `disk_full`, so that there is room left to read, to close and to
     /// repair; they are taken again when there is more. 0 is no floor.
     pub min_free_disk_bytes: u64,
+    /// When closed segments are packed.
+    pub packing: Packing,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where ids and salts come from.
@@ -32,6 +34,23 @@ pub struct Options {
     /// The defect to have.
     #[cfg(feature = "seeded-bugs")]
     pub seeded_bug: Option<SeededBug>,
+}
+
+/// When closed segments are packed, and how fast. It is done in the background, and changes nothing that anybody reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packing {
+    /// How many of a log's newest closed segments stay as they are; `usize::MAX` packs none.
+    pub behind: usize,
+    /// Bytes of segments that are read and written in a second at most, so that writers do not feel it; `u64::MAX` is no limit.
+    pub bytes_per_second: u64,
+    /// A segment stays as it is unless this share of it is saved, in percent.
+    pub least_saving_percent: i32,
+}
+
+impl Default for Packing {
+    fn default() -> Self {
+        Self { behind: 2, bytes_per_second: 16 * 1024 * 1024, least_saving_percent: 10 }
+    }
 }
 
 impl Default for Options {
@@ -44,6 +63,7 @@ impl Default for Options {
             expiry_every: Duration::from_secs(60),
             record_changes_kept: limits::CHANGES_KEPT_MIN,
             min_free_disk_bytes: 64 * 1024 * 1024,
+            packing: Packing::default(),
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
             #[cfg(feature = "seeded-bugs")]
@@ -87,6 +107,10 @@ pub enum SeededBug {
     BackUpPastHead,
     SkipBackupVerification,
     IgnoreFreeDiskFloor,
+    RenamePackedBeforeSync,
+    KeepSaltOfPacked,
+    ForgetLastPackedRecord,
+    RemoveBeforeRenaming,
     HoldMapAfterHeads,
     ForgetLastEntriesOfRestore,
 }

@@ -13,32 +13,32 @@ use annals_core::{
 
 use crate::varint::{put, put_bytes, put_signed};
 
-pub(crate) use self::decode::visit;
+pub(crate) use self::decode::{decode_keys, visit};
 pub(crate) use self::own::{Owner, decode};
 
-const REQUEST_IS_COMMIT_ID: u64 = 1;
-const REQUEST_IS_UUID: u64 = 1 << 1;
-const HAS_TENANT: u64 = 1 << 2;
-const HAS_OWNER: u64 = 1 << 3;
-const HAS_SPACE: u64 = 1 << 4;
-const HAS_COMMAND: u64 = 1 << 5;
-const HAS_CORRELATION: u64 = 1 << 6;
-const HAS_CAUSATION: u64 = 1 << 7;
-const HAS_HEADER: u64 = 1 << 8;
+pub(crate) const REQUEST_IS_COMMIT_ID: u64 = 1;
+pub(crate) const REQUEST_IS_UUID: u64 = 1 << 1;
+pub(crate) const HAS_TENANT: u64 = 1 << 2;
+pub(crate) const HAS_OWNER: u64 = 1 << 3;
+pub(crate) const HAS_SPACE: u64 = 1 << 4;
+pub(crate) const HAS_COMMAND: u64 = 1 << 5;
+pub(crate) const HAS_CORRELATION: u64 = 1 << 6;
+pub(crate) const HAS_CAUSATION: u64 = 1 << 7;
+pub(crate) const HAS_HEADER: u64 = 1 << 8;
 /// The commit named an expected version other than any; other layouts store that.
 const NAMED_VERSION: u64 = 1 << 9;
 /// The commit is one of a transaction's.
-const IN_TRANSACTION: u64 = 1 << 10;
+pub(crate) const IN_TRANSACTION: u64 = 1 << 10;
 /// The commit changes prepare keys.
-const HAS_KEYS: u64 = 1 << 11;
-const KNOWN_FLAGS: u64 = (1 << 12) - 1;
+pub(crate) const HAS_KEYS: u64 = 1 << 11;
+pub(crate) const KNOWN_FLAGS: u64 = (1 << 12) - 1;
 
 const PUBLIC: u8 = 1;
-const HAS_TIME: u8 = 1 << 1;
-const HAS_ID: u8 = 1 << 2;
-const HAS_GENERATION: u8 = 1 << 3;
-const HAS_TAGS: u8 = 1 << 4;
-const KNOWN_EVENT_FLAGS: u8 = (1 << 5) - 1;
+pub(crate) const HAS_TIME: u8 = 1 << 1;
+pub(crate) const HAS_ID: u8 = 1 << 2;
+pub(crate) const HAS_GENERATION: u8 = 1 << 3;
+pub(crate) const HAS_TAGS: u8 = 1 << 4;
+pub(crate) const KNOWN_EVENT_FLAGS: u8 = (1 << 5) - 1;
 
 pub(crate) use annals_core::event_uuid as derived_event_id;
 

@@ -5,6 +5,7 @@
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
 //!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
 //!   feed.rs      what has changed
+//!   rebuild.rs   indexes made again, for a store that no process has open
 //!   check.rs     whether all of it is as it must be
 //!   expiry.rs    deletes what has expired                                                    a thread, once an index expires
 //!   keys.rs      where everything stands in the engine's map
@@ -26,6 +27,7 @@ mod feed;
 mod find;
 mod keys;
 mod plan;
+mod rebuild;
 mod scan;
 mod value;
 mod write;
@@ -49,6 +51,7 @@ use self::catalog::CatalogCache;
 use self::expiry::Expiry;
 
 pub(crate) use self::check::check;
+pub(crate) use self::rebuild::rebuild;
 pub(crate) use self::value::entry_is_whole;
 
 /// The records of one tenant.

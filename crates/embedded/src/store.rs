@@ -25,7 +25,7 @@ use crate::Options;
 use crate::disk::{Disk, Open};
 use crate::engine::Engine;
 use crate::format::FORMAT;
-use crate::log::{Log, Place};
+use crate::log::{Log, Packed, Place};
 use crate::operations::{MapImage, Taking, TenantImage};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
@@ -146,6 +146,17 @@ impl EmbeddedStore {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
         }
         Ok(Self { disk, options, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+    }
+
+    /// Packs the closed segments of a log that are worth it, now. `progress` counts bytes of segments.
+    pub(crate) fn pack(
+        &self,
+        tenant: &str,
+        scope: &str,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Packed, StoreError> {
+        let log = self.tenants.get(tenant).and_then(|tenant| tenant.logs.get(scope));
+        log.map_or(Ok(Packed::default()), |log| log.pack(progress))
     }
 
     /// The logs in the folder that are not declared, and so not open.

@@ -38,6 +38,7 @@ use annals_core::{
 use async_trait::async_trait;
 
 pub(crate) use self::check::{Owner, check};
+pub(crate) use self::cut::would_stay;
 pub(crate) use self::keys::entry_is_whole;
 
 use self::append::Place;

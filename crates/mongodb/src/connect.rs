@@ -49,7 +49,8 @@ pub(crate) async fn connect(url: &str) -> Result<Connection, OpenError> {
     let client = Client::with_options(options).map_err(|error| invalid(format!("{place}: {error}")))?;
     let admin = client.database("admin");
     let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(|error| asking(&place, &error))?;
-    check_topology(&hello).map_err(|sentence| OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}")))?;
+    check_topology(&hello)
+        .map_err(|sentence| OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}")))?;
     let build = admin.run_command(doc! { "buildInfo": 1 }).await.map_err(|error| asking(&place, &error))?;
     check_version(&build).map_err(|sentence| OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}")))?;
     Ok(Connection { client, database })

@@ -4,16 +4,18 @@
 //! annals-store: {_id: "identity", storeId uuid, incarnation int32, incarnationStart int64}
 //! ```
 
+use std::time::Duration;
+
 use annals_core::{Identity, Uuid, new_uuid};
 use mongodb::Database;
-use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 
 use crate::layout::fields::natural;
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY};
 use crate::layout::writer::{decimal, uuid_value};
 use crate::options::Options;
-use crate::refused::{Code, OpenError, asking};
+use crate::refused::{Code, OpenError, asking, code_of};
 
 /// Reads it, or makes it up where the store is new. Of two processes that do so at once one wins, and both get the same.
 pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identity, OpenError> {
@@ -31,9 +33,9 @@ pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identit
         .await
         .map_err(|error| asking(database.name(), &error))?;
     let read = |found: &Document| {
-        let id = found.get_binary_generic("storeId").ok()?;
+        let Bson::Binary(id) = found.get("storeId")? else { return None };
         Some(Identity {
-            store_id: Uuid::from_slice(id).ok()?,
+            store_id: Uuid::from_slice(&id.bytes).ok()?,
             incarnation: u32::try_from(found.get_i32("incarnation").ok()?).ok()?,
             incarnation_start: u64::try_from(found.get_i64("incarnationStart").ok()?).ok()?,
         })
@@ -44,28 +46,41 @@ pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identit
     })
 }
 
+/// Where the log stands, and where its events and its entries end: one moment of all three, because a sequencer may be at work.
+async fn reach(database: &Database) -> mongodb::error::Result<(u64, [u64; 2])> {
+    let mut session = database.client().start_session().snapshot(true).await?;
+    let metadata = database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
+    let next = metadata.find_one(doc! { "_id": EVENT_LOG }).session(&mut session).await?;
+    let next = next.as_deref().and_then(|found| natural(found, "NextEventOffset")).unwrap_or(0);
+    let mut ends = [0; 2];
+    for (place, name) in [EVENT_LOG, ENTRIES].into_iter().enumerate() {
+        let documents = database.collection::<RawDocumentBuf>(name);
+        let last = documents.find_one(doc! {}).sort(doc! { "_id": -1 }).session(&mut session).await?;
+        let Some(last) = last else { continue };
+        let count = if name == ENTRIES { natural(&last, "n") } else { Some(1) };
+        ends[place] = natural(&last, "_id").unwrap_or(0) + count.unwrap_or(0);
+    }
+    Ok((next, ends))
+}
+
+const SNAPSHOT_UNAVAILABLE: i32 = 246;
+const SNAPSHOT_TRIES: usize = 100;
+
 /// Sees to it that the log has a next number, and that nobody else has given some.
 pub(crate) async fn begin_log(database: &Database) -> Result<(), OpenError> {
     let asked = |error: mongodb::error::Error| asking(database.name(), &error);
     let metadata = database.collection::<Document>(EVENT_LOG_METADATA);
     let begin = doc! { "$setOnInsert": { "NextEventOffset": decimal(0) } };
     metadata.update_one(doc! { "_id": EVENT_LOG }, begin).upsert(true).await.map_err(asked)?;
-    // One moment of all three, because a sequencer may be at work.
-    let mut session = database.client().start_session().snapshot(true).await.map_err(asked)?;
-    let metadata = database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
-    let next = metadata.find_one(doc! { "_id": EVENT_LOG }).session(&mut session).await.map_err(asked)?;
-    let next = next.as_deref().and_then(|found| natural(found, "NextEventOffset")).unwrap_or(0);
-    let mut ends = Vec::new();
-    for (name, count) in [(EVENT_LOG, None), (ENTRIES, Some("n"))] {
-        let events = database.collection::<RawDocumentBuf>(name);
-        let last = events.find_one(doc! {}).sort(doc! { "_id": -1 });
-        let last = last.session(&mut session).await.map_err(asked)?;
-        let end = last.as_deref().and_then(|last| {
-            let count = count.map_or(Some(1), |field| natural(last, field))?;
-            Some(natural(last, "_id")? + count)
-        });
-        ends.push(end.unwrap_or(0));
-    }
+    let mut tries = 0;
+    let (next, ends) = loop {
+        match reach(database).await {
+            // A collection that was made a moment ago is in no snapshot yet.
+            Err(error) if code_of(&error) == Some(SNAPSHOT_UNAVAILABLE) && tries < SNAPSHOT_TRIES => tries += 1,
+            other => break other.map_err(asked)?,
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
     if ends.iter().all(|end| *end == next) {
         return Ok(());
     }

@@ -30,7 +30,7 @@ use annals_core::{
 use async_trait::async_trait;
 use mongodb::Database;
 use mongodb::bson::{RawDocumentBuf, doc};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 use crate::layout::entry::{self, Entry};
 use crate::layout::fields::{natural, text};
@@ -40,7 +40,7 @@ use crate::options::Options;
 use crate::refused::{reading, unreadable};
 use bulk::Bulk;
 use heads::{Head, Heads};
-use numbers::{Numbers, Place};
+use numbers::{Expected, Numbers, Place};
 use turns::Turns;
 
 /// How often who waits looks for itself, should no announcement come.
@@ -112,11 +112,11 @@ impl Log {
     }
 
     /// Where an aggregate stands at majority.
-    async fn read_head(&self, aggregate: &Aggregate) -> Result<Head, CommitError> {
-        let commits = self.database.collection::<RawDocumentBuf>(&event_stream(&aggregate.name)?);
+    async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
+        let commits = self.database.collection::<RawDocumentBuf>(collection);
         let newest = commits.find_one(doc! { "aggregateId": &*aggregate.id });
         let newest = newest.sort(doc! { "version": -1 }).projection(doc! { "version": 1, "tenantId": 1 });
-        let Some(found) = newest.await.map_err(|error| commit::looking_up(&error))? else { return Ok(Head::NONE) };
+        let Some(found) = newest.await.map_err(|error| reading(&error))? else { return Ok(Head::NONE) };
         let version = natural(&found, "version").ok_or_else(|| {
             StoreError::Damaged(format!("the newest commit of {aggregate} has a version that is no whole number"))
         })?;
@@ -135,20 +135,17 @@ impl Log {
     }
 
     /// The first number of a commit that is stored: waits for the sequencer.
-    async fn numbered(
-        &self,
-        place: Place,
-        mut number: oneshot::Receiver<SequenceNumber>,
-    ) -> Result<SequenceNumber, StoreError> {
+    async fn numbered(&self, mut expected: Expected<'_>) -> Result<SequenceNumber, StoreError> {
+        let place = expected.place.clone();
         let waiting = async {
             loop {
-                if let Ok(Ok(first)) = tokio::time::timeout(LOOK_EVERY, &mut number).await {
+                if let Ok(Ok(first)) = tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
                     return Ok(first);
                 }
                 if let Some(entry) = self.entry(&place).await? {
                     return Ok(entry.first);
                 }
-                number = self.numbers.expect(place.clone());
+                expected = self.numbers.expect(place.clone());
             }
         };
         tokio::time::timeout(NUMBER_TIME_MAX, waiting).await.unwrap_or_else(|_| {
@@ -158,10 +155,10 @@ impl Log {
     }
 
     async fn number_of(&self, place: Place) -> Result<SequenceNumber, StoreError> {
-        let number = self.numbers.expect(place.clone());
-        match self.entry(&place).await? {
+        let expected = self.numbers.expect(place);
+        match self.entry(&expected.place).await? {
             Some(entry) => Ok(entry.first),
-            None => self.numbered(place, number).await,
+            None => self.numbered(expected).await,
         }
     }
 

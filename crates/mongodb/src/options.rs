@@ -15,6 +15,8 @@ pub struct Options {
     pub context_name: String,
     /// Whether collections and indexes are made when they are missing. Where it is off, missing ones are an error.
     pub auto_init_schema: bool,
+    /// Whether a store that is not there yet is an error, instead of being made.
+    pub must_exist: bool,
     /// Where a request id must not be used twice.
     pub requests: Requests,
     /// Whether commits also have the indexes `idx_create_time` and `idx_event_type_time`.
@@ -35,6 +37,7 @@ impl Default for Options {
             tenants: vec![Tenant::new(DEFAULT_TENANT)],
             context_name: "annals".to_owned(),
             auto_init_schema: true,
+            must_exist: false,
             requests: Requests::PerAggregate,
             optional_indexes: false,
             waiting_max: 8192,

@@ -65,8 +65,3 @@ pub(crate) fn reading(error: &Error) -> StoreError {
 pub(crate) fn unreadable(sentence: impl Into<String>) -> ReadError {
     ReadError::Store(StoreError::Damaged(sentence.into()))
 }
-
-/// An error before anything was sent, or after which it is not known whether it was done.
-pub(crate) fn unknown(error: &Error, request_id: &str) -> StoreError {
-    StoreError::Unreachable(format!("{} (request id {request_id:?})", message_of(error)))
-}

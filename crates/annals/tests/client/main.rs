@@ -1,6 +1,7 @@
 //! The client of a server keeps the contract of the log: it passes the suite that every store passes, over real connections.
 
 mod moving;
+mod moving_maps;
 mod records_until;
 mod sharing;
 mod streams_until;

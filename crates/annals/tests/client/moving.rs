@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::operations::{EXPORT_VERSION, ExportReader, MovedLog, OperationError, check, export};
+use annals::operations::{EXPORT_VERSION, ExportReader, Moved, OperationError, check, export};
 use annals::{
     Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, KeyValue, LogQuery, NewCommit, NewEvent,
     NewTransaction, OpenOptions, RecordedEvent, Reserve, Store, Timestamp, Uuid,
@@ -11,7 +11,7 @@ use annals::{
 const TENANTS: [&str; 2] = [DEFAULT_TENANT, "other"];
 const SCOPES: [&str; 2] = [DEFAULT_SCOPE, "partner"];
 
-async fn open(url: &str) -> Arc<dyn Store> {
+pub async fn open(url: &str) -> Arc<dyn Store> {
     let tenants = TENANTS.map(str::to_owned).to_vec();
     let options = OpenOptions { tenants, scopes: vec!["partner".to_owned()], ..OpenOptions::default() };
     annals::open_with(url, options).await.expect("it opens")
@@ -41,7 +41,7 @@ fn commit(n: usize) -> NewCommit {
     commit
 }
 
-async fn filled(url: &str, commits: usize) -> Arc<dyn Store> {
+pub async fn filled(url: &str, commits: usize) -> Arc<dyn Store> {
     let store = open(url).await;
     for (tenant, scope) in TENANTS.iter().flat_map(|tenant| SCOPES.map(|scope| (*tenant, scope))) {
         let log = store.log(tenant, scope).expect("it is declared");
@@ -66,18 +66,18 @@ async fn events(store: &Arc<dyn Store>, tenant: &str, scope: &str) -> Vec<Record
     }
 }
 
-async fn exported(store: &Arc<dyn Store>) -> Vec<u8> {
+pub async fn exported(store: &Arc<dyn Store>) -> Vec<u8> {
     let mut out = Vec::new();
     export(&**store, &mut out, &mut |done, all| assert!(done <= all)).await.expect("it is exported");
     out
 }
 
-async fn imported(bytes: &[u8], store: &Arc<dyn Store>) -> Result<Vec<MovedLog>, OperationError> {
+pub async fn imported(bytes: &[u8], store: &Arc<dyn Store>) -> Result<Moved, OperationError> {
     ExportReader::new(bytes)?.import_into(&**store, &mut |done, all| assert!(done <= all)).await
 }
 
 /// The lines behind the first, which says when the export was made.
-fn content(export: &[u8]) -> &[u8] {
+pub fn content(export: &[u8]) -> &[u8] {
     let end = export.iter().position(|byte| *byte == b'\n').expect("a line");
     &export[end..]
 }
@@ -89,7 +89,7 @@ async fn a_store_is_moved_whole_from_one_backend_to_another_and_back() {
     let (first, second, third) = (filled("memory:", 300).await, open(&url).await, open("memory:").await);
     let bytes = exported(&first).await;
     let moved = imported(&bytes, &second).await.expect("it is imported");
-    assert_eq!(moved.len(), 4);
+    assert_eq!(moved.logs.len(), 4);
     let back = exported(&second).await;
     assert_eq!(content(&back), content(&bytes));
     imported(&back, &third).await.expect("it is imported");
@@ -130,7 +130,8 @@ async fn an_import_that_ended_early_goes_on_where_it_was() {
 async fn what_is_no_whole_export_of_this_version_is_refused() {
     let bytes = exported(&filled("memory:", 10).await).await;
     let text = String::from_utf8(bytes.clone()).expect("UTF-8");
-    let newer = text.replacen("\"annals_export\":1", &format!("\"annals_export\":{}", EXPORT_VERSION + 1), 1);
+    let version = |version: u32| format!("\"annals_export\":{version}");
+    let newer = text.replacen(&version(EXPORT_VERSION), &version(EXPORT_VERSION + 1), 1);
     let error = imported(newer.as_bytes(), &open("memory:").await).await.expect_err("it is newer");
     assert_eq!(error.code, Code::NewerFormat);
     for other in ["", "x", "{}\n", "{\"aggregate\":{\"name\":\"a\",\"id\":\"b\"},\"events\":[]}\n"] {

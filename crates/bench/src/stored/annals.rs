@@ -1,16 +1,19 @@
 //! Our store: embedded, and behind the server through the Rust client.
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use annals::Client;
 use annals_core::{
-    Aggregate, AggregateQuery, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, Follower, LogQuery, NewCommit,
-    NewEvent, Store, limits,
+    Aggregate, AggregateQuery, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, EventRef, Filter, Follower, LogQuery,
+    NewCommit, NewEvent, ScanQuery, Store, limits,
 };
-use annals_embedded::EmbeddedStore;
+use annals_embedded::disk::{Disk, RealDisk};
+use annals_embedded::operations::pack;
+use annals_embedded::{EmbeddedStore, Options, Packing};
 use tokio::process::Command;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -63,6 +66,22 @@ impl Reads for Annals {
         self.pages(Filter::default()).await
     }
 
+    /// Through a server there is nothing to lend.
+    fn lends(&self) -> bool {
+        self.store.is_some()
+    }
+
+    async fn lend_all(&self) -> Result<usize, String> {
+        let mut events = 0;
+        let mut visit = |event: EventRef<'_>| {
+            std::hint::black_box((event.event_type, event.data.as_bytes()));
+            events += 1;
+            ControlFlow::Continue(())
+        };
+        self.log.scan(ScanQuery::default(), &mut visit).await.map_err(|error| error.to_string())?;
+        Ok(events)
+    }
+
     async fn read_aggregate(&self, id: &str) -> Result<usize, String> {
         let query = AggregateQuery::new(Aggregate::new(AGGREGATE_NAME, id.to_owned()));
         let found = self.log.read_aggregate(query).await.map_err(|error| error.to_string())?;
@@ -99,6 +118,10 @@ impl Stored for Annals {
     async fn weigh(self, folder: &Path) -> Result<Weight, String> {
         let head = self.log.head().await.map_err(|error| error.to_string())?;
         self.store.ok_or("only an embedded store is weighed")?.close().await;
+        drop(self.log);
+        // What is packed in the background sooner or later is packed now.
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(folder.join("store")));
+        pack(&disk, &Options::default(), &mut |_, _| {}).map_err(|error| error.to_string())?;
         closed(folder, head).map_err(|error| format!("{}: {error}", folder.display()))
     }
 }
@@ -122,6 +145,37 @@ impl Remote for Annals {
     fn server(&self) -> Option<&Served> {
         self.server.as_deref()
     }
+}
+
+/// Opens the store and waits until every closed segment is packed.
+pub async fn settle(folder: &Path) -> Result<EmbeddedStore, String> {
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
+    let packing = Packing { behind: 0, bytes_per_second: u64::MAX, ..Packing::default() };
+    let disk = Arc::new(RealDisk::new(folder.join("store")));
+    let store =
+        EmbeddedStore::open(disk, Options { packing, ..Options::default() }).map_err(|error| error.to_string())?;
+    library::log(&store)?;
+    while unpacked(folder).map_err(|error| format!("{}: {error}", folder.display()))? {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(store)
+}
+
+/// Whether there is a closed segment that is not packed.
+fn unpacked(folder: &Path) -> std::io::Result<bool> {
+    use std::os::unix::fs::FileExt;
+    /// Behind the magic of the segment's header; 1 for one of frames.
+    const FORMAT: u64 = 8;
+    let mut segments = Vec::new();
+    find_segments(folder, &mut segments)?;
+    for segment in segments.iter().filter(|segment| segment.with_extension("index").exists()) {
+        let mut format = [0; 4];
+        std::fs::File::open(segment)?.read_exact_at(&mut format, FORMAT)?;
+        if u32::from_le_bytes(format) == 1 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What the closed segments weigh: those that have an index file.

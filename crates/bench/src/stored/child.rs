@@ -31,6 +31,8 @@ const FOLLOWED: usize = 2_000;
 pub enum Task {
     /// Fills a new store.
     Fill,
+    /// Opens it until everything is done that a store does in the background sooner or later. Only ours does such things.
+    Settle,
     /// Opens it and reads.
     Read,
     /// Starts a server on it and reads through that.
@@ -40,12 +42,13 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 4] = [Self::Fill, Self::Read, Self::Serve, Self::Weigh];
+    const ALL: [Self; 5] = [Self::Fill, Self::Settle, Self::Read, Self::Serve, Self::Weigh];
 
     /// Its word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Fill => "fill",
+            Self::Settle => "settle",
             Self::Read => "read",
             Self::Serve => "serve",
             Self::Weigh => "weigh",
@@ -72,6 +75,12 @@ pub async fn obey(words: &[&str]) -> Result<(), String> {
     let corpus = Corpus { events: number(events)?, commit_events: number(commit_events)? };
     let (folder, program) = (Path::new(*folder), Path::new(*program));
     match (Kind::parse(kind)?, task) {
+        (Kind::Annals, Task::Settle) => {
+            // Open until it is killed.
+            let _store = super::annals::settle(folder).await?;
+            say(Vec::new())
+        }
+        (_, Task::Settle) => say(Vec::new()),
         (Kind::Annals, Task::Serve) => serve::<Annals>(folder, corpus, program).await,
         (Kind::Annals, _) => work::<Annals>(task, folder, corpus).await,
         #[cfg(feature = "rivals")]
@@ -107,7 +116,7 @@ async fn work<S: Stored>(task: Task, folder: &Path, corpus: Corpus) -> Result<()
     let opened = started.elapsed();
     let figures = match task {
         Task::Fill => fill(&store, corpus).await?,
-        Task::Read | Task::Serve => {
+        Task::Settle | Task::Read | Task::Serve => {
             let mut figures = vec![
                 (figures::OPEN, opened.as_secs_f64() * 1_000.0),
                 (figures::MEMORY, (anonymous_memory("self")? - before) / MIB),
@@ -160,11 +169,11 @@ async fn read<S: Reads>(store: &S, folder: &Path, corpus: Corpus) -> Result<Figu
     let mut figures = Vec::new();
     // The first pass also brings into memory what a fresh process lacks.
     store.read_all().await?;
-    let started = Instant::now();
-    let events = store.read_all().await?;
-    figures.push((figures::READ_ALL, events as f64 / started.elapsed().as_secs_f64()));
-    if events < corpus.events {
-        return Err(format!("{events} events read instead of {}", corpus.events));
+    if store.gives() {
+        figures.push((figures::READ_ALL, per_second(store.read_all(), corpus).await?));
+    }
+    if store.lends() {
+        figures.push((figures::LEND_ALL, per_second(store.lend_all(), corpus).await?));
     }
     for (large, [p50, p99]) in figures::AGGREGATE.into_iter().enumerate() {
         let latencies = read_aggregates(store, corpus, large).await?;
@@ -185,6 +194,17 @@ async fn read<S: Reads>(store: &S, folder: &Path, corpus: Corpus) -> Result<Figu
     // Back into the page cache for whoever comes next.
     store.read_all().await?;
     Ok(figures)
+}
+
+/// How fast everything is read by `reading`.
+async fn per_second(reading: impl Future<Output = Result<usize, String>>, corpus: Corpus) -> Result<f64, String> {
+    let started = Instant::now();
+    let events = reading.await?;
+    let elapsed = started.elapsed();
+    if events < corpus.events {
+        return Err(format!("{events} events read instead of {}", corpus.events));
+    }
+    Ok(events as f64 / elapsed.as_secs_f64())
 }
 
 async fn read_aggregates<S: Reads>(store: &S, corpus: Corpus, large: usize) -> Result<Vec<u64>, String> {

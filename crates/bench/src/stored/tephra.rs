@@ -52,6 +52,14 @@ impl Reads for Tephra {
         self.count(&Query::all())
     }
 
+    fn gives(&self) -> bool {
+        false
+    }
+
+    fn lends(&self) -> bool {
+        true
+    }
+
     async fn read_aggregate(&self, id: &str) -> Result<usize, String> {
         self.count_tagged(id)
     }

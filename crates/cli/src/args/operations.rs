@@ -8,14 +8,25 @@ use super::Scope;
 
 #[derive(Debug, Args)]
 pub struct Repair {
-    /// How many events stay: the sequence number of the first one that goes
-    #[arg(long, value_name = "NUMBER")]
-    pub cut_at: u64,
+    #[command(flatten)]
+    pub what: RepairWhat,
     /// Do it; without this it is only said what would be done
     #[arg(long)]
     pub yes: bool,
     #[command(flatten)]
     pub scope: Scope,
+}
+
+/// What is to be repaired: one of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct RepairWhat {
+    /// Cut the log of --tenant and --scope: how many events stay, the sequence number of the first one that goes
+    #[arg(long, value_name = "NUMBER")]
+    pub cut_at: Option<u64>,
+    /// Make the indexes of the tenant's records again from its records
+    #[arg(long)]
+    pub indexes: bool,
 }
 
 #[derive(Debug, Args)]

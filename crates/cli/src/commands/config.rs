@@ -9,11 +9,13 @@ use crate::output::Output;
 
 /// Prints TOML that could be a configuration file, with the origin of each value as a comment; with `--output json` both as JSON.
 pub fn show(global: &Global, loaded: &Loaded) -> Result<(), Stop> {
-    let table = toml::Table::try_from(&loaded.config)
+    let mut config = loaded.config.clone();
+    config.store.url = annals::shown_url(&config.store.url);
+    let table = toml::Table::try_from(&config)
         .map_err(|error| Failure::new(Code::Internal, format!("the configuration cannot be written: {error}")))?;
     let mut output = Output::new(global.output);
     if global.output == Some(Format::Json) {
-        output.json(&serde_json::json!({ "config": loaded.config, "origins": loaded.origins }))?;
+        output.json(&serde_json::json!({ "config": config, "origins": loaded.origins }))?;
         return output.flush();
     }
     for (section, keys) in &table {

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use annals::operations::{ExportReader, MovedLog, export as write_export};
+use annals::operations::{ExportReader, Moved, export as write_export};
 
 use crate::args::{self, Format, Global};
 use crate::config::Config;
@@ -85,17 +85,33 @@ pub async fn import(global: &Global, args: &args::Import, config: &Config) -> Re
     print(global, &moved)
 }
 
-fn print(global: &Global, moved: &[MovedLog]) -> Result<(), Stop> {
+fn print(global: &Global, moved: &Moved) -> Result<(), Stop> {
     let mut output = Output::new(global.output);
-    if output.format() == Format::Table {
-        output.text(format_args!("{:<20}  {:<12}  {:>12}  EVENTS' HASH", "TENANT", "SCOPE", "EVENTS"))?;
+    if output.format() == Format::Json {
+        moved.logs.iter().try_for_each(|log| output.json(log))?;
+        moved.collections.iter().try_for_each(|collection| output.json(collection))?;
+        moved.streams.iter().try_for_each(|stream| output.json(stream))?;
+        return output.flush();
     }
-    for log in moved {
-        match output.format() {
-            Format::Json => output.json(log)?,
-            Format::Table => output
-                .text(format_args!("{:<20}  {:<12}  {:>12}  {}", log.tenant, log.scope, log.head, log.events_hash))?,
-        }
+    output.text(format_args!("{:<20}  {:<12}  {:>12}  EVENTS' HASH", "TENANT", "SCOPE", "EVENTS"))?;
+    for log in &moved.logs {
+        output.text(format_args!("{:<20}  {:<12}  {:>12}  {}", log.tenant, log.scope, log.head, log.events_hash))?;
+    }
+    if !moved.collections.is_empty() {
+        output.text(format_args!("{:<20}  {:<12}  {:>12}  RECORDS' HASH", "TENANT", "COLLECTION", "RECORDS"))?;
+    }
+    for it in &moved.collections {
+        output.text(format_args!("{:<20}  {:<12}  {:>12}  {}", it.tenant, it.name, it.records, it.records_hash))?;
+    }
+    if !moved.streams.is_empty() {
+        output
+            .text(format_args!("{:<20}  {:<12}  {:>12}  {:>12}  STREAM", "TENANT", "SCOPE", "ENTRIES", "JUDGED TO"))?;
+    }
+    for it in &moved.streams {
+        output.text(format_args!(
+            "{:<20}  {:<12}  {:>12}  {:>12}  {}",
+            it.tenant, it.scope, it.entries, it.progress, it.name
+        ))?;
     }
     output.flush()
 }

@@ -28,7 +28,8 @@ pub async fn run(config: &Config) -> Result<(), Stop> {
     let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
     let mut output = Output::new(None);
     // Whoever started this may not read what it prints, and the server runs all the same.
-    let _ = output.text(format_args!("Serving {} on http://{address} until Ctrl-C.", config.store.url));
+    let _ =
+        output.text(format_args!("Serving {} on http://{address} until Ctrl-C.", annals::shown_url(&config.store.url)));
     let _ = output.flush();
     let stopped = async {
         if let Err(failure) = signals::stop().await {

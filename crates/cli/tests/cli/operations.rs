@@ -30,6 +30,20 @@ fn frames(bytes: &[u8]) -> Vec<usize> {
 }
 
 #[test]
+fn packing_says_what_it_did_and_changes_nothing_that_is_read() {
+    let folder = folder();
+    run(folder.path(), &["pack"]).refused("not_a_store", 6);
+    commit(folder.path(), 0..20, &[]);
+    let before = events(folder.path(), "embedded:./data");
+    let report = first(run(folder.path(), &["pack"]));
+    // All of it stands in the segment that is written to.
+    assert_eq!((&report["logs"][0]["segments"], &report["logs"][0]["left"]), (&json!(0), &json!(0)));
+    assert!(run(folder.path(), &["pack", "--output", "table"]).ok().out.contains("BYTES AFTER"));
+    assert_eq!(events(folder.path(), "embedded:./data"), before);
+    run(folder.path(), &["pack", "--server", "http://127.0.0.1:1"]).refused("invalid_config", 2);
+}
+
+#[test]
 fn a_check_says_what_is_wrong_and_a_repair_cuts_it_away() {
     let folder = folder();
     run(folder.path(), &["check"]).refused("not_a_store", 6);
@@ -159,8 +173,60 @@ fn a_store_is_exported_and_imported_whole() {
     run(folder.path(), &["import", "--whole", "store.jsonl", "--store", "embedded:./other"]).refused("other_events", 3);
     let piped = run(folder.path(), &["export", "-"]).ok();
     run_with(folder.path(), &["import", "--whole", "-", "--store", "embedded:./piped"], &piped.out).ok();
-    let newer = piped.out.replacen("\"annals_export\":1", "\"annals_export\":99", 1);
+    let newer = piped.out.replacen("\"annals_export\":2", "\"annals_export\":99", 1);
     run_with(folder.path(), &["import", "--whole", "-", "--store", "embedded:./x"], &newer).refused("newer_format", 6);
     run(folder.path(), &["export", "x.jsonl", "--store", "embedded:./nothing"]).refused("not_a_store", 6);
     assert!(!folder.path().join("x.jsonl").exists());
+}
+
+/// A store with a record under an index and a stream, made through the library.
+fn with_maps(folder: &Path) {
+    use annals::bson::{RawDocumentBuf, doc};
+    use annals::{Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Included, Index, Verdicts};
+
+    commit(folder, 0..20, &[]);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = annals::open(&format!("embedded:{}/data", folder.display())).await.expect("it opens");
+        let records = store.records(DEFAULT_TENANT).expect("a tenant");
+        records.declare(Collection::new("things").index(Index::on("name").unique())).await.expect("it is declared");
+        let thing = RawDocumentBuf::try_from(&doc! { "_id": 1, "name": "n" }).expect("a document");
+        records.insert("things", thing).await.expect("it is inserted");
+        let streams = store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("a scope");
+        let verdicts = Verdicts::new("s", 0..20).include(Included::new(3)).include(Included::new(17));
+        streams.append(verdicts).await.expect("it is appended");
+        store.close().await;
+    });
+}
+
+#[test]
+fn records_and_streams_are_checked_backed_up_restored_exported_and_imported() {
+    let folder = folder();
+    with_maps(folder.path());
+    let report = first(run(folder.path(), &["check"]));
+    let map = &report["maps"][0];
+    assert_eq!((&map["records"], &map["index_entries"], &map["stream_entries"]), (&json!(1), &json!(1), &json!(2)));
+    assert!(run(folder.path(), &["check", "--output", "table"]).ok().out.contains("STREAM ENTRIES"));
+    let backup = run(folder.path(), &["backup", "--to", "b.tar"]).ok();
+    assert!(backup.err.is_empty(), "nothing is left out: {}", backup.err);
+    assert!(backup.json()[1]["records_and_streams_bytes"].as_u64().expect("bytes") > 0);
+    let table = run(folder.path(), &["restore", "--from", "b.tar", "--store", "embedded:./a", "--output", "table"]);
+    assert!(table.ok().out.contains("Records and streams of default"));
+    let restored = first(run(folder.path(), &["check", "--store", "embedded:./a"]));
+    assert_eq!(restored["maps"][0]["records"], json!(1));
+    let moved = run(folder.path(), &["export", "whole.jsonl"]).ok().json();
+    assert_eq!((&moved[1]["name"], &moved[1]["records"]), (&json!("things"), &json!(1)));
+    assert_eq!((&moved[2]["name"], &moved[2]["entries"], &moved[2]["progress"]), (&json!("s"), &json!(2), &json!(20)));
+    let same = run(folder.path(), &["import", "whole.jsonl", "--whole", "--store", "embedded:./c"]).ok().json();
+    assert_eq!(same, moved);
+    let imported = first(run(folder.path(), &["check", "--store", "embedded:./c"]));
+    assert_eq!(imported["maps"][0]["stream_entries"], json!(2));
+    // What a repair does to them, and what it does not.
+    let plan = run(folder.path(), &["repair", "--cut-at", "10", "--output", "table"]);
+    assert!(plan.out.contains("Stream s keeps 1 of 2") && plan.out.contains("Records stay"), "{}", plan.out);
+    run(folder.path(), &["repair", "--indexes"]).refused("invalid_config", 2);
+    let made = first(run(folder.path(), &["repair", "--indexes", "--yes"]));
+    assert_eq!((&made["indexes"], &made["done"], &made["wrong"]), (&json!(1), &json!(true), &json!([])));
+    assert_eq!(run(folder.path(), &["repair", "--indexes", "--cut-at", "1"]).code, 2, "one of both");
+    assert_eq!(run(folder.path(), &["repair"]).code, 2, "one of both");
 }

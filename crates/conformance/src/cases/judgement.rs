@@ -1,6 +1,9 @@
 //! What is refused, with which code, and what is judged first: the commit's own rules, tenantId, request id, version.
 
-use annals_core::{Aggregate, Code, CommitError, ExpectedVersion, NewCommit, NewEvent, ReadError, Uuid, limits};
+use annals_core::{
+    Aggregate, Code, CommitError, ExpectedVersion, KeyValue, NewCommit, NewEvent, ReadError, Reserve, Timestamp, Uuid,
+    limits,
+};
 
 use crate::Subject;
 use crate::sample::{commit, event, event_of_bytes, open, order, order_aggregate, refused, whole_log};
@@ -16,6 +19,8 @@ pub async fn a_commit_that_breaks_a_rule_is_refused_with_its_path(subject: &dyn 
     let good = || order("a", 1);
     let same_id = NewEvent { id: Some(Uuid::from_u128(1)), ..event("t", 1) };
     let over = |bytes| event_of_bytes("t", bytes);
+    let beyond = Timestamp::from_millis(i64::MAX);
+    let key = Reserve::new("user", "eva", KeyValue::new("u-1").expect("a value"));
     let bad = [
         (change(good(), |c| c.aggregate.name = "".into()), Code::InvalidName, "aggregate.name"),
         (change(good(), |c| c.aggregate.name = "a b".into()), Code::InvalidName, "aggregate.name"),
@@ -34,6 +39,8 @@ pub async fn a_commit_that_breaks_a_rule_is_refused_with_its_path(subject: &dyn 
         (change(good(), |c| c.events = vec![same_id.clone(), same_id]), Code::InvalidEvents, "events"),
         (change(good(), |c| c.events[0].event_type = "".into()), Code::InvalidName, "events[0].type"),
         (change(good(), |c| c.events[0].generation = 0), Code::InvalidBody, "events[0].generation"),
+        (change(good(), |c| c.events[0].time = Some(beyond)), Code::InvalidTime, "events[0].time"),
+        (good().reserve(key.until(beyond)), Code::InvalidKeys, "reserve[0].ttl_at"),
         (change(good(), |c| c.events[0].tags = vec!["t".into(); 65]), Code::InvalidTags, "events[0].tags"),
         (change(good(), |c| c.events[0].tags = vec!["".into()]), Code::InvalidTags, "events[0].tags[0]"),
         (change(good(), |c| c.events[0] = over(limits::EVENT_BYTES_MAX + 1)), Code::EventTooLarge, "events[0].data"),

@@ -1,5 +1,7 @@
 //! JSON text becomes BSON in one pass where it is usual; what is not is left to the careful way, which also words the refusals.
 
+use bytes::Bytes;
+
 use super::{Data, begin};
 use crate::json::cursor::{Cursor, Number};
 use crate::limits::DATA_DEPTH_MAX;
@@ -7,12 +9,31 @@ use crate::limits::DATA_DEPTH_MAX;
 /// Most keys of an object that is read here; more are compared with each other in a better way elsewhere.
 const KEYS_MAX: usize = 32;
 
-impl Data {
+/// The documents of a commit, one behind the other: they share their memory, so that there is one allocation for all.
+pub(crate) struct Documents {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Documents {
+    /// None yet, with room for JSON text of this length.
+    pub(crate) fn with_room_for(json_bytes: usize) -> Self {
+        // Lengths and types take a little more than quotes and commas do.
+        Self { bytes: Vec::with_capacity(json_bytes + json_bytes / 4 + 64), ends: Vec::new() }
+    }
+
     /// Takes the object that comes next, if it is usual.
-    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Option<Self> {
-        let mut out = Vec::with_capacity(512);
-        document(cursor, &mut out, 0)?;
-        Some(Self(out.into()))
+    pub(crate) fn take(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
+        document(cursor, &mut self.bytes, 0)?;
+        self.ends.push(self.bytes.len());
+        Some(())
+    }
+
+    /// All that were taken, in order.
+    pub(crate) fn all(self) -> impl Iterator<Item = Data> {
+        let bytes = Bytes::from(self.bytes);
+        let mut start = 0;
+        self.ends.into_iter().map(move |end| Data(bytes.slice(std::mem::replace(&mut start, end)..end)))
     }
 }
 
@@ -21,22 +42,31 @@ fn document(cursor: &mut Cursor<'_>, out: &mut Vec<u8>, depth: usize) -> Option<
         return None;
     }
     let start = begin(out);
-    let mut keys = [""; KEYS_MAX];
+    let mut keys = [&b""[..]; KEYS_MAX];
     let mut count = 0;
+    let mut seen = 0_u64;
     cursor.object(|cursor, key| {
-        // A key cannot hold a NUL here, for that takes an escape.
-        if keys[..count].contains(&key) {
+        // A key cannot hold a NUL here, for that takes an escape. Most keys differ in their mark, and need not be compared.
+        let mark = mark(key);
+        if seen & mark != 0 && keys[..count].contains(&key) {
             return None;
         }
+        seen |= mark;
         *keys.get_mut(count)? = key;
         count += 1;
         let type_at = out.len();
         out.push(0);
-        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(key);
         out.push(0);
         value(cursor, out, type_at, depth + 1)
     })?;
     end(out, start)
+}
+
+/// One of 64 bits; equal keys have the same.
+fn mark(key: &[u8]) -> u64 {
+    let ends = key.first().zip(key.last()).map_or(0, |(first, last)| usize::from(*first) * 7 + usize::from(*last));
+    1 << ((ends + key.len()) % 64)
 }
 
 fn end(out: &mut Vec<u8>, start: usize) -> Option<()> {
@@ -49,7 +79,7 @@ fn value(cursor: &mut Cursor<'_>, out: &mut Vec<u8>, type_at: usize, depth: usiz
         b'"' => {
             let text = cursor.string()?;
             out.extend_from_slice(&i32::try_from(text.len() + 1).ok()?.to_le_bytes());
-            out.extend_from_slice(text.as_bytes());
+            out.extend_from_slice(&text);
             out.push(0);
             0x02
         }

@@ -11,8 +11,8 @@ const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
 
 /// A place in JSON text.
 pub(crate) struct Cursor<'a> {
-    text: &'a str,
-    at: usize,
+    /// What is left of the text. It is cut at ASCII bytes only, so that every part is text as well.
+    rest: &'a [u8],
 }
 
 /// A number as it is written: with a fraction or exponent, or without.
@@ -23,30 +23,41 @@ pub(crate) enum Number {
 
 impl<'a> Cursor<'a> {
     pub fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+        Self { rest: text.as_bytes() }
     }
 
-    fn byte(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+    /// How many bytes are left.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
     /// The first byte of the next token, which is not taken.
+    #[inline]
     pub fn peek(&mut self) -> Option<u8> {
-        while matches!(self.byte()?, b' ' | b'\n' | b'\r' | b'\t') {
-            self.at += 1;
+        loop {
+            match *self.rest.first()? {
+                byte if byte > b' ' => return Some(byte),
+                b' ' | b'\n' | b'\r' | b'\t' => self.skip(1),
+                byte => return Some(byte),
+            }
         }
-        self.byte()
     }
 
     /// Takes a token of one byte.
+    #[inline]
     pub fn take(&mut self, byte: u8) -> Option<()> {
-        (self.peek()? == byte).then(|| self.at += 1)
+        (self.peek()? == byte).then(|| self.skip(1))
     }
 
     /// Takes `true`, `false` or `null`.
     pub fn word(&mut self, word: &str) -> Option<()> {
         self.peek()?;
-        self.text.as_bytes()[self.at..].starts_with(word.as_bytes()).then(|| self.at += word.len())
+        self.rest = self.rest.strip_prefix(word.as_bytes())?;
+        Some(())
     }
 
     pub fn boolean(&mut self) -> Option<bool> {
@@ -57,7 +68,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes an object: `member` takes the value behind each key. A key with an escape is not usual.
-    pub fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+    #[inline]
+    pub fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
         self.take(b'{')?;
         if self.peek()? == b'}' {
             return self.take(b'}');
@@ -67,13 +79,14 @@ impl<'a> Cursor<'a> {
             self.take(b':')?;
             member(self, key)?;
             match self.peek()? {
-                b',' => self.at += 1,
+                b',' => self.skip(1),
                 _ => return self.take(b'}'),
             }
         }
     }
 
     /// Takes an array: `element` takes each of its values.
+    #[inline]
     pub fn array(&mut self, mut element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.take(b'[')?;
         if self.peek()? == b']' {
@@ -82,70 +95,82 @@ impl<'a> Cursor<'a> {
         loop {
             element(self)?;
             match self.peek()? {
-                b',' => self.at += 1,
+                b',' => self.skip(1),
                 _ => return self.take(b']'),
             }
         }
     }
 
-    /// Takes a string.
-    pub fn string(&mut self) -> Option<Cow<'a, str>> {
+    /// Takes a string, which is UTF-8.
+    #[inline]
+    pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         self.take(b'"')?;
-        let start = self.at;
-        let mut end = plain_until(self.text.as_bytes(), start);
-        if self.text.as_bytes().get(end) == Some(&b'"') {
-            self.at = end + 1;
-            return Some(Cow::Borrowed(&self.text[start..end]));
+        let end = plain_until(self.rest)?;
+        if self.rest[end] == b'"' {
+            let text = &self.rest[..end];
+            self.skip(end + 1);
+            return Some(Cow::Borrowed(text));
         }
-        while *self.text.as_bytes().get(end)? == b'\\' {
-            end = plain_until(self.text.as_bytes(), end + 2);
+        self.escaped(end).map(Cow::Owned)
+    }
+
+    /// Takes the rest of a string whose quote has been taken and whose first escape, or control character, stands at `at`.
+    #[cold]
+    fn escaped(&mut self, mut at: usize) -> Option<Vec<u8>> {
+        while *self.rest.get(at)? == b'\\' {
+            at += 2 + plain_until(self.rest.get(at + 2..)?)?;
         }
-        // With escapes, or with a control character, which is then refused here.
-        self.at = end + 1;
-        let whole = self.text.get(start - 1..end + 1)?;
-        serde_json::from_str(whole).ok().map(Cow::Owned)
+        // Here stands the quote, or a control character, which is then refused.
+        let quoted = [b"\"", self.rest.get(..=at)?].concat();
+        self.skip(at + 1);
+        serde_json::from_slice(&quoted).ok().map(String::into_bytes)
     }
 
     pub fn number(&mut self) -> Option<Number> {
         self.peek()?;
-        let start = self.at;
-        let negative = self.byte() == Some(b'-');
-        self.at += usize::from(negative);
-        let first = self.at;
+        let written = self.rest;
+        let negative = written.first() == Some(&b'-');
+        self.skip(usize::from(negative));
+        let zero_ahead = matches!(self.rest, [b'0', b'0'..=b'9', ..]);
         let magnitude = self.digits()?;
-        let zero_ahead = self.text.as_bytes()[first] == b'0' && self.at - first > 1;
-        match self.byte() {
+        match self.rest.first() {
             _ if zero_ahead => return None,
             Some(b'.' | b'e' | b'E') => {}
             // Zero with a sign is a float, which is not usual.
             _ if negative && magnitude == 0 => return None,
             _ => return Some(Number::Integer(if negative { -magnitude } else { magnitude })),
         }
-        if self.byte() == Some(b'.') {
-            self.at += 1;
+        if self.rest.first() == Some(&b'.') {
+            self.skip(1);
             self.digits()?;
         }
-        if matches!(self.byte(), Some(b'e' | b'E')) {
-            self.at += 1;
-            self.at += usize::from(matches!(self.byte(), Some(b'+' | b'-')));
+        if matches!(self.rest.first(), Some(b'e' | b'E')) {
+            self.skip(1);
+            self.skip(usize::from(matches!(self.rest.first(), Some(b'+' | b'-'))));
             self.digits()?;
         }
-        let float: f64 = self.text[start..self.at].parse().ok()?;
+        let written = &written[..written.len() - self.rest.len()];
+        let float: f64 = std::str::from_utf8(written).ok()?.parse().ok()?;
         float.is_finite().then_some(Number::Float(float))
     }
 
     /// Takes 1 to 18 digits.
     fn digits(&mut self) -> Option<i64> {
-        let first = self.at;
         let mut value: i64 = 0;
-        while let Some(digit @ b'0'..=b'9') = self.byte() {
-            if self.at - first == DIGITS_MAX {
+        let mut count = 0;
+        for byte in self.rest {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
+            if count == DIGITS_MAX {
                 return None;
             }
-            value = value * 10 + i64::from(digit - b'0');
-            self.at += 1;
+            value = value * 10 + i64::from(digit);
+            count += 1;
         }
-        (self.at > first).then_some(value)
+        self.skip(count);
+        (count > 0).then_some(value)
     }
 
     /// Takes a whole number from 0.
@@ -162,23 +187,24 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The place of the first quote, backslash or control character from `at` on; the end of the text if there is none.
-fn plain_until(text: &[u8], mut at: usize) -> usize {
-    while let Some(eight) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+/// The place of the first quote, backslash or control character; none if there is none.
+#[inline]
+fn plain_until(text: &[u8]) -> Option<usize> {
+    let (eights, _) = text.as_chunks::<8>();
+    for (place, eight) in eights.iter().enumerate() {
         let eight = u64::from_le_bytes(*eight);
-        let zero_in = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes & HIGH;
-        let quote = zero_in(eight ^ (ONES * u64::from(b'"')));
-        let backslash = zero_in(eight ^ (ONES * u64::from(b'\\')));
-        let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGH;
+        // Exchanging 0x20 and 0x22 leaves the quote right above the control characters, so that one comparison finds both.
+        let exchanged = eight ^ (ONES * 0x02);
+        let quote_or_control = exchanged.wrapping_sub(ONES * 0x21) & !exchanged;
+        let other = eight ^ (ONES * u64::from(b'\\'));
+        let backslash = other.wrapping_sub(ONES) & !other;
         // A borrow can mark a byte too much, but only above one that is marked rightly.
-        let marked = quote | backslash | control;
+        let marked = (quote_or_control | backslash) & HIGH;
         if marked != 0 {
-            return at + marked.trailing_zeros() as usize / 8;
+            return Some(place * 8 + marked.trailing_zeros() as usize / 8);
         }
-        at += 8;
     }
-    while text.get(at).is_some_and(|byte| !matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
-        at += 1;
-    }
-    at.min(text.len())
+    let tail = eights.len() * 8;
+    let found = text[tail..].iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+    found.map(|place| tail + place)
 }

@@ -1,9 +1,11 @@
 //! The same shapes as BSON, for programs that commit much: event data passes as it is stored, with all its types, and a sequence of
 //! documents needs no separator because each begins with its length.
 
+mod found;
 mod read;
 mod write;
 
+pub use found::{FoundEnd, FoundWriter, read_found};
 pub use read::{read_commit, read_reply};
 pub use write::{write_commit, write_outcome, write_refusal};
 

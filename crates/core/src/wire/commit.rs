@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use super::plain;
-use crate::json::wide_integer;
+use crate::json::{strict::Strict, wide_integer};
 use crate::{
     Aggregate, AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, Invalid, KeyChanges,
     NewCommit, NewEvent, Release, Reserve, Timestamp,
@@ -176,8 +176,7 @@ pub(super) fn check_wait(wait: Option<&Wait>, path: &str) -> Result<(), Invalid>
 /// # Errors
 /// As [`parse_commit`].
 pub fn parse_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, Invalid> {
-    let parsed = serde_json::from_slice::<T>(json);
-    let error = match parsed {
+    let error = match parse_strictly::<T>(json) {
         Ok(value) => match wide_integer(json) {
             None => return Ok(value),
             Some(wide) => return Err(too_wide(wide)),
@@ -194,13 +193,20 @@ pub fn parse_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, Invalid> {
     if let Some(wide) = wide_integer(json) {
         return Err(too_wide(wide));
     }
-    let located = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(json));
+    let located = serde_path_to_error::deserialize::<_, T>(Strict(&mut serde_json::Deserializer::from_slice(json)));
     let (path, message) = match located {
         Err(error) => (error.path().to_string(), error.into_inner().to_string()),
         Ok(_) => (String::new(), error.to_string()),
     };
     let path = if path == "." { String::new() } else { path };
     Err(Invalid::new(code_of(&path), path, message))
+}
+
+fn parse_strictly<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let value = T::deserialize(Strict(&mut deserializer))?;
+    deserializer.end()?;
+    Ok(value)
 }
 
 fn too_wide((path, token): (String, String)) -> Invalid {

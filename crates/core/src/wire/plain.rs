@@ -2,9 +2,11 @@
 //! is none, any mistake) is `None`, and [`parse_commit`](super::parse_commit) then reads it the careful way, which also words the
 //! refusals. What is taken here means the same there; a test compares both on many texts.
 
+use bytes::Bytes;
 use bytestring::ByteString;
 use uuid::Uuid;
 
+use crate::data::Documents;
 use crate::json::cursor::Cursor;
 use crate::{Aggregate, Data, ExpectedVersion, KeyChanges, NewCommit, NewEvent};
 
@@ -13,16 +15,16 @@ pub(super) fn commit(json: &[u8]) -> Option<NewCommit> {
     let mut cursor = Cursor::new(std::str::from_utf8(json).ok()?);
     let mut fields = Fields::default();
     cursor.object(|cursor, key| match key {
-        "aggregate" => once(&mut fields.aggregate, aggregate(cursor)?),
-        "expected_version" => once(&mut fields.expected_version, expected_version(cursor)?),
-        "events" => once(&mut fields.events, events(cursor)?),
-        "request_id" => once(&mut fields.request_id, text(cursor)?),
-        "command_id" => once(&mut fields.command_id, text(cursor)?),
-        "tenant_id" => once(&mut fields.tenant_id, text(cursor)?),
-        "owner_id" => once(&mut fields.owner_id, text(cursor)?),
-        "space_id" => once(&mut fields.space_id, text(cursor)?),
-        "correlation_id" => once(&mut fields.correlation_id, text(cursor)?),
-        "causation_id" => once(&mut fields.causation_id, text(cursor)?),
+        b"aggregate" => once(&mut fields.aggregate, aggregate(cursor)?),
+        b"expected_version" => once(&mut fields.expected_version, expected_version(cursor)?),
+        b"events" => once(&mut fields.events, events(cursor)?),
+        b"request_id" => once(&mut fields.request_id, text(cursor)?),
+        b"command_id" => once(&mut fields.command_id, text(cursor)?),
+        b"tenant_id" => once(&mut fields.tenant_id, text(cursor)?),
+        b"owner_id" => once(&mut fields.owner_id, text(cursor)?),
+        b"space_id" => once(&mut fields.space_id, text(cursor)?),
+        b"correlation_id" => once(&mut fields.correlation_id, text(cursor)?),
+        b"causation_id" => once(&mut fields.causation_id, text(cursor)?),
         _ => None,
     })?;
     let commit = NewCommit {
@@ -63,14 +65,23 @@ fn once<T>(field: &mut Option<T>, value: T) -> Option<()> {
 }
 
 fn text(cursor: &mut Cursor<'_>) -> Option<ByteString> {
-    Some(cursor.string()?.as_ref().into())
+    text_like(cursor, None)
+}
+
+/// A text that is often the same as another, and then shares its memory.
+fn text_like(cursor: &mut Cursor<'_>, other: Option<&ByteString>) -> Option<ByteString> {
+    let text = cursor.string()?;
+    match other.filter(|other| other.as_bytes() == text.as_ref()) {
+        Some(same) => Some(same.clone()),
+        None => Bytes::from(text.into_owned()).try_into().ok(),
+    }
 }
 
 fn aggregate(cursor: &mut Cursor<'_>) -> Option<Aggregate> {
     let (mut name, mut id) = (None, None);
     cursor.object(|cursor, key| match key {
-        "name" => once(&mut name, text(cursor)?),
-        "id" => once(&mut id, text(cursor)?),
+        b"name" => once(&mut name, text(cursor)?),
+        b"id" => once(&mut id, text(cursor)?),
         _ => None,
     })?;
     Some(Aggregate { name: name?, id: id? })
@@ -79,9 +90,9 @@ fn aggregate(cursor: &mut Cursor<'_>) -> Option<Aggregate> {
 fn expected_version(cursor: &mut Cursor<'_>) -> Option<ExpectedVersion> {
     match cursor.peek()? {
         b'"' => match cursor.string()?.as_ref() {
-            "any" => Some(ExpectedVersion::Any),
-            "empty" => Some(ExpectedVersion::Empty),
-            "exists" => Some(ExpectedVersion::Exists),
+            b"any" => Some(ExpectedVersion::Any),
+            b"empty" => Some(ExpectedVersion::Empty),
+            b"exists" => Some(ExpectedVersion::Exists),
             _ => None,
         },
         _ => cursor.natural().map(ExpectedVersion::Exact),
@@ -89,29 +100,33 @@ fn expected_version(cursor: &mut Cursor<'_>) -> Option<ExpectedVersion> {
 }
 
 fn events(cursor: &mut Cursor<'_>) -> Option<Vec<NewEvent>> {
-    let mut events = Vec::new();
+    let mut events: Vec<NewEvent> = Vec::new();
+    let mut documents = Documents::with_room_for(cursor.left());
     cursor.array(|cursor| {
-        events.push(event(cursor)?);
+        let event = event(cursor, &mut documents, events.last().map(|event| &event.event_type))?;
+        events.push(event);
         Some(())
     })?;
+    events.iter_mut().zip(documents.all()).for_each(|(event, data)| event.data = data);
     Some(events)
 }
 
-fn event(cursor: &mut Cursor<'_>) -> Option<NewEvent> {
+/// Reads an event without its data, which goes to `documents`.
+fn event(cursor: &mut Cursor<'_>, documents: &mut Documents, last_type: Option<&ByteString>) -> Option<NewEvent> {
     let (mut event_type, mut data, mut id, mut generation, mut tags, mut public) = (None, None, None, None, None, None);
     cursor.object(|cursor, key| match key {
-        "type" => once(&mut event_type, text(cursor)?),
-        "data" => once(&mut data, Data::take(cursor)?),
-        "id" => once(&mut id, Uuid::try_parse(&cursor.string()?).ok()?),
-        "generation" => once(&mut generation, u32::try_from(cursor.natural()?).ok()?),
-        "tags" => once(&mut tags, texts(cursor)?),
-        "public" => once(&mut public, cursor.boolean()?),
+        b"type" => once(&mut event_type, text_like(cursor, last_type)?),
+        b"data" => once(&mut data, documents.take(cursor)?),
+        b"id" => once(&mut id, Uuid::try_parse_ascii(&cursor.string()?).ok()?),
+        b"generation" => once(&mut generation, u32::try_from(cursor.natural()?).ok()?),
+        b"tags" => once(&mut tags, texts(cursor)?),
+        b"public" => once(&mut public, cursor.boolean()?),
         _ => None,
     })?;
     Some(NewEvent {
         event_type: event_type?,
         generation: generation.unwrap_or(1),
-        data: data?,
+        data: data.map(|()| Data::empty())?,
         id,
         tags: tags.unwrap_or_default(),
         public: public.unwrap_or_default(),

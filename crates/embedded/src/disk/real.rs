@@ -2,9 +2,14 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::Advice;
 
 use super::{Disk, DiskFile, Open};
 
@@ -52,7 +57,7 @@ impl Disk for RealDisk {
     fn open(&self, path: &str, open: Open) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(open != Open::Read).create_new(open == Open::Create);
-        Ok(Arc::new(options.open(self.path(path))?))
+        Ok(Arc::new(RealFile { file: options.open(self.path(path))?, slow: AtomicBool::new(false) }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -86,11 +91,26 @@ impl Disk for RealDisk {
     }
 }
 
-impl DiskFile for File {
+#[expect(clippy::disallowed_methods, reason = "it says how fast the disk is, and nothing that is stored depends on it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A read that took longer came from the disk and not from memory.
+const SLOW: Duration = Duration::from_micros(30);
+
+/// An open file.
+struct RealFile {
+    file: File,
+    /// Whether the last large read came from the disk: what is announced then is worth a call of the system.
+    slow: AtomicBool,
+}
+
+impl DiskFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
-            match FileExt::read_at(self, &mut buffer[done..], offset + done as u64) {
+            match FileExt::read_at(&self.file, &mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -103,34 +123,43 @@ impl DiskFile for File {
     fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<()> {
         let end = buffer.len() + length;
         let start = offset.wrapping_sub(buffer.len() as u64);
+        let began = now();
         // No more than this is read, for there is no room for more.
         buffer.reserve_exact(length);
         while buffer.len() < end {
             let at = start.wrapping_add(buffer.len() as u64);
-            match rustix::io::pread(self, rustix::buffer::spare_capacity(buffer), at) {
+            match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(buffer), at) {
                 Ok(0) => break,
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        self.slow.store(began.elapsed() > SLOW, Ordering::Relaxed);
         buffer.truncate(end);
         Ok(())
     }
 
+    fn announce(&self, offset: u64, length: u64) {
+        if self.slow.load(Ordering::Relaxed) {
+            // Advice: whatever it answers, reading tells.
+            let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(length), Advice::WillNeed);
+        }
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     // The durable byte: every acknowledgement of a commit waits for this call.
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        self.file.sync_data()
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.set_len(length)
+        self.file.set_len(length)
     }
 }

@@ -28,6 +28,9 @@ const PIECE: usize = 256 * 1024;
 /// A durable state of the map, held for as long as this lives.
 pub(crate) type Held = Arc<dyn View + Send + Sync>;
 
+/// A key and its value.
+type Entry = (Vec<u8>, Vec<u8>);
+
 /// Writes a file of entries, piece by piece. It holds one piece and one entry.
 pub(crate) struct Dump {
     view: Held,
@@ -130,7 +133,7 @@ impl<'f> Entries<'f> {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, DumpFault> {
+    pub(crate) fn next(&mut self) -> Result<Option<Entry>, DumpFault> {
         if self.ended {
             return Ok(None);
         }
@@ -149,7 +152,7 @@ impl<'f> Entries<'f> {
         Ok(Some((key, value)))
     }
 
-    fn end(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, DumpFault> {
+    fn end(&mut self) -> Result<Option<Entry>, DumpFault> {
         let count = self.bytes(8)?;
         let left = self.left().len() as u64 + (self.length - self.offset);
         if count != self.entries.to_be_bytes() || left > 0 {

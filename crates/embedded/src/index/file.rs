@@ -182,6 +182,27 @@ impl FileIndex {
         self.extent.next
     }
 
+    /// The bytes of the index of the same commits at other places: in a file with this salt, in which they end at `end`.
+    pub(crate) fn moved(&self, salt: u64, end: u64, places: &[(u32, u32)]) -> Answer<Vec<u8>> {
+        let all = self.packed(0, u64::from(self.commits()))?;
+        if all.len() != places.len() {
+            return Err(IndexFault(format!("{} does not hold as many commits as its segment", self.pages.name)));
+        }
+        let mut entries = Vec::with_capacity(all.len() * ENTRY_BYTES as usize);
+        for (packed, (offset, length)) in all.iter().zip(places) {
+            for value in [packed.sequence_delta, *offset, *length] {
+                entries.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        let mut out = Vec::new();
+        let mut sections = [pages::append(&mut out, &entries); SECTIONS];
+        for (moved, section) in sections.iter_mut().zip(self.sections).skip(1) {
+            *moved = pages::append(&mut out, &self.pages.read(section, 0, section.length)?);
+        }
+        pages::append(&mut out, &encode_footer(Extent { salt, end, ..self.extent }, &sections));
+        Ok(out)
+    }
+
     /// False when no commit holds the term, for certain and without reading.
     pub(crate) fn may_hold(&self, term: Term) -> bool {
         self.bloom.may_hold(term)

@@ -129,6 +129,11 @@ impl MemoryIndex {
         last.map_or(SEGMENT_HEADER, |last| (u64::from(last.offset) + u64::from(last.length)).next_multiple_of(8))
     }
 
+    /// The sequence number of the segment's first event.
+    pub(crate) fn first(&self) -> SequenceNumber {
+        self.first
+    }
+
     pub(crate) fn next_sequence_number(&self) -> SequenceNumber {
         self.next
     }

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use super::Place;
 use super::floor::Floor;
 use super::heads::Heads;
+use super::packer::Signal;
 use super::queue::Queue;
 use super::segment::View;
 use crate::Options;
@@ -23,6 +24,7 @@ pub(super) struct Core {
     pub(super) options: Options,
     pub(super) queue: Queue,
     pub(super) floor: Floor,
+    pub(super) packing: Signal,
     pub(super) room: Arc<Semaphore>,
     view: RwLock<Arc<View>>,
     state: watch::Sender<HeadState>,
@@ -58,6 +60,7 @@ impl Core {
             options: options.clone(),
             queue: Queue::default(),
             floor: Floor::new(options),
+            packing: Signal::default(),
             room: Arc::new(Semaphore::new(WAITING_KIB_MAX)),
             view: RwLock::new(Arc::new(view)),
             state: watch::Sender::new(HeadState { head, closed: false }),
@@ -75,7 +78,7 @@ impl Core {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the segments. The writer adds one, the keeper swaps one for its indexed self; `change` sees the current ones.
+    /// Replaces the segments. The writer adds one, the keeper swaps one for its indexed self and the packer for its packed self; `change` sees the current ones.
     pub(super) fn change_view(&self, change: impl FnOnce(&mut Vec<Arc<super::segment::Segment>>)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         let mut segments = view.segments.clone();
@@ -132,6 +135,7 @@ impl Core {
 
     pub(super) fn close(&self) {
         self.queue.close();
+        self.packing.close();
         self.state.send_modify(|state| state.closed = true);
     }
 

@@ -67,7 +67,7 @@ fn written_end(at: &SegmentFile) -> std::io::Result<u64> {
     let mut walk = super::Walk::new(at, u64::MAX)?;
     let mut end = SEGMENT_HEADER;
     while let super::Step::Commit(placed) = walk.step()? {
-        end = placed.end();
+        end = placed.end;
     }
     Ok(end)
 }

@@ -145,9 +145,12 @@ impl Keeper {
             match job {
                 Job::Prepare(small, capacity) => self.prepare(small, capacity),
                 Job::Index(closed) => {
-                    if let Err(error) = write_index(&self.core, &closed) {
+                    match write_index(&self.core, &closed) {
+                        Ok(()) => self.core.packing.wake(),
                         // The segment stays indexed in memory; the next opening tries again.
-                        tracing::warn!(segment = closed.at.name, %error, "no index file could be written");
+                        Err(error) => {
+                            tracing::warn!(segment = closed.at.name, %error, "no index file could be written");
+                        }
                     }
                 }
                 Job::Stop(checkpoint) => {
@@ -217,7 +220,7 @@ pub(super) fn create(place: &Place, options: &Options, number: u64, capacity: u6
 fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str) -> io::Result<Ready> {
     let salt = options.random.bits() as u64;
     let file = place.disk.open(name, Open::Create)?;
-    let at = SegmentFile { number, salt, name: name.to_owned(), file };
+    let at = SegmentFile { number, salt, name: name.to_owned(), file, packed: None };
     let ready = grow(Ready { at, capacity: SEGMENT_HEADER }, capacity)?;
     if !options.has(SeededBug::ForgetDirectorySync) {
         place.disk.sync_dir(&place.dir)?;
@@ -237,7 +240,8 @@ fn grow(mut ready: Ready, capacity: u64) -> io::Result<Ready> {
         }
         ready.at.file.sync()?;
     }
-    let header = SegmentHeader { number: ready.at.number, salt: ready.at.salt, capacity: ready.capacity };
+    let header =
+        SegmentHeader { number: ready.at.number, salt: ready.at.salt, capacity: ready.capacity, packed_from: None };
     ready.at.file.write_at(&header.encode(), 0)?;
     ready.at.file.sync()?;
     Ok(ready)

@@ -35,7 +35,10 @@ pub(super) async fn scan(
             if entries.is_empty() {
                 return Ok(ControlFlow::Continue(end));
             }
-            for run in runs(&entries) {
+            for (n, run) in runs(&entries).enumerate() {
+                if n == 1 {
+                    segment.at.announce(&entries);
+                }
                 let mut next = end;
                 let visited = segment.at.lend(run, &mut buffer, |event| {
                     let n = event.sequence_number;

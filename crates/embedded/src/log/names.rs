@@ -1,5 +1,7 @@
 //! The names of a log's files.
 
+use crate::whole::UNFINISHED;
+
 const SEGMENT: &str = ".segment";
 const INDEX: &str = ".index";
 /// How far the log reached when it was closed in an orderly way.
@@ -11,6 +13,11 @@ pub(crate) fn segment(dir: &str, number: u64) -> String {
 
 pub(crate) fn index(dir: &str, number: u64) -> String {
     format!("{dir}/{number:010}{INDEX}")
+}
+
+/// What the packed form of a segment is called until it takes the segment's place.
+pub(crate) fn packing(dir: &str, number: u64) -> String {
+    format!("{dir}/{number:010}.packed{UNFINISHED}")
 }
 
 /// The number of the segment whose file has this name.

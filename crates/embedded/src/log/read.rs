@@ -84,7 +84,10 @@ fn forwards(
                 let end = end.saturating_add(page.wanted() as u64);
                 entries.truncate(entries.partition_point(|entry| entry.sequence_number < end));
             }
-            for run in runs(&entries) {
+            for (n, run) in runs(&entries).enumerate() {
+                if n == 1 {
+                    segment.at.announce(&entries);
+                }
                 // Where to go on, once the page is full or the range ends.
                 let mut next = range.end;
                 let visited = segment.at.visit(run, |event, owner| {
@@ -261,7 +264,10 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
         'oldest: for segment in &view.segments {
             for group in versions(segment, short(exact), query)?.chunks(query.limit.min(GROUP)) {
                 let entries = segment.index.entries(group)?;
-                for run in runs(&entries) {
+                for (n, run) in runs(&entries).enumerate() {
+                    if n == 1 {
+                        segment.at.announce(&entries);
+                    }
                     for record in segment.at.read(run)? {
                         if take(record?) {
                             break 'oldest;

@@ -20,12 +20,13 @@ use super::keeper::{self, Checkpoint, Keeper};
 use super::scan::{Rest, search};
 use super::segment::{Segment, SegmentFile, View};
 use super::writer::{BATCH_SPAN_MAX, Writer};
-use super::{How, Place, Scan, names, scan};
+use super::{How, Place, Scan, Step, Walk, names, scan};
 use crate::Options;
-use crate::disk::Open;
+use crate::disk::{DiskFile, Open};
 use crate::format::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
 use crate::index::{Entry, FileIndex, Index, IndexedCommit, MemoryIndex};
 use crate::options::SeededBug;
+use crate::packed::Packed;
 use crate::record::Record;
 use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
@@ -134,12 +135,15 @@ impl Recovery<'_> {
             file.read_at(&mut header, 0)?;
             let (at, capacity) = match SegmentHeader::decode(&header) {
                 Ok(header) if header.number == number => {
-                    (SegmentFile { number, salt: header.salt, name, file }, header.capacity)
+                    let Some(packed) = self.packed(&*file, &header)? else {
+                        return Ok(Found::Damage(self.unreadable_from(&name)));
+                    };
+                    (SegmentFile { number, salt: header.salt, name, file, packed }, header.capacity)
                 }
                 Err(SegmentHeaderFault::Newer(format)) => return Err(Fault::Newer(name, format)),
                 _ => {
                     // A segment that was being made when the power went has no content behind its header.
-                    let blank = SegmentFile { number, salt: 0, name, file };
+                    let blank = SegmentFile { number, salt: 0, name, file, packed: None };
                     let empty = search(&blank, SEGMENT_HEADER, u64::MAX)?.end == SEGMENT_HEADER;
                     if empty && n + 1 == numbers.len() {
                         break;
@@ -150,6 +154,13 @@ impl Recovery<'_> {
             if let Some(index) = self.index_of(&at)? {
                 let first = std::mem::replace(&mut self.next, index.next_sequence_number());
                 self.segments.push(Arc::new(Segment { at, first, index: Index::File(index) }));
+                last = None;
+                continue;
+            }
+            if at.packed.is_some() {
+                if let Some(damage) = self.read_packed(at)? {
+                    return Ok(Found::Damage(damage));
+                }
                 last = None;
                 continue;
             }
@@ -223,6 +234,43 @@ impl Recovery<'_> {
             index_record(&mut index, key, offset, length, &record);
         })?;
         Ok((Segment { at, first: self.next, index: Index::memory(index) }, scan))
+    }
+
+    /// What a packed segment is read with, none inside for one of frames; none outside when it is not what was written.
+    fn packed(&self, file: &dyn DiskFile, header: &SegmentHeader) -> Result<Option<Option<Arc<Packed>>>, Fault> {
+        let Some(first) = header.packed_from else { return Ok(Some(None)) };
+        let packed = Packed::open(file, header, first)?.filter(|packed| packed.first == self.next);
+        Ok(packed.map(|packed| Some(Arc::new(packed))))
+    }
+
+    fn unreadable_from(&self, name: &str) -> String {
+        let next = self.next;
+        format!("the beginning of {name} is not what was written; events from sequence number {next} on cannot be read")
+    }
+
+    /// Indexes a packed segment in memory; what is damaged in it. Nothing in it can be a torn tail, for it was synced whole.
+    fn read_packed(&mut self, at: SegmentFile) -> Result<Option<String>, Fault> {
+        let (mut index, mut fault) = (MemoryIndex::new(self.next), None);
+        let mut walk = Walk::new(&at, u64::MAX)?;
+        loop {
+            match walk.step()? {
+                Step::End => break,
+                Step::Fault { offset, .. } => {
+                    fault = Some(offset);
+                    break;
+                }
+                Step::Commit(placed) if placed.first() == self.next => {
+                    index_record(&mut index, self.place.key, placed.offset, placed.length, &placed.record);
+                    self.next = placed.next();
+                }
+                Step::Commit(placed) => {
+                    fault = Some(placed.offset);
+                    break;
+                }
+            }
+        }
+        self.segments.push(Arc::new(Segment { at, first: index.first(), index: Index::memory(index) }));
+        Ok(fault.map(|offset| self.damage_at(offset)))
     }
 
     fn adopt(&mut self, segment: Segment, scan: &Scan) {

@@ -1,12 +1,14 @@
 //! Reading a segment frame by frame, when there is no index to trust.
 
 use std::io;
+use std::sync::Arc;
 
 use annals_core::SequenceNumber;
 use bytes::Bytes;
 
 use super::segment::SegmentFile;
 use crate::format::{FRAME_HEADER, FrameHeader, SEGMENT_HEADER};
+use crate::packed::{self, Framed, Packed, SPARE, Unpacked};
 use crate::record::{self, Record};
 
 pub(super) const WINDOW: usize = 4 * 1024 * 1024;
@@ -53,6 +55,33 @@ impl<'a> Window<'a> {
         }
         let from = (offset - self.start) as usize;
         Ok(self.bytes.slice(from..self.bytes.len().min(from + length)))
+    }
+
+    pub(super) fn packed(&self) -> Option<Arc<Packed>> {
+        self.file.packed.clone()
+    }
+
+    pub(super) fn salt(&self) -> u64 {
+        self.file.salt
+    }
+
+    /// The frame at `offset` of a packed segment, if it is what was written: its length, first sequence number, version and payload.
+    pub(super) fn record(&mut self, packed: &Packed, offset: u64) -> io::Result<Option<(u32, u64, u64, Bytes)>> {
+        const HEAD_MAX: usize = 16;
+        let Some(framed) = Framed::at(&self.at(offset, HEAD_MAX)?, self.file.salt, offset) else { return Ok(None) };
+        let mut bytes = self.at(offset, framed.length())?.to_vec();
+        if bytes.len() < framed.length() {
+            return Ok(None);
+        }
+        bytes.resize(framed.length() + SPARE, 0);
+        let place = (offset, framed.length() as u32);
+        let mut payload = Vec::new();
+        let unpacked = packed::unpack(packed, self.file.salt, &bytes, std::iter::once(place), &mut payload).ok();
+        Ok(unpacked.map(|places| {
+            let Unpacked { end, sequence_number, version, .. } = places[0];
+            payload.truncate(end);
+            (place.1, sequence_number, version, payload.into())
+        }))
     }
 
     /// The frame at `offset`; none when there is none.

@@ -6,9 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use annals_core::{EventRef, SequenceNumber, StoreError, Version};
 use bytes::Bytes;
 
+use super::packed_run::{PackedRun, Piece};
 use crate::disk::DiskFile;
 use crate::format::{FRAME_HEADER, FrameHeader};
 use crate::index::{Entry, Index, IndexFault, IndexedCommit, MemoryIndex};
+use crate::packed::Packed;
 use crate::record::{self, Owner, Record};
 
 /// Neighbouring frames are read together up to this many bytes.
@@ -22,6 +24,8 @@ pub(crate) struct SegmentFile {
     pub(crate) salt: u64,
     pub(crate) name: String,
     pub(crate) file: Arc<dyn DiskFile>,
+    /// What a packed segment is read with; none for one of frames.
+    pub(crate) packed: Option<Arc<Packed>>,
 }
 
 /// A segment whose durable commits are indexed.
@@ -53,15 +57,36 @@ impl SegmentFile {
         Ok(records)
     }
 
+    /// Says which runs will be read behind the first, once that one has been read, so that a disk can fetch them beside each other.
+    pub(crate) fn announce(&self, entries: &[Entry]) {
+        for run in runs(entries).skip(1) {
+            if let (Some(first), Some(last)) = (run.first(), run.last()) {
+                self.file.announce(first.offset, last.offset + u64::from(last.length) - first.offset);
+            }
+        }
+    }
+
     /// Reads one run of frames at once and decodes each when it is asked for.
     pub(crate) fn read<'a>(
         &'a self,
         run: &'a [Entry],
     ) -> Result<impl DoubleEndedIterator<Item = Result<Record, StoreError>> + 'a, StoreError> {
-        let bytes = Bytes::from(self.run(run, Vec::new())?);
-        Ok(run.iter().map(move |entry| {
-            let (header, payload) = self.checked(*entry, frame(run, *entry, &bytes))?;
-            let record = record::decode(bytes.slice_ref(payload), header.sequence_number, header.version);
+        let bytes = self.run(run, Vec::new())?;
+        let (bytes, packed) = match &self.packed {
+            None => (Bytes::from(bytes), None),
+            Some(packed) => (Bytes::new(), Some(PackedRun::new(self, packed, run, bytes))),
+        };
+        let mut piece = Piece::default();
+        Ok((0..run.len()).map(move |n| {
+            let entry = run[n];
+            let (version, payload) = match &packed {
+                Some(packed) => packed.payload(n, &mut piece)?,
+                None => {
+                    let (header, payload) = self.checked(entry, frame(run, entry, &bytes))?;
+                    (header.version, bytes.slice_ref(payload))
+                }
+            };
+            let record = record::decode(payload, entry.sequence_number, version);
             record.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
         }))
     }
@@ -72,12 +97,38 @@ impl SegmentFile {
         run: &[Entry],
         mut take: impl FnMut(EventRef<'_>, &mut Owner) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let bytes = Bytes::from(self.run(run, Vec::new())?);
+        let bytes = self.run(run, Vec::new())?;
+        if let Some(packed) = &self.packed {
+            return self.visit_packed(&PackedRun::new(self, packed, run, bytes), run, take);
+        }
+        let bytes = Bytes::from(bytes);
         let mut owner = Owner::new(bytes.clone());
         for entry in run {
             owner.begin_commit();
             if self.visit_frame(*entry, frame(run, *entry, &bytes), |event| take(event, &mut owner))?.is_break() {
                 return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn visit_packed(
+        &self,
+        packed: &PackedRun<'_>,
+        run: &[Entry],
+        mut take: impl FnMut(EventRef<'_>, &mut Owner) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        for places in packed.pieces() {
+            let (from, mut payloads) = (places.start, Vec::new());
+            let unpacked = packed.unpack(places, &mut payloads)?;
+            let payloads = Bytes::from(payloads);
+            let mut owner = Owner::new(payloads.clone());
+            for (entry, it) in run[from..].iter().zip(unpacked) {
+                owner.begin_commit();
+                let payload = &payloads[it.start..it.end];
+                if self.visit_payload(*entry, it.version, payload, |event| take(event, &mut owner))?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -90,6 +141,18 @@ impl SegmentFile {
         buffer: &mut Vec<u8>,
         mut take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
+        if let Some(packed) = &self.packed {
+            let packed = PackedRun::new(self, packed, run, self.run(run, Vec::new())?);
+            for places in packed.pieces() {
+                let from = places.start;
+                for (entry, it) in run[from..].iter().zip(packed.unpack(places, buffer)?) {
+                    if self.visit_payload(*entry, it.version, &buffer[it.start..it.end], &mut take)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
         *buffer = self.run(run, std::mem::take(buffer))?;
         for entry in run {
             if self.visit_frame(*entry, frame(run, *entry, buffer), &mut take)?.is_break() {
@@ -107,7 +170,18 @@ impl SegmentFile {
         take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let (header, payload) = self.checked(entry, frame)?;
-        let visited = record::visit(payload, header.sequence_number, header.version, take);
+        self.visit_payload(entry, header.version, payload, take)
+    }
+
+    #[inline(always)]
+    fn visit_payload(
+        &self,
+        entry: Entry,
+        version: Version,
+        payload: &[u8],
+        take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        let visited = record::visit(payload, entry.sequence_number, version, take);
         visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
     }
 
@@ -130,6 +204,11 @@ impl SegmentFile {
 
     /// The version that the commit at this entry gave its aggregate, without reading all of it.
     pub(crate) fn version(&self, entry: Entry) -> Result<Version, StoreError> {
+        if let Some(packed) = &self.packed {
+            let run = [entry];
+            let packed = PackedRun::new(self, packed, &run, self.run(&run, Vec::new())?);
+            return Ok(packed.payload(0, &mut Piece::default())?.0);
+        }
         let bytes = self.bytes(entry.offset, FRAME_HEADER, Vec::new())?;
         let header = FrameHeader::decode(&bytes, self.salt, entry.offset);
         let header =
@@ -159,7 +238,8 @@ pub(crate) fn runs(entries: &[Entry]) -> impl DoubleEndedIterator<Item = &[Entry
     for at in 1..=entries.len() {
         let neighbours = entries.get(at).is_some_and(|entry| {
             let last = entries[at - 1];
-            let touches = entry.offset == (last.offset + u64::from(last.length)).next_multiple_of(8);
+            // Frames have up to 7 bytes of padding behind them, packed ones none.
+            let touches = entry.offset < last.offset + u64::from(last.length) + 8;
             touches && entry.offset + u64::from(entry.length) - entries[start].offset <= WINDOW
         });
         if !neighbours {

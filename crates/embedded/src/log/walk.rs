@@ -8,7 +8,12 @@ use annals_core::SequenceNumber;
 use super::scan::{BLOCK, WINDOW, Window};
 use super::segment::SegmentFile;
 use crate::format::{FRAME_HEADER, SEGMENT_HEADER};
+use crate::packed::{Framed, Packed};
 use crate::record::{self, Record};
+
+const UNDECODABLE: &str = "a commit cannot be decoded";
+/// The bytes before the body of a packed frame, at most.
+const RECORD_HEAD_MAX: usize = 16;
 
 /// A segment between its header and a bound. Of a transaction all commits are handed over, or none.
 pub(crate) struct Walk<'a> {
@@ -24,9 +29,11 @@ pub(crate) struct Walk<'a> {
 /// A commit and where its frame stands.
 pub(crate) struct Placed {
     pub(crate) offset: u64,
-    /// The frame's length without padding.
+    /// The length of its frame without padding.
     pub(crate) length: u32,
-    /// What its header says was synced when it was written.
+    /// The offset behind it: where the next one stands.
+    pub(crate) end: u64,
+    /// What its header says was synced when it was written. Of a packed segment everything was.
     pub(crate) durable_to: u64,
     pub(crate) record: Record,
 }
@@ -51,11 +58,6 @@ impl Placed {
         self.record.member.is_none_or(|member| member.place + 1 == member.count)
     }
 
-    /// The offset behind the frame and its padding.
-    pub(crate) fn end(&self) -> u64 {
-        (self.offset + u64::from(self.length)).next_multiple_of(8)
-    }
-
     /// The sequence number of its first event.
     pub(crate) fn first(&self) -> SequenceNumber {
         self.record.commit.events.first().map_or(0, |event| event.sequence_number)
@@ -70,7 +72,8 @@ impl Placed {
 impl<'a> Walk<'a> {
     /// Walks the frames that begin below `to`.
     pub(crate) fn new(file: &'a SegmentFile, to: u64) -> io::Result<Self> {
-        Ok(Self { window: Window::new(file)?, offset: SEGMENT_HEADER, to, begun: Vec::new(), ready: VecDeque::new() })
+        let offset = file.packed.as_ref().map_or(SEGMENT_HEADER, |packed| packed.records_at);
+        Ok(Self { window: Window::new(file)?, offset, to, begun: Vec::new(), ready: VecDeque::new() })
     }
 
     /// What stands at the next place. Behind the end there is only the end.
@@ -128,6 +131,9 @@ impl<'a> Walk<'a> {
         if offset >= self.to {
             return Ok(Step::End);
         }
+        if let Some(packed) = self.window.packed() {
+            return self.read_packed(&packed);
+        }
         let Some((header, payload)) = self.window.frame(offset, false)? else { return self.skip() };
         let length = (FRAME_HEADER + payload.len()) as u32;
         self.offset = (offset + u64::from(length)).next_multiple_of(8);
@@ -136,9 +142,48 @@ impl<'a> Walk<'a> {
             return Ok(fault("the payload of a commit is not what was written"));
         }
         Ok(match record::decode(payload, header.sequence_number, header.version) {
-            Some(record) => Step::Commit(Box::new(Placed { offset, length, durable_to: header.durable_to, record })),
-            None => fault("a commit cannot be decoded"),
+            Some(record) => {
+                let (end, durable_to) = (self.offset, header.durable_to);
+                Step::Commit(Box::new(Placed { offset, length, end, durable_to, record }))
+            }
+            None => fault(UNDECODABLE),
         })
+    }
+
+    /// Reads the next frame of a packed segment. Anything but whole frames, and less than 8 zeros behind the last, is a fault.
+    fn read_packed(&mut self, packed: &Packed) -> io::Result<Step> {
+        const PADDING: usize = 8;
+        let offset = self.offset;
+        if let Some((length, sequence_number, version, payload)) = self.window.record(packed, offset)? {
+            self.offset += u64::from(length);
+            return Ok(match record::decode(payload, sequence_number, version) {
+                Some(record) => {
+                    let (end, durable_to) = (self.offset, offset);
+                    Step::Commit(Box::new(Placed { offset, length, end, durable_to, record }))
+                }
+                None => Step::Fault { offset, what: UNDECODABLE, sequence_number: Some(sequence_number) },
+            });
+        }
+        let rest = self.window.at(offset, PADDING)?;
+        if rest.len() < PADDING && rest.iter().all(|byte| *byte == 0) {
+            self.offset = self.to;
+            return Ok(Step::End);
+        }
+        // The length is not to be trusted, so what comes next may begin at any byte.
+        self.offset += 1;
+        while self.offset < self.to {
+            let head = self.window.at(self.offset, RECORD_HEAD_MAX)?;
+            if head.is_empty() {
+                break;
+            }
+            if Framed::at(&head, self.window.salt(), self.offset).is_some()
+                && self.window.record(packed, self.offset)?.is_some()
+            {
+                break;
+            }
+            self.offset += 1;
+        }
+        Ok(Step::Fault { offset, what: "a commit is not what was written", sequence_number: None })
     }
 
     /// Goes on to the next frame behind bytes that are none.

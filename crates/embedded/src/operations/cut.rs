@@ -1,11 +1,14 @@
 //! Where a log can be cut.
 
+use std::io;
+
 use annals_core::{Code, SequenceNumber};
 
+use super::copy::copy;
 use super::survey::{self, OpenSegment};
 use super::{OperationError, Outcome, unreadable};
-use crate::disk::Disk;
-use crate::format::SEGMENT_HEADER;
+use crate::disk::{Disk, Open};
+use crate::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::log::{Placed, Step, Walk, names};
 
 /// The place in a log's files behind the event before a sequence number.
@@ -79,7 +82,7 @@ fn border_in(
                     );
                     return Err(refused(message));
                 }
-                end = placed.end();
+                end = placed.end;
                 *next = placed.next();
                 progress(*next);
             }
@@ -112,6 +115,21 @@ fn refused(message: String) -> OperationError {
 
 fn damaged_before(at: SequenceNumber, next: SequenceNumber, what: &str) -> OperationError {
     refused(format!("the log is damaged before {at} ({what}); the nearest border before the damage is {next}"))
+}
+
+/// Makes a new file of a segment's bytes up to a border in it, synced. Its name is not.
+pub(super) fn keep_to(disk: &dyn Disk, open: &OpenSegment, border: u64, to: &str) -> io::Result<()> {
+    let Some(packed) = &open.at.packed else {
+        return copy(disk, &*open.at.file, to, border, open.capacity.max(open.length));
+    };
+    // A packed segment says how long it is.
+    let capacity = border.next_multiple_of(8);
+    copy(disk, &*open.at.file, to, border, capacity)?;
+    let (number, salt) = (open.at.number, open.at.salt);
+    let header = SegmentHeader { number, salt, capacity, packed_from: Some(packed.first) };
+    let file = disk.open(to, Open::Write)?;
+    file.write_at(&header.encode(), 0)?;
+    file.sync()
 }
 
 /// The sequence number behind the last commit of a log that can be read.

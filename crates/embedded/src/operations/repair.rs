@@ -4,6 +4,9 @@
 //! incarnation only makes readers look again), then a checkpoint that says how far the log reached, so that a part of it is damage
 //! for whoever opens it; then the segments behind the border go, from the last to the first, then the commits behind it, by one
 //! renaming, and the checkpoint at the end. Running it again finishes it.
+//!
+//! Streams of the log are cut when the store is opened next, because the incarnation has changed; their entries name events of the part
+//! that is kept aside. Records are not touched: they are not made of events.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +19,11 @@ use super::survey::{self, Small, TenantFolder};
 use super::{OperationError, Outcome, Progress, unreadable, unwritable};
 use crate::Options;
 use crate::disk::{Disk, Open};
+use crate::engine::{self, Looked};
 use crate::log::{Checkpoint, names};
 use crate::options::SeededBug;
-use crate::store::TenantFile;
+use crate::store::{ENGINE_DIR, TenantFile};
+use crate::streams::would_stay;
 use crate::whole::{UNFINISHED, seal, write_whole};
 
 /// Where what was cut away is kept.
@@ -58,8 +63,22 @@ pub struct Repair {
     pub incarnation: u32,
     /// The one that begins.
     pub next_incarnation: u32,
+    /// What becomes of the scope's streams when the store is opened: they are cut where the log is. Records stay as they are.
+    #[serde(default)]
+    pub streams: Vec<CutStream>,
     /// Whether it was done.
     pub done: bool,
+}
+
+/// What a cut of its log makes of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutStream {
+    /// Its name.
+    pub name: String,
+    /// The number of its entries before.
+    pub entries: u64,
+    /// How many of them stay.
+    pub stay: u64,
 }
 
 /// Cuts a log of a store that no process has open. `progress` counts the events that stay.
@@ -119,8 +138,17 @@ fn plan(disk: &dyn Disk, cut: &Cut, dir: &str, border: &Border, file: &TenantFil
         kept_in: free_folder(disk, cut)?,
         incarnation: file.incarnation,
         next_incarnation: file.incarnation + 1,
+        streams: streams(disk, cut)?,
         done: false,
     })
+}
+
+/// The streams that the cut is about; none where they cannot be read, which a check says.
+fn streams(disk: &dyn Disk, cut: &Cut) -> Outcome<Vec<CutStream>> {
+    let dir = format!("{}/{}/{ENGINE_DIR}", survey::TENANTS, cut.tenant);
+    let Looked::Open(map) = engine::look(disk, &dir)? else { return Ok(Vec::new()) };
+    let streams = would_stay(&*map.view, &cut.scope, cut.at).unwrap_or_default().into_iter();
+    Ok(streams.map(|(name, entries, stay)| CutStream { name, entries, stay }).collect())
 }
 
 fn free_folder(disk: &dyn Disk, cut: &Cut) -> Outcome<String> {
@@ -215,7 +243,7 @@ impl Work<'_> {
         let Some(open) = &border.within else { return Ok(()) };
         let name = &open.at.name;
         let unfinished = format!("{name}{UNFINISHED}");
-        let done = copy(self.disk, &*open.at.file, &unfinished, border.offset, open.capacity.max(open.length))
+        let done = cut::keep_to(self.disk, open, border.offset, &unfinished)
             .and_then(|()| self.disk.rename(&unfinished, name))
             .and_then(|()| self.disk.sync_dir(self.dir))
             .and_then(|()| self.disk.open(name, Open::Read));

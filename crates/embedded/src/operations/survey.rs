@@ -10,6 +10,7 @@ use super::{OperationError, Outcome, unreadable};
 use crate::disk::{Disk, Open};
 use crate::format::{FORMAT, SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
 use crate::log::{SegmentFile, names};
+use crate::packed::Packed;
 use crate::refused::newer_format;
 use crate::store::{STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
 use crate::whole::{format_of, unseal};
@@ -137,7 +138,7 @@ pub(super) struct OpenSegment {
     pub(super) length: u64,
 }
 
-/// Opens a segment to read it; none when its header is not what was written for a segment of this number.
+/// Opens a segment to read it; none when its header, or the dictionary of a packed one, is not what was written for a segment of this number.
 pub(super) fn segment(
     disk: &dyn Disk,
     dir: &str,
@@ -151,7 +152,14 @@ pub(super) fn segment(
     match SegmentHeader::decode(&header) {
         Ok(header) if header.number == number => {
             let length = file.length().map_err(fail)?;
-            let at = SegmentFile { number, salt: header.salt, name, file };
+            let packed = match header.packed_from {
+                Some(first) => match Packed::open(&*file, &header, first).map_err(fail)? {
+                    Some(packed) => Some(Arc::new(packed)),
+                    None => return Ok(Err(file)),
+                },
+                None => None,
+            };
+            let at = SegmentFile { number, salt: header.salt, name, file, packed };
             Ok(Ok(OpenSegment { at, capacity: header.capacity, length }))
         }
         Err(SegmentHeaderFault::Newer(format)) => {

@@ -124,7 +124,8 @@ fn decode_member(cursor: &mut Cursor<'_>) -> Option<Member> {
 }
 
 /// Keys are few, so they are copied rather than lent.
-fn decode_keys(cursor: &mut Cursor<'_>) -> Option<KeyChanges> {
+/// Takes the changes of prepare keys from the front.
+pub(crate) fn decode_keys(cursor: &mut Cursor<'_>) -> Option<KeyChanges> {
     let mut keys = KeyChanges::default();
     for _ in 0..cursor.number()? {
         let (name, key): (ByteString, ByteString) = (cursor.text()?.into(), cursor.text()?.into());

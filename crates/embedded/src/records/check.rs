@@ -19,6 +19,7 @@ pub(crate) type Faults<'a> = &'a mut dyn FnMut(&'static str, String);
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecordsFound {
     pub(crate) collections: u64,
+    pub(crate) indexes: u64,
     pub(crate) records: u64,
     pub(crate) index_entries: u64,
     pub(crate) changes: u64,
@@ -42,6 +43,7 @@ pub(crate) fn check(view: &dyn View, faults: Faults<'_>) -> Result<RecordsFound,
     let last = feed::last(view).unwrap_or(ChangeNumber::MAX);
     for (name, collection) in catalog.collections() {
         found.collections += 1;
+        found.indexes += collection.indexes.len() as u64;
         let counts = Checking { view, name, collection, last }.documents(&mut found, faults)?;
         for known in &collection.indexes {
             let due = counts.get(&known.id).copied().unwrap_or(0);
@@ -78,8 +80,8 @@ fn check_catalog(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Resu
 }
 
 /// Finds keys with a number that is not known, without reading those of the known ones.
-fn strangers(
-    view: &dyn View,
+pub(super) fn strangers(
+    view: &(impl View + ?Sized),
     prefix: impl Fn(u32) -> Vec<u8>,
     known: &[u32],
     mut found: impl FnMut(u32),

@@ -34,7 +34,7 @@ pub(super) fn declare(map: &mut Change<'_>, catalogs: &CatalogCache, declared: &
 }
 
 /// Adds the entries of all records that are there. Answers whether one has several.
-fn fill(map: &mut Change<'_>, name: &str, collection: u32, known: &KnownIndex) -> Result<bool, RecordError> {
+pub(super) fn fill(map: &mut Change<'_>, name: &str, collection: u32, known: &KnownIndex) -> Result<bool, RecordError> {
     let prefix = keys::documents(collection);
     let mut range = Range::prefix(&prefix);
     let mut several = false;

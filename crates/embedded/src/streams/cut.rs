@@ -36,6 +36,17 @@ pub(super) fn all(view: &dyn View, scope: &str) -> Result<Vec<Kept>, StoreError>
     Ok(found)
 }
 
+/// How many entries each stream of a scope has, and how many stay when the log is cut at a number: what opening the store will do.
+pub(crate) fn would_stay(
+    view: &dyn View,
+    scope: &str,
+    at: SequenceNumber,
+) -> Result<Vec<(String, u64, u64)>, StoreError> {
+    let streams = all(view, scope)?.into_iter();
+    let stays = streams.map(|(key, meta)| Ok((super::name(&key), meta.head, Reader::new(view, meta).position_of(at)?)));
+    stays.collect()
+}
+
 /// Takes a stream of an earlier incarnation over into this one.
 pub(super) fn cut(change: &mut Change<'_>, (key, mut meta): Kept, fork: Fork) -> Result<(), StoreError> {
     let head = Reader::new(change, meta).position_of(fork.start)?;

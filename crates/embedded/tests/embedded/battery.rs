@@ -16,7 +16,7 @@ use annals_conformance::model::{EPOCH, Operations, Shape, Variety};
 use annals_embedded::Options;
 
 use crate::faulty_disk::FaultyDisk;
-use crate::stores::{block_on, open, repeatable};
+use crate::stores::{PACK_ALWAYS, PACK_NEVER, block_on, open, repeatable};
 
 /// What goes wrong in the lives of one seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,8 @@ impl Battery {
         let mut options = Options { clock: clock.clone(), ..repeatable(random.u64(..)) };
         options.segment_bytes_first = [700, 1_500, 20_000][random.usize(0..3)];
         options.segment_bytes_max = [2_000, 6_000, 50_000][random.usize(0..3)];
+        // What the packer does takes its part of the operations that fail, so half of the stores have none.
+        options.packing = if random.bool() { PACK_ALWAYS } else { PACK_NEVER };
         change(&mut options);
         // Commits of one length find each other's places after a crash; long ones are torn in the middle.
         let shape = match random.u8(0..3) {

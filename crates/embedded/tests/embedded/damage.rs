@@ -9,8 +9,11 @@ use annals_core::{
     NewCommit, NewEvent, ReadError, RecordedEvent, Store, StoreError, limits,
 };
 
+use annals_embedded::Options;
+
 use crate::faulty_disk::FaultyDisk;
-use crate::stores::{Opened, block_on, open, repeatable};
+use crate::operations::packing::{is_packed, pack_now};
+use crate::stores::{Opened, PACK_ALWAYS, block_on, open, repeatable};
 
 const COMMITS: usize = 60;
 
@@ -48,6 +51,15 @@ fn original(closed: bool) -> Original {
         assert!(files.iter().filter(|(path, _)| path.ends_with(".index")).count() >= 2, "there are closed segments");
         Original { files, events, identity, closed }
     })
+}
+
+/// A store whose closed segments are packed.
+fn packed() -> Original {
+    let original = original(true);
+    let disk = disk_with(&original.files);
+    pack_now(&disk, &Options { packing: PACK_ALWAYS, ..repeatable(3) }).expect("it is packed");
+    assert!(disk.files().iter().filter(|file| is_packed(file)).count() >= 2);
+    Original { files: disk.files(), ..original }
 }
 
 fn disk_with(files: &[(String, Vec<u8>)]) -> Arc<FaultyDisk> {
@@ -238,11 +250,11 @@ fn spoil(random: &mut fastrand::Rng, bytes: &mut Vec<u8>) -> String {
 }
 
 fn spoil_files(seeds: std::ops::Range<u64>, wanted: impl Fn(&str) -> bool) -> usize {
-    let originals = [original(true), original(false)];
+    let originals = [original(true), original(false), packed()];
     let mut noticed = 0;
     for seed in seeds {
         let mut random = fastrand::Rng::with_seed(seed);
-        let original = &originals[random.usize(0..2)];
+        let original = &originals[random.usize(0..3)];
         let mut files = original.files.clone();
         let candidates: Vec<usize> = (0..files.len()).filter(|index| wanted(&files[*index].0)).collect();
         let (path, bytes) = &mut files[candidates[random.usize(0..candidates.len())]];
@@ -255,8 +267,7 @@ fn spoil_files(seeds: std::ops::Range<u64>, wanted: impl Fn(&str) -> bool) -> us
 
 #[test]
 fn an_undamaged_store_is_whole() {
-    for closed in [true, false] {
-        let original = original(closed);
+    for original in [original(true), original(false), packed()] {
         assert_eq!(block_on(examine(&original, &original.files)), Ok(None));
     }
 }

@@ -1,19 +1,21 @@
-//! Stores that earlier versions wrote, one folder for each format: they are checked, opened, read and written to.
+//! Stores that earlier versions wrote, one folder for each format and each form of its segments: they are checked, opened, read and written to.
 //!
-//! `ANNALS_WRITE_FIXTURES=1` writes the one of the current format anew, which is only right before that format is released.
+//! `ANNALS_WRITE_FIXTURES=1` writes those of the current format anew, which is only right before that format is released. Records and
+//! streams have a folder of their own, `format-N-maps`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventsHash, Store};
-use annals_embedded::disk::RealDisk;
-use annals_embedded::operations::check;
-use annals_embedded::{EmbeddedStore, FORMAT};
+use annals_embedded::disk::{Disk, RealDisk};
+use annals_embedded::operations::{check, pack};
+use annals_embedded::{EmbeddedStore, FORMAT, Options};
 use serde_json::{Value, json};
 
+use crate::operations::map_samples::{all_entries, all_records, fill_maps, things};
 use crate::operations::samples::{commit, fill, hash_to, options, transfer};
-use crate::stores::block_on;
+use crate::stores::{PACK_ALWAYS, block_on};
 
 const COMMITS: usize = 30;
 /// Beside the folders of a fixture's store: what it holds.
@@ -53,6 +55,19 @@ fn write(folder: &Path) {
     fs::write(folder.join(EXPECTED), expected).expect("written");
 }
 
+/// The same with its closed segments packed.
+fn write_packed(from: &Path, folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
+    let store = folder.join("store");
+    copy(&from.join("store"), &store);
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&store));
+    pack(&disk, &Options { packing: PACK_ALWAYS, ..options(1) }, &mut |_, _| {}).expect("it is packed");
+    fs::remove_file(store.join("lock")).expect("it was made");
+    let expected = serde_json::to_vec_pretty(&logs(&store)).expect("JSON");
+    fs::remove_file(store.join("lock")).expect("it was made");
+    fs::write(folder.join(EXPECTED), expected).expect("written");
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
@@ -69,9 +84,12 @@ fn stores_of_every_format_are_checked_opened_read_and_written_to() {
     let current = fixtures().join(format!("format-{FORMAT}"));
     if std::env::var_os("ANNALS_WRITE_FIXTURES").is_some() {
         write(&current);
+        write_packed(&current, &fixtures().join(format!("format-{FORMAT}-packed")));
     }
     assert!(current.is_dir(), "there is a fixture of the current format");
-    for fixture in fs::read_dir(fixtures()).expect("fixtures").map(|entry| entry.expect("an entry").path()) {
+    let of_logs = |path: &PathBuf| !path.to_string_lossy().ends_with("-maps");
+    let all = fs::read_dir(fixtures()).expect("fixtures").map(|entry| entry.expect("an entry").path());
+    for fixture in all.filter(of_logs) {
         let folder = tempfile::tempdir().expect("a folder");
         copy(&fixture.join("store"), folder.path());
         let expected: Value =
@@ -96,5 +114,76 @@ fn stores_of_every_format_are_checked_opened_read_and_written_to() {
             store.close().await;
         });
         assert_ne!(logs(folder.path()), expected);
+    }
+}
+
+const MAPS: &str = "default";
+
+/// What a store holds of records and streams, as text.
+async fn maps(store: &EmbeddedStore) -> Value {
+    let records = all_records(store).await.into_iter();
+    let records =
+        records.map(|(collection, document, revision)| json!([collection, format!("{document:?}"), revision]));
+    let mut streams = Vec::new();
+    for (scope, stream) in
+        [(DEFAULT_SCOPE, "plain"), (DEFAULT_SCOPE, "parted"), ("partner", "plain"), ("partner", "parted")]
+    {
+        let (progress, entries) = all_entries(store, scope, stream).await;
+        streams.push(json!([scope, stream, progress, entries]));
+    }
+    json!({ "records": records.collect::<Vec<_>>(), "streams": streams })
+}
+
+fn checked_maps(folder: &Path) -> Value {
+    let report = check(&RealDisk::new(folder), &mut |_, _| {}).unwrap_or_else(|error| panic!("{error}"));
+    assert!(report.is_sound() && report.notes.is_empty(), "{report:#?}");
+    let map = &report.maps[0];
+    assert_eq!((report.maps.len(), map.tenant.as_str()), (1, MAPS));
+    json!({ "collections": map.collections, "records": map.records, "index_entries": map.index_entries,
+            "changes": map.changes, "streams": map.streams, "stream_entries": map.stream_entries })
+}
+
+fn write_maps(folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
+    let store = folder.join("store");
+    let held = block_on(async {
+        let open = open(&store);
+        fill(&open, 0..COMMITS).await;
+        fill_maps(&open, 0..30).await;
+        let held = maps(&open).await;
+        open.close().await;
+        held
+    });
+    fs::remove_file(store.join("lock")).expect("it was made");
+    let expected = serde_json::to_vec_pretty(&json!({ "checked": checked_maps(&store), "held": held }));
+    fs::remove_file(store.join("lock")).expect("it was made");
+    fs::write(folder.join(EXPECTED), expected.expect("JSON")).expect("written");
+}
+
+#[test]
+fn records_and_streams_of_every_format_are_checked_read_and_written_to() {
+    let current = fixtures().join(format!("format-{FORMAT}-maps"));
+    if std::env::var_os("ANNALS_WRITE_FIXTURES").is_some() {
+        write_maps(&current);
+    }
+    assert!(current.is_dir(), "there is a fixture of the current format");
+    let all = fs::read_dir(fixtures()).expect("fixtures").map(|entry| entry.expect("an entry").path());
+    for fixture in all.filter(|path| path.to_string_lossy().ends_with("-maps")) {
+        let folder = tempfile::tempdir().expect("a folder");
+        copy(&fixture.join("store"), folder.path());
+        let expected: Value =
+            serde_json::from_slice(&fs::read(fixture.join(EXPECTED)).expect("expected.json")).expect("JSON");
+        assert_eq!(checked_maps(folder.path()), expected["checked"], "{}", fixture.display());
+        block_on(async {
+            let store = open(folder.path());
+            assert_eq!(maps(&store).await, expected["held"], "{}", fixture.display());
+            let records = store.records(DEFAULT_TENANT).expect("it is declared");
+            records.declare(things()).await.expect("every index is what it was");
+            fill(&store, 100..103).await;
+            fill_maps(&store, 30..33).await;
+            assert_ne!(maps(&store).await, expected["held"]);
+            store.close().await;
+        });
+        assert_ne!(checked_maps(folder.path()), expected["checked"]);
     }
 }

@@ -11,7 +11,7 @@ use annals_embedded::Options;
 use annals_embedded::disk::RealDisk;
 
 use crate::faulty_disk::FaultyDisk;
-use crate::stores::{Opened, block_on, open, tiny_segments};
+use crate::stores::{Opened, PACK_ALWAYS, PACK_NEVER, block_on, open, tiny_segments};
 
 struct Run {
     random: fastrand::Rng,
@@ -31,7 +31,8 @@ impl Run {
 
     fn options(&mut self) -> Options {
         let random = Arc::new(SeededRandomness::new(self.random.u64(..)));
-        Options { clock: self.clock.clone(), random, ..tiny_segments() }
+        let packing = if self.random.bool() { PACK_ALWAYS } else { PACK_NEVER };
+        Options { clock: self.clock.clone(), random, packing, ..tiny_segments() }
     }
 
     /// Some operations, each answer compared with the model's.

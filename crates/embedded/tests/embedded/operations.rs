@@ -5,6 +5,9 @@ mod check;
 mod floor;
 pub mod map_samples;
 mod maps;
+pub mod packing;
+#[cfg(feature = "seeded-bugs")]
+mod reindex;
 mod repair;
 pub mod samples;
 #[cfg(feature = "seeded-bugs")]

@@ -77,7 +77,8 @@ fn a_newer_format_is_refused_and_left_alone() {
                 let text = String::from_utf8(bytes.clone()).expect("it is text");
                 *bytes = text.replace(&format!("\"format\":{FORMAT}"), &newer).into_bytes();
             } else {
-                bytes[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
+                // The next format is that of packed segments.
+                bytes[8..12].copy_from_slice(&(FORMAT + 2).to_le_bytes());
                 let crc = crc32c::crc32c(&bytes[..60]);
                 bytes[60..64].copy_from_slice(&crc.to_le_bytes());
             }

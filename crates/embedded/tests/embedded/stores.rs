@@ -5,11 +5,21 @@ use std::sync::Arc;
 use annals_conformance::SeededRandomness;
 use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, LogStatus, OpenError, Store};
 use annals_embedded::disk::Disk;
-use annals_embedded::{EmbeddedStore, Options};
+use annals_embedded::{EmbeddedStore, Options, Packing};
+
+/// Packs every segment as soon as it has its index, also where nothing is saved.
+pub const PACK_ALWAYS: Packing = Packing { behind: 0, bytes_per_second: u64::MAX, least_saving_percent: -1_000 };
+pub const PACK_NEVER: Packing = Packing { behind: usize::MAX, ..PACK_ALWAYS };
 
 /// Segments so small that a few commits fill one.
 pub fn tiny_segments() -> Options {
-    Options { segment_bytes_first: 1_500, segment_bytes_max: 6_000, min_free_disk_bytes: 0, ..Options::default() }
+    Options {
+        segment_bytes_first: 1_500,
+        segment_bytes_max: 6_000,
+        min_free_disk_bytes: 0,
+        packing: PACK_NEVER,
+        ..Options::default()
+    }
 }
 
 /// Segments that hold some thousand commits, and do not take long to make.

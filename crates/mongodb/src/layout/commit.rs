@@ -91,10 +91,11 @@ fn write_ours(out: &mut Writer, commit: &NewCommit, given: &Given<'_>) {
     let command = commit.command_id.as_deref().filter(|command| *command == given.request_id);
     let first = time_of(commit, 0, given.now);
     let times = (0..commit.events.len()).any(|place| time_of(commit, place, given.now) != first);
-    let ids = [(ours::COMMAND, command), (ours::CORRELATION, commit.correlation_id.as_deref()), (
-        ours::CAUSATION,
-        commit.causation_id.as_deref(),
-    )];
+    let ids = [
+        (ours::COMMAND, command),
+        (ours::CORRELATION, commit.correlation_id.as_deref()),
+        (ours::CAUSATION, commit.causation_id.as_deref()),
+    ];
     if !any && !times && ids.iter().all(|(_, id)| id.is_none()) {
         return;
     }

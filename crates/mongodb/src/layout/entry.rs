@@ -57,7 +57,9 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> std::collections::BTree
 /// A sentence that names the field that is not as it must be.
 pub(crate) fn read(document: &RawDocument) -> Result<Entry, String> {
     let number = |key: &str| natural(document, key).ok_or_else(|| format!("event-log-commits: {key} is no number"));
-    let word = |key: &str| text(document, key).map(str::to_owned).ok_or_else(|| format!("event-log-commits: {key} is no text"));
+    let word = |key: &str| {
+        text(document, key).map(str::to_owned).ok_or_else(|| format!("event-log-commits: {key} is no text"))
+    };
     Ok(Entry {
         first: number("_id")?,
         count: number("n")?,

@@ -4,8 +4,8 @@
 //! sentence says what is missing.
 
 use annals_core::{
-    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp,
-    Version,
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedCommit, RecordedEvent, SequenceNumber,
+    Timestamp, Version,
 };
 use bytes::Bytes;
 use mongodb::bson::{RawBsonRef, RawDocument};
@@ -54,6 +54,9 @@ pub(crate) fn read(document: &RawDocument, name: &str) -> Result<StoredCommit, S
     let or = |key: &str, default: &'static str| ByteString::from(text(document, key).unwrap_or(default));
     let millis = integer(document, "createTime").ok_or("createTime is missing or no whole number")?;
     let time = Timestamp::from_millis(millis);
+    if !time.is_writable() {
+        return Err(format!("createTime {millis} is no date that RFC 3339 can write"));
+    }
     let ours = inner(document, ours::ROOT);
     let our = |key: &str| ours.and_then(|ours| text(ours, key)).map(ByteString::from);
     let request_id = text(document, "requestId").map(ByteString::from);

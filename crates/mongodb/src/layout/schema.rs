@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::future::try_join_all;
 use mongodb::Database;
 use mongodb::bson::doc;
 use tokio::sync::OnceCell;
@@ -68,15 +69,14 @@ fn event_stream_indexes(options: &Options) -> (Vec<Index>, Forbidden) {
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.
-pub(crate) async fn ensure_log(database: &Database, create: bool) -> Result<(), OpenError> {
+pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bool) -> Result<(), OpenError> {
     let version = Index {
         unique: true,
         partial: Some(doc! { "Aggregate.WasAppliedByAggregate": true }),
-        ..Index::ascending("aggregate_version_index", &[
-            "Aggregate.TypeId",
-            "Metadata.EventSource",
-            "Aggregate.Version",
-        ])
+        ..Index::ascending(
+            "aggregate_version_index",
+            &["Aggregate.TypeId", "Metadata.EventSource", "Aggregate.Version"],
+        )
     };
     let source = Index::ascending("Metadata.EventSource_1", &["Metadata.EventSource"]);
     let aggregate = Index::unique("EventSource_1_AggregateType_1", &["EventSource", "AggregateType"]);
@@ -87,13 +87,17 @@ pub(crate) async fn ensure_log(database: &Database, create: bool) -> Result<(), 
         Index::ascending("tags_1", &["tags", "_id"]),
     ];
     if create {
-        for collection in [EVENT_LOG, AGGREGATES, ENTRIES, EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY] {
-            create_collection(database, collection).await?;
-        }
+        let all = [EVENT_LOG, AGGREGATES, ENTRIES, EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY];
+        let missing = all.into_iter().filter(|name| !there.iter().any(|there| there == name));
+        try_join_all(missing.map(|name| create_collection(database, name))).await?;
     }
-    reconcile(database, EVENT_LOG, &[source, version], &[], create).await?;
-    reconcile(database, AGGREGATES, &[aggregate], &[], create).await?;
-    reconcile(database, ENTRIES, &entries, &[], create).await
+    let (events, aggregates) = ([source, version], [aggregate]);
+    tokio::try_join!(
+        reconcile(database, EVENT_LOG, &events, &[], create),
+        reconcile(database, AGGREGATES, &aggregates, &[], create),
+        reconcile(database, ENTRIES, &entries, &[], create),
+    )?;
+    Ok(())
 }
 
 async fn create_collection(database: &Database, collection: &str) -> Result<(), OpenError> {

@@ -22,7 +22,7 @@ const VERSION_MAX: Version = i32::MAX as Version;
 pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
     let collection = event_stream(&query.aggregate.name)?;
     let (head, found, numbers) = tokio::try_join!(
-        async { log.read_head(&query.aggregate).await.map_err(|error| unreadable(error.to_string())) },
+        async { Ok(log.read_head(&collection, &query.aggregate).await?) },
         commits(log, &collection, &query),
         numbers(log, &query),
     )?;

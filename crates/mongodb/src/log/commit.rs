@@ -20,7 +20,6 @@ use crate::layout::commit::{Given, write};
 use crate::layout::foreign::StoredCommit;
 use crate::layout::names::event_stream;
 use crate::layout::schema::ready;
-use crate::refused::unknown;
 
 /// How often a commit at any version may be overtaken by other processes before it is given back.
 const OVERTAKEN_MAX: usize = 1000;
@@ -50,17 +49,16 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     })?;
     let collection = ready(&log.schema, &commit.aggregate.name).await?;
     let request = Request::new(log, &commit);
-    let number = log.numbers.expect(Place::new(&collection, &request.commit_id));
-    let repeat = {
+    let expected = log.numbers.expect(Place::new(&collection, &request.commit_id));
+    let Stored { version, repeated } = {
         let _turn = log.turns.wait(&commit.aggregate).await;
         store(log, &collection, &request).await?
     };
-    let Stored { version, repeated } = repeat;
     match repeated {
         None => Ok(CommitOutcome {
             commit_id: request.uuid(),
             version,
-            first_sequence_number: log.numbered(Place::new(&collection, &request.commit_id), number).await?,
+            first_sequence_number: log.numbered(expected).await?,
             event_ids: request.event_ids,
             duplicate: false,
         }),
@@ -80,7 +78,9 @@ fn supported(commit: &NewCommit) -> Result<(), StoreError> {
         return Err(StoreError::NotSupported("an append condition (on MongoDB)".to_owned()));
     }
     if !commit.keys.is_empty() {
-        return Err(StoreError::NotSupported("a commit that reserves or releases prepare keys (on MongoDB)".to_owned()));
+        return Err(StoreError::NotSupported(
+            "a commit that reserves or releases prepare keys (on MongoDB)".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -109,15 +109,19 @@ impl<'a> Request<'a> {
     }
 
     fn document(&self, log: &Log, version: Version) -> Result<Vec<u8>, CommitError> {
-        let full = |_| StoreError::ReadOnly("the aggregate has as many versions as MongoDB's layout can count".to_owned());
-        let document = write(self.commit, &Given {
-            commit_id: &self.commit_id,
-            request_id: &self.request_id,
-            context: &log.context,
-            version: i32::try_from(version).map_err(full)?,
-            event_ids: &self.event_ids,
-            now: self.now,
-        });
+        let full =
+            |_| StoreError::ReadOnly("the aggregate has as many versions as MongoDB's layout can count".to_owned());
+        let document = write(
+            self.commit,
+            &Given {
+                commit_id: &self.commit_id,
+                request_id: &self.request_id,
+                context: &log.context,
+                version: i32::try_from(version).map_err(full)?,
+                event_ids: &self.event_ids,
+                now: self.now,
+            },
+        );
         if document.len() > DOCUMENT_BYTES_MAX {
             let message = format!(
                 "{} bytes as a document, with the names and ids of its events; MongoDB stores at most {DOCUMENT_BYTES_MAX}",
@@ -143,7 +147,7 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
     let (mut head, mut current) = match log.heads.get(&commit.aggregate) {
         Some(head) => (head, false),
         None if first_only => (Head::NONE, false),
-        None => (log.read_head(&commit.aggregate).await?, true),
+        None => (log.read_head(collection, &commit.aggregate).await?, true),
     };
     let mut collided = false;
     for _ in 0..OVERTAKEN_MAX {
@@ -152,14 +156,15 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
         }
         let admitted = expected.admits(head.version);
         if !admitted && !current {
-            (head, current) = (log.read_head(&commit.aggregate).await?, true);
+            (head, current) = (log.read_head(collection, &commit.aggregate).await?, true);
             continue;
         }
         // After the head was read: had the request been stored since, it would be found.
-        if (collided || !admitted) && commit.request_id.is_some() {
-            if let Some(first) = repeat::find(log, collection, &commit.aggregate, &request.request_id).await? {
-                return repeated(first, request);
-            }
+        if (collided || !admitted)
+            && commit.request_id.is_some()
+            && let Some(first) = repeat::find(log, collection, &commit.aggregate, &request.request_id).await?
+        {
+            return repeated(first, request);
         }
         if !admitted {
             let (expected, actual_version) = (expected.to_string(), head.version);
@@ -174,7 +179,7 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
                 return Ok(Stored { version, repeated: None });
             }
             Outcome::Duplicate(_) => {
-                (head, current) = (log.read_head(&commit.aggregate).await?, true);
+                (head, current) = (log.read_head(collection, &commit.aggregate).await?, true);
                 collided = true;
             }
             Outcome::Refused(why) => {
@@ -193,9 +198,4 @@ fn repeated(first: StoredCommit, request: &Request<'_>) -> Result<Stored, Commit
         return Err(CommitError::RequestIdReused { request_id: request.request_id.clone() });
     }
     Ok(Stored { version: first.info.version, repeated: Some(first) })
-}
-
-/// The error of a look-up on the way to a commit: nothing of it is stored by this try.
-pub(super) fn looking_up(error: &mongodb::error::Error) -> StoreError {
-    unknown(error, "not sent yet")
 }

@@ -13,6 +13,27 @@ pub(crate) struct Numbers {
     waiting: Mutex<HashMap<Place, Vec<oneshot::Sender<SequenceNumber>>>>,
 }
 
+/// A number that is asked for, until this is dropped.
+pub(crate) struct Expected<'a> {
+    numbers: &'a Numbers,
+    pub(crate) place: Place,
+    pub(crate) number: oneshot::Receiver<SequenceNumber>,
+}
+
+impl Drop for Expected<'_> {
+    /// Nobody may ever give the number: the commit may have been refused.
+    fn drop(&mut self) {
+        self.number.close();
+        let mut waiting = self.numbers.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(senders) = waiting.get_mut(&self.place) {
+            senders.retain(|sender| !sender.is_closed());
+            if senders.is_empty() {
+                waiting.remove(&self.place);
+            }
+        }
+    }
+}
+
 /// Where a commit is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
@@ -61,11 +82,11 @@ impl Numbers {
     }
 
     /// Asks for the number of a commit, which need not be stored yet.
-    pub(crate) fn expect(&self, place: Place) -> oneshot::Receiver<SequenceNumber> {
-        let (sender, receiver) = oneshot::channel();
+    pub(crate) fn expect(&self, place: Place) -> Expected<'_> {
+        let (sender, number) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.entry(place).or_default().push(sender);
-        receiver
+        waiting.entry(place.clone()).or_default().push(sender);
+        Expected { numbers: self, place, number }
     }
 
     /// Tells everybody who waits for it.
@@ -77,13 +98,8 @@ impl Numbers {
         }
     }
 
-    /// The commits that somebody waits for, without those that nobody waits for any more.
+    /// The commits that somebody waits for.
     pub(crate) fn waiting(&self) -> Vec<Place> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|_, senders| {
-            senders.retain(|sender| !sender.is_closed());
-            !senders.is_empty()
-        });
-        waiting.keys().cloned().collect()
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }

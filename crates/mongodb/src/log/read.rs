@@ -4,9 +4,7 @@
 
 use std::collections::HashMap;
 
-use annals_core::{
-    AggregateFilter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, limits,
-};
+use annals_core::{AggregateFilter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, limits};
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
 use super::Log;
@@ -112,7 +110,8 @@ impl Page<'_> {
             let mut commits = fetch(log, some).await?;
             for entry in some {
                 let commit = commits.remove(&(entry.collection.clone(), entry.commit.clone()));
-                let missing = || unreadable(format!("{}: commit {} of the log is gone", entry.collection, entry.commit));
+                let missing =
+                    || unreadable(format!("{}: commit {} of the log is gone", entry.collection, entry.commit));
                 let mut events = commit.ok_or_else(missing)?.recorded(entry.first).events;
                 if self.query.backwards {
                     events.reverse();

@@ -1,15 +1,15 @@
 //! Whether a commit repeats an earlier one: found by its request id, compared by its content.
 //!
-//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public and the ids
-//! that the client gave. Here the first commit is read anyway, so the contents themselves are compared, and commits of other software
+//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public and the
+//! ids that the client gave. Here the first commit is read anyway, so the contents themselves are compared, and commits of other software
 //! need no digest.
 
-use annals_core::{Aggregate, NewCommit, ReadError, event_uuid};
+use annals_core::{Aggregate, NewCommit, ReadError, StoreError, event_uuid};
 use mongodb::bson::{RawDocumentBuf, doc};
 
 use super::Log;
 use crate::layout::foreign::{StoredCommit, read};
-use crate::refused::{reading, unreadable};
+use crate::refused::reading;
 
 /// The commit of this request, if there is one at majority.
 pub(super) async fn find(
@@ -17,20 +17,21 @@ pub(super) async fn find(
     collection: &str,
     aggregate: &Aggregate,
     request_id: &str,
-) -> Result<Option<StoredCommit>, annals_core::CommitError> {
+) -> Result<Option<StoredCommit>, StoreError> {
     let commits = log.database.collection::<RawDocumentBuf>(collection);
     let filter = doc! { "aggregateId": &*aggregate.id, "requestId": request_id };
-    let found = commits.find_one(filter).await.map_err(|error| super::commit::looking_up(&error))?;
+    let found = commits.find_one(filter).await.map_err(|error| reading(&error))?;
     let read = found.map(|found| read(&found, &aggregate.name)).transpose();
-    read.map_err(|why| match unreadable(format!("{collection}: the commit of request {request_id:?}: {why}")) {
-        ReadError::Store(error) => error.into(),
-        ReadError::Invalid(invalid) => invalid.into(),
-        other => annals_core::StoreError::Io(other.to_string()).into(),
-    })
+    read.map_err(|why| StoreError::Damaged(format!("{collection}: the commit of request {request_id:?}: {why}")))
 }
 
 /// Whether a request of this id is stored at majority.
-pub(super) async fn exists(log: &Log, collection: &str, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
+pub(super) async fn exists(
+    log: &Log,
+    collection: &str,
+    aggregate: &Aggregate,
+    request_id: &str,
+) -> Result<bool, ReadError> {
     let commits = log.database.collection::<RawDocumentBuf>(collection);
     let filter = doc! { "aggregateId": &*aggregate.id, "requestId": request_id };
     let found = commits.find_one(filter).projection(doc! { "_id": 1 }).await;

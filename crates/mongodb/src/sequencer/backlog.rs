@@ -46,7 +46,12 @@ pub(super) async fn bring_up(place: &mut Place) -> Result<(), Ended> {
     }
     sequence(place, batch).await?;
     if place.next > from {
-        tracing::info!(tenant = place.log.tenant, from, to = place.next, "commits were found without the change stream");
+        tracing::info!(
+            tenant = place.log.tenant,
+            from,
+            to = place.next,
+            "commits were found without the change stream"
+        );
         place.note_recovered(from).await?;
     }
     Ok(())
@@ -61,7 +66,8 @@ async fn sequence(place: &mut Place, rows: Vec<Row>) -> Result<(), Ended> {
         if known.contains(&(row.collection.clone(), row.commit.clone())) {
             continue;
         }
-        let found = database.collection::<RawDocumentBuf>(&row.collection).find_one(doc! { "_id": &row.commit }).await?;
+        let found =
+            database.collection::<RawDocumentBuf>(&row.collection).find_one(doc! { "_id": &row.commit }).await?;
         commits.extend(found.map(|document| Incoming::stored(database.name(), &row.collection, document)));
     }
     if commits.is_empty() { Ok(()) } else { place.sequence(commits).await }

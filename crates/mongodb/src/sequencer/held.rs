@@ -71,7 +71,12 @@ impl Held {
     }
 
     pub(super) fn add(&mut self, held: HeldCommit) {
-        tracing::warn!(collection = held.collection, commit = held.commit, reason = held.reason, "a commit is held back");
+        tracing::warn!(
+            collection = held.collection,
+            commit = held.commit,
+            reason = held.reason,
+            "a commit is held back"
+        );
         self.commits.insert((held.collection.clone(), held.commit.clone()), held);
     }
 
@@ -94,7 +99,8 @@ impl Held {
 
     /// One whose aggregate stands right before it now.
     pub(super) fn ready(&self, heads: &HashMap<AggregateKey, Head>) -> Option<HeldCommit> {
-        let is_next = |held: &&HeldCommit| heads.get(&held.aggregate).is_some_and(|head| head.version + 1 == held.version);
+        let is_next =
+            |held: &&HeldCommit| heads.get(&held.aggregate).is_some_and(|head| head.version + 1 == held.version);
         self.commits.values().find(is_next).cloned()
     }
 }

@@ -35,16 +35,17 @@ async fn work(
     for log in &cluster.logs {
         places.insert(log.database.name().to_owned(), Place::open(cluster, log.clone(), forgotten).await?);
     }
+    let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
+    let mut stream = stream::open(cluster, after.as_ref()).await?;
+    // Acknowledged at majority and later than the stream's beginning: so whatever the stream does not show because it is older can be
+    // read at majority from here on.
     let sessions = places.values().map(Place::session_id).collect();
     if !lease.note_sessions(epoch, sessions).await? {
         return Err(Ended::Deposed("another process has taken the lease"));
     }
-    let known: Option<Vec<Token>> = places.values().map(|place| place.token.clone()).collect();
-    let after = known.and_then(|tokens| tokens.into_iter().reduce(earlier));
-    let mut stream = stream::open(cluster, after.as_ref()).await?;
     for place in places.values_mut() {
         // First the stream, then the collections: what comes in between is in both, and known the second time.
-        if place.token.is_none() || after.is_none() {
+        if place.token.is_none() {
             backlog::bring_up(place).await?;
             if let Some(start) = &stream.start {
                 place.save(start).await?;
@@ -56,12 +57,10 @@ async fn work(
     loop {
         let Batch { commits, idle, ended } = next(&mut stream.news).await;
         take(&mut places, commits).await?;
-        if let Some(token) = idle {
-            places.values_mut().for_each(|place| place.caught_up());
-            if saved.elapsed() >= SAVE_EVERY {
-                try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
-                saved = now();
-            }
+        let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
+        if let Some(token) = idle.filter(|_| due) {
+            try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
+            saved = now();
         }
         if let Some(ended) = ended {
             return Err(ended);

@@ -41,7 +41,8 @@ pub(super) struct Place {
     pub(super) token: Option<Token>,
     pub(super) heads: HashMap<AggregateKey, Head>,
     pub(super) held: Held,
-    /// Whether what comes may be in the log already: after the stream was opened at an earlier position, until it has caught up.
+    /// Whether what comes may be in the log already: from the opening of the stream until something came that was not. It spares what
+    /// the unique index would refuse, and decides nothing.
     replaying: bool,
 }
 
@@ -57,10 +58,6 @@ impl Place {
 
     pub(super) fn session_id(&self) -> Document {
         self.session.id().clone()
-    }
-
-    pub(super) fn caught_up(&mut self) {
-        self.replaying = false;
     }
 
     /// Saves how far the log has come where nothing of its own came.
@@ -80,10 +77,12 @@ impl Place {
         let token = commits.iter().rev().find_map(|commit| commit.token.clone());
         let mut arrived: Vec<Arrived> = commits.into_iter().map(Arrived::read).collect();
         loop {
-            if self.replaying {
+            let looked = self.replaying;
+            if looked {
                 let wanted: Vec<_> = arrived.iter().map(|one| (&*one.collection, &*one.commit)).collect();
                 let known = self.known(&wanted).await?;
                 arrived.retain(|one| !known.contains(&(one.collection.clone(), one.commit.clone())));
+                self.replaying = !known.is_empty();
             }
             self.look_up_heads(&arrived).await?;
             let batch = assign(&arrived, &self.heads, &self.held);
@@ -92,6 +91,10 @@ impl Place {
                     batch.released.iter().for_each(|held| self.held.remove(held));
                     batch.held.iter().for_each(|held| self.held.add(held.clone()));
                     break;
+                }
+                Written::Known if looked && !self.replaying => {
+                    let name = self.log.database.name();
+                    return Err(Ended::Damaged(format!("{name}: other software gives numbers to events; stop it")));
                 }
                 // Something of it is in the log already: told apart, and the rest once more.
                 Written::Known => {

@@ -76,8 +76,10 @@ async fn look(log: &Log) -> mongodb::error::Result<()> {
     if wanted.is_empty() {
         return Ok(());
     }
-    let any: Vec<Document> =
-        wanted.into_iter().map(|(collection, commits)| doc! { "coll": collection, "commit": { "$in": commits } }).collect();
+    let any: Vec<Document> = wanted
+        .into_iter()
+        .map(|(collection, commits)| doc! { "coll": collection, "commit": { "$in": commits } })
+        .collect();
     let mut found = log.database.collection::<RawDocumentBuf>(ENTRIES).find(doc! { "$or": any }).await?;
     while found.advance().await? {
         if let Ok(entry) = entry::read(found.current()) {

@@ -73,7 +73,7 @@ pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Str
         Some(token) => watch.resume_after(token),
         None => watch,
     };
-    let changes = watch.await.map_err(ended)?.with_type::<RawDocumentBuf>();
+    let changes = watch.await.map_err(|error| refused(error, after.is_some()))?.with_type::<RawDocumentBuf>();
     let start = changes.resume_token().as_ref().and_then(stored);
     let (sender, news) = mpsc::channel(AHEAD_MAX);
     Ok(Stream { news, start, reader: tokio::spawn(read(changes, sender)) })
@@ -112,6 +112,15 @@ async fn incoming(change: &RawDocumentBuf, budget: &Arc<Semaphore>) -> Option<In
     let share = budget.clone().acquire_many_owned(kib).await.ok();
     let token = inner(change, "_id").and_then(|token| Document::try_from(token).ok());
     Some(Incoming { database: database.to_owned(), collection: collection.to_owned(), document, token, _share: share })
+}
+
+/// A position that the server cannot read is as good as one that it has forgotten: what it stood for is found in the collections.
+fn refused(error: mongodb::error::Error, resuming: bool) -> Ended {
+    const BAD_TOKENS: std::ops::RangeInclusive<i32> = 50_000..=60_000;
+    match code_of(&error) {
+        Some(code) if resuming && (BAD_TOKENS.contains(&code) || code == 9) => Ended::Forgotten,
+        _ => ended(error),
+    }
 }
 
 /// Errors that say that the oplog does not reach back to the position, or that the position is none.

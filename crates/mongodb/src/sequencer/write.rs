@@ -50,7 +50,8 @@ pub(super) async fn write(place: &mut Place, batch: &Batch<'_>, token: Option<&T
     for (at, part) in parts.into_iter().enumerate() {
         // Only the last one has come to the position, and has the rest of the batch.
         let (token, rest) = if at + 1 == count { (token, Some(batch)) } else { (None, None) };
-        let documents = documents(place, part).map_err(|error| Ended::Damaged(format!("a commit of the log: {error}")))?;
+        let documents =
+            documents(place, part).map_err(|error| Ended::Damaged(format!("a commit of the log: {error}")))?;
         let next = place.next + documents.events.len() as u64;
         match transaction(place, &documents, next, rest, token).await? {
             Written::Done => place.note(part, next),
@@ -121,7 +122,9 @@ async fn transaction(
             Ok(true) => return Ok(Written::Done),
             Ok(false) => return Err(Ended::Deposed("another process has moved the log")),
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Written::Known),
-            Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {}
+            Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
             // The commit's outcome is not known: the offset tells, because it moves with everything else.
             Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {
                 let now = read_next(&place.log).await?;

@@ -1,6 +1,12 @@
-//! The store on a real mongod: the suite of its port, and what a database can do to it.
+//! The store on a real mongod: the suite of its port, the layouts that other software reads and writes, and what a database and other
+//! software can do to it.
 
+mod commits;
 mod conformance;
+mod connection;
+mod layout;
 mod records;
 mod records_differences;
+mod schema;
+mod sequencer;
 mod server;

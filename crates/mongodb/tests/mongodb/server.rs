@@ -2,9 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use annals_core::DEFAULT_TENANT;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, Store};
 use annals_mongodb::{MongoStore, Options, Tenant};
 use mongodb::Client;
+use mongodb::bson::{Document, doc};
 
 /// The URL of the server, without a database.
 ///
@@ -25,6 +29,9 @@ pub struct Databases {
 impl Databases {
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        // What the store says is shown beside a failure.
+        let level = tracing_subscriber::filter::LevelFilter::INFO;
+        let _ = tracing_subscriber::fmt().with_test_writer().with_max_level(level).try_init();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self { name: format!("annals_test_{}_{count}", std::process::id()) }
     }
@@ -39,6 +46,11 @@ impl Databases {
     /// The name of a second database, dropped as well.
     pub fn other(&self) -> String {
         format!("{}_other", self.name)
+    }
+
+    /// The namespace of the commits of orders.
+    pub fn stream(&self) -> String {
+        format!("{}.order_event_stream", self.name)
     }
 
     pub async fn client(&self) -> Client {
@@ -74,4 +86,41 @@ impl Drop for Databases {
 /// Options with the tenants `default` and `other`.
 pub fn two_tenants() -> Options {
     Options { tenants: vec![Tenant::new(DEFAULT_TENANT), Tenant::new("other")], ..Options::default() }
+}
+
+/// The log of the tenant `default`.
+pub fn log_of(store: &MongoStore) -> Arc<dyn EventLog> {
+    store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared")
+}
+
+/// A commit of an order with one event, whose data is `{"n": n}`.
+pub fn order(id: &str, n: u64) -> NewCommit {
+    let data = Data::from_value(&serde_json::json!({ "n": n })).expect("an object");
+    NewCommit::new("order", id).event(NewEvent::new("order_changed", data))
+}
+
+/// A commit as Wow writes it.
+pub fn wow_commit(id: &str, aggregate: &str, version: i32, time: i64) -> Document {
+    doc! {
+        "_id": id, "contextName": "annals", "aggregateName": "order", "header": {}, "aggregateId": aggregate,
+        "tenantId": "(0)", "ownerId": "", "spaceId": "", "commandId": format!("c-{id}"), "requestId": format!("r-{id}"),
+        "version": version,
+        "body": [{ "id": format!("e-{id}"), "name": "order_changed", "revision": "0.0.1", "bodyType": "x.OrderChanged",
+                   "body": { "n": i64::from(version) } }],
+        "createTime": time, "size": 1_i32,
+    }
+}
+
+/// Waits until `condition` holds, at most twenty seconds.
+///
+/// # Panics
+/// When it does not.
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !condition().await {
+            // tidy: allow(pause) between two looks at the database
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(20), waiting).await.is_ok(), "{what} was due");
 }

@@ -11,6 +11,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
 
+use super::documents;
+use super::log::accepts;
 use crate::answer::{data_bytes, json, json_of_events};
 use crate::problem::Problem;
 use crate::query::{Last, Query};
@@ -67,6 +69,9 @@ pub(crate) async fn commits(
     let wanted = aggregate_query(Aggregate::new(name, id), &query)?;
     wanted.validate()?;
     let found = source.log.read_aggregate(wanted).await?;
+    if accepts(&headers, documents::MEDIA_TYPE) {
+        return Ok(documents::aggregate(&found));
+    }
     let bytes = data_bytes(found.commits.iter().flat_map(|commit| &commit.events));
     json_of_events(bytes, Commits { found, source }).await
 }

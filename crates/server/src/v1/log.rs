@@ -8,14 +8,14 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use serde::Serialize;
 
-use super::lines;
+use super::{documents, lines};
 use crate::answer::{data_bytes, json_of_events};
 use crate::problem::Problem;
 use crate::query::{Query, number};
 use crate::router::Server;
 use crate::source::Source;
 
-/// `GET /v1/log`: a page, or a stream of lines for a caller that accepts `application/x-ndjson`.
+/// `GET /v1/log`: a page, as BSON for a caller that accepts `application/bson`, or a stream of lines for `application/x-ndjson`.
 pub(crate) async fn page(
     State(server): State<Arc<Server>>,
     RawQuery(raw): RawQuery,
@@ -30,19 +30,23 @@ pub(crate) async fn page(
         backwards: query.switch("backwards")?,
         filter: query.filter()?,
     };
-    if accepts_lines(&headers) {
+    if accepts(&headers, lines::MEDIA_TYPE) {
         return lines::answer(&server, source, wanted, limit).await;
     }
     let wanted = LogQuery { limit: limit.unwrap_or(limits::PAGE_DEFAULT), ..wanted };
     wanted.validate()?;
+    if accepts(&headers, documents::MEDIA_TYPE) {
+        return documents::log(source, wanted).await;
+    }
     let found = source.log.read(wanted).await?;
     json_of_events(data_bytes(&found.events), Page { found, source }).await
 }
 
-fn accepts_lines(headers: &HeaderMap) -> bool {
+/// Whether the caller asks for this media type.
+pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut kinds = values.flat_map(|value| value.split(',')).filter_map(|kind| kind.split(';').next());
-    kinds.any(|kind| kind.trim().eq_ignore_ascii_case(lines::MEDIA_TYPE))
+    kinds.any(|kind| kind.trim().eq_ignore_ascii_case(media_type))
 }
 
 struct Page {

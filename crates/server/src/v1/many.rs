@@ -31,7 +31,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// The media type of BSON documents.
-    pub const DOCUMENTS: &str = "application/bson";
+    pub const DOCUMENTS: &str = super::documents::MEDIA_TYPE;
 
     /// The format of a body; none when it is a single commit.
     pub fn of(headers: &HeaderMap) -> Option<Self> {

@@ -13,7 +13,7 @@ use crate::running::{Running, soon, store_on};
 const COMMITS: u64 = 200;
 
 /// A server over a log of `COMMITS` events, one of whose bytes in the middle is another than was written.
-async fn damaged() -> Running {
+pub(crate) async fn damaged() -> Running {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let mut server = Running::over(store_on(Arc::clone(&disk), Default::default()), Options::default()).await;
     for n in 0..COMMITS {

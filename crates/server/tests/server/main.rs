@@ -8,6 +8,7 @@ mod commits;
 mod connections;
 mod damaged;
 mod docs;
+mod documents;
 mod faults;
 mod floods;
 mod follow;

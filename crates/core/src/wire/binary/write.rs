@@ -5,11 +5,11 @@ use uuid::Uuid;
 use crate::{AppendCondition, CommitOutcome, ExpectedVersion, KeyValue, NewCommit, NewEvent, Release, Reserve};
 
 const STRING: u8 = 0x02;
-const DOCUMENT: u8 = 0x03;
-const ARRAY: u8 = 0x04;
+pub(super) const DOCUMENT: u8 = 0x03;
+pub(super) const ARRAY: u8 = 0x04;
 const BINARY: u8 = 0x05;
 const BOOLEAN: u8 = 0x08;
-const DATE: u8 = 0x09;
+pub(super) const DATE: u8 = 0x09;
 const INT64: u8 = 0x12;
 /// The subtype of a UUID.
 const UUID: u8 = 4;
@@ -147,7 +147,7 @@ pub fn write_refusal(problem: &str, out: &mut Vec<u8>) {
     document(out, |out| string(out, "problem", problem));
 }
 
-fn document(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn document(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     fields(out);
@@ -156,13 +156,13 @@ fn document(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-fn begin(out: &mut Vec<u8>, bson_type: u8, key: &str) {
+pub(super) fn begin(out: &mut Vec<u8>, bson_type: u8, key: &str) {
     out.push(bson_type);
     out.extend_from_slice(key.as_bytes());
     out.push(0);
 }
 
-fn nested(out: &mut Vec<u8>, bson_type: u8, key: &str, fields: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn nested(out: &mut Vec<u8>, bson_type: u8, key: &str, fields: impl FnOnce(&mut Vec<u8>)) {
     begin(out, bson_type, key);
     document(out, fields);
 }
@@ -179,30 +179,30 @@ fn list<T>(out: &mut Vec<u8>, key: &str, values: impl IntoIterator<Item = T>, wr
     });
 }
 
-fn string(out: &mut Vec<u8>, key: &str, value: &str) {
+pub(super) fn string(out: &mut Vec<u8>, key: &str, value: &str) {
     begin(out, STRING, key);
     out.extend_from_slice(&(value.len() as i32 + 1).to_le_bytes());
     out.extend_from_slice(value.as_bytes());
     out.push(0);
 }
 
-fn maybe(out: &mut Vec<u8>, key: &str, value: Option<&str>) {
+pub(super) fn maybe(out: &mut Vec<u8>, key: &str, value: Option<&str>) {
     if let Some(value) = value {
         string(out, key, value);
     }
 }
 
-fn integer(out: &mut Vec<u8>, key: &str, value: i64) {
+pub(super) fn integer(out: &mut Vec<u8>, key: &str, value: i64) {
     begin(out, INT64, key);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-fn boolean(out: &mut Vec<u8>, key: &str, value: bool) {
+pub(super) fn boolean(out: &mut Vec<u8>, key: &str, value: bool) {
     begin(out, BOOLEAN, key);
     out.push(u8::from(value));
 }
 
-fn uuid(out: &mut Vec<u8>, key: &str, value: Uuid) {
+pub(super) fn uuid(out: &mut Vec<u8>, key: &str, value: Uuid) {
     begin(out, BINARY, key);
     out.extend_from_slice(&16i32.to_le_bytes());
     out.push(UUID);

@@ -19,7 +19,7 @@ use crate::{
 /// `not_json`, `invalid_integer`, `invalid_body`, `invalid_record`, `invalid_condition`.
 pub fn read_changes(bytes: &[u8], encoding: Encoding) -> Result<Vec<RecordChange>, Invalid> {
     let mut changes = None;
-    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+    fields(&encoding.document(bytes)?, "", |name, path, value| {
         let "changes" = name else { return Err(unknown(path)) };
         let mut read = Vec::new();
         elements(path, value, |path, value| {
@@ -118,7 +118,7 @@ fn read_expected(encoding: Encoding, at: &str, value: RawBsonRef<'_>) -> Result<
 /// As [`read_changes`]; `invalid_query`.
 pub fn read_query(collection: &str, bytes: &[u8], encoding: Encoding) -> Result<RecordQuery, Invalid> {
     let mut query = RecordQuery::new(collection);
-    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+    fields(&encoding.document(bytes)?, "", |name, path, value| {
         match name {
             "condition" => query.condition = condition(encoding, path, value)?,
             "projection" => query.projection = read_projection(path, nested(path, value)?)?,
@@ -167,7 +167,7 @@ fn read_projection(at: &str, document: &RawDocument) -> Result<Projection, Inval
 /// As [`read_changes`].
 pub fn read_condition(bytes: &[u8], encoding: Encoding) -> Result<Condition, Invalid> {
     let mut read = Condition::All;
-    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+    fields(&encoding.document(bytes)?, "", |name, path, value| {
         let "condition" = name else { return Err(unknown(path)) };
         read = condition(encoding, path, value)?;
         Ok(())
@@ -181,7 +181,7 @@ pub fn read_condition(bytes: &[u8], encoding: Encoding) -> Result<Condition, Inv
 /// As [`read_changes`].
 pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
     let mut id = None;
-    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+    fields(&encoding.document(bytes)?, "", |name, path, value| {
         let "id" = name else { return Err(unknown(path)) };
         id = Some(encoding.value(path, value)?);
         Ok(())
@@ -195,7 +195,7 @@ pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
 /// As [`read_changes`].
 pub fn read_collection(name: &str, bytes: &[u8], encoding: Encoding) -> Result<Collection, Invalid> {
     let mut collection = Collection::new(name);
-    fields(&*encoding.document(bytes)?, "", |name, path, value| {
+    fields(&encoding.document(bytes)?, "", |name, path, value| {
         let "indexes" = name else { return Err(unknown(path)) };
         elements(path, value, |path, value| {
             collection.indexes.push(read_index(encoding, path, nested(path, value)?)?);

@@ -20,7 +20,7 @@ use crate::disk::{Disk, DiskFile, Open};
 use crate::engine;
 use crate::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::log::{Step, Walk, names};
-use crate::operations::copy::{STEP, copy, create, fill, read_to};
+use crate::operations::copy::{STEP, create, fill, read_to};
 use crate::operations::survey::{self, Small};
 use crate::operations::{OperationError, Outcome, Progress, cut, unreadable, unwritable};
 use crate::options::SeededBug;
@@ -383,7 +383,7 @@ impl Place<'_> {
         let Some(open) = border.within else { return Ok(()) };
         let name = &open.at.name;
         let unfinished = format!("{name}{UNFINISHED}");
-        let done = copy(self.disk, &*open.at.file, &unfinished, border.offset, open.capacity.max(open.length));
+        let done = cut::keep_to(self.disk, &open, border.offset, &unfinished);
         done.and_then(|()| self.disk.rename(&unfinished, name)).map_err(|error| unwritable(name, &error))
     }
 }
@@ -404,7 +404,7 @@ fn read_back(disk: &dyn Disk, dir: &str, progress: &mut dyn FnMut(u64)) -> Outco
                 Step::Commit(placed) if placed.first() == head => {
                     placed.record.add_to(&mut hash);
                     head = placed.next();
-                    progress(done + placed.end());
+                    progress(done + placed.end);
                 }
                 Step::Commit(placed) => {
                     let (name, offset) = (&open.at.name, placed.offset);

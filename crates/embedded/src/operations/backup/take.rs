@@ -12,7 +12,7 @@ use super::manifest::{LogManifest, MANIFEST, Manifest, SegmentManifest, StoredFi
 use super::map::{CurrentMap, MapImage};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::format::SEGMENT_HEADER;
-use crate::index::{PAGE, page_is_whole};
+use crate::index::{FileIndex, PAGE, page_is_whole};
 use crate::log::{LogImage, SegmentImage, Step, Walk, names};
 use crate::operations::copy::STEP;
 use crate::store::TenantFile;
@@ -209,7 +209,10 @@ impl Taking {
             return Ok(None);
         }
         let events_hash = hash_of(&at, first, end)?;
-        let name = format!("tenants/{}/{scope}/{:010}-{}-{end}.segment", owner.tenant, at.number, owner.incarnation);
+        // A segment of frames may have had this length in an earlier backup.
+        let form = if at.packed.is_some() { "-packed" } else { "" };
+        let (owner_name, number, incarnation) = (&owner.tenant, at.number, owner.incarnation);
+        let name = format!("tenants/{owner_name}/{scope}/{number:010}-{incarnation}-{end}{form}.segment");
         let file = StoredFile { name: name.clone(), bytes: end, sha256: String::new() };
         owner.logs[log].events_hash.join(&events_hash);
         let (number, salt) = (at.number, at.salt);
@@ -232,7 +235,16 @@ impl Taking {
         }
         let owner = &mut self.manifest.tenants[tenant];
         let entry = &mut owner.logs[log];
-        let name = format!("tenants/{}/{}/{number:010}-{}-{bytes}.index", owner.tenant, entry.scope, owner.incarnation);
+        let (packed, salt) =
+            entry.segments.last().map_or((false, 0), |it| (it.file.name.contains("-packed."), it.salt));
+        let extent = FileIndex::open(file.clone(), path.to_owned()).map(|index| index.extent());
+        if !extent.is_ok_and(|extent| (extent.number, extent.salt) == (number, salt)) {
+            // The segment was packed since, and this is the index of its new form.
+            return Ok(None);
+        }
+        let form = if packed { "-packed" } else { "" };
+        let (owner_name, scope, incarnation) = (&owner.tenant, &entry.scope, owner.incarnation);
+        let name = format!("tenants/{owner_name}/{scope}/{number:010}-{incarnation}-{bytes}{form}.index");
         if let Some(segment) = entry.segments.last_mut() {
             segment.index = Some(StoredFile { name: name.clone(), bytes, sha256: String::new() });
         }
@@ -320,12 +332,13 @@ fn hash_of(at: &crate::log::SegmentFile, first: u64, end: u64) -> Result<EventsH
     let (mut hash, mut next, mut reached) = (EventsHash::default(), first, SEGMENT_HEADER);
     loop {
         match walk.step().map_err(fail)? {
-            Step::End if reached == end => return Ok(hash),
+            // Behind the last frame of a packed segment there is padding.
+            Step::End if reached.next_multiple_of(8) == end => return Ok(hash),
             Step::End => return Err(at.damage(reached, "commits are not there")),
             Step::Fault { offset, what, .. } => return Err(at.damage(offset, what)),
             Step::Commit(placed) if placed.first() == next => {
                 placed.record.add_to(&mut hash);
-                (next, reached) = (placed.next(), placed.end());
+                (next, reached) = (placed.next(), placed.end);
             }
             Step::Commit(placed) => return Err(at.damage(placed.offset, "a commit does not follow on")),
         }

@@ -11,6 +11,8 @@ pub(super) enum Found {
     /// There is none.
     None,
     Agrees,
+    /// It is of the form that the segment had before it was packed.
+    OfEarlierForm,
     /// It does not, and why.
     Differs {
         offset: Option<u64>,
@@ -39,6 +41,11 @@ pub(super) fn compare(disk: &dyn Disk, dir: &str, at: &SegmentFile, collected: &
             format!("page {number} of {name} is not what was written")
         } else {
             match FileIndex::open(file.clone(), name.clone()) {
+                Ok(index)
+                    if at.packed.is_some() && index.extent().number == at.number && index.extent().salt != at.salt =>
+                {
+                    return Ok(Found::OfEarlierForm);
+                }
                 Ok(index) if (index.extent().number, index.extent().salt) != (at.number, at.salt) => {
                     format!("{name} is the index of another segment")
                 }

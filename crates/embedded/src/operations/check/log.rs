@@ -147,7 +147,7 @@ impl LogCheck<'_> {
             Ok(open) => open,
             Err(file) => {
                 let length = file.length().map_err(|error| unreadable(&name, &error))?;
-                let blank = SegmentFile { number, salt: 0, name: name.clone(), file };
+                let blank = SegmentFile { number, salt: 0, name: name.clone(), file, packed: None };
                 let empty = matches!(step(&mut walk(&blank, u64::MAX)?, &name)?, Step::End);
                 let what = format!("the header of {name} is not what was written for this segment");
                 if last && empty {
@@ -165,7 +165,12 @@ impl LogCheck<'_> {
             let what = format!("{name} is {length} bytes long and had {capacity}");
             self.damaged(Finding { offset: Some(length), ..self.finding("segment_cut", &name, what, COPY) });
         }
-        if let Some(collected) = self.walk(&at, length, progress)?
+        let collected = self.walk(&at, length, progress)?;
+        if at.packed.is_some() {
+            // It was synced whole before it had its name, so nothing in it can be a torn tail.
+            self.settle_damage();
+        }
+        if let Some(collected) = collected
             && self.place.file.is_some()
         {
             self.index(disk, &at, &collected)?;
@@ -276,7 +281,7 @@ impl LogCheck<'_> {
         placed.record.add_to(&mut self.hash);
         self.log.commits += 1;
         self.log.events += placed.record.commit.events.len() as u64;
-        self.log.bytes += placed.end() - placed.offset;
+        self.log.bytes += placed.end - placed.offset;
         self.next = Some(placed.next());
     }
 
@@ -284,6 +289,12 @@ impl LogCheck<'_> {
         match index::compare(disk, &self.place.dir, at, collected)? {
             Found::None => {}
             Found::Agrees => self.log.indexes += 1,
+            Found::OfEarlierForm => {
+                let name = names::index(&self.place.dir, at.number);
+                let what = format!("{name} is of the form that its segment had before it was packed");
+                let advice = "nothing: packing ended early, and the next opening makes the index again";
+                self.report.notes.push(self.finding("old_index", &name, what, advice));
+            }
             Found::Differs { offset, what } => {
                 let name = names::index(&self.place.dir, at.number);
                 let advice = "remove the index file; the next opening makes it again from the segment";

@@ -13,6 +13,8 @@ use crate::whole::UNFINISHED;
 use crate::{records, streams};
 
 const RESTORE: &str = "restore a backup; the log beside it is not concerned";
+const RESTORE_STREAM: &str =
+    "restore a backup, or cut the log with `annals repair --cut-at`, which cuts its streams too";
 const REBUILD: &str = "make the indexes of the tenant's records again with `annals repair --indexes`";
 
 /// Which map is checked.
@@ -32,7 +34,11 @@ impl<'a> Place<'a> {
     }
 
     fn finding(&self, kind: &'static str, scope: Option<&str>, what: String) -> Finding {
-        let advice = if kind == "index_entry" { REBUILD } else { RESTORE };
+        let advice = match kind {
+            "index_entry" => REBUILD,
+            "stream" => RESTORE_STREAM,
+            _ => RESTORE,
+        };
         Finding {
             kind,
             tenant: Some(self.tenant.to_owned()),

@@ -10,10 +10,11 @@ use annals_embedded::{EmbeddedStore, Options, SeededBug};
 use super::backup::{back_up, held_back, into_folder};
 use super::floor::passes_the_floor;
 use super::maps::{of_one_moment, restores_all_records};
+use super::packing::survives_every_operation;
 use super::repair::cut_at;
 use super::samples::{filled, open_store, options};
-use crate::faulty_disk::FaultyDisk;
-use crate::stores::{block_on, tiny_segments};
+use crate::faulty_disk::{Fault, FaultyDisk};
+use crate::stores::{PACK_ALWAYS, block_on, tiny_segments};
 
 fn with(bug: Option<SeededBug>, options: Options) -> Options {
     Options { seeded_bug: bug, ..options }
@@ -84,6 +85,33 @@ fn a_cut_that_keeps_the_incarnation_is_caught() {
         let identity = store.identity_since(DEFAULT_TENANT, DEFAULT_SCOPE, 0).expect("it is declared");
         if identity.incarnation == 1 { Ok(()) } else { Err("it is the same incarnation".to_owned()) }
     });
+}
+
+/// Packs, ends the process at each operation by a power loss, and looks at what is left.
+#[track_caller]
+fn is_caught_packing(bug: SeededBug) {
+    let packing = Options { packing: PACK_ALWAYS, ..options(7) };
+    is_caught(bug, |bug| survives_every_operation(Fault::End, false, &with(bug, packing.clone())).map(drop));
+}
+
+#[test]
+fn renaming_a_packed_segment_before_it_is_synced_is_caught() {
+    is_caught_packing(SeededBug::RenamePackedBeforeSync);
+}
+
+#[test]
+fn removing_a_segment_before_its_packed_form_has_the_name_is_caught() {
+    is_caught_packing(SeededBug::RemoveBeforeRenaming);
+}
+
+#[test]
+fn keeping_the_salt_of_a_segment_for_its_packed_form_is_caught() {
+    is_caught_packing(SeededBug::KeepSaltOfPacked);
+}
+
+#[test]
+fn forgetting_the_last_commit_of_a_packed_segment_is_caught() {
+    is_caught_packing(SeededBug::ForgetLastPackedRecord);
 }
 
 #[test]

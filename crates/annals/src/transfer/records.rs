@@ -1,0 +1,264 @@
+//! Records in an export: every collection with its indexes, and its documents in the order of their `_id`s.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use annals_core::bson::Bson;
+use annals_core::bson::raw::RawDocumentBuf;
+use annals_core::{
+    Code, Collection, Condition, Data, Index, RecordChange, RecordError, RecordQuery, Records, RecordsHash, Store,
+    limits, valid_document,
+};
+use serde::{Deserialize, Serialize};
+
+use super::write::{besides, line, unwritten, written};
+use super::{from_hex, to_hex};
+use crate::operations::OperationError;
+
+/// Most records that are inserted at once, and most bytes of them.
+const RECORDS_MAX: usize = 256;
+const BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What the error says that a batch fails with because some of it is there.
+const ID_INDEX: &str = "_id_";
+
+type Outcome<T> = Result<T, OperationError>;
+
+/// The line before the records of a collection.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct CollectionLine {
+    pub(super) collection: Declared,
+}
+
+/// A collection of an export.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Declared {
+    tenant: String,
+    name: String,
+    /// In the order of their names: in which order they were made is no part of what they mean.
+    indexes: Vec<Index>,
+}
+
+/// The line behind the records of a collection.
+#[derive(Serialize, Deserialize)]
+pub(super) struct CollectionEnd {
+    pub(super) collection_end: MovedCollection,
+}
+
+/// A collection that was exported or imported whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedCollection {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its name.
+    pub name: String,
+    /// How many records it holds.
+    pub records: u64,
+    /// The hash of their documents.
+    pub records_hash: String,
+}
+
+/// A record of an export: its document as JSON, and its bytes where JSON does not say all of it.
+#[derive(Serialize, Deserialize)]
+struct RecordLine {
+    record: Data,
+    #[serde(default)]
+    record_bson: Option<String>,
+}
+
+/// Writes every collection of a tenant.
+pub(super) async fn export(
+    store: &dyn Store,
+    tenant: &str,
+    out: &mut (dyn Write + Send),
+    moved: &mut Vec<MovedCollection>,
+) -> Outcome<()> {
+    let records = store.records(tenant).map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+    for collection in records.collections().await.map_err(refused)? {
+        let Collection { name, mut indexes } = collection;
+        indexes.sort_by(|one, other| one.name.cmp(&other.name));
+        line(out, &CollectionLine { collection: Declared { tenant: tenant.to_owned(), name: name.clone(), indexes } })?;
+        let mut tally = Tally::default();
+        let mut pages = Pages::of(&name);
+        while let Some(page) = pages.next(&*records).await? {
+            for document in page {
+                tally.add(&document);
+                write_record(document, out)?;
+            }
+        }
+        let end = tally.finish(tenant, &name);
+        moved.push(end.clone());
+        line(out, &CollectionEnd { collection_end: end })?;
+    }
+    Ok(())
+}
+
+fn write_record(document: RawDocumentBuf, out: &mut (dyn Write + Send)) -> Outcome<()> {
+    let data = stored(document)?;
+    let json = serde_json::to_string(&data).map_err(|error| unwritten(&error.into()))?;
+    let mut text = format!("{{\"record\":{json}}}").into_bytes();
+    if Data::from_json(&json).ok().is_none_or(|read| read != data) {
+        besides(&mut text, "record_bson", &to_hex(data.as_bytes()))?;
+    }
+    written(text, out)
+}
+
+fn stored(document: RawDocumentBuf) -> Outcome<Data> {
+    let damaged = |why| OperationError::new(Code::StoreDamaged, format!("a record cannot be read: {why}"));
+    Data::from_stored(document.into_bytes().into()).map_err(damaged)
+}
+
+/// What was counted of a collection.
+#[derive(Default)]
+struct Tally {
+    records: u64,
+    hash: RecordsHash,
+}
+
+impl Tally {
+    fn add(&mut self, document: &RawDocumentBuf) {
+        self.records += 1;
+        self.hash.add(document);
+    }
+
+    fn finish(self, tenant: &str, name: &str) -> MovedCollection {
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        MovedCollection { tenant, name, records: self.records, records_hash: self.hash.finish() }
+    }
+}
+
+/// The documents of a collection, page by page.
+struct Pages(Option<RecordQuery>);
+
+impl Pages {
+    fn of(name: &str) -> Self {
+        Self(Some(RecordQuery { limit: limits::PAGE_MAX, ..RecordQuery::new(name) }))
+    }
+
+    async fn next(&mut self, records: &dyn Records) -> Outcome<Option<Vec<RawDocumentBuf>>> {
+        let Some(query) = self.0.take() else { return Ok(None) };
+        let page = records.find(query.clone()).await.map_err(refused)?;
+        self.0 = page.next.map(|next| RecordQuery { after: Some(next), ..query });
+        Ok(Some(page.records.into_iter().map(|record| record.document).collect()))
+    }
+}
+
+/// A collection that is being imported.
+pub(super) struct Filling {
+    records: Arc<dyn Records>,
+    declared: Declared,
+    /// Whether records of it may be deleted at any moment, because they have expired.
+    expires: bool,
+    tally: Tally,
+    ready: Vec<RawDocumentBuf>,
+    bytes: usize,
+}
+
+impl Filling {
+    /// Declares the collection. Indexes that let records expire come last, so that nothing is deleted before it was compared.
+    pub(super) async fn new(store: &dyn Store, declared: Declared) -> Outcome<Self> {
+        let records = store.records(&declared.tenant);
+        let records = records.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+        let there = records.collections().await.map_err(refused)?;
+        let expires = there
+            .iter()
+            .filter(|collection| collection.name == declared.name)
+            .any(|collection| collection.indexes.iter().any(expiring));
+        let lasting = declared.indexes.iter().filter(|index| !expiring(index)).cloned().collect();
+        let collection = Collection { name: declared.name.clone(), indexes: lasting };
+        records.declare(collection).await.map_err(refused)?;
+        Ok(Self { records, declared, expires, tally: Tally::default(), ready: Vec::new(), bytes: 0 })
+    }
+
+    /// Takes the line of the next record.
+    pub(super) async fn take(&mut self, line: &[u8]) -> Outcome<Result<(), String>> {
+        let document = match document(line) {
+            Ok(document) => document,
+            Err(why) => return Ok(Err(why)),
+        };
+        self.tally.add(&document);
+        self.bytes += document.as_bytes().len();
+        self.ready.push(document);
+        if self.ready.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX {
+            self.store().await?;
+        }
+        Ok(Ok(()))
+    }
+
+    async fn store(&mut self) -> Outcome<()> {
+        self.bytes = 0;
+        let ready = std::mem::take(&mut self.ready);
+        let name = &self.declared.name;
+        let insert = |document: &RawDocumentBuf| RecordChange::insert(name.clone(), document.clone());
+        match self.records.write(ready.iter().map(insert).collect()).await {
+            Ok(_) => Ok(()),
+            Err(RecordError::DuplicateKey { index, .. }) if index == ID_INDEX => {
+                for document in &ready {
+                    self.store_or_compare(document).await?;
+                }
+                Ok(())
+            }
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// For an import that goes on where another one ended.
+    async fn store_or_compare(&self, document: &RawDocumentBuf) -> Outcome<()> {
+        let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok()).unwrap_or(Bson::Null);
+        match self.records.get(&self.declared.name, &id).await.map_err(refused)? {
+            Some(there) if there.document == *document => Ok(()),
+            Some(_) => Err(self.other(&format!("record {id} is there, and is another"))),
+            None => self.records.insert(&self.declared.name, document.clone()).await.map(drop).map_err(refused),
+        }
+    }
+
+    /// Stores the rest, compares what was read and what is there with what the export says, and declares the other indexes.
+    pub(super) async fn finish(mut self, due: MovedCollection) -> Outcome<Result<MovedCollection, String>> {
+        self.store().await?;
+        let Declared { tenant, name, indexes } = self.declared.clone();
+        if std::mem::take(&mut self.tally).finish(&tenant, &name) != due {
+            let why = "the records are not those that were exported; the export was altered or is not whole";
+            return Ok(Err(why.to_owned()));
+        }
+        if self.expires {
+            let count = self.records.count(&name, &Condition::All).await.map_err(refused)?;
+            if count > due.records {
+                return Err(self.other("it holds more records than the export"));
+            }
+        } else {
+            let (mut tally, mut pages) = (Tally::default(), Pages::of(&name));
+            while let Some(page) = pages.next(&*self.records).await? {
+                page.iter().for_each(|document| tally.add(document));
+            }
+            if tally.finish(&tenant, &name) != due {
+                return Err(self.other("it holds other records than the export"));
+            }
+        }
+        self.records.declare(Collection { name, indexes }).await.map_err(refused)?;
+        Ok(Ok(due))
+    }
+
+    fn other(&self, why: &str) -> OperationError {
+        let message = format!("{}, collection {}: {why}", self.declared.tenant, self.declared.name);
+        OperationError::new(Code::OtherRecords, message)
+    }
+}
+
+fn expiring(index: &Index) -> bool {
+    index.expires_after_seconds.is_some()
+}
+
+/// The document of a line.
+fn document(line: &[u8]) -> Result<RawDocumentBuf, String> {
+    let RecordLine { record, record_bson } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let exact = match record_bson {
+        None => record,
+        Some(hex) => from_hex(&hex).ok_or("record_bson is not a BSON document in hexadecimal")?,
+    };
+    let document = RawDocumentBuf::from_bytes(exact.as_bytes().to_vec()).map_err(|error| error.to_string())?;
+    valid_document(&document).map_err(|error| error.to_string())?;
+    Ok(document)
+}
+
+fn refused(error: RecordError) -> OperationError {
+    OperationError::new(error.code(), error.to_string())
+}

@@ -1,0 +1,219 @@
+//! Writing the packed form of a segment: what its commits have in common is found in a first pass and the packed frames are written in a second.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::core::Core;
+use super::names;
+use super::scan::Window;
+use super::segment::{Segment, SegmentFile};
+use crate::disk::{DiskFile, Open};
+use crate::format::{FrameHeader, SEGMENT_HEADER, SegmentHeader};
+use crate::index::{FileIndex, Index};
+use crate::options::SeededBug;
+use crate::packed::{self, Codes, Counts, Dictionary, Packed};
+use crate::whole::write_whole;
+
+/// Packed frames are written in pieces of this many bytes, and after as many that were read there is a pause.
+const STEP: usize = 1024 * 1024;
+/// So much of the beginning says whether the rest is worth reading.
+const SAMPLE: u64 = 4 * 1024 * 1024;
+
+/// What became of the packed form.
+pub(super) enum Repacked {
+    Whole(Written),
+    /// Little would be saved.
+    NotWorthIt,
+    Closing,
+}
+
+/// A packed segment that is whole and synced, under the name of a file that is not.
+pub(super) struct Written {
+    pub(super) at: SegmentFile,
+    /// The bytes of its index.
+    index: Vec<u8>,
+}
+
+/// Says how many bytes were read or written; false when it is time to end.
+type Pace<'a> = &'a mut dyn FnMut(u64) -> bool;
+
+/// Writes the packed form of `segment` to a file of this name.
+pub(super) fn repack(
+    core: &Core,
+    segment: &Segment,
+    index: &FileIndex,
+    name: &str,
+    pace: Pace<'_>,
+) -> io::Result<Repacked> {
+    let (file, extent) = (&segment.at, index.extent());
+    core.floor.leaves_room(&*core.place.disk, extent.end)?;
+    let saves = |from: u64, to: u64| {
+        let least = i64::from(core.options.packing.least_saving_percent);
+        (to as i64).saturating_mul(100) <= (from as i64).saturating_mul(100 - least)
+    };
+    let sample = extent.end.min(SEGMENT_HEADER + SAMPLE);
+    if sample < extent.end {
+        let Some(codes) = count(file, sample, pace)? else { return Ok(Repacked::Closing) };
+        let mut nowhere = Records::new(core, segment, codes, None)?;
+        if !nowhere.add(file, sample, pace)? {
+            return Ok(Repacked::Closing);
+        }
+        // The dictionary of the whole is shared by more.
+        if !saves(sample, nowhere.end() - nowhere.start) {
+            return Ok(Repacked::NotWorthIt);
+        }
+    }
+    let Some(codes) = count(file, extent.end, pace)? else { return Ok(Repacked::Closing) };
+    match core.place.disk.remove(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let to = core.place.disk.open(name, Open::Create)?;
+    let mut records = Records::new(core, segment, codes, Some(to))?;
+    if !records.add(file, extent.end, pace)? {
+        return Ok(Repacked::Closing);
+    }
+    if !saves(extent.end, records.end()) {
+        return Ok(Repacked::NotWorthIt);
+    }
+    records.finish(core, segment, index).map(Repacked::Whole)
+}
+
+/// Hands over every frame of a segment below `to`; false when it is time to end.
+fn each_frame(
+    file: &SegmentFile,
+    to: u64,
+    pace: Pace<'_>,
+    mut take: impl FnMut(FrameHeader, Bytes) -> io::Result<()>,
+) -> io::Result<bool> {
+    let mut window = Window::new(file)?;
+    let (mut offset, mut paused) = (SEGMENT_HEADER, SEGMENT_HEADER);
+    while offset < to {
+        let frame = window.frame(offset, true)?;
+        let Some((header, payload)) = frame else { return Err(io::Error::other(file.damage(offset, DAMAGED))) };
+        offset += FrameHeader::frame_length(payload.len()) as u64;
+        take(header, payload)?;
+        if offset - paused >= STEP as u64 {
+            if !pace(offset - paused) {
+                return Ok(false);
+            }
+            paused = offset;
+        }
+    }
+    Ok(true)
+}
+
+const DAMAGED: &str = "a commit is not what was written";
+
+/// Finds what the commits below `to` have in common; none when it is time to end.
+fn count(file: &SegmentFile, to: u64, pace: Pace<'_>) -> io::Result<Option<Codes>> {
+    let mut counts = Counts::default();
+    let all = each_frame(file, to, pace, |_, payload| {
+        counts.add(&payload);
+        Ok(())
+    })?;
+    Ok(all.then(|| counts.choose()))
+}
+
+/// The packed frames of a packed segment as they are made.
+struct Records {
+    header: SegmentHeader,
+    dictionary_bytes: Vec<u8>,
+    codes: Codes,
+    dictionary: Dictionary,
+    first: u64,
+    /// None where they are only counted.
+    file: Option<Arc<dyn DiskFile>>,
+    /// Where the first one stands.
+    start: u64,
+    /// Where `pending` belongs in the file.
+    at: u64,
+    pending: Vec<u8>,
+    /// Offset and length of each.
+    places: Vec<(u32, u32)>,
+}
+
+impl Records {
+    fn new(core: &Core, segment: &Segment, codes: Codes, file: Option<Arc<dyn DiskFile>>) -> io::Result<Self> {
+        let dictionary_bytes = codes.encode();
+        let dictionary = Dictionary::decode(&dictionary_bytes);
+        let dictionary = dictionary.ok_or_else(|| io::Error::other("a dictionary that cannot be read again"))?;
+        let salt = match core.options.has(SeededBug::KeepSaltOfPacked) {
+            true => segment.at.salt,
+            false => core.options.random.bits() as u64,
+        };
+        let first = segment.first;
+        // How long the file is comes with the last packed frame.
+        let header = SegmentHeader { number: segment.at.number, salt, capacity: 0, packed_from: Some(first) };
+        let start = Packed::prefix(&header, &dictionary_bytes).len() as u64;
+        let (pending, places) = (Vec::new(), Vec::new());
+        Ok(Self { header, dictionary_bytes, codes, dictionary, first, file, start, at: start, pending, places })
+    }
+
+    fn end(&self) -> u64 {
+        self.at + self.pending.len() as u64
+    }
+
+    /// Adds the commits of a segment below `to`; false when it is time to end.
+    fn add(&mut self, from: &SegmentFile, to: u64, pace: Pace<'_>) -> io::Result<bool> {
+        each_frame(from, to, pace, |header, payload| {
+            let offset = self.end();
+            let numbers = (header.sequence_number - self.first, header.version);
+            packed::pack(
+                &self.codes,
+                &self.dictionary,
+                (self.header.salt, offset),
+                numbers,
+                &payload,
+                &mut self.pending,
+            );
+            let place = |number: u64| u32::try_from(number).map_err(io::Error::other);
+            self.places.push((place(offset)?, place(self.end() - offset)?));
+            if self.pending.len() >= STEP { self.write() } else { Ok(()) }
+        })
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if let Some(file) = &self.file {
+            file.write_at(&self.pending, self.at)?;
+        }
+        self.at += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Makes the file whole, and the index that goes with it.
+    fn finish(mut self, core: &Core, segment: &Segment, index: &FileIndex) -> io::Result<Written> {
+        if core.options.has(SeededBug::ForgetLastPackedRecord) && self.pending.len() > 1 {
+            let last = self.places.last().map_or(0, |(_, length)| *length as usize);
+            let from = self.pending.len() - last;
+            self.pending[from..].fill(0);
+        }
+        self.header.capacity = self.end().next_multiple_of(8);
+        let padding = (self.header.capacity - self.end()) as usize;
+        self.pending.resize(self.pending.len() + padding, 0);
+        self.write()?;
+        let Some(file) = self.file else { return Err(io::Error::other("records that are only counted have no file")) };
+        file.write_at(&Packed::prefix(&self.header, &self.dictionary_bytes), 0)?;
+        if !core.options.has(SeededBug::RenamePackedBeforeSync) {
+            file.sync()?;
+        }
+        let SegmentHeader { number, salt, capacity, .. } = self.header;
+        let moved = index.moved(salt, capacity, &self.places).map_err(|fault| io::Error::other(fault.0))?;
+        let packed = Packed { dictionary: self.dictionary, first: self.first, records_at: self.start };
+        let name = segment.at.name.clone();
+        Ok(Written { at: SegmentFile { number, salt, name, file, packed: Some(Arc::new(packed)) }, index: moved })
+    }
+}
+
+impl Written {
+    /// Writes its index, and gives the segment that it is from now on.
+    pub(super) fn with_index(self, core: &Core, first: u64) -> io::Result<Segment> {
+        let name = names::index(&core.place.dir, self.at.number);
+        let file = write_whole(&*core.place.disk, &core.place.dir, &name, &self.index)?;
+        let index = FileIndex::open(file, name).map_err(|fault| io::Error::other(fault.0))?;
+        Ok(Segment { at: self.at, first, index: Index::File(index) })
+    }
+}

@@ -1,0 +1,90 @@
+//! Making the indexes of a tenant's records again.
+
+use std::sync::Arc;
+
+use annals_core::{Code, UnknownLog};
+use serde::Serialize;
+
+use super::{OperationError, Outcome, survey};
+use crate::Options;
+use crate::disk::Disk;
+use crate::engine::{self, Engine, FILE, Looked};
+use crate::records;
+use crate::store::ENGINE_DIR;
+
+/// What making indexes again did, or would do.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Reindexed {
+    /// The tenant.
+    pub tenant: String,
+    /// The indexes of its records.
+    pub indexes: u64,
+    /// What was wrong with them, the first thousand of it.
+    pub wrong: Vec<String>,
+    /// Whether it was done.
+    pub done: bool,
+}
+
+/// What is wrong beyond this is not listed.
+const LISTED_MAX: usize = 1_000;
+
+/// Makes the indexes of a tenant's records again, in a store that no process has open. Records themselves, the notes of their changes and
+/// streams are not touched.
+///
+/// # Errors
+/// `unknown_tenant`; `store_damaged` when records or the map are damaged, so that indexes cannot be made of them; `duplicate_key` when two
+/// records want one unique entry; `not_a_store`, `store_locked`, `newer_format`, `read_failed`, `disk_full`, `store_read_only`. What was
+/// not made again then is as it was.
+pub fn reindex(disk: &Arc<dyn Disk>, tenant: &str, confirmed: bool, options: &Options) -> Outcome<Reindexed> {
+    let _lock = survey::lock(&**disk)?;
+    let tenants = survey::tenants(&**disk)?;
+    let found = tenants.iter().find(|found| found.name == tenant).ok_or_else(|| {
+        let unknown = UnknownLog::Tenant(tenant.to_owned());
+        OperationError::new(unknown.code(), format!("the store holds no such tenant: {unknown}"))
+    })?;
+    let dir = format!("{}/{ENGINE_DIR}", found.dir);
+    let mut done = Reindexed { tenant: tenant.to_owned(), ..Reindexed::default() };
+    let Some(wrong) = faults(&**disk, &dir, &mut done.indexes)? else {
+        done.done = confirmed;
+        return Ok(done);
+    };
+    done.wrong = wrong;
+    if confirmed {
+        let engine = Engine::open(disk.clone(), dir.clone(), options)?;
+        let made = records::rebuild(&engine);
+        engine.close();
+        made.map_err(|error| OperationError::new(error.code(), format!("{dir}/{FILE}: {error}")))?;
+        if let Some(still) = faults(&**disk, &dir, &mut 0)?.and_then(|wrong| wrong.into_iter().next()) {
+            return Err(damaged(&dir, &still));
+        }
+        done.done = true;
+    }
+    Ok(done)
+}
+
+/// What is wrong with the indexes; none where there is no map.
+fn faults(disk: &dyn Disk, dir: &str, indexes: &mut u64) -> Outcome<Option<Vec<String>>> {
+    let map = match engine::look(disk, dir)? {
+        Looked::Missing => return Ok(None),
+        Looked::Damaged(damage) => return Err(damaged(dir, &damage.to_string())),
+        Looked::Open(map) => map,
+    };
+    let (mut wrong, mut beyond) = (Vec::new(), None);
+    let found = records::check(&*map.view, &mut |kind, what| match kind {
+        "index_entry" if wrong.len() < LISTED_MAX => wrong.push(what),
+        "index_entry" => {}
+        // Without the catalog or a record nobody knows what the indexes must hold.
+        "catalog" | "record" => drop(beyond.get_or_insert(what)),
+        _ => {}
+    })?;
+    *indexes = found.indexes;
+    match beyond {
+        Some(what) => Err(damaged(dir, &what)),
+        None => Ok(Some(wrong)),
+    }
+}
+
+fn damaged(dir: &str, what: &str) -> OperationError {
+    let message = format!("{dir}/{FILE}: {what}; indexes cannot be made of it, so restore a backup");
+    OperationError::new(Code::StoreDamaged, message)
+}

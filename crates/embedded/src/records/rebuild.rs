@@ -1,0 +1,61 @@
+//! Making indexes again from the records: an index is what its records say, so nothing is lost by it.
+
+use annals_core::RecordError;
+
+use super::catalog::Catalog;
+use super::{declare, keys};
+use crate::engine::{Change, Engine, Range, View};
+
+/// Entries that are in memory at once while an index is emptied.
+const PIECE: usize = 1_000;
+
+/// Empties every index of a map and fills it from the records that are there, each by one write, so that a crash leaves each as it was or
+/// as it must be. Answers how many there are. It blocks.
+///
+/// # Errors
+/// [`RecordError::DuplicateKey`] where two records want one unique entry, [`StoreError::Damaged`](annals_core::StoreError::Damaged) where
+/// a record is not what was written; that index and those behind it are left as they were.
+pub(crate) fn rebuild(engine: &Engine) -> Result<u64, RecordError> {
+    let catalog = engine.read(|view| Catalog::load(view))?;
+    let mut count = 0;
+    for (name, collection) in catalog.collections() {
+        for known in &collection.indexes {
+            let (name, index) = (name.clone(), known.index.name.clone());
+            engine.write_blocking(move |map| one(map, &name, &index))?;
+            count += 1;
+        }
+    }
+    engine.write_blocking(strangers)?;
+    Ok(count)
+}
+
+fn one(map: &mut Change<'_>, name: &str, index: &str) -> Result<(), RecordError> {
+    let mut catalog = Catalog::load(&*map)?;
+    let collection = catalog.collection(name)?;
+    let Some(known) = collection.index(index).cloned() else { return Ok(()) };
+    empty(map, &keys::entries(known.id))?;
+    if declare::fill(map, name, collection.id, &known)? && catalog.note_several_entries(&[known.id]) {
+        catalog.store(map)?;
+    }
+    Ok(())
+}
+
+/// Removes the entries of indexes that nobody knows.
+fn strangers(map: &mut Change<'_>) -> Result<(), RecordError> {
+    let catalog = Catalog::load(&*map)?;
+    let known: Vec<u32> = catalog.collections().flat_map(|(_, it)| it.indexes.iter().map(|it| it.id)).collect();
+    let mut found = Vec::new();
+    super::check::strangers(&*map, keys::entries, &known, |number| found.push(number))?;
+    Ok(found.into_iter().try_for_each(|number| empty(map, &keys::entries(number)))?)
+}
+
+fn empty(map: &mut Change<'_>, prefix: &[u8]) -> Result<(), annals_core::StoreError> {
+    loop {
+        // A piece at a time: the map cannot be changed while it is read.
+        let piece: Vec<_> = map.ascending(&Range::prefix(prefix))?.take(PIECE).collect::<Result<_, _>>()?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        piece.iter().try_for_each(|(key, _)| map.remove(key))?;
+    }
+}
