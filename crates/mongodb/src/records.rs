@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use annals_core::bson::{Bson, RawDocumentBuf, doc};
 use annals_core::{
-    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Invalid, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, StoreError, limits, new_uuid, valid_changes,
+    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Invalid, Record, RecordChange, RecordError,
+    RecordPage, RecordQuery, RecordedChange, Records, StoreError, limits, new_uuid, valid_changes,
 };
 use async_trait::async_trait;
 use mongodb::Database;
@@ -66,7 +66,12 @@ impl MongoRecords {
         let place = Place { database: database.clone(), clock: options.clock.clone(), trimmed: AtomicU64::new(0) };
         let records = Arc::new(Self {
             catalog: Catalog::new(database.clone()),
-            writer: Writer::new(place, name, options.waiting_max, options.record_changes_kept.max(limits::CHANGES_KEPT_MIN)),
+            writer: Writer::new(
+                place,
+                name,
+                options.waiting_max,
+                options.record_changes_kept.max(limits::CHANGES_KEPT_MIN),
+            ),
             database,
             clock: options.clock.clone(),
             begun: OnceCell::new(),

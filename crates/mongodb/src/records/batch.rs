@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
-use annals_core::{ChangeNumber, Clock, Collection, Condition, Expected, Matcher, RecordChange, RecordError, StoreError};
+use annals_core::{
+    ChangeNumber, Clock, Collection, Condition, Expected, Matcher, RecordChange, RecordError, StoreError,
+};
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::{ReadConcern, ReturnDocument};
 use mongodb::{ClientSession, Database};
@@ -49,7 +51,12 @@ pub(super) struct Place {
 }
 
 /// Applies jobs, each whole or not at all, in their order.
-pub(super) async fn run(place: &Place, collections: &HashMap<String, Arc<Collection>>, jobs: &[Work], by: &str) -> Vec<Answer> {
+pub(super) async fn run(
+    place: &Place,
+    collections: &HashMap<String, Arc<Collection>>,
+    jobs: &[Work],
+    by: &str,
+) -> Vec<Answer> {
     if let Some(answers) = together(place, collections, jobs, by).await {
         return answers;
     }
@@ -61,7 +68,12 @@ pub(super) async fn run(place: &Place, collections: &HashMap<String, Arc<Collect
 }
 
 /// None when they must be tried one by one.
-async fn together(place: &Place, collections: &HashMap<String, Arc<Collection>>, jobs: &[Work], by: &str) -> Option<Vec<Answer>> {
+async fn together(
+    place: &Place,
+    collections: &HashMap<String, Arc<Collection>>,
+    jobs: &[Work],
+    by: &str,
+) -> Option<Vec<Answer>> {
     let ends = now() + TIME_MAX;
     let mut pause = PAUSE;
     let mut tries = 0_u32;
@@ -167,7 +179,10 @@ async fn attempt(
 }
 
 enum Filled {
-    Written { first: ChangeNumber, answers: Vec<Answer> },
+    Written {
+        first: ChangeNumber,
+        answers: Vec<Answer>,
+    },
     /// Everything was refused, or nothing is to be done.
     Nothing(Vec<Answer>),
     /// None when another transaction came first.
@@ -283,7 +298,9 @@ async fn look(
     }
     let mut kept = HashMap::new();
     for (name, wanted) in wanted {
-        let expires = collections.get(name).is_some_and(|known| known.indexes.iter().any(|index| index.expires_after_seconds.is_some()));
+        let expires = collections
+            .get(name)
+            .is_some_and(|known| known.indexes.iter().any(|index| index.expires_after_seconds.is_some()));
         let ids: Vec<&Bson> = wanted.ids.values().collect();
         for ids in ids.chunks(IDS_MAX) {
             let ids: Vec<Bson> = ids.iter().map(|id| (*id).clone()).collect();

@@ -62,7 +62,8 @@ fn beyond(field: &At<'_>) -> Document {
         Direction::Ascending => other > kind || (other == kind && !comparable),
         Direction::Descending => other < kind || (other == kind && !comparable),
     };
-    let types: Vec<Bson> = TYPES.iter().filter(|(other, _)| wanted(*other)).map(|(_, code)| Bson::Int32(*code)).collect();
+    let types: Vec<Bson> =
+        TYPES.iter().filter(|(other, _)| wanted(*other)).map(|(_, code)| Bson::Int32(*code)).collect();
     if !types.is_empty() {
         either.push(doc! { path: { "$type": types } });
     }
@@ -82,7 +83,8 @@ fn equal(field: &At<'_>) -> Document {
     if is_comparable(field.value) {
         return doc! { path: { "$eq": field.value.clone() } };
     }
-    let types: Vec<Bson> = TYPES.iter().filter(|(other, _)| *other == kind).map(|(_, code)| Bson::Int32(*code)).collect();
+    let types: Vec<Bson> =
+        TYPES.iter().filter(|(other, _)| *other == kind).map(|(_, code)| Bson::Int32(*code)).collect();
     let mut either = vec![doc! { path: { "$type": types } }];
     match kind {
         TypeOrder::Null => either.push(nothing(path)),

@@ -49,7 +49,8 @@ impl Catalog {
     /// All of them, in the order of their names.
     pub(super) async fn all(&self) -> Result<Vec<Collection>, StoreError> {
         let asked = |error: mongodb::error::Error| reading(&error);
-        let mut found = self.database.collection::<Document>(CATALOG).find(doc! {}).sort(doc! { "_id": 1 }).await.map_err(asked)?;
+        let mut found =
+            self.database.collection::<Document>(CATALOG).find(doc! {}).sort(doc! { "_id": 1 }).await.map_err(asked)?;
         let mut all = Vec::new();
         while found.advance().await.map_err(asked)? {
             let document = found.deserialize_current().map_err(asked)?;
@@ -74,8 +75,11 @@ impl Catalog {
 
 fn written(index: &Index) -> Result<Document, StoreError> {
     let direction = |direction| if direction == Direction::Ascending { 1 } else { -1 };
-    let fields: Vec<Bson> =
-        index.fields.iter().map(|(path, way)| Bson::Array(vec![path.as_str().into(), direction(*way).into()])).collect();
+    let fields: Vec<Bson> = index
+        .fields
+        .iter()
+        .map(|(path, way)| Bson::Array(vec![path.as_str().into(), direction(*way).into()]))
+        .collect();
     let partial = match &index.partial {
         None => Bson::Null,
         Some(condition) => {

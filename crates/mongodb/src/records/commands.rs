@@ -29,7 +29,9 @@ enum Kind {
 impl Op {
     fn collection(&self) -> &str {
         match self {
-            Self::Insert { collection, .. } | Self::Replace { collection, .. } | Self::Delete { collection, .. } => collection,
+            Self::Insert { collection, .. } | Self::Replace { collection, .. } | Self::Delete { collection, .. } => {
+                collection
+            }
         }
     }
 
@@ -113,7 +115,9 @@ pub(super) async fn send(
         command.append(cstr!("ordered"), true);
         command.append(list, entries);
         let answer = database.run_raw_command(command).session(&mut *session).await?;
-        if let Some(error) = answer.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned()) {
+        if let Some(error) =
+            answer.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned())
+        {
             let at = error.get_i32("index").ok().and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
             return Ok(Some(Refused { op: start + at, error }));
         }
@@ -154,7 +158,9 @@ impl Refused {
         let pattern = self.error.get_document("keyPattern").cloned().unwrap_or_default();
         let paths: Vec<&String> = pattern.keys().collect();
         let fits = |index: &&annals_core::Index| {
-            index.unique && index.fields.len() == paths.len() && index.fields.iter().map(|(path, _)| path).eq(paths.iter().copied())
+            index.unique
+                && index.fields.len() == paths.len()
+                && index.fields.iter().map(|(path, _)| path).eq(paths.iter().copied())
         };
         // Several may be on the same fields; then the sentence's name decides.
         let named = |index: &&annals_core::Index| message.contains(&format!(" index: {} dup key", index.name));

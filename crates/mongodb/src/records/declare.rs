@@ -35,7 +35,9 @@ pub(super) async fn declare(database: &Database, catalog: &Catalog, declared: &C
         let name = |found: &&Document| found.get_str("name").is_ok_and(|name| name == index.name);
         if let Some(found) = there.iter().flatten().find(name) {
             if !same(found, &due) || expiry(found) != expiry(&due) {
-                let message = format!("is there as {found}, and {due} is declared; declare it as it is, or give the new one another name");
+                let message = format!(
+                    "is there as {found}, and {due} is declared; declare it as it is, or give the new one another name"
+                );
                 return Err(conflict(declared, index, message));
             }
         } else if !there.iter().flatten().chain(&missing).any(|found| same(found, &due)) {
@@ -58,8 +60,9 @@ fn compare<'a>(declared: &'a Collection, known: &Collection) -> Result<Vec<&'a I
         match known.indexes.iter().find(|known| known.name == index.name) {
             Some(known) if known == index => {}
             Some(known) => {
-                let message =
-                    format!("is declared as {known:?}, and now as {index:?}; declare it as it is, or give the new one another name");
+                let message = format!(
+                    "is declared as {known:?}, and now as {index:?}; declare it as it is, or give the new one another name"
+                );
                 return Err(conflict(declared, index, message));
             }
             None => new.push(index),
@@ -88,13 +91,17 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
     let invalid = |path: String, message: &str| Err(Invalid::new(Code::InvalidCollection, path, message.to_owned()));
     let name = &*declared.name;
     let own = OWNED.contains(&name) || name.starts_with("annals-") || name.starts_with("system.");
-    if own || names::aggregate_of(name).is_some() || name.contains("..") || name.starts_with('.') || name.ends_with('.') {
+    if own || names::aggregate_of(name).is_some() || name.contains("..") || name.starts_with('.') || name.ends_with('.')
+    {
         return invalid("name".to_owned(), "is a collection of the store's or the server's own; use another name");
     }
     for index in &declared.indexes {
         let ours = |path: &str| filter::visible(path) != path;
         if index.fields.iter().any(|(path, _)| ours(path)) {
-            return invalid(format!("indexes.{}", index.name), &format!("is on {OWN:?}, which a store on MongoDB keeps for itself"));
+            return invalid(
+                format!("indexes.{}", index.name),
+                &format!("is on {OWN:?}, which a store on MongoDB keeps for itself"),
+            );
         }
     }
     Ok(())
@@ -115,7 +122,10 @@ pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
         None => None,
         Some(condition) if is_bound(condition) => filter::compile(condition),
         Some(_) if index.unique => {
-            let what = format!("index {:?}: a unique index that is partial by other tests than EQ, GT, GTE, LT, LTE, IN, BETWEEN, EXISTS", index.name);
+            let what = format!(
+                "index {:?}: a unique index that is partial by other tests than EQ, GT, GTE, LT, LTE, IN, BETWEEN, EXISTS",
+                index.name
+            );
             return Err(StoreError::NotSupported(what).into());
         }
         Some(_) => None,
@@ -126,7 +136,8 @@ pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
         }
         (true, Some(partial)) => {
             // The server does not mix the two.
-            let any: Vec<Bson> = index.fields.iter().map(|(path, _)| doc! { path: { "$exists": true } }.into()).collect();
+            let any: Vec<Bson> =
+                index.fields.iter().map(|(path, _)| doc! { path: { "$exists": true } }.into()).collect();
             due.insert("partialFilterExpression", doc! { "$and": [partial, { "$or": any }] });
         }
         (false, Some(partial)) => {
@@ -202,7 +213,12 @@ async fn listed(database: &Database, collection: &str) -> mongodb::error::Result
 }
 
 /// All in one command, which makes all or none of them.
-async fn make(database: &Database, declared: &Collection, absent: bool, missing: Vec<Document>) -> Result<(), RecordError> {
+async fn make(
+    database: &Database,
+    declared: &Collection,
+    absent: bool,
+    missing: Vec<Document>,
+) -> Result<(), RecordError> {
     if absent {
         match database.create_collection(&declared.name).await {
             Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => return Err(refused(declared, &missing, &error)),
@@ -212,7 +228,8 @@ async fn make(database: &Database, declared: &Collection, absent: bool, missing:
     if missing.is_empty() {
         return Ok(());
     }
-    let command = doc! { "createIndexes": &declared.name, "indexes": missing.clone(), "writeConcern": { "w": "majority" } };
+    let command =
+        doc! { "createIndexes": &declared.name, "indexes": missing.clone(), "writeConcern": { "w": "majority" } };
     database.run_command(command).await.map_err(|error| refused(declared, &missing, &error))?;
     Ok(())
 }
@@ -220,8 +237,10 @@ async fn make(database: &Database, declared: &Collection, absent: bool, missing:
 fn refused(declared: &Collection, missing: &[Document], error: &mongodb::error::Error) -> RecordError {
     let message = message_of(error);
     // The server names the index in its sentence only.
-    let named = |index: &&Document| index.get_str("name").is_ok_and(|name| message.contains(&format!("index: {name} ")));
-    let index = missing.iter().find(named).or_else(|| missing.iter().find(|index| index.get_bool("unique").unwrap_or(false)));
+    let named =
+        |index: &&Document| index.get_str("name").is_ok_and(|name| message.contains(&format!("index: {name} ")));
+    let index =
+        missing.iter().find(named).or_else(|| missing.iter().find(|index| index.get_bool("unique").unwrap_or(false)));
     let name = index.and_then(|index| index.get_str("name").ok()).unwrap_or_default().to_owned();
     let collection = declared.name.clone();
     match code_of(error) {

@@ -26,7 +26,8 @@ pub(super) fn storable(document: &RawDocument) -> Result<(), Invalid> {
     match document.get(OWN) {
         Ok(None) => Ok(()),
         _ => {
-            let message = format!("has the field {OWN:?}, which a store on MongoDB keeps for itself; give it another name");
+            let message =
+                format!("has the field {OWN:?}, which a store on MongoDB keeps for itself; give it another name");
             Err(Invalid::new(Code::InvalidRecord, "document", message))
         }
     }
@@ -55,7 +56,8 @@ pub(super) fn stored(document: &RawDocument, revision: ChangeNumber) -> RawDocum
 
 /// The document as it was given, from what is stored.
 pub(super) fn given(stored: &RawDocument) -> RawDocumentBuf {
-    let id_at = inner(stored, OWN).and_then(|own| integer(own, "idAt")).and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
+    let id_at =
+        inner(stored, OWN).and_then(|own| integer(own, "idAt")).and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
     let mut out = RawDocumentBuf::new();
     let mut count = 0;
     let mut id = Some(id_of(stored));
@@ -63,7 +65,9 @@ pub(super) fn given(stored: &RawDocument) -> RawDocumentBuf {
         if name.as_str() == OWN || name.as_str() == ID {
             continue;
         }
-        if count == id_at && let Some(id) = id.take() {
+        if count == id_at
+            && let Some(id) = id.take()
+        {
             out.append(cstr!("_id"), id);
         }
         out.append(name, value);

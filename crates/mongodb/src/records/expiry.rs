@@ -113,7 +113,10 @@ mod tests {
             .index(Index::on("until").expires_after_seconds(0));
         let at = |millis| DateTime::from_millis(millis);
         assert_eq!(of_document(&declared, &rawdoc! { "at": at(-5) }), Some(59_995));
-        assert_eq!(of_document(&declared, &rawdoc! { "at": [at(9_000), "x", at(5_000)], "until": at(80_000) }), Some(65_000));
+        assert_eq!(
+            of_document(&declared, &rawdoc! { "at": [at(9_000), "x", at(5_000)], "until": at(80_000) }),
+            Some(65_000)
+        );
         assert_eq!(of_document(&declared, &rawdoc! { "at": "2001", "until": 5 }), None);
         let partial = Index::on("at").expires_after_seconds(0).partial(annals_core::Condition::eq("on", true));
         let declared = Collection::new("c").index(partial);

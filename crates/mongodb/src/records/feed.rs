@@ -32,7 +32,8 @@ pub(super) async fn begin(database: &Database) -> mongodb::error::Result<()> {
             _ => {}
         }
     }
-    let by_time = doc! { "createIndexes": super::expiry::EXPIRIES, "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] };
+    let by_time =
+        doc! { "createIndexes": super::expiry::EXPIRIES, "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] };
     database.run_command(by_time).await?;
     Ok(())
 }
@@ -67,10 +68,19 @@ pub(super) async fn last(database: &Database) -> Result<ChangeNumber, StoreError
 }
 
 /// Changes after a number, oldest first: one moment of the state and the notes.
-pub(super) async fn changes(database: &Database, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
+pub(super) async fn changes(
+    database: &Database,
+    after: ChangeNumber,
+    limit: usize,
+) -> Result<Vec<RecordedChange>, ChangesError> {
     let asked = |error: mongodb::error::Error| reading(&error);
     let mut session = database.client().start_session().snapshot(true).await.map_err(asked)?;
-    let state = database.collection::<RawDocumentBuf>(STATE).find_one(of_changes()).session(&mut session).await.map_err(asked)?;
+    let state = database
+        .collection::<RawDocumentBuf>(STATE)
+        .find_one(of_changes())
+        .session(&mut session)
+        .await
+        .map_err(asked)?;
     let number = |name| state.as_ref().and_then(|state| natural(state, name)).unwrap_or(0);
     let (last, gone) = (number("last"), number("gone"));
     if after > last {

@@ -58,7 +58,8 @@ fn field(path: &str, test: &Test) -> Option<Document> {
     let one = |operator: &str, value: &Bson| Some(doc! { path: { operator: value.clone() } });
     let list = |operator: &str, values: &[Bson]| {
         // The server takes a dollar in a list for an operator.
-        let dollar = |value: &Bson| value.as_document().is_some_and(|inner| inner.keys().any(|name| name.starts_with('$')));
+        let dollar =
+            |value: &Bson| value.as_document().is_some_and(|inner| inner.keys().any(|name| name.starts_with('$')));
         (!values.iter().any(dollar)).then(|| doc! { path: { operator: values.to_vec() } })
     };
     match test {

@@ -3,9 +3,7 @@
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::order::{self, Direction, document_keys};
-use annals_core::{
-    Code, Condition, Invalid, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError, limits,
-};
+use annals_core::{Code, Condition, Invalid, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError, limits};
 use mongodb::error::Error;
 use mongodb::{ClientSession, Database};
 
@@ -71,7 +69,8 @@ async fn counted(database: &Database, collection: &str, condition: &Condition) -
 fn refused(error: &Error) -> RecordError {
     let message = message_of(error);
     if message.contains("parallel arrays") {
-        let message = "two of its fields lie in different arrays of at least one record, so these cannot be sorted by both";
+        let message =
+            "two of its fields lie in different arrays of at least one record, so these cannot be sorted by both";
         return Invalid::new(Code::InvalidQuery, "sort", message.to_owned()).into();
     }
     reading(error).into()
@@ -119,7 +118,11 @@ struct Found {
 }
 
 impl<'a> Reading<'a> {
-    async fn begin(database: &'a Database, query: &'a RecordQuery, after: Option<&'a Position>) -> Result<Self, RecordError> {
+    async fn begin(
+        database: &'a Database,
+        query: &'a RecordQuery,
+        after: Option<&'a Position>,
+    ) -> Result<Self, RecordError> {
         let session = database.client().start_session().snapshot(true).await.map_err(|error| reading(&error))?;
         let mut filter = Filter::of(&query.condition);
         if let Some(after) = after {
@@ -151,7 +154,8 @@ impl<'a> Reading<'a> {
 
     async fn read(&mut self, limit: i64) -> Result<(Found, i64), Ended> {
         let records = self.database.collection::<RawDocumentBuf>(&self.query.collection);
-        let mut find = records.find(self.filter.ask.clone()).sort(sort_of(&self.query.sort)).limit(limit).allow_disk_use(true);
+        let mut find =
+            records.find(self.filter.ask.clone()).sort(sort_of(&self.query.sort)).limit(limit).allow_disk_use(true);
         if !self.query.sort.is_empty() {
             find = find.projection(doc! { SORT_KEY: { "$meta": "sortKey" } });
         }

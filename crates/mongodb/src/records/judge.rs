@@ -19,9 +19,15 @@ pub(super) type Key = (String, Vec<u8>);
 #[derive(Clone)]
 pub(super) enum State {
     Absent,
-    Stored { revision: Revision, id: Bson },
+    Stored {
+        revision: Revision,
+        id: Bson,
+    },
     /// Written by a change of this transaction.
-    Written { revision: Revision, document: Arc<RawDocumentBuf> },
+    Written {
+        revision: Revision,
+        document: Arc<RawDocumentBuf>,
+    },
 }
 
 /// What is sent to the server for a change.
@@ -196,7 +202,9 @@ impl<'a> Judge<'a> {
         if !self.marked.contains_key(&key) {
             return;
         }
-        let due = stored.zip(self.collections.get(collection)).and_then(|(stored, declared)| expiry::of_document(declared, stored));
+        let due = stored
+            .zip(self.collections.get(collection))
+            .and_then(|(stored, declared)| expiry::of_document(declared, stored));
         match (stored, due) {
             (None, _) => {
                 self.note(collection, id, ChangeKind::Deleted);
@@ -249,7 +257,9 @@ pub(super) fn key_of(change: &RecordChange) -> Key {
 }
 
 pub(super) fn encoded(id: &Bson) -> Vec<u8> {
-    annals_core::bson::RawBson::try_from(id.clone()).map(|raw| order::encoded(raw.as_raw_bson_ref())).unwrap_or_default()
+    annals_core::bson::RawBson::try_from(id.clone())
+        .map(|raw| order::encoded(raw.as_raw_bson_ref()))
+        .unwrap_or_default()
 }
 
 fn fits_indexes(declared: &Collection, document: &RawDocument) -> Result<(), Invalid> {

@@ -23,11 +23,34 @@ fn pick<T: Clone>(random: &mut Rng, values: &[T]) -> T {
 }
 
 fn number(random: &mut Rng) -> Bson {
-    const INT64: [i64; 7] = [0, 5, 9_007_199_254_740_992, 9_007_199_254_740_993, -9_007_199_254_740_993, i64::MAX, i64::MIN];
-    const DOUBLE: [f64; 12] =
-        [0.0, -0.0, 0.5, 0.1, 2.5, 9_007_199_254_740_992.0, 9.223_372_036_854_775_807e18, -1e300, 5e-324, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
-    const DECIMAL: [&str; 10] =
-        ["0", "0.1", "0.50", "1.000000000000000000000000000000001", "9223372036854775808", "NaN", "-Infinity", "1E+6000", "-1E-6000", "0.3"];
+    const INT64: [i64; 7] =
+        [0, 5, 9_007_199_254_740_992, 9_007_199_254_740_993, -9_007_199_254_740_993, i64::MAX, i64::MIN];
+    const DOUBLE: [f64; 12] = [
+        0.0,
+        -0.0,
+        0.5,
+        0.1,
+        2.5,
+        9_007_199_254_740_992.0,
+        9.223_372_036_854_775_807e18,
+        -1e300,
+        5e-324,
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+    ];
+    const DECIMAL: [&str; 10] = [
+        "0",
+        "0.1",
+        "0.50",
+        "1.000000000000000000000000000000001",
+        "9223372036854775808",
+        "NaN",
+        "-Infinity",
+        "1E+6000",
+        "-1E-6000",
+        "0.3",
+    ];
     match random.u8(0..5) {
         0 => Bson::Int64(pick(random, &INT64)),
         1 => Bson::Double(pick(random, &DOUBLE)),
@@ -46,7 +69,10 @@ fn scalar(random: &mut Rng) -> Bson {
         11 => Bson::Timestamp(bson::Timestamp { time: random.u32(0..2), increment: random.u32(0..3) }),
         12 => {
             let subtype = pick(random, &[BinarySubtype::Generic, BinarySubtype::UserDefined(0x80)]);
-            Bson::Binary(bson::Binary { subtype, bytes: (0..random.usize(0..3)).map(|_| random.u8(0..2) * 200).collect() })
+            Bson::Binary(bson::Binary {
+                subtype,
+                bytes: (0..random.usize(0..3)).map(|_| random.u8(0..2) * 200).collect(),
+            })
         }
         13 => bson::oid::ObjectId::from_bytes([random.u8(0..2); 12]).into(),
         14 => pick(random, &[Bson::MinKey, Bson::MaxKey]),
@@ -68,7 +94,10 @@ fn document(random: &mut Rng, depth: u8) -> Document {
         names.push("0");
     }
     random.shuffle(&mut names);
-    names.into_iter().filter_map(|name| (random.u8(0..5) < 3).then(|| (name.to_owned(), value(random, depth)))).collect()
+    names
+        .into_iter()
+        .filter_map(|name| (random.u8(0..5) < 3).then(|| (name.to_owned(), value(random, depth))))
+        .collect()
 }
 
 fn path(random: &mut Rng) -> String {
@@ -133,7 +162,8 @@ impl Both {
         records.declare(collection.clone()).await.expect("declared");
         model.declare(&collection).expect("declared");
         let raw = |document: &Document| RawDocumentBuf::try_from(document).expect("a document");
-        let changes: Vec<_> = documents.iter().map(|document| RecordChange::insert(COLLECTION, raw(document))).collect();
+        let changes: Vec<_> =
+            documents.iter().map(|document| RecordChange::insert(COLLECTION, raw(document))).collect();
         assert_eq!(records.write(changes.clone()).await, model.write(&changes));
         Self { store, records, model, _databases: databases }
     }
@@ -145,7 +175,10 @@ impl Both {
         match (&found, &due) {
             (Ok(found), Ok(due)) => {
                 let ids = |records: &[annals_core::Record]| -> Vec<Bson> {
-                    records.iter().map(|record| Document::try_from(&*record.document).expect("a document")["_id"].clone()).collect()
+                    records
+                        .iter()
+                        .map(|record| Document::try_from(&*record.document).expect("a document")["_id"].clone())
+                        .collect()
                 };
                 assert_eq!(ids(found), ids(due), "{query:?}");
                 assert!(found == due, "{query:?}");
@@ -184,7 +217,10 @@ async fn seed(seed: u64) {
     for _ in 0..150 {
         let condition = if random.u8(0..4) == 0 { Condition::All } else { condition(&mut random, 2) };
         let limit = pick(&mut random, &[2, 7, 100]);
-        both.same(&RecordQuery { sort: sort(&mut random), ..RecordQuery::new(COLLECTION) }.matching(condition).limit(limit)).await;
+        both.same(
+            &RecordQuery { sort: sort(&mut random), ..RecordQuery::new(COLLECTION) }.matching(condition).limit(limit),
+        )
+        .await;
     }
     both.store.close().await;
 }
@@ -205,7 +241,10 @@ async fn random_queries_find_the_same_in_the_same_order() {
 #[tokio::test]
 async fn odd_documents_are_kept_as_they_are() {
     let empty = Bson::Timestamp(bson::Timestamp { time: 0, increment: 0 });
-    let odd = vec![doc! { "_id": 1, "$set": { "a": 1 }, "t": empty.clone() }, doc! { "z": "$a", "_id": { "x": 1 }, "t": empty }];
+    let odd = vec![
+        doc! { "_id": 1, "$set": { "a": 1 }, "t": empty.clone() },
+        doc! { "z": "$a", "_id": { "x": 1 }, "t": empty },
+    ];
     let both = Both::with(Collection::new(COLLECTION), odd.clone()).await;
     for document in &odd {
         let document = RawDocumentBuf::try_from(document).expect("a document");
