@@ -62,8 +62,8 @@ pub fn reindex(url: &str, tenant: &str, confirmed: bool) -> Result<Reindexed, Op
 /// it by itself, slowly and a little later. `progress` counts the bytes of a log's segments.
 ///
 /// # Errors
-/// `invalid_config`, `not_a_store`, `store_locked`, `newer_format`, `store_damaged`, `read_failed`, `disk_full`, `store_read_only`. What was
-/// packed before stays so.
+/// `invalid_config`, `not_a_store`, `store_locked`, `newer_format`, `store_damaged`, `read_failed`, `disk_full`, `store_read_only`.
+/// What was packed before stays so.
 pub fn pack(url: &str, progress: Progress<'_>) -> Result<PackReport, OperationError> {
     operations::pack(&folder(url)?, &Options::default(), progress)
 }

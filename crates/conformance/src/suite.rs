@@ -159,14 +159,6 @@ macro_rules! commits_and_log {
                 aggregates_have_versions_of_their_own
                 reads_and_refused_commits_touch_no_version
             }
-            scans {
-                a_scan_lends_what_reading_finds
-                a_scan_ends_where_it_is_told
-                a_scan_that_is_broken_off_goes_on
-                any_scan_finds_what_filtering_by_hand_finds
-                a_scan_beside_writers_visits_a_prefix
-                a_scan_with_a_wrong_filter_is_refused
-            }
             stores {
                 a_tenant_that_is_not_declared_has_no_log
                 a_scope_that_does_not_exist_has_no_log
@@ -177,7 +169,8 @@ macro_rules! commits_and_log {
     };
 }
 
-/// The cases of what decides beyond one aggregate: append conditions, prepare keys, transactions. Used as [`event_log!`] is.
+/// The cases of what decides beyond one aggregate: append conditions, prepare keys, transactions; and of
+/// scans, whose samples hold keys. Used as [`event_log!`] is.
 #[macro_export]
 macro_rules! decisions {
     ($subject:expr) => {
@@ -237,6 +230,14 @@ macro_rules! decisions {
                 one_bad_transaction_never_fails_its_neighbours
                 a_transaction_whose_caller_went_away_is_whole_or_absent
                 transactions_under_way_when_closing_are_stored_or_refused
+            }
+            scans {
+                a_scan_lends_what_reading_finds
+                a_scan_ends_where_it_is_told
+                a_scan_that_is_broken_off_goes_on
+                any_scan_finds_what_filtering_by_hand_finds
+                a_scan_beside_writers_visits_a_prefix
+                a_scan_with_a_wrong_filter_is_refused
             }
             transactions {
                 all_commits_are_stored_together_in_their_order

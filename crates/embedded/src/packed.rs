@@ -9,8 +9,8 @@
 //!             the payload: as it is, or packed
 //! ```
 //!
-//! Lengths and numbers are of variable length unless they say otherwise. A packed frame holds one commit and can be read alone. It unpacks to
-//! the payload of the frame it was made of, byte for byte, so there is one decoder of commits, in `record.rs`.
+//! Lengths and numbers are of variable length unless they say otherwise. A packed frame holds one commit and can be read alone. It
+//! unpacks to the payload of the frame it was made of, byte for byte, so there is one decoder of commits, in `record.rs`.
 //!
 //! - `shape.rs`: documents as a shape and values
 //! - `payload.rs`: the parts of a payload, packed and unpacked

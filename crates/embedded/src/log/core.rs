@@ -78,7 +78,8 @@ impl Core {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the segments. The writer adds one, the keeper swaps one for its indexed self and the packer for its packed self; `change` sees the current ones.
+    /// Replaces the segments. The writer adds one, the keeper swaps one for its indexed self and the packer for its packed self; `change`
+    /// sees the current ones.
     pub(super) fn change_view(&self, change: impl FnOnce(&mut Vec<Arc<super::segment::Segment>>)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         let mut segments = view.segments.clone();

@@ -1,4 +1,5 @@
-//! Writing the packed form of a segment: what its commits have in common is found in a first pass and the packed frames are written in a second.
+//! Writing the packed form of a segment: what its commits have in common is found in a first pass, and the packed frames are written
+//! in a second.
 
 use std::io;
 use std::sync::Arc;

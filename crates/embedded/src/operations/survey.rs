@@ -138,7 +138,8 @@ pub(super) struct OpenSegment {
     pub(super) length: u64,
 }
 
-/// Opens a segment to read it; none when its header, or the dictionary of a packed one, is not what was written for a segment of this number.
+/// Opens a segment to read it; none when its header, or the dictionary of a packed one, is not what was written for a segment of this
+/// number.
 pub(super) fn segment(
     disk: &dyn Disk,
     dir: &str,

@@ -1,4 +1,5 @@
-//! Stores that earlier versions wrote, one folder for each format and each form of its segments: they are checked, opened, read and written to.
+//! Stores that earlier versions wrote, one folder for each format and each form of its segments: they are checked, opened, read and
+//! written to.
 //!
 //! `ANNALS_WRITE_FIXTURES=1` writes those of the current format anew, which is only right before that format is released. Records and
 //! streams have a folder of their own, `format-N-maps`.

@@ -98,10 +98,11 @@ impl Lease {
         }
     }
 
-    /// Gives it back, so that the next need not wait.
+    /// Gives it back, so that the next need not wait. The sessions stay noted: leading may have been broken off inside a transaction, which
+    /// the next one ends.
     pub(super) async fn release(&self, epoch: i64) {
         let state = self.database.collection::<Document>(SEQUENCER);
-        let release = vec![doc! { "$set": { "until": "$$NOW", "sessions": [] } }];
+        let release = vec![doc! { "$set": { "until": "$$NOW" } }];
         if let Err(error) = state.update_one(self.mine(epoch), release).await {
             tracing::warn!(%error, "the sequencer's lease was not given back; it ends by itself");
         }
