@@ -57,6 +57,10 @@ fn beyond(field: &At<'_>) -> Document {
     let comparable = is_comparable(field.value);
     if comparable {
         either.push(doc! { path: { comparison: field.value.clone() } });
+        if kind == TypeOrder::Number && field.direction == Direction::Descending {
+            // It stands before all numbers and is less than none.
+            either.push(doc! { path: { "$eq": f64::NAN } });
+        }
     }
     let wanted = |other: TypeOrder| match field.direction {
         Direction::Ascending => other > kind || (other == kind && !comparable),
