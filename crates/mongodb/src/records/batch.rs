@@ -334,12 +334,15 @@ async fn look(
     Ok(kept)
 }
 
+/// A change's place in the batch, and the condition that it has on what is stored.
+type Conditional<'a> = ((usize, usize), &'a Condition);
+
 /// What is wanted of a collection.
 #[derive(Default)]
 struct Wanted<'a> {
     ids: HashMap<Vec<u8>, Bson>,
     /// The conditions of changes, by the record that they are about.
-    conditions: HashMap<Vec<u8>, Vec<((usize, usize), &'a Condition)>>,
+    conditions: HashMap<Vec<u8>, Vec<Conditional<'a>>>,
     /// Whole documents.
     whole: bool,
     keep: bool,

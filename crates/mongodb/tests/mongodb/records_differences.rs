@@ -32,7 +32,7 @@ fn number(random: &mut Rng) -> Bson {
         0.1,
         2.5,
         9_007_199_254_740_992.0,
-        9.223_372_036_854_775_807e18,
+        9_223_372_036_854_775_808.0,
         -1e300,
         5e-324,
         f64::NAN,
@@ -96,7 +96,10 @@ fn document(random: &mut Rng, depth: u8) -> Document {
     random.shuffle(&mut names);
     names
         .into_iter()
-        .filter_map(|name| (random.u8(0..5) < 3).then(|| (name.to_owned(), value(random, depth))))
+        .filter_map(|name| match random.u8(0..5) {
+            0..3 => Some((name.to_owned(), value(random, depth))),
+            _ => None,
+        })
         .collect()
 }
 
