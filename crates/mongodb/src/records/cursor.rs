@@ -1,7 +1,8 @@
 //! Where a page ended, as text: a document in digits.
 //!
 //! ```text
-//! {of int64, order binary, values [], id}      of: tells queries apart     order: the place, exactly      values, id: to ask for what is behind
+//! {of int64, order binary, values [], id}      of: tells queries apart     order: the place, exactly
+//!                                              values, id: to ask for what is behind
 //! ```
 
 use std::hash::Hasher;

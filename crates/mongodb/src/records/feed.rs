@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! annals-record-changes: {_id int64: the number, note: {c: collection, id, w: "i" "r" or "d"}, by}      by: on the first of a transaction
-//! annals-record-state:   {_id: "changes", last int64, gone int64, fence int64}      last: the newest number   gone: up to it they are removed
+//! annals-record-state:   {_id: "changes", last int64, gone int64, fence int64}
+//!                        last: the newest number   gone: up to it they are removed
 //! ```
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};

@@ -1,7 +1,7 @@
 //! Group commit of changes: what comes while a transaction is under way goes into the next one together.
 //!
-//! Every transaction moves the tenant's counter, so two at once are in each other's way, and one has to begin anew. In a process they go one
-//! after the other therefore; between processes the server decides.
+//! Every transaction moves the tenant's counter, so two at once are in each other's way, and one has to begin anew. In a process they go
+//! one after the other therefore; between processes the server decides.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
