@@ -1,7 +1,7 @@
 //! The declared collections.
 //!
 //! ```text
-//! annals-records: {_id: name of the collection, indexes: [{name, fields: [[path, 1 or -1]], unique, sparse, partial, expiresAfterSeconds}]}
+//! annals-records: {_id: the collection's name, indexes: [{name, fields: [[path, 1 or -1]], unique, sparse, partial, expiresAfterSeconds}]}
 //! ```
 
 use std::collections::HashMap;

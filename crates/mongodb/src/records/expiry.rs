@@ -1,8 +1,9 @@
 //! Records that expire.
 //!
 //! The server deletes them by itself where an index says so, and tells nobody. So a marker stands beside each record that expires,
-//! written in the transaction that writes the record: a marker without its record is a deletion that is not noted yet. It is noted by the next sweep,
-//! or before the record's next insertion, whichever comes first, and the marker goes with the note: once each, in order.
+//! written in the transaction that writes the record: a marker without its record is a deletion that is not noted yet. It is noted
+//! by the next sweep, or before the record's next insertion, whichever comes first, and the marker goes with the note: once each,
+//! in order.
 //!
 //! ```text
 //! annals-record-expiries: {_id: {c: collection, id}, at date}      index at_1
