@@ -13,6 +13,7 @@ mod identity;
 mod layout;
 mod log;
 mod options;
+mod records;
 mod refused;
 mod sequencer;
 mod store;

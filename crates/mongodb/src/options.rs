@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals_core::{Clock, DEFAULT_TENANT, Randomness};
+use annals_core::{Clock, DEFAULT_TENANT, Randomness, limits};
 
 use crate::{SystemClock, SystemRandomness};
 
@@ -23,6 +23,8 @@ pub struct Options {
     pub optional_indexes: bool,
     /// Most commits of one log that wait at once; more are refused with `overloaded`.
     pub waiting_max: usize,
+    /// How many changes of records are kept; fewer than the port promises count as so many.
+    pub record_changes_kept: u64,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where ids come from.
@@ -39,6 +41,7 @@ impl Default for Options {
             requests: Requests::PerAggregate,
             optional_indexes: false,
             waiting_max: 8192,
+            record_changes_kept: limits::CHANGES_KEPT_MIN,
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
         }

@@ -19,12 +19,14 @@ use crate::layout::names::IDENTITY;
 use crate::layout::{owner, schema};
 use crate::log::Log;
 use crate::options::{Options, Tenant};
+use crate::records::MongoRecords;
 use crate::refused::{Code, OpenError, asking};
 use crate::sequencer::{self, Cluster};
 
 /// A store on MongoDB.
 pub struct MongoStore {
     tenants: BTreeMap<String, (Arc<Log>, Identity)>,
+    records: BTreeMap<String, Arc<MongoRecords>>,
     stop: watch::Sender<bool>,
     sequencer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -43,11 +45,16 @@ impl MongoStore {
         let databases = databases(&options, database.as_deref())?;
         let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options));
         let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
+        let records = tenants.iter().map(|(tenant, (log, _))| {
+            let records = MongoRecords::new(log.database.clone(), &options);
+            (tenant.clone(), records)
+        });
+        let records = records.collect();
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let cluster = Cluster { client, logs: in_order_of_lease(&tenants), holder };
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(Arc::new(cluster), stopped));
-        Ok(Self { tenants, stop, sequencer: Mutex::new(Some(sequencer)) })
+        Ok(Self { tenants, records, stop, sequencer: Mutex::new(Some(sequencer)) })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -163,7 +170,8 @@ impl Store for MongoStore {
     }
 
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
-        self.log(tenant, DEFAULT_SCOPE).map(|_| Arc::new(Absent) as Arc<dyn Records>)
+        let records = self.records.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(records.clone())
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
@@ -186,6 +194,9 @@ impl Store for MongoStore {
         // Commits under way need the sequencer for their numbers, so it ends last.
         for log in self.logs() {
             log.drain().await;
+        }
+        for records in self.records.values() {
+            records.close().await;
         }
         self.stop.send_replace(true);
         let sequencer = self.sequencer.lock().unwrap_or_else(PoisonError::into_inner).take();

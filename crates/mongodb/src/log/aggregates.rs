@@ -26,14 +26,21 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
         commits(log, &collection, &query),
         numbers(log, &query),
     )?;
-    let (mut commits, whole) = found;
+    let (mut found, mut whole) = found;
     if query.tenant_id.as_ref().is_some_and(|tenant| head.version > 0 && *tenant != head.tenant_id) {
         return Ok(AggregateCommits { commits: Vec::new(), version: 0 });
     }
+    let untimed = query.from_time.is_none() && query.to_time.is_none();
+    if found.is_empty() && untimed && query.from_version.max(1) <= head.version.min(query.to_version) {
+        // They were read a moment before the head was. Now they reach it at least.
+        (found, whole) = commits(log, &collection, &query).await?;
+    }
+    let mut commits = found;
     commits.sort_unstable_by_key(|commit| commit.info.version);
     // The head was read beside the commits, so either may be a moment older: a page that reaches the end is its own end.
     let last = commits.last().map_or(0, |commit| commit.info.version);
-    let reaches_end = whole && query.to_version >= head.version && query.to_time.is_none() && !commits.is_empty();
+    let reaches_end =
+        (whole || query.last) && query.to_version >= head.version && query.to_time.is_none() && !commits.is_empty();
     let version = if reaches_end { last } else { head.version.max(last) };
     let mut recorded = Vec::with_capacity(commits.len());
     for commit in commits {

@@ -135,8 +135,8 @@ async fn what_this_store_does_not_have_is_refused_by_name() {
         assert_eq!(error.code(), Code::NotSupportedByStore);
         assert!(error.to_string().contains("nothing was stored"), "{error}");
     }
-    let records = store.records("default").expect("declared").last_change().await.expect_err("refused");
-    assert_eq!(records.code(), Code::NotSupportedByStore);
+    let streams = store.streams("default", "default").expect("declared").stream("s").await;
+    assert_eq!(streams.expect_err("refused").code(), Code::NotSupportedByStore);
     let name = log.commit(NewCommit { aggregate: Aggregate::new("system.x", "a"), ..order("a", 1) }).await;
     assert_eq!(name.expect_err("refused").code(), Code::InvalidName);
     assert_eq!(log.head().await, Ok(0));

@@ -5,6 +5,8 @@ mod commits;
 mod conformance;
 mod connection;
 mod layout;
+mod records;
+mod records_differences;
 mod schema;
 mod sequencer;
 mod server;

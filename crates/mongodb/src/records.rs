@@ -1,0 +1,178 @@
+//! The records of one tenant, in its database.
+//!
+//! ```text
+//!   document.rs  a record as it is stored               filter.rs   conditions as filters
+//!   catalog.rs   what is declared                       find.rs     pages and counts; behind.rs, cursor.rs: where a page goes on
+//!   declare.rs   collections and indexes                feed.rs     what has changed
+//!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired
+//!   batch.rs     one transaction; judge.rs decides, commands.rs sends
+//! ```
+//!
+//! Invariants:
+//! - A record, the note of its change and the counter are written by one transaction, so numbers have no holes and nobody sees one without
+//!   the other.
+//! - What decides is read in that transaction, from the primary; answers that rest on nothing written wait until that is at majority.
+
+mod batch;
+mod behind;
+mod catalog;
+mod commands;
+mod cursor;
+mod declare;
+mod document;
+mod expiry;
+mod feed;
+mod filter;
+mod find;
+mod judge;
+mod write;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use annals_core::bson::{Bson, RawDocumentBuf, doc};
+use annals_core::{
+    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Invalid, Record, RecordChange, RecordError,
+    RecordPage, RecordQuery, RecordedChange, Records, StoreError, limits, new_uuid, valid_changes,
+};
+use async_trait::async_trait;
+use mongodb::Database;
+use tokio::sync::OnceCell;
+
+use crate::options::Options;
+use crate::refused::reading;
+use batch::Place;
+use catalog::Catalog;
+use write::{Work, Writer};
+
+/// How often who waits looks for itself, should another process write.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The records of one tenant.
+pub(crate) struct MongoRecords {
+    database: Database,
+    catalog: Catalog,
+    writer: Writer,
+    clock: Arc<dyn Clock>,
+    begun: OnceCell<()>,
+}
+
+impl MongoRecords {
+    /// The records in this database; deletes what expires for as long as they are open.
+    pub(crate) fn new(database: Database, options: &Options) -> Arc<Self> {
+        let name = new_uuid(options.clock.now(), &*options.random).to_string();
+        let place = Place { database: database.clone(), clock: options.clock.clone(), trimmed: AtomicU64::new(0) };
+        let records = Arc::new(Self {
+            catalog: Catalog::new(database.clone()),
+            writer: Writer::new(
+                place,
+                name,
+                options.waiting_max,
+                options.record_changes_kept.max(limits::CHANGES_KEPT_MIN),
+            ),
+            database,
+            clock: options.clock.clone(),
+            begun: OnceCell::new(),
+        });
+        tokio::spawn(expiry::run(Arc::downgrade(&records)));
+        records
+    }
+
+    /// Takes no more writes, and waits until those under way are answered.
+    pub(crate) async fn close(&self) {
+        self.writer.close().await;
+    }
+
+    fn open(&self) -> Result<(), StoreError> {
+        if self.writer.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Records for MongoRecords {
+    async fn declare(&self, collection: Collection) -> Result<(), RecordError> {
+        collection.validate()?;
+        self.open()?;
+        let begun = self.begun.get_or_try_init(|| feed::begin(&self.database)).await;
+        begun.map_err(|error| reading(&error))?;
+        declare::declare(&self.database, &self.catalog, &collection).await
+    }
+
+    async fn collections(&self) -> Result<Vec<Collection>, RecordError> {
+        self.open()?;
+        Ok(self.catalog.all().await?)
+    }
+
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
+        valid_changes(&changes)?;
+        self.open()?;
+        let mut collections = HashMap::new();
+        for (at, change) in changes.iter().enumerate() {
+            if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
+                document::storable(document)
+                    .map_err(|error| Invalid { path: format!("changes[{at}].{}", error.path), ..error })?;
+            }
+            let name = change.collection();
+            if !collections.contains_key(name) {
+                collections.insert(name.to_owned(), self.catalog.declared(name).await?);
+            }
+        }
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.writer.write(Work::Changes(changes), collections).await
+    }
+
+    async fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
+        self.open()?;
+        self.catalog.declared(collection).await?;
+        let records = self.database.collection::<RawDocumentBuf>(collection);
+        let found = records.find_one(doc! { "_id": { "$eq": id.clone() } }).await.map_err(|error| reading(&error))?;
+        Ok(found.map(|stored| Record { document: document::given(&stored), revision: document::revision_of(&stored) }))
+    }
+
+    async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
+        query.validate()?;
+        self.open()?;
+        self.catalog.declared(&query.collection).await?;
+        find::find(&self.database, &query).await
+    }
+
+    async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
+        condition.validate()?;
+        self.open()?;
+        self.catalog.declared(collection).await?;
+        find::count(&self.database, collection, condition).await
+    }
+
+    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
+        if !(1..=limits::PAGE_MAX).contains(&limit) {
+            let message = format!("is {limit}; 1 to {} are allowed", limits::PAGE_MAX);
+            return Err(Invalid::new(Code::InvalidQuery, "limit", message).into());
+        }
+        self.open()?;
+        feed::changes(&self.database, after, limit).await
+    }
+
+    async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
+        self.open()?;
+        Ok(feed::last(&self.database).await?)
+    }
+
+    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
+        let mut announced = self.writer.announced();
+        loop {
+            if announced.borrow_and_update().is_none() {
+                return Err(StoreError::Closed.into());
+            }
+            // An announcement is a wake-up; the stored number decides.
+            let last = feed::last(&self.database).await?;
+            if last > after {
+                return Ok(last);
+            }
+            let _ = tokio::time::timeout(LOOK_EVERY, announced.changed()).await;
+        }
+    }
+}

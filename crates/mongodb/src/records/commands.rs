@@ -1,0 +1,173 @@
+//! Changes as commands of the server, as many in one as fit and follow each other.
+
+use annals_core::bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use annals_core::bson::{Bson, Document, RawBson, doc};
+use annals_core::{Code, Collection, Invalid, RecordError};
+use mongodb::error::Error;
+use mongodb::{ClientSession, Database};
+
+use super::document::is_odd;
+use super::judge::Op;
+
+/// Bytes of one command, but for one document that is larger; the server takes 16 MiB.
+const BYTES_MAX: usize = 12 * 1024 * 1024;
+const COUNT_MAX: usize = 5_000;
+
+/// What the server did not take, and which of the changes it was.
+pub(super) struct Refused {
+    pub(super) op: usize,
+    pub(super) error: Document,
+}
+
+#[derive(PartialEq, Eq, Clone, Copy)]
+enum Kind {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Op {
+    fn collection(&self) -> &str {
+        match self {
+            Self::Insert { collection, .. } | Self::Replace { collection, .. } | Self::Delete { collection, .. } => {
+                collection
+            }
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Insert { document, .. } if !is_odd(document) => Kind::Insert,
+            Self::Insert { .. } | Self::Replace { .. } => Kind::Update,
+            Self::Delete { .. } => Kind::Delete,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Insert { document, .. } | Self::Replace { document, .. } => document.as_bytes().len() + 200,
+            Self::Delete { .. } => 200,
+        }
+    }
+
+    fn written(&self) -> Result<RawDocumentBuf, annals_core::bson::error::Error> {
+        let mut out = RawDocumentBuf::new();
+        match self {
+            Self::Insert { document, .. } if !is_odd(document) => return Ok(document.clone()),
+            Self::Insert { document, .. } => {
+                out.append(cstr!("q"), by_id(super::document::owned_id(document))?);
+                out.append(cstr!("u"), as_it_is(document));
+                out.append(cstr!("upsert"), true);
+            }
+            Self::Replace { id, document, .. } => {
+                out.append(cstr!("q"), by_id(id.clone())?);
+                if is_odd(document) {
+                    out.append(cstr!("u"), as_it_is(document));
+                } else {
+                    out.append(cstr!("u"), document.clone());
+                }
+            }
+            Self::Delete { id, .. } => {
+                out.append(cstr!("q"), by_id(id.clone())?);
+                out.append(cstr!("limit"), 1_i32);
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn by_id(id: Bson) -> Result<RawDocumentBuf, annals_core::bson::error::Error> {
+    RawDocumentBuf::try_from(&doc! { "_id": { "$eq": id } })
+}
+
+/// An update that sets the whole document and looks at nothing in it.
+fn as_it_is(document: &RawDocumentBuf) -> RawArrayBuf {
+    let mut literal = RawDocumentBuf::new();
+    literal.append(cstr!("$literal"), document.clone());
+    let mut replace = RawDocumentBuf::new();
+    replace.append(cstr!("$replaceWith"), literal);
+    let mut stages = RawArrayBuf::new();
+    stages.push(RawBson::Document(replace));
+    stages
+}
+
+/// Sends changes in their order. The server ends the transaction at the first that it does not take.
+pub(super) async fn send(
+    database: &Database,
+    session: &mut ClientSession,
+    ops: &[(usize, usize, Op)],
+) -> mongodb::error::Result<Option<Refused>> {
+    let mut start = 0;
+    while start < ops.len() {
+        let end = start + run_of(&ops[start..]);
+        let part = &ops[start..end];
+        let (verb, list) = match part[0].2.kind() {
+            Kind::Insert => (cstr!("insert"), cstr!("documents")),
+            Kind::Update => (cstr!("update"), cstr!("updates")),
+            Kind::Delete => (cstr!("delete"), cstr!("deletes")),
+        };
+        let mut entries = RawArrayBuf::new();
+        for (_, _, op) in part {
+            entries.push(RawBson::Document(op.written().map_err(Error::custom)?));
+        }
+        let mut command = RawDocumentBuf::new();
+        command.append(verb, part[0].2.collection());
+        command.append(cstr!("ordered"), true);
+        command.append(list, entries);
+        let answer = database.run_raw_command(command).session(&mut *session).await?;
+        if let Some(error) =
+            answer.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned())
+        {
+            let at = error.get_i32("index").ok().and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
+            return Ok(Some(Refused { op: start + at, error }));
+        }
+        start = end;
+    }
+    Ok(None)
+}
+
+/// How many go into one command.
+fn run_of(ops: &[(usize, usize, Op)]) -> usize {
+    let first = &ops[0].2;
+    let mut bytes = first.bytes();
+    let more = ops[1..].iter().take(COUNT_MAX - 1).take_while(|(_, _, op)| {
+        bytes += op.bytes();
+        bytes <= BYTES_MAX && op.kind() == first.kind() && op.collection() == first.collection()
+    });
+    1 + more.count()
+}
+
+impl Refused {
+    /// Whether another transaction came first with this `_id`.
+    pub(super) fn is_overtaken(&self) -> bool {
+        let keys = self.error.get_document("keyPattern");
+        self.is_duplicate() && keys.is_ok_and(|keys| keys.len() == 1 && keys.contains_key("_id"))
+    }
+
+    fn is_duplicate(&self) -> bool {
+        self.error.get_i32("code").is_ok_and(|code| code == 11000)
+    }
+
+    /// The port's error for it.
+    pub(super) fn told(&self, declared: &Collection, change: usize) -> RecordError {
+        let message = self.error.get_str("errmsg").unwrap_or("it says nothing");
+        if !self.is_duplicate() {
+            let message = format!("is not taken by the server: {message}");
+            return Invalid::new(Code::InvalidRecord, format!("changes[{change}].document"), message).into();
+        }
+        let pattern = self.error.get_document("keyPattern").cloned().unwrap_or_default();
+        let paths: Vec<&String> = pattern.keys().collect();
+        let fits = |index: &&annals_core::Index| {
+            index.unique
+                && index.fields.len() == paths.len()
+                && index.fields.iter().map(|(path, _)| path).eq(paths.iter().copied())
+        };
+        // Several may be on the same fields; then the sentence's name decides.
+        let named = |index: &&annals_core::Index| message.contains(&format!(" index: {} dup key", index.name));
+        let known = declared.indexes.iter().filter(fits).find(named).or_else(|| declared.indexes.iter().find(fits));
+        let by_name = message.split(" index: ").nth(1).and_then(|rest| rest.split(" dup key").next());
+        let index = known.map(|index| index.name.as_str()).or(by_name).unwrap_or("unknown").to_owned();
+        let key = self.error.get_document("keyValue").cloned().unwrap_or_default();
+        RecordError::DuplicateKey { collection: declared.name.clone(), index, key: Box::new(key), change }
+    }
+}

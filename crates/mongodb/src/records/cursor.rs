@@ -1,0 +1,67 @@
+//! Where a page ended, as text: a document in digits.
+//!
+//! ```text
+//! {of int64, order binary, values [], id}      of: tells queries apart     order: the place, exactly
+//!                                              values, id: to ask for what is behind
+//! ```
+
+use std::hash::Hasher;
+
+use annals_core::bson::raw::RawDocument;
+use annals_core::bson::spec::BinarySubtype;
+use annals_core::bson::{Binary, Bson, Document, doc};
+use annals_core::{Code, Cursor, Invalid, RecordQuery};
+use siphasher::sip::SipHasher13;
+
+/// Where a page ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Position {
+    /// The last record's place in the order that was asked for.
+    pub(super) order: Vec<u8>,
+    /// The values that it is sorted by.
+    pub(super) values: Vec<Bson>,
+    /// Its `_id`.
+    pub(super) id: Bson,
+}
+
+/// The text for the next page of this query.
+pub(super) fn write(query: &RecordQuery, position: Position) -> Result<Cursor, Invalid> {
+    let order = Binary { subtype: BinarySubtype::Generic, bytes: position.order };
+    let document = doc! { "of": fingerprint(query), "order": order, "values": position.values, "id": position.id };
+    let bytes = document.to_vec().map_err(|error| Invalid::new(Code::InvalidQuery, "sort", error.to_string()))?;
+    let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
+    Ok(Cursor::new(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect::<String>()))
+}
+
+/// What the text says; refused when it is not of this query.
+pub(super) fn read(query: &RecordQuery, cursor: &Cursor) -> Result<Position, Invalid> {
+    parts(query, cursor.as_str()).ok_or_else(|| {
+        let message = "is not a cursor of this query; begin again without one".to_owned();
+        Invalid::new(Code::InvalidQuery, "after", message)
+    })
+}
+
+fn parts(query: &RecordQuery, text: &str) -> Option<Position> {
+    let bytes = bytes_of(text)?;
+    let document = Document::try_from(RawDocument::from_bytes(&bytes).ok()?).ok()?;
+    let values = document.get_array("values").ok()?.clone();
+    if document.get_i64("of").ok()? != fingerprint(query) || values.len() != query.sort.len() {
+        return None;
+    }
+    let order = document.get_binary_generic("order").ok()?.clone();
+    Some(Position { order, values, id: document.get("id")?.clone() })
+}
+
+fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    let nibble = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(nibble(*pair.first()?)? << 4 | nibble(*pair.get(1)?)?)).collect()
+}
+
+/// Tells queries apart, so that one's cursor is not taken for another's.
+fn fingerprint(query: &RecordQuery) -> i64 {
+    let mut hasher = SipHasher13::new_with_keys(0, 0);
+    hasher.write(query.collection.as_bytes());
+    hasher.write(format!("\0{:?}\0{:?}", query.condition, query.sort).as_bytes());
+    hasher.finish().cast_signed()
+}

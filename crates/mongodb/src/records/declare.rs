@@ -1,0 +1,254 @@
+//! Declaring collections: what there must be is compared with what is there, and what is missing is made; nothing is dropped.
+//!
+//! Some declared indexes are not made, because the server has none like them and answers are the same without: another index on `_id`, one
+//! that differs from another in its name only, and a partial condition that only bounds what an index that is not unique holds.
+
+use annals_core::bson::{Bson, Document, doc};
+use annals_core::order::Direction;
+use annals_core::{Code, Collection, Condition, Index, Invalid, RecordError, StoreError, Test};
+use mongodb::Database;
+
+use super::catalog::Catalog;
+use super::document::OWN;
+use super::filter;
+use crate::layout::names;
+use crate::refused::{code_of, message_of, reading};
+
+const NAMESPACE_NOT_FOUND: i32 = 26;
+const NAMESPACE_EXISTS: i32 = 48;
+const DUPLICATE_KEY: i32 = 11000;
+const CONFLICTS: [i32; 2] = [85, 86];
+
+pub(super) async fn declare(database: &Database, catalog: &Catalog, declared: &Collection) -> Result<(), RecordError> {
+    refuse_own(declared)?;
+    let known = catalog.read(&declared.name).await?;
+    if let Some(known) = &known {
+        let new = compare(declared, known)?;
+        if new.is_empty() {
+            return Ok(());
+        }
+    }
+    let there = listed(database, &declared.name).await.map_err(|error| reading(&error))?;
+    let mut missing: Vec<Document> = Vec::new();
+    for index in &declared.indexes {
+        let Some(due) = physical(index)? else { continue };
+        let name = |found: &&Document| found.get_str("name").is_ok_and(|name| name == index.name);
+        if let Some(found) = there.iter().flatten().find(name) {
+            if !same(found, &due) || expiry(found) != expiry(&due) {
+                let message = format!(
+                    "is there as {found}, and {due} is declared; declare it as it is, or give the new one another name"
+                );
+                return Err(conflict(declared, index, message));
+            }
+        } else if !there.iter().flatten().chain(&missing).any(|found| same(found, &due)) {
+            missing.push(due);
+        }
+    }
+    make(database, declared, there.is_none(), missing).await?;
+    catalog.add(declared).await?;
+    // Another process may have declared another index of the same name at the same time.
+    if let Some(known) = catalog.read(&declared.name).await? {
+        compare(declared, &known)?;
+    }
+    Ok(())
+}
+
+/// Those that are new.
+fn compare<'a>(declared: &'a Collection, known: &Collection) -> Result<Vec<&'a Index>, RecordError> {
+    let mut new = Vec::new();
+    for index in &declared.indexes {
+        match known.indexes.iter().find(|known| known.name == index.name) {
+            Some(known) if known == index => {}
+            Some(known) => {
+                let message = format!(
+                    "is declared as {known:?}, and now as {index:?}; declare it as it is, or give the new one another name"
+                );
+                return Err(conflict(declared, index, message));
+            }
+            None => new.push(index),
+        }
+    }
+    Ok(new)
+}
+
+fn conflict(collection: &Collection, index: &Index, message: String) -> RecordError {
+    RecordError::IndexConflict { collection: collection.name.clone(), index: index.name.clone(), message }
+}
+
+/// Collections that this store writes itself, and our own field.
+fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
+    const OWNED: [&str; 9] = [
+        names::EVENT_LOG,
+        names::EVENT_LOG_METADATA,
+        names::AGGREGATES,
+        names::ENTRIES,
+        names::HELD,
+        names::SEQUENCER,
+        names::IDENTITY,
+        names::OWNER,
+        super::feed::NOTES,
+    ];
+    let invalid = |path: String, message: &str| Err(Invalid::new(Code::InvalidCollection, path, message.to_owned()));
+    let name = &*declared.name;
+    let own = OWNED.contains(&name) || name.starts_with("annals-") || name.starts_with("system.");
+    if own || names::aggregate_of(name).is_some() || name.contains("..") || name.starts_with('.') || name.ends_with('.')
+    {
+        return invalid("name".to_owned(), "is a collection of the store's or the server's own; use another name");
+    }
+    for index in &declared.indexes {
+        let ours = |path: &str| filter::visible(path) != path;
+        if index.fields.iter().any(|(path, _)| ours(path)) {
+            return invalid(
+                format!("indexes.{}", index.name),
+                &format!("is on {OWN:?}, which a store on MongoDB keeps for itself"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The index as the server makes it; none when it makes none like it.
+pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
+    if matches!(index.fields.as_slice(), [(path, _)] if path == "_id") {
+        return Ok(None);
+    }
+    let direction = |direction| if direction == Direction::Ascending { 1_i32 } else { -1 };
+    let key: Document = index.fields.iter().map(|(path, way)| (path.clone(), direction(*way).into())).collect();
+    let mut due = doc! { "key": key, "name": &index.name };
+    if index.unique {
+        due.insert("unique", true);
+    }
+    let partial = match &index.partial {
+        None => None,
+        Some(condition) if is_bound(condition) => filter::compile(condition),
+        Some(_) if index.unique => {
+            let what = format!(
+                "index {:?}: a unique index that is partial by other tests than EQ, GT, GTE, LT, LTE, IN, BETWEEN, EXISTS",
+                index.name
+            );
+            return Err(StoreError::NotSupported(what).into());
+        }
+        Some(_) => None,
+    };
+    match (index.sparse, partial) {
+        (true, None) => {
+            due.insert("sparse", true);
+        }
+        (true, Some(partial)) => {
+            // The server does not mix the two.
+            let any: Vec<Bson> =
+                index.fields.iter().map(|(path, _)| doc! { path: { "$exists": true } }.into()).collect();
+            due.insert("partialFilterExpression", doc! { "$and": [partial, { "$or": any }] });
+        }
+        (false, Some(partial)) => {
+            due.insert("partialFilterExpression", partial);
+        }
+        (false, None) => {}
+    }
+    if let Some(seconds) = index.expires_after_seconds.and_then(|seconds| i32::try_from(seconds).ok()) {
+        due.insert("expireAfterSeconds", seconds);
+    }
+    Ok(Some(due))
+}
+
+/// Whether the server takes the condition for a partial index.
+fn is_bound(condition: &Condition) -> bool {
+    match condition {
+        Condition::All => true,
+        Condition::And(children) | Condition::Or(children) => children.iter().all(is_bound),
+        Condition::Field { test, .. } => matches!(
+            test,
+            Test::Eq(_)
+                | Test::Gt(_)
+                | Test::Gte(_)
+                | Test::Lt(_)
+                | Test::Lte(_)
+                | Test::In(_)
+                | Test::Between(..)
+                | Test::Exists(true)
+        ),
+        _ => false,
+    }
+}
+
+/// Whether two are the same to the server, apart from their names and expiry.
+fn same(found: &Document, due: &Document) -> bool {
+    let flag = |index: &Document, name| index.get_bool(name).unwrap_or(false);
+    let number = |value: &Bson| match value {
+        Bson::Int32(n) => Some(i64::from(*n)),
+        Bson::Int64(n) => Some(*n),
+        Bson::Double(n) => Some(*n as i64),
+        _ => None,
+    };
+    let keys = |index: &Document| -> Option<Vec<(String, i64)>> {
+        index.get_document("key").ok()?.iter().map(|(path, way)| Some((path.clone(), number(way)?))).collect()
+    };
+    keys(found).is_some()
+        && keys(found) == keys(due)
+        && flag(found, "unique") == flag(due, "unique")
+        && flag(found, "sparse") == flag(due, "sparse")
+        && found.get("collation").is_none()
+        && found.get_document("partialFilterExpression").ok() == due.get_document("partialFilterExpression").ok()
+}
+
+fn expiry(index: &Document) -> Option<i64> {
+    match index.get("expireAfterSeconds")? {
+        Bson::Int32(seconds) => Some((*seconds).into()),
+        Bson::Int64(seconds) => Some(*seconds),
+        Bson::Double(seconds) => Some(*seconds as i64),
+        _ => None,
+    }
+}
+
+/// The indexes that are there; none when the collection is not.
+async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Option<Vec<Document>>> {
+    match database.run_command(doc! { "listIndexes": collection, "cursor": { "batchSize": 200 } }).await {
+        Ok(answer) => {
+            let batch = answer.get_document("cursor").ok().and_then(|cursor| cursor.get_array("firstBatch").ok());
+            Ok(Some(batch.into_iter().flatten().filter_map(|index| index.as_document().cloned()).collect()))
+        }
+        Err(error) if code_of(&error) == Some(NAMESPACE_NOT_FOUND) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// All in one command, which makes all or none of them.
+async fn make(
+    database: &Database,
+    declared: &Collection,
+    absent: bool,
+    missing: Vec<Document>,
+) -> Result<(), RecordError> {
+    if absent {
+        match database.create_collection(&declared.name).await {
+            Err(error) if code_of(&error) != Some(NAMESPACE_EXISTS) => return Err(refused(declared, &missing, &error)),
+            _ => {}
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let command =
+        doc! { "createIndexes": &declared.name, "indexes": missing.clone(), "writeConcern": { "w": "majority" } };
+    database.run_command(command).await.map_err(|error| refused(declared, &missing, &error))?;
+    Ok(())
+}
+
+fn refused(declared: &Collection, missing: &[Document], error: &mongodb::error::Error) -> RecordError {
+    let message = message_of(error);
+    // The server names the index in its sentence only.
+    let named =
+        |index: &&Document| index.get_str("name").is_ok_and(|name| message.contains(&format!("index: {name} ")));
+    let index =
+        missing.iter().find(named).or_else(|| missing.iter().find(|index| index.get_bool("unique").unwrap_or(false)));
+    let name = index.and_then(|index| index.get_str("name").ok()).unwrap_or_default().to_owned();
+    let collection = declared.name.clone();
+    match code_of(error) {
+        Some(DUPLICATE_KEY) => RecordError::DuplicateKey { collection, index: name, key: Box::default(), change: 0 },
+        Some(code) if CONFLICTS.contains(&code) => RecordError::IndexConflict { collection, index: name, message },
+        // A document with two arrays, or a declaration that the server does not take.
+        Some(171) => Invalid::new(Code::InvalidRecord, "document", message).into(),
+        Some(67 | 72 | 73 | 197) => Invalid::new(Code::InvalidCollection, "indexes", message).into(),
+        _ => reading(error).into(),
+    }
+}

@@ -1,0 +1,135 @@
+//! A record as it is stored: its document with `_id` in front, where MongoDB puts it, and one field of our own at the end.
+//!
+//! ```text
+//! {_id, …, _annals: {revision int64, idAt int32}}      idAt: before which field the _id stood; left out when it stood in front
+//! ```
+//!
+//! Whoever looks for fields by their names finds them where they would be without us. A document without the field was written by other
+//! software: its revision is 0.
+
+use annals_core::bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use annals_core::bson::{Bson, RawBsonRef};
+use annals_core::{ChangeNumber, Code, Invalid, Revision};
+
+use crate::layout::fields::{inner, integer, natural};
+
+/// The field of our own.
+pub(super) const OWN: &str = "_annals";
+
+const ID: &str = "_id";
+
+/// Whether a document can be stored.
+///
+/// # Errors
+/// `invalid_record`.
+pub(super) fn storable(document: &RawDocument) -> Result<(), Invalid> {
+    match document.get(OWN) {
+        Ok(None) => Ok(()),
+        _ => {
+            let message =
+                format!("has the field {OWN:?}, which a store on MongoDB keeps for itself; give it another name");
+            Err(Invalid::new(Code::InvalidRecord, "document", message))
+        }
+    }
+}
+
+/// The document as it is stored.
+pub(super) fn stored(document: &RawDocument, revision: ChangeNumber) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    out.append(cstr!("_id"), id_of(document));
+    let mut id_at = 0;
+    for (at, (name, value)) in document.iter().flatten().enumerate() {
+        if name.as_str() == ID {
+            id_at = at as i32;
+        } else {
+            out.append(name, value);
+        }
+    }
+    let mut own = RawDocumentBuf::new();
+    own.append(cstr!("revision"), i64::try_from(revision).unwrap_or(i64::MAX));
+    if id_at > 0 {
+        own.append(cstr!("idAt"), id_at);
+    }
+    out.append(cstr!("_annals"), own);
+    out
+}
+
+/// The document as it was given, from what is stored.
+pub(super) fn given(stored: &RawDocument) -> RawDocumentBuf {
+    let id_at =
+        inner(stored, OWN).and_then(|own| integer(own, "idAt")).and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
+    let mut out = RawDocumentBuf::new();
+    let mut count = 0;
+    let mut id = Some(id_of(stored));
+    for (name, value) in stored.iter().flatten() {
+        if name.as_str() == OWN || name.as_str() == ID {
+            continue;
+        }
+        if count == id_at
+            && let Some(id) = id.take()
+        {
+            out.append(cstr!("_id"), id);
+        }
+        out.append(name, value);
+        count += 1;
+    }
+    if let Some(id) = id {
+        out.append(cstr!("_id"), id);
+    }
+    out
+}
+
+/// Which write a stored document is of.
+pub(super) fn revision_of(stored: &RawDocument) -> Revision {
+    inner(stored, OWN).and_then(|own| natural(own, "revision")).unwrap_or(0)
+}
+
+/// The `_id` of a document.
+pub(super) fn id_of(document: &RawDocument) -> RawBsonRef<'_> {
+    document.get(ID).ok().flatten().unwrap_or(RawBsonRef::Null)
+}
+
+/// The `_id` of a document, on its own.
+pub(super) fn owned_id(document: &RawDocument) -> Bson {
+    Bson::try_from(id_of(document)).unwrap_or(Bson::Null)
+}
+
+/// Whether the server would change the document on its way in, or not take it, in an ordinary insert or replacement: it fills in empty
+/// timestamps, and takes names that begin with a dollar for operators.
+pub(super) fn is_odd(document: &RawDocument) -> bool {
+    let odd = |value: RawBsonRef<'_>| matches!(value, RawBsonRef::Timestamp(at) if at.time == 0 && at.increment == 0);
+    document.iter().flatten().any(|(name, value)| name.as_str().starts_with('$') || odd(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use annals_core::bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_document_is_given_back_as_it_came_wherever_its_id_stands() {
+        for document in [
+            rawdoc! { "_id": 1 },
+            rawdoc! { "_id": 1, "a": 2, "b": 3 },
+            rawdoc! { "a": 2, "_id": 1, "b": 3 },
+            rawdoc! { "a": 2, "b": 3, "_id": { "x": 1 } },
+        ] {
+            let kept = stored(&document, 7);
+            assert_eq!((given(&kept), revision_of(&kept)), (document, 7));
+            assert_eq!(kept.iter().next().map(|first| first.is_ok_and(|(name, _)| name.as_str() == "_id")), Some(true));
+        }
+    }
+
+    #[test]
+    fn what_other_software_wrote_is_a_record_of_revision_0() {
+        let document = rawdoc! { "_id": "key", "value": 5 };
+        assert_eq!((given(&document), revision_of(&document)), (document.clone(), 0));
+    }
+
+    #[test]
+    fn our_own_field_is_refused_in_documents() {
+        assert_eq!(storable(&rawdoc! { "_id": 1, "_annals": 1 }).expect_err("refused").code, Code::InvalidRecord);
+        assert_eq!(storable(&rawdoc! { "_id": 1, "a": { "_annals": 1 } }), Ok(()));
+    }
+}

@@ -1,0 +1,127 @@
+//! Records that expire.
+//!
+//! The server deletes them by itself where an index says so, and tells nobody. So a marker stands beside each record that expires,
+//! written in the transaction that writes the record: a marker without its record is a deletion that is not noted yet. It is noted
+//! by the next sweep, or before the record's next insertion, whichever comes first, and the marker goes with the note: once each,
+//! in order.
+//!
+//! ```text
+//! annals-record-expiries: {_id: {c: collection, id}, at date}      index at_1
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::bson::raw::RawDocument;
+use annals_core::bson::{Bson, DateTime, RawDocumentBuf, doc};
+use annals_core::order::{Direction, TypeOrder, document_keys, invert};
+use annals_core::{Collection, Index, Matcher, RecordError, StoreError};
+
+use super::MongoRecords;
+use super::write::Work;
+use crate::layout::fields::{inner, text};
+use crate::refused::reading;
+
+/// Where the markers are.
+pub(super) const EXPIRIES: &str = "annals-record-expiries";
+
+/// How often it is looked for what has expired.
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
+const DELETED_AT_ONCE: i64 = 500;
+
+/// When a document expires, in milliseconds; none when it does not.
+pub(super) fn of_document(declared: &Collection, document: &RawDocument) -> Option<i64> {
+    declared.indexes.iter().filter_map(|index| of_index(index, document)).min()
+}
+
+fn of_index(index: &Index, document: &RawDocument) -> Option<i64> {
+    let seconds = index.expires_after_seconds?;
+    let (path, direction) = index.fields.first()?;
+    if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
+        return None;
+    }
+    let (keys, _) = document_keys(document, &[(path, *direction)]).ok()?;
+    let dates = keys.into_iter().filter_map(|mut key| {
+        if *direction == Direction::Descending {
+            invert(&mut key);
+        }
+        date(&key)
+    });
+    Some(dates.min()?.saturating_add(i64::from(seconds) * 1_000))
+}
+
+/// The date that is encoded, if it is one.
+fn date(key: &[u8]) -> Option<i64> {
+    let (kind, rest) = key.split_first()?;
+    let bytes: [u8; 8] = rest.try_into().ok()?;
+    (*kind == TypeOrder::DateTime as u8).then(|| (u64::from_be_bytes(bytes) ^ (1 << 63)).cast_signed())
+}
+
+/// Sweeps as long as the records are there and open.
+pub(super) async fn run(records: std::sync::Weak<MongoRecords>) {
+    loop {
+        {
+            let Some(records) = records.upgrade().filter(|records| !records.writer.is_closed()) else { return };
+            match sweep(&records).await {
+                Ok(()) => {}
+                Err(RecordError::Store(StoreError::Closed)) => return,
+                Err(error) => tracing::warn!(%error, "what has expired could not be deleted; it is tried again"),
+            }
+        }
+        tokio::time::sleep(SWEEP_EVERY).await;
+    }
+}
+
+/// Deletes and notes what has expired by now.
+async fn sweep(records: &MongoRecords) -> Result<(), RecordError> {
+    loop {
+        let now = DateTime::from_millis(records.clock.now().as_millis());
+        let asked = |error: mongodb::error::Error| RecordError::from(reading(&error));
+        let markers = records.database.collection::<RawDocumentBuf>(EXPIRIES);
+        let due = markers.find(doc! { "at": { "$lte": now } }).sort(doc! { "at": 1 }).limit(DELETED_AT_ONCE);
+        let mut due = due.await.map_err(asked)?;
+        let mut expired = Vec::new();
+        let mut collections: HashMap<String, Arc<Collection>> = HashMap::new();
+        while due.advance().await.map_err(asked)? {
+            let Some(key) = inner(due.current(), "_id") else { continue };
+            let id = key.get("id").ok().flatten().and_then(|id| Bson::try_from(id).ok());
+            if let (Some(name), Some(id)) = (text(key, "c"), id) {
+                collections.insert(name.to_owned(), records.catalog.declared(name).await?);
+                expired.push((name.to_owned(), id));
+            }
+        }
+        let more = expired.len() as i64 == DELETED_AT_ONCE;
+        if !expired.is_empty() {
+            records.writer.write(Work::Expired(expired), collections).await?;
+        }
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annals_core::bson::{doc, rawdoc};
+
+    use super::*;
+
+    #[test]
+    fn the_lowest_date_of_all_expiring_indexes_counts() {
+        let declared = Collection::new("c")
+            .index(Index::new([("at", Direction::Descending)]).expires_after_seconds(60))
+            .index(Index::on("until").expires_after_seconds(0));
+        let at = |millis| DateTime::from_millis(millis);
+        assert_eq!(of_document(&declared, &rawdoc! { "at": at(-5) }), Some(59_995));
+        assert_eq!(
+            of_document(&declared, &rawdoc! { "at": [at(9_000), "x", at(5_000)], "until": at(80_000) }),
+            Some(65_000)
+        );
+        assert_eq!(of_document(&declared, &rawdoc! { "at": "2001", "until": 5 }), None);
+        let partial = Index::on("at").expires_after_seconds(0).partial(annals_core::Condition::eq("on", true));
+        let declared = Collection::new("c").index(partial);
+        let of = |on: bool| RawDocumentBuf::try_from(&doc! { "at": at(7), "on": on }).expect("a document");
+        assert_eq!((of_document(&declared, &of(true)), of_document(&declared, &of(false))), (Some(7), None));
+    }
+}

@@ -1,0 +1,131 @@
+//! Conditions as filters of MongoDB, with the same meaning.
+//!
+//! Some cannot be: those that the server would not read because of their depth or size, or of what a list holds. Then every document is
+//! asked for, and judged here.
+
+use annals_core::bson::{Bson, Document, doc};
+use annals_core::{Condition, Matcher, Test};
+
+use super::document::OWN;
+
+/// Parts inside parts that are sent. The server reads about three times as many.
+const DEPTH_MAX: usize = 30;
+/// Documents inside documents that are sent. The server reads 200.
+const NESTING_MAX: usize = 150;
+/// Bytes that are sent; a command has at most 16 MiB.
+const BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// What to ask for, and how to judge what comes.
+pub(super) struct Filter {
+    pub(super) ask: Document,
+    /// Documents that come must pass it, as they were given; none when the server has judged.
+    pub(super) rest: Option<Matcher>,
+}
+
+impl Filter {
+    pub(super) fn of(condition: &Condition) -> Self {
+        match compile(condition).filter(fits) {
+            Some(ask) => Self { ask, rest: None },
+            None => Self { ask: Document::new(), rest: Some(Matcher::new(condition)) },
+        }
+    }
+}
+
+/// The filter that means the same; none when the server would not take it.
+pub(super) fn compile(condition: &Condition) -> Option<Document> {
+    part(condition, 0)
+}
+
+fn part(condition: &Condition, depth: usize) -> Option<Document> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    let all = |children: &[Condition]| -> Option<Bson> {
+        let children = children.iter().map(|child| part(child, depth + 1).map(Bson::Document));
+        children.collect::<Option<Vec<_>>>().map(Bson::Array)
+    };
+    match condition {
+        Condition::All => Some(Document::new()),
+        Condition::And(children) => Some(doc! { "$and": all(children)? }),
+        Condition::Or(children) => Some(doc! { "$or": all(children)? }),
+        Condition::Nor(children) => Some(doc! { "$nor": all(children)? }),
+        Condition::Field { path, test } => field(&visible(path), test),
+        _ => None,
+    }
+}
+
+fn field(path: &str, test: &Test) -> Option<Document> {
+    let one = |operator: &str, value: &Bson| Some(doc! { path: { operator: value.clone() } });
+    let list = |operator: &str, values: &[Bson]| {
+        // The server takes a dollar in a list for an operator.
+        let dollar =
+            |value: &Bson| value.as_document().is_some_and(|inner| inner.keys().any(|name| name.starts_with('$')));
+        (!values.iter().any(dollar)).then(|| doc! { path: { operator: values.to_vec() } })
+    };
+    match test {
+        Test::Eq(value) => one("$eq", value),
+        Test::Ne(value) => one("$ne", value),
+        Test::Gt(value) => one("$gt", value),
+        Test::Gte(value) => one("$gte", value),
+        Test::Lt(value) => one("$lt", value),
+        Test::Lte(value) => one("$lte", value),
+        Test::In(values) => list("$in", values),
+        Test::NotIn(values) => list("$nin", values),
+        Test::Between(low, high) => {
+            Some(doc! { "$and": [{ path: { "$gte": low.clone() } }, { path: { "$lte": high.clone() } }] })
+        }
+        Test::Exists(there) => Some(doc! { path: { "$exists": *there } }),
+        _ => None,
+    }
+}
+
+/// The path as it is asked for. Our own field is in no document that was given, so a path to it leads to nothing.
+pub(super) fn visible(path: &str) -> String {
+    match path.strip_prefix(OWN) {
+        Some(rest) if rest.is_empty() || rest.starts_with('.') => format!("{OWN}.nothing{rest}"),
+        _ => path.to_owned(),
+    }
+}
+
+fn fits(filter: &Document) -> bool {
+    nested(filter, 0) && filter.to_vec().is_ok_and(|bytes| bytes.len() <= BYTES_MAX)
+}
+
+fn nested(document: &Document, depth: usize) -> bool {
+    depth < NESTING_MAX && document.values().all(|value| nested_value(value, depth + 1))
+}
+
+fn nested_value(value: &Bson, depth: usize) -> bool {
+    match value {
+        Bson::Document(inner) => nested(inner, depth),
+        Bson::Array(values) => depth < NESTING_MAX && values.iter().all(|value| nested_value(value, depth + 1)),
+        Bson::JavaScriptCodeWithScope(code) => nested(&code.scope, depth),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_would_not_take_is_judged_here() {
+        let deep = (0..80).fold(Condition::eq("a", 1), |inner, _| Condition::Nor(vec![inner]));
+        let dollar = Condition::is_in("a", [Bson::Document(doc! { "$x": 1 })]);
+        let large = Condition::eq("a", "x".repeat(BYTES_MAX));
+        for condition in [deep, dollar, large] {
+            assert!(Filter::of(&condition).rest.is_some());
+        }
+        let filter = Filter::of(&Condition::between("a", 1, 2));
+        assert_eq!(filter.ask, doc! { "$and": [{ "a": { "$gte": 1 } }, { "a": { "$lte": 2 } }] });
+        assert!(filter.rest.is_none());
+    }
+
+    #[test]
+    fn our_own_field_is_not_found() {
+        assert_eq!(visible("_annals"), "_annals.nothing");
+        assert_eq!(visible("_annals.revision"), "_annals.nothing.revision");
+        assert_eq!(visible("_annalsx"), "_annalsx");
+        assert_eq!(visible("a._annals"), "a._annals");
+    }
+}

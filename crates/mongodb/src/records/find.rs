@@ -1,0 +1,226 @@
+//! Finding and counting records. A page is one moment of the server's: a snapshot at majority, from the primary.
+
+use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
+use annals_core::bson::{Bson, Document, doc};
+use annals_core::order::{self, Direction, document_keys};
+use annals_core::{Code, Condition, Invalid, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError, limits};
+use mongodb::error::Error;
+use mongodb::{ClientSession, Database};
+
+use super::behind::{At, behind};
+use super::cursor::{self, Position};
+use super::document::{self, OWN};
+use super::filter::{Filter, visible};
+use crate::layout::fields::inner;
+use crate::refused::{code_of, message_of, reading};
+
+/// The snapshot cannot see a collection or an index that is newer than it.
+const SNAPSHOT_UNAVAILABLE: i32 = 246;
+/// How often another one is taken.
+const TRIES: usize = 20;
+/// Bytes that a page's records must not pass by more than one record.
+const BYTES_MAX: usize = limits::PAGE_BYTES_MAX;
+
+/// A page of records.
+pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<RecordPage, RecordError> {
+    let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match Reading::begin(database, query, after.as_ref()).await?.page().await {
+            Err(Ended::Server(error)) if code_of(&error) == Some(SNAPSHOT_UNAVAILABLE) && tries < TRIES => {}
+            Err(Ended::Server(error)) => return Err(refused(&error)),
+            Err(Ended::Refused(error)) => return Err(error),
+            Ok(page) => return Ok(page),
+        }
+    }
+}
+
+/// How many records there are.
+pub(super) async fn count(database: &Database, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match counted(database, collection, condition).await {
+            Err(error) if code_of(&error) == Some(SNAPSHOT_UNAVAILABLE) && tries < TRIES => {}
+            other => return other.map_err(|error| refused(&error)),
+        }
+    }
+}
+
+async fn counted(database: &Database, collection: &str, condition: &Condition) -> mongodb::error::Result<u64> {
+    let filter = Filter::of(condition);
+    let mut session = database.client().start_session().snapshot(true).await?;
+    let records = database.collection::<RawDocumentBuf>(collection);
+    if let Some(rest) = filter.rest {
+        let mut found = records.find(filter.ask).session(&mut session).await?;
+        let mut count = 0;
+        while found.advance(&mut session).await? {
+            count += u64::from(rest.matches(&document::given(found.current())));
+        }
+        return Ok(count);
+    }
+    let stages = [doc! { "$match": filter.ask }, doc! { "$count": "n" }];
+    let mut found = records.aggregate(stages).session(&mut session).await?;
+    let counted = if found.advance(&mut session).await? { found.deserialize_current()? } else { Document::new() };
+    Ok(counted.get("n").and_then(|n| n.as_i64().or_else(|| n.as_i32().map(i64::from))).unwrap_or(0).unsigned_abs())
+}
+
+fn refused(error: &Error) -> RecordError {
+    let message = message_of(error);
+    if message.contains("parallel arrays") {
+        let message =
+            "two of its fields lie in different arrays of at least one record, so these cannot be sorted by both";
+        return Invalid::new(Code::InvalidQuery, "sort", message.to_owned()).into();
+    }
+    reading(error).into()
+}
+
+enum Ended {
+    Server(Error),
+    Refused(RecordError),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl From<StoreError> for Ended {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl From<Invalid> for Ended {
+    fn from(error: Invalid) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+/// A page that is being read.
+struct Reading<'a> {
+    database: &'a Database,
+    query: &'a RecordQuery,
+    after: Option<&'a Position>,
+    filter: Filter,
+    session: ClientSession,
+}
+
+/// Records found so far.
+#[derive(Default)]
+struct Found {
+    page: RecordPage,
+    bytes: usize,
+    last: Option<Position>,
+    more: bool,
+}
+
+impl<'a> Reading<'a> {
+    async fn begin(
+        database: &'a Database,
+        query: &'a RecordQuery,
+        after: Option<&'a Position>,
+    ) -> Result<Self, RecordError> {
+        let session = database.client().start_session().snapshot(true).await.map_err(|error| reading(&error))?;
+        let mut filter = Filter::of(&query.condition);
+        if let Some(after) = after {
+            let sort = query.sort.iter().zip(&after.values);
+            let fields: Vec<_> =
+                sort.map(|(by, value)| At { path: &by.path, direction: by.direction, value }).collect();
+            filter.ask = doc! { "$and": [filter.ask, behind(&fields, &after.id)] };
+        }
+        Ok(Self { database, query, after, filter, session })
+    }
+
+    /// Reads the first records that stand behind the place, and one more to know whether there is more. The server is told how many are
+    /// wanted, so that it need not sort all; those that its filter lets through and that are not behind come first.
+    async fn page(&mut self) -> Result<RecordPage, Ended> {
+        let mut wanted = self.query.limit as i64 + 1;
+        loop {
+            let limit = if self.filter.rest.is_some() { 0 } else { wanted };
+            let (found, read) = self.read(limit).await?;
+            if found.more || limit == 0 || read < limit {
+                let mut page = found.page;
+                if let Some(last) = found.last.filter(|_| found.more) {
+                    page.next = Some(cursor::write(self.query, last)?);
+                }
+                return Ok(page);
+            }
+            wanted *= 8;
+        }
+    }
+
+    async fn read(&mut self, limit: i64) -> Result<(Found, i64), Ended> {
+        let records = self.database.collection::<RawDocumentBuf>(&self.query.collection);
+        let mut find =
+            records.find(self.filter.ask.clone()).sort(sort_of(&self.query.sort)).limit(limit).allow_disk_use(true);
+        if !self.query.sort.is_empty() {
+            find = find.projection(doc! { SORT_KEY: { "$meta": "sortKey" } });
+        }
+        let mut cursor = find.session(&mut self.session).await?;
+        let (mut found, mut read) = (Found::default(), 0);
+        while cursor.advance(&mut self.session).await? {
+            read += 1;
+            let stored = cursor.current();
+            let given = document::given(stored);
+            if self.filter.rest.as_ref().is_some_and(|rest| !rest.matches(&given)) {
+                continue;
+            }
+            let order = order_of(&self.query.sort, &given)?;
+            if self.after.is_some_and(|after| order <= after.order) {
+                continue;
+            }
+            if found.page.records.len() == self.query.limit || found.bytes > BYTES_MAX {
+                found.more = true;
+                break;
+            }
+            found.bytes += given.as_bytes().len();
+            let revision = document::revision_of(stored);
+            found.page.records.push(Record { document: self.query.projection.of(&given), revision });
+            found.last = Some(Position { order, values: self.values(stored)?, id: document::owned_id(stored) });
+        }
+        Ok((found, read))
+    }
+
+    /// What the server has sorted a record by.
+    fn values(&self, stored: &RawDocument) -> Result<Vec<Bson>, StoreError> {
+        let damaged = || StoreError::Io("the server did not say what it sorts by".to_owned());
+        if self.query.sort.is_empty() {
+            return Ok(Vec::new());
+        }
+        let key = inner(stored, OWN).and_then(|own| own.get_array("sortKey").ok()).ok_or_else(damaged)?;
+        let values = key.into_iter().take(self.query.sort.len()).map(|value| Bson::try_from(value.ok()?).ok());
+        values.collect::<Option<Vec<_>>>().ok_or_else(damaged)
+    }
+}
+
+/// Where the server puts what it has sorted by: into our own field, which no reader sees.
+const SORT_KEY: &str = "_annals.sortKey";
+
+/// By the fields, then by `_id` in the direction of the last.
+fn sort_of(sort: &[SortBy]) -> Document {
+    let way = |direction| if direction == Direction::Descending { -1_i32 } else { 1 };
+    let mut out: Document = sort.iter().map(|by| (visible(&by.path), way(by.direction).into())).collect();
+    if !out.contains_key("_id") {
+        out.insert("_id", sort.last().map_or(1, |by| way(by.direction)));
+    }
+    out
+}
+
+/// The place of a record in an order: the keys that it is sorted by, then its id.
+fn order_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
+    let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
+    let (keys, _) = document_keys(document, &paths).map_err(|error| {
+        let message = format!("{error} in at least one record, so these cannot be sorted by both");
+        Invalid::new(Code::InvalidQuery, "sort", message)
+    })?;
+    let mut place = keys.into_iter().next().unwrap_or_default();
+    let start = place.len();
+    place.extend_from_slice(&order::encoded(document::id_of(document)));
+    if sort.last().is_some_and(|by| by.direction == Direction::Descending) {
+        order::invert(&mut place[start..]);
+    }
+    Ok(place)
+}

@@ -1,0 +1,276 @@
+//! Judging changes one after the other, each as those before it leave the records. Nothing is asked here: what is stored was read before.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
+use annals_core::bson::{Bson, Document};
+use annals_core::order::{self, document_keys};
+use annals_core::{
+    ChangeKind, ChangeNumber, Code, Collection, Expected, Invalid, Matcher, RecordChange, RecordError, Revision,
+};
+
+use super::{document, expiry, feed};
+
+/// A record by its collection and the encoding of its `_id`.
+pub(super) type Key = (String, Vec<u8>);
+
+/// A record as it is now.
+#[derive(Clone)]
+pub(super) enum State {
+    Absent,
+    Stored {
+        revision: Revision,
+        id: Bson,
+    },
+    /// Written by a change of this transaction.
+    Written {
+        revision: Revision,
+        document: Arc<RawDocumentBuf>,
+    },
+}
+
+/// What is sent to the server for a change.
+pub(super) enum Op {
+    Insert { collection: String, document: RawDocumentBuf },
+    Replace { collection: String, id: Bson, document: RawDocumentBuf },
+    Delete { collection: String, id: Bson },
+}
+
+/// When a record expires, to be kept beside it; none when it does not any more.
+pub(super) struct Marker {
+    pub(super) collection: String,
+    pub(super) id: Bson,
+    pub(super) at: Option<i64>,
+}
+
+/// What is known before, and what comes of it.
+pub(super) struct Judge<'a> {
+    pub(super) collections: &'a HashMap<String, Arc<Collection>>,
+    /// What is stored; what is not in it is absent.
+    pub(super) states: HashMap<Key, State>,
+    /// Whether the condition of a change (by its job and place) holds for what is stored.
+    pub(super) holds: HashMap<(usize, usize), bool>,
+    /// Records that are known to expire.
+    pub(super) marked: HashMap<Key, i64>,
+    pub(super) next: ChangeNumber,
+    pub(super) ops: Vec<(usize, usize, Op)>,
+    pub(super) notes: Vec<Document>,
+    pub(super) markers: Vec<Marker>,
+    undo: Vec<(Key, Option<State>, Option<i64>)>,
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn new(collections: &'a HashMap<String, Arc<Collection>>, last: ChangeNumber) -> Self {
+        Self {
+            collections,
+            states: HashMap::new(),
+            holds: HashMap::new(),
+            marked: HashMap::new(),
+            next: last + 1,
+            ops: Vec::new(),
+            notes: Vec::new(),
+            markers: Vec::new(),
+            undo: Vec::new(),
+        }
+    }
+
+    /// Applies the changes of a job, all or none.
+    pub(super) fn job(&mut self, job: usize, changes: &[RecordChange]) -> Result<Vec<ChangeNumber>, RecordError> {
+        let before = (self.next, self.ops.len(), self.notes.len(), self.markers.len());
+        self.undo.clear();
+        let numbers = changes.iter().enumerate().map(|(at, change)| self.apply(job, at, change)).collect();
+        if let Err(error) = numbers {
+            self.next = before.0;
+            self.ops.truncate(before.1);
+            self.notes.truncate(before.2);
+            self.markers.truncate(before.3);
+            for (key, state, marked) in std::mem::take(&mut self.undo).into_iter().rev() {
+                put_back(&mut self.states, &key, state);
+                put_back(&mut self.marked, &key, marked);
+            }
+            return Err(error);
+        }
+        numbers
+    }
+
+    fn apply(&mut self, job: usize, at: usize, change: &RecordChange) -> Result<ChangeNumber, RecordError> {
+        let key = key_of(change);
+        let state = self.states.get(&key).cloned().unwrap_or(State::Absent);
+        let name = change.collection();
+        match change {
+            RecordChange::Insert { document, .. } => {
+                if !matches!(state, State::Absent) {
+                    let taken = [("_id".to_owned(), document::owned_id(document))].into_iter().collect();
+                    let (collection, index) = (name.to_owned(), "_id_".to_owned());
+                    return Err(RecordError::DuplicateKey { collection, index, key: Box::new(taken), change: at });
+                }
+                self.put(job, at, key, name, state, document)
+            }
+            RecordChange::Replace { document, expected, .. } => {
+                self.check((job, at), name, &document::owned_id(document), &state, expected)?;
+                self.put(job, at, key, name, state, document)
+            }
+            RecordChange::Delete { id, expected, .. } => {
+                self.check((job, at), name, id, &state, expected)?;
+                let stored = match &state {
+                    State::Absent => return Ok(self.next - 1),
+                    State::Stored { id, .. } => id.clone(),
+                    State::Written { document, .. } => document::owned_id(document),
+                };
+                Ok(self.delete(job, at, key, name, stored))
+            }
+        }
+    }
+
+    fn check(
+        &self,
+        (job, at): (usize, usize),
+        collection: &str,
+        id: &Bson,
+        state: &State,
+        expected: &Expected,
+    ) -> Result<(), RecordError> {
+        let actual = match state {
+            State::Absent => None,
+            State::Stored { revision, .. } | State::Written { revision, .. } => Some(*revision),
+        };
+        let as_expected = match (expected, state) {
+            (Expected::AbsentOr(_), State::Absent) => true,
+            (_, State::Absent) => false,
+            (Expected::Present, _) => true,
+            (Expected::Revision(revision), _) => actual == Some(*revision),
+            (Expected::Matching(_) | Expected::AbsentOr(_), State::Stored { .. }) => {
+                self.holds.get(&(job, at)).copied().unwrap_or(false)
+            }
+            (Expected::Matching(condition) | Expected::AbsentOr(condition), State::Written { document, .. }) => {
+                Matcher::new(condition).matches(document)
+            }
+        };
+        if as_expected {
+            return Ok(());
+        }
+        Err(RecordError::NotAsExpected { collection: collection.to_owned(), id: id.to_string(), change: at, actual })
+    }
+
+    fn put(
+        &mut self,
+        job: usize,
+        at: usize,
+        key: Key,
+        name: &str,
+        state: State,
+        document: &RawDocumentBuf,
+    ) -> Result<ChangeNumber, RecordError> {
+        let declared = self.collections.get(name).ok_or_else(|| RecordError::UnknownCollection(name.to_owned()))?;
+        fits_indexes(declared, document)?;
+        let id = document::owned_id(document);
+        let there = !matches!(state, State::Absent);
+        if !there && self.marked.contains_key(&key) {
+            // The server deleted it when it expired, and it was not noted yet.
+            self.note(name, &id, ChangeKind::Deleted);
+        }
+        let number = self.note(name, &id, if there { ChangeKind::Replaced } else { ChangeKind::Inserted });
+        let stored = document::stored(document, number);
+        let collection = name.to_owned();
+        let op = match there {
+            true => Op::Replace { collection, id: id.clone(), document: stored },
+            false => Op::Insert { collection, document: stored },
+        };
+        self.ops.push((job, at, op));
+        let expires = expiry::of_document(declared, document);
+        if expires.is_some() || self.marked.contains_key(&key) {
+            self.markers.push(Marker { collection: name.to_owned(), id, at: expires });
+        }
+        self.set(key, State::Written { revision: number, document: Arc::new(document.clone()) }, expires);
+        Ok(number)
+    }
+
+    fn delete(&mut self, job: usize, at: usize, key: Key, name: &str, id: Bson) -> ChangeNumber {
+        let number = self.note(name, &id, ChangeKind::Deleted);
+        self.ops.push((job, at, Op::Delete { collection: name.to_owned(), id: id.clone() }));
+        if self.marked.contains_key(&key) {
+            self.markers.push(Marker { collection: name.to_owned(), id, at: None });
+        }
+        self.set(key, State::Absent, None);
+        number
+    }
+
+    /// Deletes a record if it has expired, and notes what the server deleted already.
+    pub(super) fn expire(&mut self, job: usize, now: i64, collection: &str, id: &Bson, stored: Option<&RawDocument>) {
+        let key = (collection.to_owned(), encoded(id));
+        if !self.marked.contains_key(&key) {
+            return;
+        }
+        let due = stored
+            .zip(self.collections.get(collection))
+            .and_then(|(stored, declared)| expiry::of_document(declared, stored));
+        match (stored, due) {
+            (None, _) => {
+                self.note(collection, id, ChangeKind::Deleted);
+                self.markers.push(Marker { collection: collection.to_owned(), id: id.clone(), at: None });
+                self.set(key, State::Absent, None);
+            }
+            (Some(stored), Some(due)) if due <= now => {
+                self.delete(job, 0, key, collection, document::owned_id(stored));
+            }
+            // Other software changed it.
+            (Some(_), due) => {
+                self.markers.push(Marker { collection: collection.to_owned(), id: id.clone(), at: due });
+            }
+        }
+    }
+
+    fn set(&mut self, key: Key, state: State, expires: Option<i64>) {
+        let marked = match expires {
+            Some(at) => self.marked.insert(key.clone(), at),
+            None => self.marked.remove(&key),
+        };
+        let before = self.states.insert(key.clone(), state);
+        self.undo.push((key, before, marked));
+    }
+
+    fn note(&mut self, collection: &str, id: &Bson, what: ChangeKind) -> ChangeNumber {
+        let number = self.next;
+        self.next += 1;
+        self.notes.push(feed::note(number, collection, id, what));
+        number
+    }
+}
+
+fn put_back<V>(map: &mut HashMap<Key, V>, key: &Key, value: Option<V>) {
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    };
+}
+
+/// The record that a change is about.
+pub(super) fn key_of(change: &RecordChange) -> Key {
+    let id = match change {
+        RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => {
+            order::encoded(document::id_of(document))
+        }
+        RecordChange::Delete { id, .. } => encoded(id),
+    };
+    (change.collection().to_owned(), id)
+}
+
+pub(super) fn encoded(id: &Bson) -> Vec<u8> {
+    annals_core::bson::RawBson::try_from(id.clone())
+        .map(|raw| order::encoded(raw.as_raw_bson_ref()))
+        .unwrap_or_default()
+}
+
+fn fits_indexes(declared: &Collection, document: &RawDocument) -> Result<(), Invalid> {
+    for index in &declared.indexes {
+        if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
+            continue;
+        }
+        let fields: Vec<_> = index.fields.iter().map(|(path, way)| (path.as_str(), *way)).collect();
+        document_keys(document, &fields).map_err(|error| {
+            Invalid::new(Code::InvalidRecord, "document", format!("does not fit index {}: {error}", index.name))
+        })?;
+    }
+    Ok(())
+}
