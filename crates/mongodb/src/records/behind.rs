@@ -1,7 +1,7 @@
 //! What may stand behind a place in an order, as a filter: so that a page is not read from the beginning of all pages.
 //!
-//! It holds for every record that stands behind the place, and for a few that do not: an array counts by one of its elements in an order, by
-//! any of them in a filter. Whoever uses it compares exactly what comes.
+//! It holds for every record that stands behind the place, and for a few that do not: an array counts by one of its elements in an
+//! order, by any of them in a filter. Whoever uses it compares exactly what comes.
 
 use annals_core::bson::{Bson, Document, RawBson, doc};
 use annals_core::order::{Direction, TypeOrder};
