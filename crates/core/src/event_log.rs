@@ -105,14 +105,14 @@ pub trait EventLog: Send + Sync + 'static {
     ///
     /// ```
     /// # use std::ops::ControlFlow;
-    /// # use annals_core::{EventLog, ReadError, ScanQuery};
+    /// # use annals_core::{EventLog, EventRef, ReadError, ScanQuery};
     /// # async fn example(log: &dyn EventLog) -> Result<u64, ReadError> {
     /// let mut bytes = 0;
-    /// let next = log.scan(ScanQuery::default(), &mut |event| {
+    /// let mut visit = |event: EventRef<'_>| {
     ///     bytes += event.data.as_bytes().len();
     ///     ControlFlow::Continue(())
-    /// });
-    /// let next = next.await?;
+    /// };
+    /// let next = log.scan(ScanQuery::default(), &mut visit).await?;
     /// println!("{bytes} bytes of data in front of event {next}");
     /// # Ok(next)
     /// # }
