@@ -1,4 +1,4 @@
-//! `annals record …`: reading. What changes records is in [`write`].
+//! `annals record …`: reading. What changes records is in `record/write.rs`.
 
 mod write;
 
