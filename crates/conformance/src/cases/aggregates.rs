@@ -146,6 +146,11 @@ pub async fn a_time_range_includes_both_ends(subject: &dyn Subject) {
         5,
         "the version is the aggregate's, not the range's"
     );
+    assert_eq!(
+        read(&log, range(Some(2_001), None)).await.version,
+        5,
+        "also when the newest commit is not in the range"
+    );
     let both = AggregateQuery { from_version: 2, to_version: 3, ..range(Some(0), Some(2_500)) };
     assert_eq!(versions(&log, both).await, [3]);
     let last = AggregateQuery { limit: 2, last: true, ..range(Some(0), Some(2_500)) };

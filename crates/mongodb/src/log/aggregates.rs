@@ -37,10 +37,10 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
     }
     let mut commits = found;
     commits.sort_unstable_by_key(|commit| commit.info.version);
-    // The head was read beside the commits, so either may be a moment older: a page that reaches the end is its own end.
+    // The head was read beside the commits, so either may be a moment older: a page that reaches the end is its own end. One of a range of
+    // times does not tell where the end is: times need not grow, so the newest commit may be outside.
     let last = commits.last().map_or(0, |commit| commit.info.version);
-    let reaches_end =
-        (whole || query.last) && query.to_version >= head.version && query.to_time.is_none() && !commits.is_empty();
+    let reaches_end = untimed && (whole || query.last) && query.to_version >= head.version && !commits.is_empty();
     let version = if reaches_end { last } else { head.version.max(last) };
     let mut recorded = Vec::with_capacity(commits.len());
     for commit in commits {
