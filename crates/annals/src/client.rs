@@ -6,6 +6,7 @@ mod commits;
 mod http;
 mod line;
 mod records;
+mod sequencing;
 mod streams;
 mod transactions;
 mod waits;
@@ -29,6 +30,7 @@ use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
 
 pub use self::records::RecordsClient;
+pub use self::sequencing::SequencingClient;
 pub use self::streams::StreamsClient;
 use self::waits::{Wait, Waits};
 

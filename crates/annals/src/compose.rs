@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::{Code, DEFAULT_TENANT, OpenError, Store};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
@@ -11,7 +12,7 @@ use annals_embedded::{EmbeddedStore, Options};
 const STORES: &str = "embedded:PATH, for example embedded:./data, or memory:, or mongodb://HOST/DATABASE";
 
 /// What to open besides the URL.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// The tenants that exist; each is a store of its own. By default one, `default`.
     pub tenants: Vec<String>,
@@ -21,6 +22,9 @@ pub struct OpenOptions {
     pub must_exist: bool,
     /// With fewer bytes free on the disk commits are refused with `disk_full` and reads go on. 64 MiB; 0 is no floor.
     pub min_free_disk_bytes: u64,
+    /// What else there is to say of a store on MongoDB. Its tenants are those above; here only the databases of some may be named.
+    #[cfg(feature = "mongodb")]
+    pub mongodb: annals_mongodb::Options,
 }
 
 impl Default for OpenOptions {
@@ -30,6 +34,8 @@ impl Default for OpenOptions {
             scopes: Vec::new(),
             must_exist: false,
             min_free_disk_bytes: 64 * 1024 * 1024,
+            #[cfg(feature = "mongodb")]
+            mongodb: annals_mongodb::Options::default(),
         }
     }
 }
@@ -39,7 +45,7 @@ impl Default for OpenOptions {
 /// - `embedded:PATH`: the folder PATH, relative to the working directory or absolute. One process at a time has it open.
 /// - `memory:`: a new, empty store in this process's memory, by the same code.
 /// - `mongodb://…/DATABASE` and `mongodb+srv://…`: a MongoDB replica set, with the feature `mongodb` of this crate. Any number of processes
-///   have it open. Transactions, append conditions, prepare keys, records and streams are refused with `not_supported_by_store`.
+///   have it open. What such a store does not have is refused with `not_supported_by_store`.
 ///
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `store_locked`, `newer_format`, `not_a_store`, `store_read_only`,
@@ -71,6 +77,28 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
     }
 }
 
+/// Between two tries to open a store whose server does not answer; a try itself looks for it for some seconds.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+
+/// Opens the store like [`open_with`], and as long as the database under it cannot be reached tries again, for ever; `tell` hears why.
+/// Dropping the future ends it.
+///
+/// # Errors
+/// As [`open`], except `unreachable`.
+pub async fn open_once_reachable(
+    url: &str,
+    options: OpenOptions,
+    tell: impl Fn(&OpenError),
+) -> Result<Arc<dyn Store>, OpenError> {
+    loop {
+        match open_with(url, options.clone()).await {
+            Err(error) if error.code == Code::Unreachable => tell(&error),
+            opened => return opened,
+        }
+        tokio::time::sleep(BETWEEN_TRIES).await;
+    }
+}
+
 #[cfg(feature = "mongodb")]
 async fn open_mongodb(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
     use annals_mongodb::{MongoStore, Tenant};
@@ -78,9 +106,13 @@ async fn open_mongodb(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>,
         let message = "a store on MongoDB has no scopes but default yet; leave [scopes] out";
         return Err(OpenError::new(Code::NotSupportedByStore, message));
     }
-    let OpenOptions { tenants, must_exist, .. } = options;
-    let tenants = tenants.into_iter().map(Tenant::new).collect();
-    let options = annals_mongodb::Options { tenants, must_exist, ..annals_mongodb::Options::default() };
+    let OpenOptions { tenants, must_exist, mongodb, .. } = options;
+    let with_databases = |name: String| {
+        let known = mongodb.tenants.iter().find(|tenant| tenant.name == name);
+        known.cloned().unwrap_or_else(|| Tenant::new(name))
+    };
+    let tenants = tenants.into_iter().map(with_databases).collect();
+    let options = annals_mongodb::Options { tenants, must_exist, ..mongodb };
     Ok(Arc::new(MongoStore::open(url, options).await?))
 }
 
@@ -90,18 +122,26 @@ async fn open_mongodb(_: &str, _: OpenOptions) -> Result<Arc<dyn Store>, OpenErr
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
-/// The URL as it may be shown: without the password that a MongoDB URL may hold.
+/// The URL as it may be shown: without the password and the other secrets that a MongoDB URL may hold.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // A password may hold an `@` that is not encoded, but not a `/`.
-    let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    match place.rsplit_once('@') {
-        Some((user, host)) => {
+    // A password may hold characters that ought to be encoded, such as `@` and `/`. Rather too much is hidden than too little.
+    let credentials = rest.rsplit_once('@').filter(|(user, _)| user.contains(':') || !user.contains('/'));
+    let shown = match credentials {
+        Some((user, place)) => {
             let name = user.split_once(':').map_or(user, |(name, _)| name);
-            format!("{scheme}://{name}:***@{host}{path}")
+            format!("{scheme}://{name}:***@{place}")
         }
         None => url.to_owned(),
-    }
+    };
+    const SECRET: [&str; 3] = ["authmechanismproperties", "proxypassword", "tlscertificatekeyfilepassword"];
+    let Some((place, query)) = shown.split_once('?') else { return shown };
+    let hide = |option: &str| match option.split_once('=') {
+        Some((name, _)) if SECRET.contains(&&*name.to_ascii_lowercase()) => format!("{name}=***"),
+        _ => option.to_owned(),
+    };
+    let options: Vec<String> = query.split('&').map(hide).collect();
+    format!("{place}?{}", options.join("&"))
 }
 
 /// The folder of a store, for what is done to it while nobody has it open.
@@ -139,6 +179,9 @@ impl<'a> Backend<'a> {
             ("embedded", path) => Ok(Self::Embedded(path)),
             ("memory", "") => Ok(Self::Memory),
             ("mongodb" | "mongodb+srv", rest) if rest.starts_with("//") => Ok(Self::MongoDb(url)),
+            ("mongodb" | "mongodb+srv", _) => {
+                refuse(format!("{url:?}: two slashes are missing; write {scheme}://HOST/DATABASE"))
+            }
             ("memory", _) => refuse(format!("{url:?}: memory: takes nothing behind the colon")),
             ("http" | "https", _) => refuse(format!(
                 "{url:?} is a server, not a store: on the command line use --server, in a program annals::Client (a store is {STORES})"
@@ -178,6 +221,7 @@ mod tests {
             ("https://example.org", "--server"),
             ("ftp://x", "embedded:PATH"),
             ("mongodb:x", "mongodb://HOST"),
+            ("mongodb+srv:x", "mongodb+srv://HOST"),
         ] {
             let error = Backend::parse(url).expect_err(url);
             assert_eq!(error.code, Code::InvalidConfig, "{url}");
@@ -190,6 +234,11 @@ mod tests {
         for (url, shown) in [
             ("mongodb://eva:s3cr3t@a:1,b:2/shop?w=majority", "mongodb://eva:***@a:1,b:2/shop?w=majority"),
             ("mongodb://eva:s3@cr3t@a/shop", "mongodb://eva:***@a/shop"),
+            ("mongodb://eva:s3/cr3?t@a/shop", "mongodb://eva:***@a/shop"),
+            (
+                "mongodb://a/shop?tls=true&tlsCertificateKeyFilePassword=s3&w=majority",
+                "mongodb://a/shop?tls=true&tlsCertificateKeyFilePassword=***&w=majority",
+            ),
             ("mongodb://localhost/shop?x=a@b", "mongodb://localhost/shop?x=a@b"),
             ("embedded:./a:b@c", "embedded:./a:b@c"),
         ] {

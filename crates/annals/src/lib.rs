@@ -35,10 +35,12 @@ pub mod operations;
 mod transfer;
 
 pub use annals_core::*;
+#[cfg(feature = "mongodb")]
+pub use annals_mongodb as mongodb;
 #[cfg(feature = "runtime")]
 pub use annals_runtime as runtime;
 #[cfg(feature = "server")]
 pub use annals_server as server;
 #[cfg(feature = "client")]
-pub use client::{BackupStream, Client, RecordsClient, StreamsClient};
-pub use compose::{OpenOptions, open, open_with, shown_url};
+pub use client::{BackupStream, Client, RecordsClient, SequencingClient, StreamsClient};
+pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};

@@ -1,10 +1,12 @@
 //! The command line as types: what clap reads and what `--help` says.
 
+mod held;
 mod operations;
 mod records;
 
 use std::path::PathBuf;
 
+pub use held::{Held, HeldOne};
 pub use operations::{Backup, Export, Repair, Restore, Stats};
 pub use records::{
     Documents, Expectation, Id, Record, RecordDeclare, RecordDelete, RecordFind, RecordGet, RecordInsert,
@@ -138,6 +140,12 @@ pub enum Command {
         after_help = "The folder of --store must be new or empty.\n\nExample:\n  annals restore --from backup.tar --store embedded:./restored\n  annals restore --from backup.tar --store embedded:./before --to-sequence-number 17003"
     )]
     Restore(Restore),
+    /// Show which process gives commits their numbers, and how far it is; for a store on MongoDB
+    #[command(after_help = "Example:\n  annals sequencer --server http://127.0.0.1:4000")]
+    Sequencer,
+    /// List, retry or accept commits that are stored and held back without numbers; for a store on MongoDB
+    #[command(subcommand)]
+    Held(Held),
     /// Show the configuration
     #[command(subcommand)]
     Config(Config),

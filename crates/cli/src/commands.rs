@@ -12,6 +12,7 @@ mod log;
 mod pack;
 mod record;
 mod repair;
+mod sequencer;
 mod serve;
 mod stats;
 mod stream;
@@ -30,7 +31,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     );
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
-        let message = "--server only goes with commit, transact, aggregate, log, stream, record, import, stats and backup; the others work on a store";
+        let message = "--server only goes with commit, transact, aggregate, log, stream, record, import, stats, backup, sequencer and held; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {
@@ -54,6 +55,8 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Pack => pack::run(global, config),
         Command::Backup(ref args) => backup::backup(global, args, config).await,
         Command::Restore(ref args) => backup::restore(global, args, config),
+        Command::Sequencer => sequencer::state(global, config).await,
+        Command::Held(ref args) => sequencer::held(global, args, config).await,
         Command::Config(Config::Show) => config::show(global, &loaded),
     }
 }

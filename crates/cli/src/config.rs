@@ -1,7 +1,9 @@
 //! The configuration: defaults, then a TOML file, then the environment, then flags; each value remembers where it comes from.
 
 mod layers;
+mod mongodb;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,7 @@ use crate::failure::Failure;
 
 use layers::Layers;
 pub use layers::Origins;
+pub use mongodb::MongoDbSection;
 
 /// The file that is read when none is named.
 const FILE: &str = "annals.toml";
@@ -21,8 +24,12 @@ const FILE: &str = "annals.toml";
 pub struct Config {
     pub store: StoreSection,
     pub tenants: TenantsSection,
+    pub mongodb: MongoDbSection,
     pub server: ServerSection,
     pub log: LogSection,
+    /// The servers that the Dolittle configuration names for the tenants' event stores.
+    #[serde(skip)]
+    pub dolittle_servers: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +48,8 @@ pub struct TenantsSection {
     pub names: Vec<String>,
     /// The scopes that every tenant has besides `default`.
     pub scopes: Vec<String>,
+    /// The `.dolittle` folder of a microservice, whose tenants are declared too, with their databases; empty is none.
+    pub dolittle_folder: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +84,7 @@ impl Default for StoreSection {
 
 impl Default for TenantsSection {
     fn default() -> Self {
-        Self { names: vec![annals::DEFAULT_TENANT.to_owned()], scopes: Vec::new() }
+        Self { names: vec![annals::DEFAULT_TENANT.to_owned()], scopes: Vec::new(), dolittle_folder: String::new() }
     }
 }
 
@@ -108,7 +117,8 @@ impl Loaded {
         }
         layers.environment(std::env::vars_os())?;
         flags(&mut layers, cli)?;
-        let (config, origins) = layers.finish()?;
+        let (mut config, mut origins) = layers.finish()?;
+        mongodb::declare_dolittle_tenants(&mut config, &mut origins)?;
         Ok(Self { config, origins })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::{Client, EventLog, OpenOptions, Records, Store, StoreError, Streams};
+use annals::{Client, EventLog, OpenOptions, Records, Sequencing, Store, StoreError, Streams};
 
 use crate::args::Global;
 use crate::config::Config;
@@ -15,6 +15,8 @@ pub struct Target {
     pub streams: Arc<dyn Streams>,
     /// The records of the tenant.
     pub records: Arc<dyn Records>,
+    /// What gives the tenant's commits their numbers, where that is not the log itself.
+    pub sequencing: Arc<dyn Sequencing>,
     pub tenant: String,
     pub scope: String,
     store: Option<Arc<dyn Store>>,
@@ -36,12 +38,14 @@ impl Target {
         if let Some(server) = &global.server {
             let client = Client::new(server, &tenant, &scope)?;
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
-            return Ok(Self { log: Arc::new(client), streams, records, tenant, scope, store: None });
+            let sequencing = Arc::new(client.sequencing());
+            return Ok(Self { log: Arc::new(client), streams, records, sequencing, tenant, scope, store: None });
         }
         let store = open_store(config, must_exist).await?;
         let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
         let records = store.records(&tenant)?;
-        Ok(Self { log, streams, records, tenant, scope, store: Some(store) })
+        let sequencing = store.sequencing(&tenant)?;
+        Ok(Self { log, streams, records, sequencing, tenant, scope, store: Some(store) })
     }
 
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no
@@ -64,8 +68,32 @@ impl Target {
 
 /// Opens the configured store.
 pub async fn open_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
-    let (tenants, scopes) = (config.tenants.names.clone(), config.tenants.scopes.clone());
-    let min_free_disk_bytes = config.store.min_free_disk_bytes;
-    let options = OpenOptions { tenants, scopes, must_exist, min_free_disk_bytes };
-    Ok(annals::open_with(&config.store.url, options).await?)
+    Ok(annals::open_with(&config.store.url, options(config, must_exist)).await?)
+}
+
+/// What is configured of the store.
+pub fn options(config: &Config, must_exist: bool) -> OpenOptions {
+    warn_of_other_servers(config);
+    OpenOptions {
+        tenants: config.tenants.names.clone(),
+        scopes: config.tenants.scopes.clone(),
+        must_exist,
+        min_free_disk_bytes: config.store.min_free_disk_bytes,
+        mongodb: config.mongodb.options(),
+    }
+}
+
+/// A store is on the cluster of its URL. The Dolittle configuration may name the same by other names, so this is no error.
+fn warn_of_other_servers(config: &Config) {
+    let url = &config.store.url;
+    let named = |server: &String| url.contains(&**server) || url.contains(server.trim_end_matches(":27017"));
+    if !config.dolittle_servers.is_empty() && !config.dolittle_servers.iter().any(named) {
+        let servers = config.dolittle_servers.iter().cloned().collect::<Vec<_>>().join(", ");
+        let url = annals::shown_url(url);
+        tracing::warn!(
+            servers,
+            url,
+            "the Dolittle configuration names other servers than the store's URL, which is used"
+        );
+    }
 }

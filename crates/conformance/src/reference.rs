@@ -112,6 +112,7 @@ impl Store for ReferenceStore {
                 syncs: head,
                 bytes: head,
                 recovery: Vec::new(),
+                sequencer: None,
             }
         };
         self.0.iter().map(of).collect()

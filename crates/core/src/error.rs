@@ -58,6 +58,9 @@ pub enum StoreError {
         "the server could not be asked: {0}; whether a commit was stored is unknown, so retry it with the same request id"
     )]
     Unreachable(String),
+    /// The database under the store has no primary, so nothing can be written or decided. It goes on by itself when there is one.
+    #[error("no primary of the database answers ({0}); the store goes on by itself once there is one")]
+    NoPrimary(String),
 }
 
 impl StoreError {
@@ -72,7 +75,7 @@ impl StoreError {
             Self::Overloaded => Code::Overloaded,
             Self::Io(_) => Code::ReadFailed,
             Self::NotSupported(_) => Code::NotSupportedByStore,
-            Self::Unreachable(_) => Code::Unreachable,
+            Self::Unreachable(_) | Self::NoPrimary(_) => Code::Unreachable,
         }
     }
 }
@@ -249,6 +252,7 @@ codes! {
     UnknownTenant "unknown_tenant" 404 4 "The tenant is not declared." "Declare it in the configuration under [tenants], or correct the Annals-Tenant header."
     UnknownScope "unknown_scope" 404 4 "The tenant has no such scope." "Correct the scope; leave it out for the default scope."
     UnknownEvent "unknown_event" 404 4 "The log has no event of this number yet." "Ask for a number below the head."
+    UnknownHeldCommit "unknown_held_commit" 404 4 "The sequencer holds back no such commit." "`annals held list` prints those that it does."
     UnknownRecord "unknown_record" 404 4 "The collection has no record of this id." "Correct the id, and its type: the text \"7\" is another id than the number 7."
     SystemCollection "system_collection" 403 2 "The collection is of a feature of Annals, or of a layout that it keeps, so it is not written to from outside." "Use that feature's own commands, or another name for records of your own."
     UnknownCollection "unknown_collection" 404 4 "The collection is not declared." "Declare it first, or correct the name."

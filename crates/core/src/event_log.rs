@@ -140,10 +140,10 @@ pub trait EventLog: Send + Sync + 'static {
     /// that is the end, and at most about 16 MiB.
     ///
     /// # Errors
-    /// See [`ReadError`]; [`StoreError::Io`](crate::StoreError::Io) where a log cannot be copied.
+    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a log cannot be copied.
     async fn read_copies(&self, from: SequenceNumber) -> Result<Vec<CommitCopy>, ReadError> {
         let _ = from;
-        Err(StoreError::Io("this log cannot be copied from here; work on its store".to_owned()).into())
+        Err(StoreError::NotSupported("copying a log's commits from here".to_owned()).into())
     }
 
     /// Stores copies of commits with the ids, times, versions and numbers that they have, in this order, and answers once all are
@@ -160,10 +160,10 @@ pub trait EventLog: Send + Sync + 'static {
     /// Counts what the log holds. It may read all of it; `progress` is told how many events were counted, of how many.
     ///
     /// # Errors
-    /// See [`ReadError`]; [`StoreError::Io`](crate::StoreError::Io) where a backend does not count.
+    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a backend does not count.
     async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
         let _ = progress;
-        Err(StoreError::Io("this log does not count what it holds".to_owned()).into())
+        Err(StoreError::NotSupported("counting what a log holds".to_owned()).into())
     }
 }
 

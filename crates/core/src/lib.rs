@@ -21,6 +21,7 @@ pub mod order;
 mod query;
 mod recorded;
 mod records;
+mod sequencing;
 mod stats;
 mod store;
 mod streams;
@@ -48,6 +49,7 @@ pub use records::{
     RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash, Revision,
     SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
 };
+pub use sequencing::{Ask, Asked, HeldCommit, HeldId, Leader, SequencerState, SequencerStatus, Sequencing};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use streams::{

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{Code, EventLog, Records, SequenceNumber, StoreError, Streams, Uuid};
+use crate::sequencing::NoSequencer;
+use crate::{Code, EventLog, Records, SequenceNumber, SequencerStatus, Sequencing, StoreError, Streams, Uuid};
 
 /// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
 #[async_trait]
@@ -27,6 +28,15 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// As [`log`](Self::log).
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog>;
+
+    /// What gives the commits of a tenant's log their numbers, where that is not the log's own writer; there everything that is asked
+    /// is [`StoreError::NotSupported`].
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    fn sequencing(&self, tenant: &str) -> Result<Arc<dyn Sequencing>, UnknownLog> {
+        self.log(tenant, crate::DEFAULT_SCOPE).map(|_| Arc::new(NoSequencer) as Arc<dyn Sequencing>)
+    }
 
     /// The declared tenants, in order of their names.
     fn tenants(&self) -> Vec<String>;
@@ -51,11 +61,11 @@ pub trait Store: Send + Sync + 'static {
     /// does not fit is as none.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] when a log is damaged, because a part must not be taken for the whole; [`StoreError::Io`] when this
-    /// backend is not backed up by Annals.
+    /// [`StoreError::Damaged`] when a log is damaged, because a part must not be taken for the whole; [`StoreError::NotSupported`]
+    /// when this backend is not backed up by Annals.
     fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
         let _ = earlier;
-        Err(StoreError::Io("this store is not backed up by Annals; use the tools of its own".to_owned()))
+        Err(StoreError::NotSupported("a backup by Annals (use the tools of its own)".to_owned()))
     }
 
     /// Stops taking commits, lets those under way finish, and releases the store. Followers get
@@ -105,6 +115,8 @@ pub struct LogStatus {
     pub bytes: u64,
     /// What recovery did when it was opened, for people; empty after an ordinary close.
     pub recovery: Vec<String>,
+    /// What gives its commits their numbers; none where its own writer does.
+    pub sequencer: Option<SequencerStatus>,
 }
 
 /// There is no such log.

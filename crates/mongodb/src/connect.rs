@@ -1,19 +1,18 @@
 //! From a URL to a client that keeps the store's promises, or a sentence that says what is in the way.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
+use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{
     Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerAddress, WriteConcern,
 };
 
+use crate::options::ConnectionOptions;
+use crate::primary::Primary;
 use crate::refused::{Code, OpenError, asking};
 
-/// Connections to each server at most, where the URL names no other number.
-const POOL_SIZE_MAX: u32 = 100;
-/// How long a primary is looked for, where the URL says nothing.
-const SELECTION_TIME: Duration = Duration::from_secs(10);
 /// The oldest version that has all that is used.
 const VERSION_MIN: (i32, i32) = (6, 0);
 
@@ -22,6 +21,8 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     /// The URL's path.
     pub(crate) database: Option<String>,
+    /// Whether there is a primary.
+    pub(crate) primary: Arc<Primary>,
 }
 
 /// Connects, and sees that the server can hold a store.
@@ -31,29 +32,51 @@ pub(crate) struct Connection {
 ///
 /// # Errors
 /// `invalid_config` for the URL, `unsuitable_server` for a server that cannot hold a store, `unreachable`.
-pub(crate) async fn connect(url: &str) -> Result<Connection, OpenError> {
+pub(crate) async fn connect(url: &str, wanted: &ConnectionOptions) -> Result<Connection, OpenError> {
     let invalid = |message: String| OpenError::new(Code::InvalidConfig, message);
     let mut options = ClientOptions::parse(url).await.map_err(|error| {
         // The driver's message may quote the part of the URL that it cannot read; the password must not be in it.
-        invalid(format!("the MongoDB URL cannot be read: {}", without_secrets(&error.to_string(), url)))
+        invalid(format!("the MongoDB URL cannot be read: {}", without_secrets(&error.kind.to_string(), url)))
     })?;
     check_write_concern(options.write_concern.as_ref()).map_err(invalid)?;
     let database = options.default_database.clone();
     let place = place(&options);
     options.app_name.get_or_insert_with(|| "annals".to_owned());
-    options.max_pool_size.get_or_insert(POOL_SIZE_MAX);
-    options.server_selection_timeout.get_or_insert(SELECTION_TIME);
+    check_pool(wanted).map_err(invalid)?;
+    options.max_pool_size.get_or_insert(wanted.pool_size_max);
+    options.min_pool_size.get_or_insert(wanted.pool_size_min);
+    options.server_selection_timeout.get_or_insert(wanted.selection_time);
+    options.connect_timeout.get_or_insert(wanted.connect_time);
+    let primary = Arc::new(Primary::default());
+    options.sdam_event_handler = Some(Primary::handler(&primary));
     options.read_concern = Some(ReadConcern::majority());
     options.write_concern = Some(strict());
     options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-    let client = Client::with_options(options).map_err(|error| invalid(format!("{place}: {error}")))?;
+    let client = Client::with_options(options).map_err(|error| invalid(format!("{place}: {}", error.kind)))?;
     let admin = client.database("admin");
+    let asking = |place: &str, error: &Error| match (&*error.kind, primary.refusal()) {
+        (ErrorKind::ServerSelection { .. }, Some(why)) => OpenError::new(Code::Unreachable, format!("{place}: {why}")),
+        _ => asking(place, error),
+    };
     let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(|error| asking(&place, &error))?;
     check_topology(&hello)
         .map_err(|sentence| OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}")))?;
     let build = admin.run_command(doc! { "buildInfo": 1 }).await.map_err(|error| asking(&place, &error))?;
     check_version(&build).map_err(|sentence| OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}")))?;
-    Ok(Connection { client, database })
+    Ok(Connection { client, database, primary })
+}
+
+fn check_pool(wanted: &ConnectionOptions) -> Result<(), String> {
+    let ConnectionOptions { pool_size_max, pool_size_min, selection_time, connect_time } = wanted;
+    if *pool_size_max == 0 || pool_size_min > pool_size_max {
+        return Err(format!(
+            "the pool is to have {pool_size_min} to {pool_size_max} connections; allow at least one, and no more at least than at most"
+        ));
+    }
+    if selection_time.is_zero() || connect_time.is_zero() {
+        return Err("looking for a primary and connecting must be given some time; name more than 0 ms".to_owned());
+    }
+    Ok(())
 }
 
 /// Majority and journaled, and no time after which a write that may yet happen counts as failed.
@@ -153,7 +176,7 @@ mod tests {
             "mongodb://eva:s3:cr3t@localhost/x",
             "mongodb://eva:s3cr3t@localhost/x?authMechanism=NOPE",
         ] {
-            if let Err(error) = connect(url).await {
+            if let Err(error) = connect(url, &ConnectionOptions::default()).await {
                 assert!(!error.message.contains("cr3t"), "{}", error.message);
             }
         }

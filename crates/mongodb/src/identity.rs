@@ -66,8 +66,8 @@ async fn reach(database: &Database) -> mongodb::error::Result<(u64, [u64; 2])> {
 const SNAPSHOT_UNAVAILABLE: i32 = 246;
 const SNAPSHOT_TRIES: usize = 100;
 
-/// Sees to it that the log has a next number, and that nobody else has given some.
-pub(crate) async fn begin_log(database: &Database) -> Result<(), OpenError> {
+/// Sees to it that the log has a next number, which it gives, and that nobody else has given some.
+pub(crate) async fn begin_log(database: &Database) -> Result<u64, OpenError> {
     let asked = |error: mongodb::error::Error| asking(database.name(), &error);
     let metadata = database.collection::<Document>(EVENT_LOG_METADATA);
     let begin = doc! { "$setOnInsert": { "NextEventOffset": decimal(0) } };
@@ -82,7 +82,7 @@ pub(crate) async fn begin_log(database: &Database) -> Result<(), OpenError> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     if ends.iter().all(|end| *end == next) {
-        return Ok(());
+        return Ok(next);
     }
     let message = format!(
         "database {}: {EVENT_LOG} reaches to {}, {ENTRIES} to {}, and NextEventOffset is {next}: events were numbered by other \

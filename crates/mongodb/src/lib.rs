@@ -9,16 +9,21 @@
 
 mod absent;
 mod connect;
+mod dolittle;
 mod identity;
 mod layout;
 mod log;
 mod options;
+mod primary;
 mod records;
 mod refused;
 mod sequencer;
+mod sequencing;
 mod store;
 mod system;
+mod tenants;
 
-pub use options::{Options, Requests, Tenant};
+pub use dolittle::{DolittleTenants, dolittle_tenants};
+pub use options::{ConnectionOptions, Options, Requests, Tenant};
 pub use store::MongoStore;
 pub use system::{SystemClock, SystemRandomness};

@@ -19,7 +19,7 @@ mod repeat;
 mod turns;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use annals_core::{
@@ -53,6 +53,8 @@ pub(crate) struct Log {
     pub(crate) tenant: String,
     pub(crate) database: Database,
     pub(crate) numbers: Arc<Numbers>,
+    /// How many commits are held back.
+    pub(crate) held: Count,
     schema: Schema,
     bulk: Bulk,
     heads: Heads,
@@ -60,9 +62,23 @@ pub(crate) struct Log {
     places: Semaphore,
     places_max: usize,
     context: String,
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn Randomness>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Randomness>,
     closed: AtomicBool,
+}
+
+/// A number that the sequencer tells.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Log {
@@ -73,6 +89,7 @@ impl Log {
             bulk: Bulk::new(database.clone()),
             database,
             numbers: Arc::default(),
+            held: Count::default(),
             heads: Heads::default(),
             turns: Turns::default(),
             places: Semaphore::new(options.waiting_max),
@@ -108,6 +125,7 @@ impl Log {
             syncs: self.bulk.counts.batches.load(Ordering::Relaxed),
             bytes: self.bulk.counts.bytes.load(Ordering::Relaxed),
             recovery: Vec::new(),
+            sequencer: None,
         }
     }
 
@@ -127,7 +145,7 @@ impl Log {
     }
 
     /// Where a commit stands in the log, if it does yet.
-    async fn entry(&self, place: &Place) -> Result<Option<Entry>, StoreError> {
+    pub(crate) async fn entry(&self, place: &Place) -> Result<Option<Entry>, StoreError> {
         let entries = self.database.collection::<RawDocumentBuf>(ENTRIES);
         let found = entries.find_one(doc! { "coll": &place.collection, "commit": &place.commit }).await;
         let found = found.map_err(|error| reading(&error))?;

@@ -1,6 +1,8 @@
 //! How a store on MongoDB is opened.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::{Clock, DEFAULT_TENANT, Randomness, limits};
 
@@ -11,6 +13,13 @@ use crate::{SystemClock, SystemRandomness};
 pub struct Options {
     /// The declared tenants, each with databases of its own.
     pub tenants: Vec<Tenant>,
+    /// Where commits and the log of the tenant `default` are, if not in the database of the URL. For other tenants that name no database
+    /// it is this name with `_` and the tenant's behind it.
+    pub event_stream_database: Option<String>,
+    /// The same for snapshots.
+    pub snapshot_database: Option<String>,
+    /// The same for prepare keys.
+    pub prepare_database: Option<String>,
     /// Whose database it is: `contextName` of every commit, and of the owner's mark in `wow_database_metadata`.
     pub context_name: String,
     /// Whether collections and indexes are made when they are missing. Where it is off, missing ones are an error.
@@ -25,6 +34,10 @@ pub struct Options {
     pub waiting_max: usize,
     /// How many changes of records are kept; fewer than the port promises count as so many.
     pub record_changes_kept: u64,
+    /// Connections, where the URL says nothing about them.
+    pub connection: ConnectionOptions,
+    /// How long the sequencer's lease holds, 1 s to 60 s: another process takes over from one that was killed within four thirds of it.
+    pub lease: Duration,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where ids come from.
@@ -35,6 +48,9 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             tenants: vec![Tenant::new(DEFAULT_TENANT)],
+            event_stream_database: None,
+            snapshot_database: None,
+            prepare_database: None,
             context_name: "annals".to_owned(),
             auto_init_schema: true,
             must_exist: false,
@@ -42,14 +58,47 @@ impl Default for Options {
             optional_indexes: false,
             waiting_max: 8192,
             record_changes_kept: limits::CHANGES_KEPT_MIN,
+            connection: ConnectionOptions::default(),
+            lease: Duration::from_secs(3),
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
         }
     }
 }
 
-/// A tenant and its databases. What is not named is the database of the URL for the tenant `default`, and that name with `_` and the
-/// tenant's behind it for others.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Options");
+        shown.field("tenants", &self.tenants).field("context_name", &self.context_name);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Connections, where the URL says nothing about them: what it says goes first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionOptions {
+    /// Connections to each server, at most.
+    pub pool_size_max: u32,
+    /// Connections to each server that are kept open while nothing happens.
+    pub pool_size_min: u32,
+    /// How long a request looks for a primary before it fails.
+    pub selection_time: Duration,
+    /// How long connecting to a server may take.
+    pub connect_time: Duration,
+}
+
+impl Default for ConnectionOptions {
+    fn default() -> Self {
+        Self {
+            pool_size_max: 100,
+            pool_size_min: 0,
+            selection_time: Duration::from_secs(10),
+            connect_time: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A tenant and its databases. What is not named follows from the store's own databases and the tenant's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     /// Its name.

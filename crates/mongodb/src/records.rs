@@ -56,6 +56,8 @@ pub(crate) struct MongoRecords {
     catalog: Catalog,
     writer: Writer,
     clock: Arc<dyn Clock>,
+    /// Whether collections and indexes are made when they are missing.
+    create: bool,
     begun: OnceCell<()>,
 }
 
@@ -74,6 +76,7 @@ impl MongoRecords {
             ),
             database,
             clock: options.clock.clone(),
+            create: options.auto_init_schema,
             begun: OnceCell::new(),
         });
         tokio::spawn(expiry::run(Arc::downgrade(&records)));
@@ -95,9 +98,8 @@ impl Records for MongoRecords {
     async fn declare(&self, collection: Collection) -> Result<(), RecordError> {
         collection.validate()?;
         self.open()?;
-        let begun = self.begun.get_or_try_init(|| feed::begin(&self.database)).await;
-        begun.map_err(|error| reading(&error))?;
-        declare::declare(&self.database, &self.catalog, &collection).await
+        self.begun.get_or_try_init(|| feed::begin(&self.database, self.create)).await?;
+        declare::declare(&self.database, &self.catalog, &collection, self.create).await
     }
 
     async fn collections(&self) -> Result<Vec<Collection>, RecordError> {

@@ -10,6 +10,7 @@
 //! The lease is for liveness only. The fence is the offset: every transaction moves `event-log-metadata.NextEventOffset` from the number
 //! at which this process believes the log to stand, so one that was deposed can never write, and nobody ever sees half a commit.
 
+mod asked;
 mod assign;
 mod backlog;
 mod held;
@@ -22,17 +23,16 @@ mod stream;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use annals_core::SequencerStatus;
 use mongodb::Client;
 use tokio::sync::watch;
 
 use crate::log::Log;
 use crate::refused::message_of;
 use lease::Lease;
-
-/// How often the lease is asked for, and after an error.
-const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// What the sequencer works on.
 pub(crate) struct Cluster {
@@ -41,6 +41,36 @@ pub(crate) struct Cluster {
     pub(crate) logs: Vec<Arc<Log>>,
     /// A name for this process that no other has.
     pub(crate) holder: String,
+    /// How long the lease holds.
+    lease: Duration,
+    /// Whether this process leads.
+    leads: AtomicBool,
+    /// How long the newest commit that got numbers had been stored by then, in milliseconds; 0 when the stream has nothing more.
+    lag: AtomicU64,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client, logs: Vec<Arc<Log>>, holder: String, lease: Duration) -> Self {
+        Self { client, logs, holder, lease, leads: AtomicBool::new(false), lag: AtomicU64::new(0) }
+    }
+
+    /// What is known here about the sequencer, for a log that has so many commits held back.
+    pub(crate) fn status(&self, held: u64) -> SequencerStatus {
+        let leads = self.leads.load(Ordering::Relaxed);
+        SequencerStatus { leads, held, lag_ms: leads.then(|| self.lag.load(Ordering::Relaxed)) }
+    }
+
+    /// Says how far the stream is behind: `stored` is when its newest commit was, none when it has nothing more.
+    fn note_lag(&self, stored: Option<i64>) {
+        let now = || self.logs.first().map_or(0, |log| log.clock.now().as_millis());
+        let lag = stored.map_or(0, |stored| now().saturating_sub(stored).max(0));
+        self.lag.store(lag.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// How often the lease is asked for or renewed, and how long is waited after an error.
+    fn ask_every(&self) -> Duration {
+        self.lease / 3
+    }
 }
 
 /// Why leading ended.
@@ -65,7 +95,7 @@ impl From<mongodb::error::Error> for Ended {
 /// Stands by and leads by turns, until `stop` says so.
 pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) {
     let Some(first) = cluster.logs.first() else { return };
-    let lease = Lease::new(first.database.clone(), cluster.holder.clone());
+    let lease = Lease::new(first.database.clone(), cluster.holder.clone(), cluster.lease);
     // Set when the stream's position turned out to be too old: the logs are then brought up from the collections.
     let mut forgotten = false;
     loop {
@@ -74,11 +104,13 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
             epoch = standby::until_leading(&cluster, &lease) => epoch,
         };
         tracing::info!(epoch, "this process is the sequencer");
+        cluster.leads.store(true, Ordering::Relaxed);
         let ended = tokio::select! {
             () = stopped(&mut stop) => Ended::Stopped,
-            lost = lease.keep(epoch) => Ended::Deposed(lost),
+            lost = lease.keep(epoch, &cluster.lag) => Ended::Deposed(lost),
             ended = lead::lead(&cluster, &lease, epoch, forgotten) => ended,
         };
+        cluster.leads.store(false, Ordering::Relaxed);
         forgotten = matches!(ended, Ended::Forgotten);
         lease.release(epoch).await;
         match ended {
@@ -91,7 +123,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
         if !forgotten {
             tokio::select! {
                 () = stopped(&mut stop) => return,
-                () = pause() => {}
+                () = tokio::time::sleep(cluster.ask_every()) => {}
             }
         }
     }
@@ -100,9 +132,4 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // A sender that is gone is a store that was dropped.
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-/// Before the next try.
-async fn pause() {
-    tokio::time::sleep(ASK_EVERY).await;
 }

@@ -14,8 +14,12 @@ use crate::problem::Problem;
 use crate::router::Server;
 
 #[derive(Serialize)]
-struct Live {
+pub(crate) struct Live {
     status: &'static str,
+}
+
+impl Live {
+    pub(crate) const NOW: Self = Self { status: "live" };
 }
 
 #[derive(Serialize)]
@@ -34,7 +38,17 @@ struct Log<'a> {
     bytes: u64,
     recovery: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
+    sequencer: Option<Sequencer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     refusing: Option<Refusing>,
+}
+
+/// What this process knows of what gives commits their numbers.
+#[derive(Serialize)]
+struct Sequencer {
+    leads: bool,
+    held: u64,
+    lag_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -45,7 +59,7 @@ struct Refusing {
 
 /// The process answers. That is all it says.
 pub(crate) async fn live() -> Result<Response, Problem> {
-    answer::json(StatusCode::OK, &Live { status: "live" })
+    answer::json(StatusCode::OK, &Live::NOW)
 }
 
 /// Every log takes commits; or which do not, and why.
@@ -79,6 +93,7 @@ fn shown(log: &LogStatus) -> Log<'_> {
         syncs: log.syncs,
         bytes: log.bytes,
         recovery: &log.recovery,
+        sequencer: log.sequencer.map(|it| Sequencer { leads: it.leads, held: it.held, lag_ms: it.lag_ms }),
         refusing: log.refusing.as_ref().map(refusing),
     }
 }

@@ -12,6 +12,7 @@ mod documents;
 mod gate;
 mod health;
 mod metrics;
+mod opening;
 mod options;
 mod problem;
 mod query;
@@ -22,8 +23,9 @@ mod source;
 mod v1;
 mod wire_guard;
 
+pub use opening::Obstacle;
 pub use options::{Callers, Options, Stop};
 pub use problem::Problem;
 pub use router::router;
-pub use serve::{serve, serve_router};
+pub use serve::{serve, serve_opening, serve_router};
 pub use site::this_machine_only;

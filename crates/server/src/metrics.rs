@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use annals_core::{Code, CommitOutcome, LogStatus};
+use annals_core::{Code, CommitOutcome, LogStatus, SequencerStatus};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -178,6 +178,7 @@ impl Metrics {
             }
         }
         write_logs(&mut out, logs);
+        write_sequencers(&mut out, logs);
         out
     }
 
@@ -231,6 +232,35 @@ fn write_logs(out: &mut String, logs: &[LogStatus]) {
         for log in logs {
             let (tenant, scope) = (label(&log.tenant), label(&log.scope));
             line(out, format_args!("{name}{{tenant=\"{tenant}\",scope=\"{scope}\"}} {}", value(log)));
+        }
+    }
+}
+
+/// A metric of what gives a log's commits their numbers: name, help, value, if there is one.
+type OfSequencer = (&'static str, &'static str, fn(&SequencerStatus) -> Option<f64>);
+
+fn write_sequencers(out: &mut String, logs: &[LogStatus]) {
+    const OF_SEQUENCER: [OfSequencer; 3] = [
+        ("annals_log_held_commits", "Commits that are stored and held back without numbers.", |it| {
+            Some(it.held as f64)
+        }),
+        ("annals_sequencer_leads", "1 while this process gives commits their numbers.", |it| {
+            Some(f64::from(u8::from(it.leads)))
+        }),
+        (
+            "annals_sequencer_lag_seconds",
+            "How long the newest commit that got numbers had been stored; 0 when none waits. Of the process that leads.",
+            |it| it.lag_ms.map(|lag| lag as f64 / 1e3),
+        ),
+    ];
+    let known: Vec<_> = logs.iter().filter_map(|log| Some((log, log.sequencer?))).collect();
+    for (name, help, value) in OF_SEQUENCER.into_iter().filter(|_| !known.is_empty()) {
+        family(out, name, "gauge", help);
+        for (log, sequencer) in &known {
+            let (tenant, scope) = (label(&log.tenant), label(&log.scope));
+            if let Some(value) = value(sequencer) {
+                line(out, format_args!("{name}{{tenant=\"{tenant}\",scope=\"{scope}\"}} {value}"));
+            }
         }
     }
 }

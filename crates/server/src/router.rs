@@ -17,7 +17,8 @@ use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
 use crate::v1::{
-    aggregates, backup, changes, commits, follow, index, log, records, stats, streams, transactions, verdicts,
+    aggregates, backup, changes, commits, follow, index, log, records, sequencer, stats, streams, transactions,
+    verdicts,
 };
 use crate::{health, metrics};
 
@@ -60,6 +61,10 @@ fn routes() -> Vec<Route> {
         ("/v1/streams/{name}/positions/{sequence_number}", get(streams::position)),
         ("/v1/streams/{name}/state", get(streams::state)),
         ("/v1/stats", get(stats::stats)),
+        ("/v1/sequencer", get(sequencer::state)),
+        ("/v1/held", get(sequencer::held)),
+        ("/v1/held/retry", post(sequencer::retry)),
+        ("/v1/held/accept", post(sequencer::accept)),
         ("/v1/backup", get(backup::whole).post(backup::since)),
         ("/v1/streams/{name}/verdicts", post(verdicts::append)),
         ("/v1/records/collections", get(records::list)),

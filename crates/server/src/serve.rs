@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::direct::Direct;
+use crate::opening::{Obstacle, Opening};
 use crate::options::Options;
 use crate::wire_guard::WireGuard;
 
@@ -32,7 +33,26 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let api = Direct::api(Arc::clone(&store), options.clone());
-    serve_direct(listener, api, store, options, shutdown).await
+    let open = Opening::open(api, store);
+    serve_api(listener, open, never(), options, shutdown).await.map(|_| ())
+}
+
+/// Serves the API of a store that is still being opened. Until `opening` gives it, everything but `/health/live` is answered with
+/// `not_ready` and what `obstacle` says.
+///
+/// When opening fails the server stops, and that is the inner error. Stopped before, it opens nothing.
+///
+/// # Errors
+/// As [`serve_router`].
+pub async fn serve_opening<E>(
+    listener: TcpListener,
+    opening: impl Future<Output = Result<Arc<dyn Store>, E>>,
+    obstacle: Obstacle,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<Result<(), E>> {
+    let api = Opening::new(obstacle, options.callers);
+    serve_api(listener, api, opening, options, shutdown).await
 }
 
 /// Serves `router`, which is [`router`](crate::router) with routes of your own added, until `shutdown` is done.
@@ -52,25 +72,44 @@ pub async fn serve_router(
     options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    serve_direct(listener, Direct::only(router), store, options, shutdown).await
+    let open = Opening::open(Direct::only(router), store);
+    serve_api(listener, open, never(), options, shutdown).await.map(|_| ())
 }
 
-async fn serve_direct(
+/// What opens a store that is open already.
+fn never() -> impl Future<Output = Result<Arc<dyn Store>, Infallible>> {
+    std::future::pending()
+}
+
+async fn serve_api<E>(
     listener: TcpListener,
-    api: Direct,
-    store: Arc<dyn Store>,
+    api: Opening,
+    opening: impl Future<Output = Result<Arc<dyn Store>, E>>,
     options: Options,
     shutdown: impl Future<Output = ()>,
-) -> io::Result<()> {
+) -> io::Result<Result<(), E>> {
     let api = Arc::new(api);
+    let mut ended = Ok(());
     tracing::info!(address = %listener.local_addr()?, "listening");
     let mut connections = JoinSet::new();
     let places = Arc::new(Semaphore::new(options.connections_max.min(Semaphore::MAX_PERMITS)));
     let mut shutdown = pin!(shutdown);
+    let mut opening = pin!(opening);
     loop {
         let (stream, place) = tokio::select! {
             biased;
             () = &mut shutdown => break,
+            opened = &mut opening, if !api.is_open() => match opened {
+                Ok(store) => {
+                    api.set(Direct::api(Arc::clone(&store), options.clone()), store);
+                    tracing::info!("the store is open");
+                    continue;
+                }
+                Err(error) => {
+                    ended = Err(error);
+                    break;
+                }
+            },
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             accepted = accept(&listener, &places) => accepted,
         };
@@ -80,13 +119,15 @@ async fn serve_direct(
     drop(listener);
     tracing::info!(connections = connections.len(), "stopping");
     options.stop.stop();
-    let ended = timeout(options.stop_wait_max, async { while connections.join_next().await.is_some() {} }).await;
-    if ended.is_err() {
+    let answered = timeout(options.stop_wait_max, async { while connections.join_next().await.is_some() {} }).await;
+    if answered.is_err() {
         tracing::warn!(connections = connections.len(), "connections are cut, because their requests take too long");
         connections.shutdown().await;
     }
-    store.close().await;
-    Ok(())
+    if let Some(store) = api.store() {
+        store.close().await;
+    }
+    Ok(ended)
 }
 
 /// The next connection, once there is a place for it.
@@ -119,7 +160,7 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 const SEND_BYTES_MAX: usize = 128 * 1024;
 
 struct Connection {
-    api: Arc<Direct>,
+    api: Arc<Opening>,
     options: Options,
     _place: OwnedSemaphorePermit,
 }

@@ -207,7 +207,7 @@ fn store_error(code: Code, detail: &str) -> Option<StoreError> {
         Code::StoreReadOnly => StoreError::ReadOnly,
         Code::ReadFailed => StoreError::Io,
         Code::NotSupportedByStore => StoreError::NotSupported,
-        Code::Unreachable => StoreError::Unreachable,
+        Code::Unreachable | Code::NotReady => StoreError::Unreachable,
         Code::Internal => |detail| StoreError::Unreachable(format!("it failed: {detail}")),
         Code::Closing => return Some(StoreError::Closed),
         Code::Overloaded => return Some(StoreError::Overloaded),

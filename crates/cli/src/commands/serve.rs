@@ -1,8 +1,10 @@
 //! `annals serve`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use annals::server;
+use annals::{OpenError, Store, server};
 use tokio::net::TcpListener;
 
 use crate::config::Config;
@@ -10,21 +12,23 @@ use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::{signals, target};
 
+/// How long a store may take to be opened before it is served as one that is not ready.
+const OPENING_MAX: Duration = Duration::from_secs(1);
+
 pub async fn run(config: &Config) -> Result<(), Stop> {
     let address = address(config)?;
-    let store = target::open_store(config, false).await?;
-    let listener = match TcpListener::bind(address).await {
-        Ok(listener) => listener,
-        Err(error) => {
-            store.close().await;
-            return Err(Failure::config(format!("server.listen: {address} cannot be listened on: {error}")).into());
-        }
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|error| Failure::config(format!("server.listen: {address} cannot be listened on: {error}")))?;
+    let options = target::options(config, false);
+    let obstacle = server::Obstacle::default();
+    obstacle.say("it is being opened");
+    let mut opening = Box::pin(annals::open_once_reachable(&config.store.url, options, |error| tell(&obstacle, error)));
+    // Most stores are open by then, or refused; whoever started this learns it before it is told an address.
+    let first = match tokio::time::timeout(OPENING_MAX, &mut opening).await {
+        Ok(store) => Some(opened(store?)),
+        Err(_) => None,
     };
-    for log in store.status() {
-        for line in &log.recovery {
-            tracing::warn!(tenant = log.tenant, scope = log.scope, "recovery: {line}");
-        }
-    }
     let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
     let mut output = Output::new(None);
     // Whoever started this may not read what it prints, and the server runs all the same.
@@ -36,11 +40,33 @@ pub async fn run(config: &Config) -> Result<(), Stop> {
             failure.print();
         }
     };
-    let mut options = server::Options::default();
+    let mut limits = server::Options::default();
     // Without credentials whoever gets through may do everything, and a browser gets through from any page.
-    options.callers = server::Callers::ThisMachine;
-    let served = server::serve(listener, store, options, stopped).await;
-    served.map_err(|error| Failure::internal(format!("the server ended: {error}")).into())
+    limits.callers = server::Callers::ThisMachine;
+    let opening = async {
+        match first {
+            Some(store) => Ok(store),
+            None => opening.await.map(opened),
+        }
+    };
+    let served = server::serve_opening(listener, opening, obstacle.clone(), limits, stopped).await;
+    let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
+    ended.map_err(|error| Failure::from(error).into())
+}
+
+/// Says what recovery did.
+fn opened(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    for log in store.status() {
+        for line in &log.recovery {
+            tracing::warn!(tenant = log.tenant, scope = log.scope, "recovery: {line}");
+        }
+    }
+    store
+}
+
+fn tell(obstacle: &server::Obstacle, error: &OpenError) {
+    tracing::warn!("the store cannot be opened yet: {error}");
+    obstacle.say(error.to_string());
 }
 
 /// Where to listen, if what is configured may be served there.

@@ -72,6 +72,12 @@ impl Layers {
                     let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
                     Value::Array(items.map(|item| Value::String(item.to_owned())).collect())
                 }
+                Value::Table(_) => {
+                    let written: Result<Table, _> = format!("value = {value}").parse();
+                    let value = written.ok().and_then(|mut table| table.remove("value"));
+                    let wanted = "is no inline table; write { name = { key = \"value\" } }";
+                    value.ok_or_else(|| Failure::config(format!("{key} ({origin}): it {wanted}")))?
+                }
                 _ => Value::String(value.to_owned()),
             };
             self.set(&key, &origin, value)?;
@@ -157,6 +163,13 @@ mod tests {
         let (config, _) = environment("ANNALS__STORE__MIN_FREE_DISK_BYTES", "7").expect("a number");
         assert_eq!(config.store.min_free_disk_bytes, 7);
         assert!(environment("ANNALS__STORE__MIN_FREE_DISK_BYTES", "much").is_err());
+        let databases = r#"{ acme = { event_stream = "acme_events" } }"#;
+        let (config, _) = environment("ANNALS__MONGODB__DATABASES", databases).expect("a table");
+        assert_eq!(config.mongodb.databases["acme"].event_stream.as_deref(), Some("acme_events"));
+        for bad in ["acme", "{ acme = 1 }", "{ acme = { events = \"x\" } }"] {
+            let refused = environment("ANNALS__MONGODB__DATABASES", bad).expect_err(bad);
+            assert!(refused.message.contains("mongodb.databases"), "{bad}: {refused}");
+        }
         assert!(environment("ANNALS__SERVER__DEV", "yes").expect_err("refused").message.contains("server.dev"));
         assert!(environment("ANNALS__LOG__FORMAT", "xml").expect_err("refused").message.contains("log.format"));
     }

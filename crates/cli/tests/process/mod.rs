@@ -35,6 +35,11 @@ impl Server {
     pub fn start(folder: &Path) -> Self {
         let mut command = annals(folder);
         command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]);
+        Self::of(command)
+    }
+
+    /// Starts what `command` says, and waits until it says its address.
+    pub fn of(mut command: Command) -> Self {
         let mut process =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the server's process starts");
         let mut out = BufReader::new(process.stdout.take().expect("its standard output is piped"));

@@ -150,6 +150,7 @@ impl Core {
             syncs: self.syncs.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             recovery: self.recovery.clone(),
+            sequencer: None,
         }
     }
 }

@@ -19,7 +19,13 @@ const NAMESPACE_EXISTS: i32 = 48;
 const DUPLICATE_KEY: i32 = 11000;
 const CONFLICTS: [i32; 2] = [85, 86];
 
-pub(super) async fn declare(database: &Database, catalog: &Catalog, declared: &Collection) -> Result<(), RecordError> {
+/// With `create` off everything that is declared must be there already.
+pub(super) async fn declare(
+    database: &Database,
+    catalog: &Catalog,
+    declared: &Collection,
+    create: bool,
+) -> Result<(), RecordError> {
     refuse_own(declared)?;
     let known = catalog.read(&declared.name).await?;
     if let Some(known) = &known {
@@ -44,7 +50,10 @@ pub(super) async fn declare(database: &Database, catalog: &Catalog, declared: &C
             missing.push(due);
         }
     }
-    make(database, declared, there.is_none(), missing).await?;
+    match create {
+        true => make(database, declared, there.is_none(), missing).await?,
+        false => all_there(declared, there.is_none(), &missing)?,
+    }
     catalog.add(declared).await?;
     // Another process may have declared another index of the same name at the same time.
     if let Some(known) = catalog.read(&declared.name).await? {
@@ -210,6 +219,19 @@ async fn listed(database: &Database, collection: &str) -> mongodb::error::Result
         Err(error) if code_of(&error) == Some(NAMESPACE_NOT_FOUND) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Where nothing is made, what is missing is named.
+fn all_there(declared: &Collection, absent: bool, missing: &[Document]) -> Result<(), StoreError> {
+    let name = &declared.name;
+    let names: Vec<_> = missing.iter().filter_map(|index| index.get_str("name").ok()).collect();
+    let what = match (absent, names.is_empty()) {
+        (false, true) => return Ok(()),
+        (true, true) => format!("collection {name} is missing"),
+        (true, false) => format!("collection {name} is missing, with its indexes {}", names.join(", ")),
+        (false, false) => format!("indexes {} of collection {name} are missing", names.join(", ")),
+    };
+    Err(StoreError::ReadOnly(format!("{what}, and auto_init_schema is off; make them, or switch it on")))
 }
 
 /// All in one command, which makes all or none of them.

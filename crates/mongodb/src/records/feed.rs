@@ -24,10 +24,32 @@ pub(super) fn of_changes() -> Document {
 }
 
 /// Makes what the first write needs: nothing is created inside a transaction.
-pub(super) async fn begin(database: &Database) -> mongodb::error::Result<()> {
+/// With `create` off it must be there already.
+pub(super) async fn begin(database: &Database, create: bool) -> Result<(), StoreError> {
+    let made = match create {
+        true => make(database).await,
+        false => {
+            let there = database.list_collection_names().await.map_err(|error| reading(&error))?;
+            let all = [super::catalog::CATALOG, STATE, NOTES, super::expiry::EXPIRIES];
+            let missing: Vec<_> = all.into_iter().filter(|name| !there.iter().any(|there| there == name)).collect();
+            if !missing.is_empty() {
+                let names = missing.join(", ");
+                let sentence = format!(
+                    "collections {names} of {} are missing, and auto_init_schema is off; switch it on for the first start",
+                    database.name()
+                );
+                return Err(StoreError::ReadOnly(sentence));
+            }
+            Ok(())
+        }
+    };
+    made.map_err(|error| reading(&error))
+}
+
+async fn make(database: &Database) -> mongodb::error::Result<()> {
     let begin = doc! { "$setOnInsert": { "last": 0_i64, "gone": 0_i64, "fence": 0_i64 } };
     database.collection::<Document>(STATE).update_one(of_changes(), begin).upsert(true).await?;
-    for name in [NOTES, super::expiry::EXPIRIES] {
+    for name in [super::catalog::CATALOG, NOTES, super::expiry::EXPIRIES] {
         match database.create_collection(name).await {
             Err(error) if crate::refused::code_of(&error) != Some(48) => return Err(error),
             _ => {}

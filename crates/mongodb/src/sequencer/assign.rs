@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use annals_core::Version;
 
-use super::held::{Held, HeldCommit};
+use super::held::{Held, HeldCommit, key_of};
 use super::place::{AggregateKey, Head};
 use super::stream::Incoming;
 use crate::layout::foreign::{StoredCommit, read};
@@ -22,10 +22,7 @@ pub(super) struct Arrived {
 impl Arrived {
     pub(super) fn read(incoming: Incoming) -> Self {
         let Incoming { collection, document, .. } = incoming;
-        let commit = match document.get("_id") {
-            Ok(Some(id)) => id.as_str().map_or_else(|| format!("{id:?}"), str::to_owned),
-            _ => String::new(),
-        };
+        let commit = key_of(&document);
         let read = read(&document, aggregate_of(&collection).unwrap_or_default()).map(|commit| {
             let aggregate = &commit.info.aggregate;
             ((aggregate.name.to_string(), aggregate.id.to_string()), commit)
@@ -80,7 +77,14 @@ impl Batch<'_> {
 
 /// A commit gets its numbers when the one before it has them. One that comes too early is held back, and with it only what comes later
 /// of the same aggregate; a malformed one as well, because what is behind it has a gap before it.
-pub(super) fn assign<'a>(arrived: &'a [Arrived], heads: &HashMap<AggregateKey, Head>, held: &Held) -> Batch<'a> {
+///
+/// `late` are those, by collection and `_id`, whose versions the log has passed without them.
+pub(super) fn assign<'a>(
+    arrived: &'a [Arrived],
+    heads: &HashMap<AggregateKey, Head>,
+    held: &Held,
+    late: &HashSet<(String, String)>,
+) -> Batch<'a> {
     let mut batch = Batch::default();
     let mut moved: HashMap<&AggregateKey, Head> = HashMap::new();
     let mut seen = HashSet::new();
@@ -108,15 +112,18 @@ pub(super) fn assign<'a>(arrived: &'a [Arrived], heads: &HashMap<AggregateKey, H
                     batch.released.extend(before.cloned());
                     continue;
                 }
-                if version <= head.version {
+                let came = format!("version {version} came when the log had version {}", head.version);
+                if version > head.version {
+                    hold(Some((key, version)), format!("gap: {came}"))
+                } else if late.contains(&(one.collection.clone(), one.commit.clone())) {
+                    hold(Some((key, version)), format!("late: {came}, from which on versions were accepted"))
+                } else {
                     // In the log already: the unique index allows one commit of a version.
                     continue;
                 }
-                let gap = format!("version {version} came when the log had version {}", head.version);
-                hold(Some((key, version)), format!("gap: {gap}"))
             }
         };
-        if before.is_none() {
+        if before.is_none_or(|before| before.reason != refused.reason) {
             batch.held.push(refused);
         }
     }
@@ -144,7 +151,7 @@ mod tests {
     #[test]
     fn commits_are_numbered_in_the_order_in_which_they_come() {
         let arrived = [commit("1", "a", 1), commit("2", "b", 1), commit("3", "a", 2)];
-        let batch = assign(&arrived, &HashMap::new(), &Held::default());
+        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &HashSet::new());
         assert_eq!(numbered(&batch), ["1", "2", "3"]);
         assert!(batch.held.is_empty());
         assert_eq!(batch.numbered[2].after(), Head { version: 2, applied: 4 });
@@ -153,7 +160,7 @@ mod tests {
     #[test]
     fn a_gap_holds_back_its_own_aggregate_only() {
         let arrived = [commit("1", "a", 2), commit("2", "b", 1), commit("3", "a", 3)];
-        let batch = assign(&arrived, &HashMap::new(), &Held::default());
+        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &HashSet::new());
         assert_eq!(numbered(&batch), ["2"]);
         assert_eq!(batch.held.iter().map(|held| &*held.commit).collect::<Vec<_>>(), ["1", "3"]);
         assert!(batch.held[0].reason.starts_with("gap"));
@@ -163,7 +170,7 @@ mod tests {
     fn what_is_in_the_log_already_is_left_out() {
         let heads = HashMap::from([(("order".to_owned(), "a".to_owned()), Head { version: 1, applied: 2 })]);
         let arrived = [commit("1", "a", 1), commit("2", "a", 2), commit("2", "a", 2)];
-        let batch = assign(&arrived, &heads, &Held::default());
+        let batch = assign(&arrived, &heads, &Held::default(), &HashSet::new());
         assert_eq!(numbered(&batch), ["2"]);
         assert_eq!(batch.numbered[0].after(), Head { version: 2, applied: 4 });
     }
@@ -172,7 +179,7 @@ mod tests {
     fn a_malformed_commit_is_held_with_what_is_wrong() {
         let document = RawDocumentBuf::try_from(&doc! { "_id": 7, "version": 1 }).expect("encodes");
         let arrived = [Arrived::read(Incoming::stored("db", "order_event_stream", document))];
-        let batch = assign(&arrived, &HashMap::new(), &Held::default());
+        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &HashSet::new());
         assert!(batch.numbered.is_empty());
         assert!(batch.held[0].reason.starts_with("malformed: _id"), "{}", batch.held[0].reason);
     }

@@ -1,14 +1,14 @@
 //! Commits that cannot be given numbers yet: visible in `sequencer-held` with the reason, and taken up again when it is gone.
 //!
 //! ```text
-//! sequencer-held: {_id: {coll, commit}, aggregate, id, version, reason, since date}
+//! sequencer-held: {_id: {coll, commit}, aggregate, id, version, reason, since date, asked?: {id, what}, answered?: id}
 //! ```
 
 use std::collections::HashMap;
 
 use annals_core::Version;
 use mongodb::Database;
-use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
+use mongodb::bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 
 use super::Ended;
 use super::place::{AggregateKey, Head};
@@ -29,6 +29,20 @@ pub(super) struct HeldCommit {
 }
 
 impl HeldCommit {
+    /// One as it is stored; none when its `_id` is no place.
+    pub(super) fn read(document: &RawDocument) -> Option<Self> {
+        let part = |key: &str| text(document, key).unwrap_or_default().to_owned();
+        let id = inner(document, "_id")?;
+        let place = |key: &str| text(id, key).unwrap_or_default().to_owned();
+        Some(Self {
+            collection: place("coll"),
+            commit: place("commit"),
+            aggregate: (part("aggregate"), part("id")),
+            version: natural(document, "version").unwrap_or(0),
+            reason: part("reason"),
+        })
+    }
+
     pub(super) fn id(&self) -> Document {
         doc! { "coll": &self.collection, "commit": &self.commit }
     }
@@ -55,17 +69,9 @@ impl Held {
         let mut found = database.collection::<RawDocumentBuf>(HELD).find(doc! {}).await?;
         let mut held = Self::default();
         while found.advance().await? {
-            let document = found.current();
-            let part = |key: &str| text(document, key).unwrap_or_default().to_owned();
-            let Some(id) = inner(document, "_id") else { continue };
-            let place = |key: &str| text(id, key).unwrap_or_default().to_owned();
-            held.add(HeldCommit {
-                collection: place("coll"),
-                commit: place("commit"),
-                aggregate: (part("aggregate"), part("id")),
-                version: natural(document, "version").unwrap_or(0),
-                reason: part("reason"),
-            });
+            if let Some(one) = HeldCommit::read(found.current()) {
+                held.add(one);
+            }
         }
         Ok(held)
     }
@@ -78,6 +84,10 @@ impl Held {
             "a commit is held back"
         );
         self.commits.insert((held.collection.clone(), held.commit.clone()), held);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.commits.len() as u64
     }
 
     pub(super) fn remove(&mut self, held: &HeldCommit) {
@@ -108,5 +118,23 @@ impl Held {
 /// The commit as it is stored now; none when it is gone.
 pub(super) async fn fetch(database: &Database, held: &HeldCommit) -> Result<Option<RawDocumentBuf>, Ended> {
     let commits = database.collection::<RawDocumentBuf>(&held.collection);
-    Ok(commits.find_one(doc! { "_id": Bson::from(&*held.commit) }).await?)
+    if let Some(found) = commits.find_one(doc! { "_id": Bson::from(&*held.commit) }).await? {
+        return Ok(Some(found));
+    }
+    // One whose `_id` is no text is malformed, and is known by what its `_id` looks like.
+    let mut others = commits.find(doc! { "_id": { "$not": { "$type": "string" } } }).await?;
+    while others.advance().await? {
+        if key_of(others.current()) == held.commit {
+            return Ok(Some(others.deserialize_current()?));
+        }
+    }
+    Ok(None)
+}
+
+/// The `_id` of a commit as text, whatever it is.
+pub(super) fn key_of(document: &RawDocument) -> String {
+    match document.get("_id") {
+        Ok(Some(id)) => id.as_str().map_or_else(|| format!("{id:?}"), str::to_owned),
+        _ => String::new(),
+    }
 }

@@ -55,8 +55,15 @@ async fn work(
     }
     let mut saved = now();
     loop {
-        let Batch { commits, idle, ended } = next(&mut stream.news).await;
+        let Batch { commits, asked, idle, ended } = next(&mut stream.news).await;
+        let stored = commits.last().and_then(|commit| commit.stored);
         take(&mut places, commits).await?;
+        for Held { database, collection, commit } in asked {
+            if let Some(place) = places.get_mut(&database) {
+                place.answer(&collection, &commit).await?;
+            }
+        }
+        cluster.note_lag(stored.filter(|_| idle.is_none()));
         let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
         if let Some(token) = idle.filter(|_| due) {
             try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
@@ -76,20 +83,32 @@ fn now() -> Instant {
 /// What the stream had ready.
 struct Batch {
     commits: Vec<Incoming>,
+    /// Held commits that an operator asks for.
+    asked: Vec<Held>,
     /// Where the stream stands behind them, if it has nothing more.
     idle: Option<Token>,
     ended: Option<Ended>,
 }
 
+/// A held commit of a log.
+struct Held {
+    database: String,
+    collection: String,
+    commit: String,
+}
+
 /// Waits for news and takes what is there with it.
 async fn next(news: &mut mpsc::Receiver<News>) -> Batch {
-    let mut batch = Batch { commits: Vec::new(), idle: None, ended: None };
+    let mut batch = Batch { commits: Vec::new(), asked: Vec::new(), idle: None, ended: None };
     let mut one = news.recv().await;
     loop {
         match one {
             Some(News::Commit(commit)) => {
                 batch.commits.push(commit);
                 batch.idle = None;
+            }
+            Some(News::Asked { database, collection, commit }) => {
+                batch.asked.push(Held { database, collection, commit });
             }
             Some(News::Idle(token)) => batch.idle = token,
             Some(News::Ended(ended)) => batch.ended = Some(ended),

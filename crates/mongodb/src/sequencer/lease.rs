@@ -1,10 +1,12 @@
 //! Who leads. Everything is judged by the server's clock, so that clocks of processes may differ.
 //!
 //! ```text
-//! sequencer-state: {_id: "lease", holder, epoch, until, sessions: [ids of the sessions it writes with]}
+//! sequencer-state: {_id: "lease", holder, process, epoch, until, lag, sessions: [ids of the sessions it writes with]}
+//!                  process: its host and process id, for people   lag: how far it was behind at the last renewal, in milliseconds
 //! ```
 
 use std::future::IntoFuture;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mongodb::Database;
@@ -12,22 +14,21 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 use tokio::sync::OnceCell;
 
-use super::ASK_EVERY;
 use crate::layout::names::SEQUENCER;
 
-/// How long a lease holds. A process that was killed is succeeded within this and a second.
-const HOLDS: Duration = Duration::from_secs(3);
 const ID: &str = "lease";
 
 pub(super) struct Lease {
     database: Database,
     holder: String,
+    /// How long it holds. A process that was killed is succeeded within this and a third.
+    holds: Duration,
     there: OnceCell<()>,
 }
 
 impl Lease {
-    pub(super) fn new(database: Database, holder: String) -> Self {
-        Self { database, holder, there: OnceCell::new() }
+    pub(super) fn new(database: Database, holder: String, holds: Duration) -> Self {
+        Self { database, holder, holds, there: OnceCell::new() }
     }
 
     /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
@@ -37,7 +38,7 @@ impl Lease {
         let state = self.database.collection::<Document>(SEQUENCER);
         let free = doc! { "_id": ID, "$expr": { "$lte": ["$until", "$$NOW"] } };
         let take = vec![doc! { "$set": {
-            "holder": &self.holder, "until": until(),
+            "holder": &self.holder, "process": { "$literal": process() }, "lag": 0_i64, "until": self.until(),
             "epoch": { "$add": ["$epoch", 1_i64] },
             "before": "$sessions", "sessions": [],
         } }];
@@ -63,7 +64,7 @@ impl Lease {
         let admin = self.database.client().database("admin");
         let command = doc! { "killSessions": sessions.to_vec() };
         // It waits for what the sessions are doing, which may be long; leading must not wait for it.
-        match tokio::time::timeout(ASK_EVERY, admin.run_command(command).into_future()).await {
+        match tokio::time::timeout(self.holds / 3, admin.run_command(command).into_future()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "transactions of the earlier sequencer may be open for a minute"),
             Err(_) => tracing::warn!("transactions of the earlier sequencer are being ended"),
@@ -78,19 +79,20 @@ impl Lease {
     }
 
     /// Renews the lease until it is lost, and says how.
-    pub(super) async fn keep(&self, epoch: i64) -> &'static str {
+    pub(super) async fn keep(&self, epoch: i64, lag: &AtomicU64) -> &'static str {
         let state = self.database.collection::<Document>(SEQUENCER);
         let mut failures = 0;
         loop {
-            tokio::time::sleep(ASK_EVERY).await;
-            let renew = vec![doc! { "$set": { "until": until() } }];
+            tokio::time::sleep(self.holds / 3).await;
+            let renew =
+                vec![doc! { "$set": { "until": self.until(), "lag": lag.load(Ordering::Relaxed).cast_signed() } }];
             match state.update_one(self.mine(epoch), renew).await {
                 Ok(renewed) if renewed.matched_count == 1 => failures = 0,
                 Ok(_) => return "another process has taken the lease",
                 Err(error) => {
                     failures += 1;
                     tracing::warn!(%error, "the sequencer's lease could not be renewed");
-                    if failures > HOLDS.as_secs() {
+                    if failures > 3 {
                         return "the lease could not be renewed in time";
                     }
                 }
@@ -108,11 +110,19 @@ impl Lease {
         }
     }
 
+    fn until(&self) -> Document {
+        doc! { "$add": ["$$NOW", self.holds.as_millis() as i64] }
+    }
+
     fn mine(&self, epoch: i64) -> Document {
         doc! { "_id": ID, "holder": &self.holder, "epoch": epoch }
     }
 }
 
-fn until() -> Document {
-    doc! { "$add": ["$$NOW", HOLDS.as_millis() as i64] }
+/// Where this process runs, for people.
+fn process() -> String {
+    let named = |name: &String| !name.trim().is_empty();
+    let host = std::env::var("HOSTNAME").ok().filter(named);
+    let host = host.or_else(|| std::fs::read_to_string("/etc/hostname").ok().filter(named));
+    format!("{} process {}", host.as_deref().map_or("unnamed host", str::trim), std::process::id())
 }

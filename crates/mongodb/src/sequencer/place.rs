@@ -53,6 +53,7 @@ impl Place {
         log.numbers.publish(next);
         let token = if forgotten { None } else { state::read(&log.database).await? };
         let held = Held::read(&log.database).await?;
+        log.held.set(held.count());
         Ok(Self { log, session, next, token, heads: HashMap::new(), held, replaying: true })
     }
 
@@ -85,11 +86,13 @@ impl Place {
                 self.replaying = !known.is_empty();
             }
             self.look_up_heads(&arrived).await?;
-            let batch = assign(&arrived, &self.heads, &self.held);
+            let late = self.late(&arrived).await?;
+            let batch = assign(&arrived, &self.heads, &self.held, &late);
             match write::write(self, &batch, token.as_ref()).await? {
                 Written::Done => {
                     batch.released.iter().for_each(|held| self.held.remove(held));
                     batch.held.iter().for_each(|held| self.held.add(held.clone()));
+                    self.log.held.set(self.held.count());
                     break;
                 }
                 Written::Known if looked && !self.replaying => {
@@ -140,6 +143,21 @@ impl Place {
         Ok(known)
     }
 
+    /// Which of these have a version that the log has passed without them: gaps before later ones were accepted.
+    async fn late(&mut self, arrived: &[Arrived]) -> Result<HashSet<(String, String)>, Ended> {
+        let passed = arrived.iter().filter(|one| match &one.read {
+            Ok((key, commit)) => self.heads.get(key).is_some_and(|head| commit.info.version <= head.version),
+            Err(_) => false,
+        });
+        let passed: Vec<(&str, &str)> = passed.map(|one| (&*one.collection, &*one.commit)).collect();
+        if passed.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let known = self.known(&passed).await?;
+        let owned = passed.into_iter().map(|(collection, commit)| (collection.to_owned(), commit.to_owned()));
+        Ok(owned.filter(|one| !known.contains(one)).collect())
+    }
+
     /// Looks up where the aggregates stand that are not known, by the entry before their first commit here. A first version needs none.
     async fn look_up_heads(&mut self, arrived: &[Arrived]) -> Result<(), Ended> {
         let before: Vec<Document> = first_versions(arrived)
@@ -158,7 +176,10 @@ impl Place {
             let part = |key: &str| crate::layout::fields::text(document, key).unwrap_or_default().to_owned();
             self.heads.insert((part("aggregate"), part("id")), Head { version: entry.version, applied: entry.applied });
         }
-        Ok(())
+        let missing = first_versions(arrived).into_iter();
+        let missing = missing.filter(|(key, version)| *version > 1 && !self.heads.contains_key(*key));
+        let missing: Vec<_> = missing.map(|(key, version)| (key.clone(), version)).collect();
+        self.look_up_gaps(missing).await
     }
 
     /// Takes what was held back for a gap that is closed now.
@@ -180,9 +201,10 @@ impl Place {
     /// Looks again at everything that is held back: it may have been mended.
     pub(super) async fn retry_held(&mut self) -> Result<(), Ended> {
         for one in self.held.all() {
-            if let Some(document) = held::fetch(&self.log.database, &one).await? {
-                let commit = Incoming::stored(self.log.database.name(), &one.collection, document);
-                self.sequence(vec![commit]).await?;
+            self.look_again(&one, false).await?;
+            // Also what was asked while nobody led.
+            if self.held.find(&one.collection, &one.commit).is_some() {
+                self.answer(&one.collection, &one.commit).await?;
             }
         }
         Ok(())

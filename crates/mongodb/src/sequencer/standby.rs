@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
-use super::{ASK_EVERY, Cluster, lease::Lease};
+use super::{Cluster, lease::Lease};
 use crate::layout::entry;
 use crate::layout::fields::{inner, text};
-use crate::layout::names::{ENTRIES, EVENT_LOG_METADATA};
+use crate::layout::names::{ENTRIES, EVENT_LOG_METADATA, HELD};
 use crate::log::Log;
 use crate::log::numbers::Place;
 use crate::refused::message_of;
@@ -19,14 +19,14 @@ pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
         return epoch;
     }
     tokio::select! {
-        epoch = asking(lease) => epoch,
+        epoch = asking(cluster, lease) => epoch,
         never = watching(cluster) => match never {},
     }
 }
 
-async fn asking(lease: &Lease) -> i64 {
+async fn asking(cluster: &Cluster, lease: &Lease) -> i64 {
     loop {
-        tokio::time::sleep(ASK_EVERY).await;
+        tokio::time::sleep(cluster.ask_every()).await;
         if let Some(epoch) = ask(lease).await {
             return epoch;
         }
@@ -46,22 +46,34 @@ async fn watching(cluster: &Cluster) -> std::convert::Infallible {
         if let Err(error) = watch(cluster).await {
             tracing::warn!(error = message_of(&error), "the logs' heads cannot be watched");
         }
-        tokio::time::sleep(ASK_EVERY).await;
+        tokio::time::sleep(cluster.ask_every()).await;
     }
 }
 
 async fn watch(cluster: &Cluster) -> mongodb::error::Result<()> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    let heads = doc! { "$match": { "ns.coll": EVENT_LOG_METADATA, "ns.db": { "$in": databases } } };
+    let collections = [EVENT_LOG_METADATA, HELD];
+    let heads = doc! { "$match": { "ns.coll": { "$in": &collections[..] }, "ns.db": { "$in": databases } } };
     let mut changes = cluster.client.watch().pipeline([heads]).await?.with_type::<RawDocumentBuf>();
     let logs: HashMap<&str, &Log> = cluster.logs.iter().map(|log| (log.database.name(), &**log)).collect();
+    for log in &cluster.logs {
+        count_held(log).await?;
+    }
     while changes.is_alive() {
         let Some(change) = changes.next_if_any().await? else { continue };
-        let database = inner(&change, "ns").and_then(|ns| text(ns, "db"));
-        if let Some(log) = database.and_then(|database| logs.get(database)) {
-            look(log).await?;
+        let Some(place) = inner(&change, "ns") else { continue };
+        let Some(log) = text(place, "db").and_then(|database| logs.get(database)) else { continue };
+        match text(place, "coll") {
+            Some(HELD) => count_held(log).await?,
+            _ => look(log).await?,
         }
     }
+    Ok(())
+}
+
+async fn count_held(log: &Log) -> mongodb::error::Result<()> {
+    let held = log.database.collection::<Document>(HELD).count_documents(doc! {}).await?;
+    log.held.set(held);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use super::state::{Token, resume, stored};
 use super::{Cluster, Ended};
 use crate::layout::fields::{inner, text};
+use crate::layout::names::HELD;
 use crate::refused::code_of;
 
 /// Changes read ahead, at most.
@@ -23,6 +24,8 @@ const WAIT: Duration = Duration::from_millis(500);
 pub(super) enum News {
     /// A commit was inserted.
     Commit(Incoming),
+    /// An operator asks for a held commit.
+    Asked { database: String, collection: String, commit: String },
     /// Nothing more for now; everything up to this position has come.
     Idle(Option<Token>),
     /// The stream has ended.
@@ -36,6 +39,8 @@ pub(super) struct Incoming {
     pub(super) document: RawDocumentBuf,
     /// The position behind it; none for one that was read from its collection.
     pub(super) token: Option<Token>,
+    /// When the server stored it, in milliseconds since 1970.
+    pub(super) stored: Option<i64>,
     /// Its share of what may be read ahead.
     _share: Option<OwnedSemaphorePermit>,
 }
@@ -43,7 +48,7 @@ pub(super) struct Incoming {
 impl Incoming {
     pub(super) fn stored(database: &str, collection: &str, document: RawDocumentBuf) -> Self {
         let (database, collection) = (database.to_owned(), collection.to_owned());
-        Self { database, collection, document, token: None, _share: None }
+        Self { database, collection, document, token: None, stored: None, _share: None }
     }
 }
 
@@ -64,10 +69,11 @@ impl Drop for Stream {
 /// Opens the stream behind `after`, or from now on.
 pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Stream, Ended> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    let commits = doc! { "$match": {
-        "ns.db": { "$in": databases }, "ns.coll": { "$regex": "_event_stream$" },
-        "operationType": { "$in": ["insert", "update", "replace", "delete", "drop", "rename"] },
-    } };
+    let commits = doc! { "$match": { "ns.db": { "$in": databases }, "$or": [
+        { "ns.coll": { "$regex": "_event_stream$" },
+          "operationType": { "$in": ["insert", "update", "replace", "delete", "drop", "rename"] } },
+        { "ns.coll": HELD, "operationType": "update", "updateDescription.updatedFields.asked": { "$exists": true } },
+    ] } };
     let watch = cluster.client.watch().pipeline([commits]).max_await_time(WAIT).batch_size(1000);
     let watch = match after.and_then(resume) {
         Some(token) => watch.resume_after(token),
@@ -84,7 +90,7 @@ async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>,
     loop {
         let next = match changes.next_if_any().await {
             Ok(Some(change)) => match incoming(&change, &budget).await {
-                Some(commit) => News::Commit(commit),
+                Some(news) => news,
                 None => continue,
             },
             Ok(None) if changes.is_alive() => News::Idle(changes.resume_token().as_ref().and_then(stored)),
@@ -99,10 +105,15 @@ async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>,
 }
 
 /// An insert; anything else is reported and never followed, because commits do not change.
-async fn incoming(change: &RawDocumentBuf, budget: &Arc<Semaphore>) -> Option<Incoming> {
+async fn incoming(change: &RawDocumentBuf, budget: &Arc<Semaphore>) -> Option<News> {
     let what = text(change, "operationType").unwrap_or_default();
     let place = inner(change, "ns");
     let (database, collection) = (place.and_then(|ns| text(ns, "db"))?, place.and_then(|ns| text(ns, "coll"))?);
+    if collection == HELD {
+        let id = inner(change, "documentKey").and_then(|key| inner(key, "_id"))?;
+        let part = |key: &str| text(id, key).map(str::to_owned);
+        return Some(News::Asked { database: database.to_owned(), collection: part("coll")?, commit: part("commit")? });
+    }
     if what != "insert" {
         tracing::error!(what, database, collection, "commits were changed by other software; the log stays as it is");
         return None;
@@ -111,7 +122,9 @@ async fn incoming(change: &RawDocumentBuf, budget: &Arc<Semaphore>) -> Option<In
     let kib = (document.as_bytes().len() / 1024 + 1).min(AHEAD_KIB_MAX) as u32;
     let share = budget.clone().acquire_many_owned(kib).await.ok();
     let token = inner(change, "_id").and_then(|token| Document::try_from(token).ok());
-    Some(Incoming { database: database.to_owned(), collection: collection.to_owned(), document, token, _share: share })
+    let stored = change.get_datetime("wallTime").ok().map(|time| time.timestamp_millis());
+    let (database, collection) = (database.to_owned(), collection.to_owned());
+    Some(News::Commit(Incoming { database, collection, document, token, stored, _share: share }))
 }
 
 /// A position that the server cannot read is as good as one that it has forgotten: what it stood for is found in the collections.

@@ -4,7 +4,9 @@
 mod commits;
 mod conformance;
 mod connection;
+mod held;
 mod layout;
+mod readers;
 mod records;
 mod records_differences;
 mod schema;

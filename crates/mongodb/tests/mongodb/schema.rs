@@ -1,6 +1,6 @@
 //! Indexes by exact name, compared and never dropped; and whose database it is.
 
-use annals_core::{Code, OpenError, Store};
+use annals_core::{Code, Collection, Index, OpenError, Store};
 use annals_mongodb::{MongoStore, Options, Requests};
 use mongodb::bson::{Document, doc};
 
@@ -111,6 +111,29 @@ async fn nothing_is_made_where_that_is_switched_off() {
     assert!(refused.contains("auto_init_schema"), "{refused}");
     commit_with(&databases, Options::default()).await.expect("made");
     commit_with(&databases, off()).await.expect("all is there");
+}
+
+#[tokio::test]
+async fn collections_of_records_are_not_made_either_where_that_is_switched_off() {
+    let databases = Databases::new();
+    databases.store(Options::default()).await.close().await;
+    let things = || Collection::new("things").index(Index::on("name").named("by_name"));
+    let declare = async |auto_init_schema: bool| {
+        let store = databases.store(Options { auto_init_schema, ..Options::default() }).await;
+        let declared = store.records("default").expect("declared").declare(things()).await;
+        store.close().await;
+        declared.map_err(|error| error.to_string())
+    };
+    let refused = declare(false).await.expect_err("nothing is there");
+    assert!(refused.contains("annals-records") && refused.contains("auto_init_schema"), "{refused}");
+    let names = databases.database().await.list_collection_names().await.expect("listed");
+    assert!(!names.iter().any(|name| name == "things" || name.starts_with("annals-record")), "{names:?}");
+    declare(true).await.expect("made");
+    declare(false).await.expect("all is there");
+    databases.database().await.collection::<Document>("things").drop_index("by_name").await.expect("dropped");
+    databases.database().await.collection::<Document>("annals-records").delete_many(doc! {}).await.expect("deleted");
+    let refused = declare(false).await.expect_err("the index is missing");
+    assert!(refused.contains("by_name") && refused.contains("things"), "{refused}");
 }
 
 async fn refused(databases: &Databases, context: &str) -> OpenError {

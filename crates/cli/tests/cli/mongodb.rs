@@ -1,0 +1,237 @@
+//! `annals serve` on a MongoDB, which these tests reach through a proxy of their own, so that they can take it away.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::process::{Server, annals};
+use crate::run::{folder, run};
+
+/// `host:port` of a MongoDB; none where there is none and none need be.
+fn server() -> Option<String> {
+    match std::env::var("ANNALS_TEST_MONGODB") {
+        Ok(url) => {
+            let place = url.strip_prefix("mongodb://").expect("a mongodb:// URL");
+            Some(place.split(['/', ',', '?']).next().expect("a host").to_owned())
+        }
+        Err(_) if std::env::var_os("CI").is_some() => {
+            panic!("ANNALS_TEST_MONGODB names no MongoDB; run cargo xtask test")
+        }
+        Err(_) => None,
+    }
+}
+
+/// A way to the server that can be cut and mended.
+struct Proxy {
+    port: u16,
+    to: String,
+    /// Open connections, while it listens.
+    open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Proxy {
+    /// One that lets nobody through yet.
+    fn closed(to: String) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+        Self { port, to, open: Arc::default() }
+    }
+
+    fn open(&self) {
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).expect("the port is free");
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+        let (open, to) = (Arc::clone(&self.open), self.to.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) =
+                    (client.expect("accepted"), TcpStream::connect(&to).expect("the server is there"));
+                let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(connections) = &mut *open else { return };
+                connections.extend([client.try_clone().expect("cloned"), server.try_clone().expect("cloned")]);
+                pipe(client.try_clone().expect("cloned"), server.try_clone().expect("cloned"));
+                pipe(server, client);
+            }
+        });
+    }
+
+    /// Breaks every connection and refuses new ones.
+    fn cut(&self) {
+        let connections = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        connections.into_iter().flatten().for_each(|connection| drop(connection.shutdown(Shutdown::Both)));
+        // Wakes the listener, which ends.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        until("the port closed", || TcpStream::connect(("127.0.0.1", self.port)).is_err());
+    }
+
+    fn url(&self, database: &str) -> String {
+        let options = "directConnection=true&serverSelectionTimeoutMS=1000&connectTimeoutMS=1000";
+        format!("mongodb://127.0.0.1:{}/{database}?{options}", self.port)
+    }
+}
+
+fn pipe(mut from: TcpStream, mut to: TcpStream) {
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "a deadline of the test")]
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what} was due");
+        // tidy: allow(pause) between two looks
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn database() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("annals_test_cli_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Serves the store at `url`.
+fn serve(folder: &Path, url: &str) -> Server {
+    let mut command = annals(folder);
+    command.env("ANNALS__STORE__URL", url).args(["serve", "--dev", "--listen", "127.0.0.1:0"]);
+    Server::of(command)
+}
+
+/// A GET: the status, and the body as JSON.
+fn get(server: &Server, path: &str) -> (u16, Value) {
+    let address = server.url.strip_prefix("http://").expect("a URL");
+    let mut stream = TcpStream::connect(address).expect("it is alive");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, serde_json::from_str(body).expect(body))
+}
+
+fn is_ready(server: &Server) -> bool {
+    get(server, "/health/ready").0 == 200
+}
+
+fn commit(folder: &Path, server: &Server, id: &str) -> crate::run::Ran {
+    run(folder, &["commit", "--server", &server.url, "--aggregate", &format!("order/{id}"), "--type", "order_placed"])
+}
+
+#[test]
+fn a_server_stays_alive_without_a_primary_and_is_ready_once_there_is_one() {
+    let Some(to) = server() else { return };
+    let (folder, proxy) = (folder(), Proxy::closed(to));
+    let server = serve(folder.path(), &proxy.url(&database()));
+    assert_eq!(get(&server, "/health/live"), (200, serde_json::json!({ "status": "live" })));
+    let refused = || get(&server, "/health/ready").1["detail"].as_str().unwrap_or_default().to_owned();
+    until("a reason", || refused().contains("refused"));
+    assert!(refused().contains(&proxy.port.to_string()), "{}", refused());
+    let (status, problem) = get(&server, "/v1/log");
+    assert_eq!((status, problem["code"].as_str()), (503, Some("not_ready")));
+    commit(folder.path(), &server, "o-1").refused("unreachable", 5);
+
+    proxy.open();
+    until("a ready server", || is_ready(&server));
+    commit(folder.path(), &server, "o-1").ok();
+    let sequencer = get(&server, "/v1/sequencer").1;
+    assert!(sequencer["head"] == 1 && sequencer["held"] == 0, "{sequencer}");
+    until("a leader", || get(&server, "/v1/sequencer").1["leader"]["here"] == true);
+
+    proxy.cut();
+    until("a server that is not ready", || !is_ready(&server));
+    let (_, problem) = get(&server, "/health/ready");
+    assert_eq!(problem["logs"][0]["refusing"]["code"], "unreachable", "{problem}");
+    assert_eq!(get(&server, "/health/live").0, 200);
+    proxy.open();
+    until("a server that is ready again", || is_ready(&server));
+    commit(folder.path(), &server, "o-2").ok();
+    assert_eq!(run(folder.path(), &["log", "read", "--server", &server.url]).ok().json().len(), 2);
+
+    proxy.cut();
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    let asked = std::time::Instant::now();
+    assert_eq!(server.terminate(), Some(0), "it stops in order without a primary too");
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_server_that_waits_for_its_database_stops_when_it_is_told() {
+    let folder = folder();
+    let server = serve(folder.path(), "mongodb://eva:s3cr3t@127.0.0.1:1/shop?serverSelectionTimeoutMS=500");
+    until("a reason", || get(&server, "/health/ready").1.to_string().contains("127.0.0.1:1"));
+    assert!(!get(&server, "/health/ready").1.to_string().contains("s3cr3t"));
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_at_once() {
+    let folder = folder();
+    let serve = |url: &str| run(folder.path(), &["serve", "--dev", "--listen", "127.0.0.1:0", "--store", url]);
+    for (url, says) in [
+        ("mongodb:shop", "mongodb://HOST/DATABASE"),
+        ("mongodb://eva:s3/cr3t@127.0.0.1:1/shop", "cannot be read"),
+        ("mongodb://127.0.0.1:1/shop?w=1", "w=majority"),
+    ] {
+        let said = serve(url).refused("invalid_config", 2);
+        assert!(said.contains(says) && !said.contains("cr3t"), "{url}: {said}");
+    }
+    let Some(to) = server() else { return };
+    let said = serve(&format!("mongodb://{to}/?directConnection=true")).refused("invalid_config", 2);
+    assert!(said.contains("last slash"), "{said}");
+}
+
+const TENANT: &str = "445f8ea8-1a6f-40d7-b2fc-796dba92dc44";
+
+#[test]
+fn a_microservice_s_tenants_have_their_own_databases() {
+    let Some(to) = server() else { return };
+    let (folder, base) = (folder(), database());
+    std::fs::create_dir(folder.path().join(".dolittle")).expect("created");
+    let resources = format!(r#"{{"{TENANT}": {{"eventStore": {{"servers": ["{to}"], "database": "{base}_a"}}}}}}"#);
+    std::fs::write(folder.path().join(".dolittle/resources.json"), resources).expect("written");
+    let url = format!("mongodb://eva:s3cr3t@{to}/?directConnection=true");
+    let text =
+        format!("[store]\nurl = \"{}\"\n[tenants]\ndolittle_folder = \".dolittle\"\n", url.replace("eva:s3cr3t@", ""));
+    std::fs::write(folder.path().join("annals.toml"), text).expect("written");
+    let one = ["commit", "--tenant", TENANT, "--aggregate", "order/o-1", "--type", "order_placed"];
+    run(folder.path(), &one).ok();
+    assert_eq!(run(folder.path(), &["log", "read", "--tenant", TENANT]).ok().json().len(), 1);
+    let said = run(folder.path(), &["log", "read"]).refused("unknown_tenant", 4);
+    assert!(said.contains("default"), "{said}");
+    let shown = run(folder.path(), &["config", "show", "--store", &url]).ok().out;
+    assert!(shown.contains(TENANT) && shown.contains(&format!("{base}_a")) && !shown.contains("s3cr3t"), "{shown}");
+
+    let text =
+        format!("[store]\nurl = \"mongodb://{to}/{base}_a?directConnection=true\"\n[tenants]\nnames = [\"default\"]\n");
+    std::fs::write(folder.path().join("other.toml"), format!("{text}dolittle_folder = \".dolittle\"\n"))
+        .expect("written");
+    let said = run(folder.path(), &["log", "read", "--config", "other.toml"]).refused("invalid_config", 2);
+    assert!(said.contains("share database"), "{said}");
+}
+
+#[test]
+fn held_commits_are_asked_for_on_the_command_line() {
+    let Some(to) = server() else { return };
+    let folder = folder();
+    let url = format!("mongodb://{to}/{}?directConnection=true", database());
+    run(folder.path(), &["commit", "--store", &url, "--aggregate", "order/o-1", "--type", "order_placed"]).ok();
+    assert_eq!(run(folder.path(), &["held", "list", "--store", &url]).ok().out, "");
+    run(folder.path(), &["held", "retry", "order_event_stream", "x", "--store", &url])
+        .refused("unknown_held_commit", 4);
+    let server = serve(folder.path(), &url);
+    let state = run(folder.path(), &["sequencer", "--server", &server.url]).ok().json();
+    assert_eq!((&state[0]["head"], &state[0]["held"]), (&1.into(), &0.into()), "{state:?}");
+    let arguments = ["held", "accept", "order_event_stream", "x", "--server", &server.url];
+    run(folder.path(), &arguments).refused("unknown_held_commit", 4);
+    run(folder.path(), &["held", "list"]).refused("not_a_store", 6);
+    run(folder.path(), &["commit", "--aggregate", "order/o-1", "--type", "order_placed"]).ok();
+    run(folder.path(), &["held", "list"]).refused("not_supported_by_store", 2);
+    let quiet = annals(folder.path()).args(["sequencer", "--store", &url]).stdout(Stdio::null()).status();
+    assert!(quiet.expect("it runs").success());
+}

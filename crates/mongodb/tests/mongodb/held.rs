@@ -1,0 +1,131 @@
+//! Commits that other software stored and that cannot have numbers: they are seen, counted, tried again and accepted.
+
+use std::sync::Arc;
+
+use annals_core::{Ask, Asked, Code, HeldCommit, HeldId, LogQuery, ReadError, SequencerStatus, Sequencing, Store};
+use annals_mongodb::{MongoStore, Options};
+use mongodb::Collection;
+use mongodb::bson::{Document, doc};
+
+use crate::server::{Databases, log_of, order, until, wow_commit};
+
+const ORDERS: &str = "order_event_stream";
+
+fn sequencing(store: &MongoStore) -> Arc<dyn Sequencing> {
+    store.sequencing("default").expect("the tenant is declared")
+}
+
+fn status(store: &MongoStore) -> SequencerStatus {
+    store.status()[0].sequencer.expect("a sequencer gives the numbers")
+}
+
+fn one(commit: &str) -> HeldId {
+    HeldId { collection: ORDERS.to_owned(), commit: commit.to_owned() }
+}
+
+async fn held(store: &MongoStore) -> Vec<HeldCommit> {
+    sequencing(store).held(None, 100).await.expect("listed")
+}
+
+/// Waits until so many are held back.
+async fn until_held(store: &MongoStore, count: usize) {
+    until("held commits", async || held(store).await.len() == count && status(store).held == count as u64).await;
+}
+
+async fn ask(store: &MongoStore, commit: &str, what: Ask) -> Asked {
+    sequencing(store).ask(one(commit), what).await.expect("answered")
+}
+
+async fn versions(store: &MongoStore, id: &str) -> Vec<u64> {
+    let page = log_of(store).read(LogQuery::default()).await.expect("read");
+    page.events.iter().filter(|it| &*it.commit.aggregate.id == id).map(|it| it.commit.version).collect()
+}
+
+/// A store with a collection of commits that other software writes to.
+async fn begun(databases: &Databases) -> (MongoStore, Collection<Document>) {
+    let store = databases.store(Options::default()).await;
+    log_of(&store).commit(order("ours", 0)).await.expect("committed");
+    (store, databases.database().await.collection(ORDERS))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gap_is_seen_and_accepted_and_what_comes_late_is_seen_too() {
+    let databases = Databases::new();
+    let (store, commits) = begun(&databases).await;
+    for (id, version) in [("a1", 1), ("a3", 3), ("a4", 4)] {
+        commits.insert_one(wow_commit(id, "a", version, 1)).await.expect("inserted");
+    }
+    until_held(&store, 2).await;
+    let seen = held(&store).await;
+    assert_eq!(seen.iter().map(|it| &*it.id.commit).collect::<Vec<_>>(), ["a3", "a4"]);
+    assert_eq!(seen[0].reason, "gap: version 3 came when the log had version 1");
+    assert_eq!((&*seen[0].aggregate_name, &*seen[0].aggregate_id, seen[0].version), ("order", "a", 3));
+    assert!(seen[0].since.is_some());
+    assert_eq!(sequencing(&store).held(Some(one("a3")), 100).await.expect("listed"), seen[1..]);
+    log_of(&store).commit(order("b", 1)).await.expect("other aggregates go on");
+
+    assert_eq!(ask(&store, "a3", Ask::Retry).await, Asked::Held { reason: seen[0].reason.clone() });
+    assert_eq!(ask(&store, "a3", Ask::Accept).await, Asked::Numbered { sequence_number: 3 });
+    until_held(&store, 0).await;
+    assert_eq!(versions(&store, "a").await, [1, 3, 4], "what came behind it followed by itself");
+
+    commits.insert_one(wow_commit("a2", "a", 2, 1)).await.expect("inserted");
+    until_held(&store, 1).await;
+    let late = &held(&store).await[0];
+    assert!(late.reason.starts_with("late: version 2 came when the log had version 4"), "{}", late.reason);
+    assert!(matches!(ask(&store, "a2", Ask::Accept).await, Asked::Held { .. }), "versions never go back");
+    assert_eq!(log_of(&store).commit(order("a", 5)).await.expect("it goes on").version, 5);
+    commits.delete_one(doc! { "_id": "a2" }).await.expect("deleted");
+    assert_eq!(ask(&store, "a2", Ask::Retry).await, Asked::Gone);
+    until_held(&store, 0).await;
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_malformed_commit_is_mended_and_tried_again() {
+    let databases = Databases::new();
+    let (store, commits) = begun(&databases).await;
+    let mut broken = wow_commit("m1", "m", 1, 1);
+    broken.insert("body", "nothing");
+    commits.insert_one(broken).await.expect("inserted");
+    let mut strange = wow_commit("s1", "s", 1, 1);
+    strange.insert("_id", 7);
+    commits.insert_one(strange).await.expect("inserted");
+    until_held(&store, 2).await;
+    let Asked::Held { reason } = ask(&store, "m1", Ask::Accept).await else { panic!("only a gap is accepted") };
+    assert!(reason.starts_with("malformed: body"), "{reason}");
+    store.close().await;
+
+    let store = databases.store(Options::default()).await;
+    until_held(&store, 2).await;
+    let body = wow_commit("m1", "m", 1, 1).get("body").cloned().expect("a body");
+    commits.update_one(doc! { "_id": "m1" }, doc! { "$set": { "body": body } }).await.expect("mended");
+    assert!(matches!(ask(&store, "m1", Ask::Retry).await, Asked::Numbered { .. }));
+    until_held(&store, 1).await;
+    assert_eq!(versions(&store, "m").await, [1]);
+    let unknown = sequencing(&store).ask(one("nobody"), Ask::Retry).await.expect_err("it is not held");
+    assert!(matches!(unknown, ReadError::Invalid(invalid) if invalid.code == Code::UnknownHeldCommit));
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_process_may_be_asked_and_all_know_who_leads() {
+    let databases = Databases::new();
+    let (first, commits) = begun(&databases).await;
+    let second = databases.store(Options::default()).await;
+    let leader = async |store: &MongoStore| sequencing(store).state().await.expect("read").leader.expect("one leads");
+    let (here, there) = (leader(&first).await, leader(&second).await);
+    assert!(here.here && !there.here);
+    assert_eq!((here.holder, here.epoch), (there.holder, there.epoch));
+    assert!(here.process.contains(&std::process::id().to_string()), "{}", here.process);
+    assert!(status(&first).leads && !status(&second).leads);
+    assert_eq!(status(&second).lag_ms, None);
+
+    commits.insert_one(wow_commit("a2", "a", 2, 1)).await.expect("inserted");
+    until_held(&second, 1).await;
+    assert!(matches!(ask(&second, "a2", Ask::Accept).await, Asked::Numbered { .. }));
+    until_held(&second, 0).await;
+    let state = sequencing(&second).state().await.expect("read");
+    assert_eq!((state.head, state.held), (2, 0));
+    tokio::join!(first.close(), second.close());
+}

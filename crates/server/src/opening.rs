@@ -1,0 +1,84 @@
+//! The API while its store is being opened: the server is alive, and says why it is not ready.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use annals_core::{Code, Store};
+use axum::body::Body;
+use axum::http::{Method, Request, Response, StatusCode};
+use axum::response::IntoResponse;
+use hyper::body::Incoming;
+
+use crate::answer;
+use crate::direct::Direct;
+use crate::health::Live;
+use crate::options::Callers;
+use crate::problem::Problem;
+use crate::site;
+
+/// What is in the way of a store that is being opened, as a sentence. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Obstacle(Arc<Mutex<String>>);
+
+impl Obstacle {
+    /// Says it anew.
+    pub fn say(&self, sentence: impl Into<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sentence.into();
+    }
+
+    fn said(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The API of a store, once there is one.
+pub(crate) struct Opening {
+    open: OnceLock<(Direct, Arc<dyn Store>)>,
+    obstacle: Obstacle,
+    callers: Callers,
+}
+
+impl Opening {
+    pub fn new(obstacle: Obstacle, callers: Callers) -> Self {
+        Self { open: OnceLock::new(), obstacle, callers }
+    }
+
+    /// One that is open from the beginning.
+    pub fn open(api: Direct, store: Arc<dyn Store>) -> Self {
+        Self { open: OnceLock::from((api, store)), obstacle: Obstacle::default(), callers: Callers::Anyone }
+    }
+
+    /// Opens it. Again does nothing.
+    pub fn set(&self, api: Direct, store: Arc<dyn Store>) {
+        let _ = self.open.set((api, store));
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open.get().is_some()
+    }
+
+    pub fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.open.get().map(|(_, store)| store)
+    }
+
+    pub async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        match self.open.get() {
+            Some((api, _)) => api.answer(request).await,
+            None => self.not_yet(&request),
+        }
+    }
+
+    fn not_yet(&self, request: &Request<Incoming>) -> Response<Body> {
+        if self.callers == Callers::ThisMachine
+            && let Some(refused) = site::refuse(request.headers(), request.uri())
+        {
+            return refused.into_response();
+        }
+        if request.uri().path() == "/health/live" && request.method() == Method::GET {
+            return answer::json(StatusCode::OK, &Live::NOW).unwrap_or_else(IntoResponse::into_response);
+        }
+        let problem = Problem::new(Code::NotReady, format!("the store is not open yet: {}", self.obstacle.said()))
+            .advise("Wait: it is opened as soon as that is out of the way. Nothing was stored.");
+        // A body that nobody reads would be taken for the next request.
+        if request.method() == Method::GET { problem } else { problem.closing() }.into_response()
+    }
+}
