@@ -20,7 +20,7 @@ pub async fn state(global: &Global, config: &Config) -> Result<(), Stop> {
             }
             match &state.leader {
                 Some(leader) => {
-                    let here = if leader.here { " (this process)" } else { "" };
+                    let here = if leader.here { " (the process that answers)" } else { "" };
                     output.text(format_args!("leader   {}{here}", leader.process))?;
                     output.text(format_args!("epoch    {}", leader.epoch))?;
                     output.text(format_args!("until    {}", leader.until))?;
