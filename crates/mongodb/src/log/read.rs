@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use annals_core::{AggregateFilter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, limits};
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
-use super::Log;
+use super::{Log, adopted};
 use crate::layout::entry::{self, Entry};
 use crate::layout::foreign::{self, StoredCommit};
-use crate::layout::names::{ENTRIES, aggregate_of};
+use crate::layout::names::{ENTRIES, EVENT_LOG, aggregate_of};
 use crate::refused::{reading, unreadable};
 
 /// Entries that are looked at in one go.
@@ -144,13 +144,18 @@ impl Page<'_> {
 }
 
 /// The commits of these entries, by collection and `_id`.
-async fn fetch(log: &Log, entries: &[Entry]) -> Result<HashMap<(String, String), StoredCommit>, ReadError> {
+pub(super) async fn fetch(log: &Log, entries: &[Entry]) -> Result<HashMap<(String, String), StoredCommit>, ReadError> {
     let mut wanted: HashMap<&str, Vec<&str>> = HashMap::new();
     for entry in entries {
         wanted.entry(&entry.collection).or_default().push(&entry.commit);
     }
     let mut commits = HashMap::with_capacity(entries.len());
     for (collection, ids) in wanted {
+        if collection == EVENT_LOG {
+            let found = adopted::fetch_events(log, &ids).await?;
+            commits.extend(found.into_iter().map(|commit| ((collection.to_owned(), commit.key.clone()), commit)));
+            continue;
+        }
         let name = aggregate_of(collection).ok_or_else(|| unreadable(format!("{collection} holds no commits")))?;
         let documents = log.database.collection::<RawDocumentBuf>(collection);
         let mut cursor = documents.find(doc! { "_id": { "$in": ids } }).await.map_err(|error| reading(&error))?;

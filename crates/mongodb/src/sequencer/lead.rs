@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::place::Place;
 use super::state::{Token, earlier};
-use super::stream::{self, Incoming, News};
+use super::stream::{self, Incoming, News, Stream};
 use super::{Cluster, Ended, backlog, lease::Lease};
 
 /// Most commits that are taken out of the stream in one go.
@@ -31,12 +31,37 @@ async fn work(
     epoch: i64,
     forgotten: bool,
 ) -> Result<std::convert::Infallible, Ended> {
+    let Opened { mut places, mut stream } = open(cluster, lease, epoch, forgotten).await?;
+    let mut saved = now();
+    loop {
+        let Batch { commits, idle, ended } = next(&mut stream.news).await;
+        take(&mut places, commits).await?;
+        let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
+        if let Some(token) = idle.filter(|_| due) {
+            try_join_all(places.values().map(Place::look_for_others)).await?;
+            try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
+            saved = now();
+        }
+        if let Some(ended) = ended {
+            return Err(ended);
+        }
+    }
+}
+
+/// Logs that have all that came before the stream.
+pub(super) struct Opened {
+    pub(super) places: HashMap<String, Place>,
+    pub(super) stream: Stream,
+}
+
+/// Opens the stream where the logs stand, and brings up what it does not cover.
+pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten: bool) -> Result<Opened, Ended> {
     let mut places = HashMap::new();
     for log in &cluster.logs {
         places.insert(log.database.name().to_owned(), Place::open(cluster, log.clone(), forgotten).await?);
     }
     let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
-    let mut stream = stream::open(cluster, after.as_ref()).await?;
+    let stream = stream::open(cluster, after.as_ref()).await?;
     // Acknowledged at majority and later than the stream's beginning: so whatever the stream does not show because it is older can be
     // read at majority from here on.
     let sessions = places.values().map(Place::session_id).collect();
@@ -53,19 +78,7 @@ async fn work(
         }
         place.retry_held().await?;
     }
-    let mut saved = now();
-    loop {
-        let Batch { commits, idle, ended } = next(&mut stream.news).await;
-        take(&mut places, commits).await?;
-        let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
-        if let Some(token) = idle.filter(|_| due) {
-            try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
-            saved = now();
-        }
-        if let Some(ended) = ended {
-            return Err(ended);
-        }
-    }
+    Ok(Opened { places, stream })
 }
 
 /// For the pace of saving; nothing of it is stored.
