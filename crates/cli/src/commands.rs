@@ -27,7 +27,12 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     let (global, config) = (&cli.global, &loaded.config);
     let on_files = matches!(
         cli.command,
-        Command::Adopt(_) | Command::Check | Command::Pack | Command::Repair(_) | Command::Restore(_) | Command::Export(_)
+        Command::Adopt(_)
+            | Command::Check
+            | Command::Pack
+            | Command::Repair(_)
+            | Command::Restore(_)
+            | Command::Export(_)
     );
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {

@@ -26,7 +26,9 @@ pub use report::{AdoptNames, AdoptReport, Finding, FoundCommits, FoundLog, Obsta
 
 use crate::connect::connect;
 use crate::layout::mapping::Mapping;
-use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, OWNER, SEQUENCER, aggregate_of};
+use crate::layout::names::{
+    AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, OWNER, SEQUENCER, aggregate_of,
+};
 use crate::layout::{mapping, owner, schema};
 use crate::options::Options;
 use crate::reach::{self, Reach};
@@ -279,5 +281,8 @@ fn still_writing(database: &Database, before: u64, now: u64) -> String {
 fn is_left(name: &str) -> bool {
     const KNOWN: [&str; 9] =
         [EVENT_LOG, EVENT_LOG_METADATA, AGGREGATES, ENTRIES, HELD, SEQUENCER, IDENTITY, OWNER, mapping::NAMES];
-    !KNOWN.contains(&name) && aggregate_of(name).is_none() && !name.starts_with("annals-") && !name.starts_with("system.")
+    !KNOWN.contains(&name)
+        && aggregate_of(name).is_none()
+        && !name.starts_with("annals-")
+        && !name.starts_with("system.")
 }

@@ -19,8 +19,8 @@ mod read;
 mod repeat;
 mod turns;
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{

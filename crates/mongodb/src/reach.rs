@@ -107,8 +107,9 @@ pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
     let Reach { events, entries, .. } = reach;
     if reach.under_way || (reach.adopted.is_none() && (!reach.opened || *entries == 0)) {
         let begun = if reach.under_way { ", or not to the end" } else { "" };
-        let message =
-            format!("database {database} holds {EVENT_LOG} with numbers up to {events}, and Annals has not adopted it{begun}");
+        let message = format!(
+            "database {database} holds {EVENT_LOG} with numbers up to {events}, and Annals has not adopted it{begun}"
+        );
         return Some(OpenError::new(Code::NotAdopted, message));
     }
     let next = reach.next.map_or("missing".to_owned(), |next| next.to_string());

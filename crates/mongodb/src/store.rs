@@ -71,17 +71,19 @@ async fn open_tenant(
 ) -> Result<(String, (Arc<Log>, Identity)), OpenError> {
     let database = client.database(&names.events);
     let there = database.list_collection_names().await.map_err(|error| asking(&names.events, &error))?;
-    if options.must_exist && !there.iter().any(|name| name == IDENTITY) {
-        let message =
-            format!("there is no store in database {}; correct the URL, or commit something first", names.events);
-        return Err(OpenError::new(Code::NotAStore, message));
-    }
     // Before anything is written: what other software has numbered is adopted first.
     if there.iter().any(|name| name == EVENT_LOG) {
         reach::judge(&database).await?;
     }
     let ours = there.iter().any(|name| name == IDENTITY);
     let context = owner::context(&database, options.context_name.as_deref(), ours).await?;
+    if options.must_exist && !ours {
+        let message = format!(
+            "there is no store in database {}; correct the URL, commit something first, or adopt what is there",
+            names.events
+        );
+        return Err(OpenError::new(Code::NotAStore, message));
+    }
     for name in BTreeSet::from([&names.events, &names.snapshots, &names.keys]) {
         owner::claim(&client.database(name), &context).await?;
     }
@@ -114,10 +116,7 @@ pub(crate) fn lease_database(databases: &BTreeMap<String, Databases>) -> &str {
 }
 
 /// Every tenant's databases, no two tenants with the same.
-pub(crate) fn databases(
-    options: &Options,
-    of_url: Option<&str>,
-) -> Result<BTreeMap<String, Databases>, OpenError> {
+pub(crate) fn databases(options: &Options, of_url: Option<&str>) -> Result<BTreeMap<String, Databases>, OpenError> {
     let invalid = |message: String| OpenError::new(Code::InvalidConfig, message);
     let mut databases = BTreeMap::new();
     let mut taken: BTreeMap<String, String> = BTreeMap::new();

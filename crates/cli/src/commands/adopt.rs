@@ -42,7 +42,8 @@ fn names(file: &Path) -> Result<AdoptNames, Failure> {
 }
 
 fn table(output: &mut Output, report: &AdoptReport) -> Result<(), Stop> {
-    output.text(format_args!("Database {} of tenant {}, context {}.", report.database, report.tenant, report.context))?;
+    output
+        .text(format_args!("Database {} of tenant {}, context {}.", report.database, report.tenant, report.context))?;
     if !report.commits.is_empty() {
         output.text(format_args!(
             "{:<32}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>8}",

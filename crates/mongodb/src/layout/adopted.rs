@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use annals_core::{
-    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, SequenceNumber, Timestamp, Version,
-};
+use annals_core::{Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, SequenceNumber, Timestamp, Version};
 use bytes::Bytes;
 use mongodb::bson::RawDocument;
 use uuid::Uuid;

@@ -105,7 +105,9 @@ async fn foreign(database: &Database, context: &str) -> mongodb::error::Result<O
 }
 
 fn refusal(place: &str, sentence: &str) -> OpenError {
-    let message = format!("database {place}: {sentence}; use another database, configure the context_name that it has, or adopt \
-         it with `annals adopt`");
+    let message = format!(
+        "database {place}: {sentence}; use another database, configure the context_name that it has, or adopt \
+         it with `annals adopt`"
+    );
     OpenError::new(Code::UnsuitableServer, message)
 }

@@ -1,8 +1,10 @@
 //! Events that a Dolittle Runtime numbered before the log was adopted: they are read where it wrote them, and their entries in
 //! `event-log-commits` say what they are. An aggregate goes on behind them.
 
-use annals_core::{Aggregate, AggregateCommits, AggregateQuery, DEFAULT_TENANT_ID, Identity, KnownAggregate, ReadError, RecordedCommit,
-    StoreError, limits};
+use annals_core::{
+    Aggregate, AggregateCommits, AggregateQuery, DEFAULT_TENANT_ID, Identity, KnownAggregate, ReadError,
+    RecordedCommit, StoreError, limits,
+};
 use mongodb::Database;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use std::sync::Arc;
@@ -136,7 +138,12 @@ async fn commits(log: &Log, query: &AggregateQuery) -> Result<(Vec<RecordedCommi
 }
 
 /// Ids of adopted aggregates of a name, in order.
-pub(super) async fn ids(log: &Log, name: &str, after: Option<&str>, limit: usize) -> Result<Vec<KnownAggregate>, ReadError> {
+pub(super) async fn ids(
+    log: &Log,
+    name: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<KnownAggregate>, ReadError> {
     if !log.adopted.there {
         return Ok(Vec::new());
     }

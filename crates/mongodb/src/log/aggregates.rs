@@ -8,8 +8,8 @@ use annals_core::{
 };
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
-use super::{Log, adopted};
 use super::numbers::Place;
+use super::{Log, adopted};
 use crate::layout::entry;
 use crate::layout::fields::text;
 use crate::layout::foreign::{self, StoredCommit};

@@ -59,7 +59,8 @@ pub(super) async fn bring_up(place: &mut Place) -> Result<(), Ended> {
     let mut batch = Vec::new();
     // The collections are few; the least of their first rows is the next of all.
     let order = |source: &Source| source.row.as_ref().map(|row| row.order.clone());
-    while let Some(least) = sources.iter_mut().filter(|source| source.row.is_some()).min_by_key(|source| order(source)) {
+    while let Some(least) = sources.iter_mut().filter(|source| source.row.is_some()).min_by_key(|source| order(source))
+    {
         batch.extend(least.row.take());
         least.advance().await?;
         if batch.len() >= BATCH_MAX {

@@ -30,7 +30,8 @@ impl Turn {
             }
             tokio::time::sleep(ASK_EVERY).await;
         }
-        let message = format!("a process of Annals has the store in database {} open, and gives numbers", database.name());
+        let message =
+            format!("a process of Annals has the store in database {} open, and gives numbers", database.name());
         Err(OpenError::new(Code::StoreLocked, message))
     }
 
@@ -58,7 +59,8 @@ impl Turn {
         let mut forgotten = false;
         loop {
             let ended = match lead::open(cluster, &self.lease, self.epoch, forgotten).await {
-                Ok(_) => return Ok(()),
+                Ok(opened) if opened.places.len() == cluster.logs.len() => return Ok(()),
+                Ok(_) => Ended::Disturbed(format!("database {name}: events were numbered by other software meanwhile")),
                 Err(ended) => ended,
             };
             return Err(match ended {

@@ -11,6 +11,7 @@ use super::place::Place;
 use super::state::{Token, earlier};
 use super::stream::{self, Incoming, News, Stream};
 use super::{Cluster, Ended, backlog, lease::Lease};
+use crate::reach;
 
 /// Most commits that are taken out of the stream in one go.
 const BATCH_MAX: usize = 1000;
@@ -39,6 +40,9 @@ async fn work(
         let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
         if let Some(token) = idle.filter(|_| due) {
             try_join_all(places.values().map(Place::look_for_others)).await?;
+            if recovered(cluster, &places).await? {
+                return Err(Ended::Deposed("a log that was disturbed can go on"));
+            }
             try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
             saved = now();
         }
@@ -58,7 +62,12 @@ pub(super) struct Opened {
 pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten: bool) -> Result<Opened, Ended> {
     let mut places = HashMap::new();
     for log in &cluster.logs {
-        places.insert(log.database.name().to_owned(), Place::open(cluster, log.clone(), forgotten).await?);
+        match Place::open(cluster, log.clone(), forgotten).await {
+            Ok(place) => drop(places.insert(log.database.name().to_owned(), place)),
+            // No log waits for another: this one says itself that it is disturbed.
+            Err(Ended::Disturbed(why)) => tracing::error!(why, "a log gets no numbers"),
+            Err(ended) => return Err(ended),
+        }
     }
     let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
     let stream = stream::open(cluster, after.as_ref()).await?;
@@ -79,6 +88,17 @@ pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten
         place.retry_held().await?;
     }
     Ok(Opened { places, stream })
+}
+
+/// Whether a log that was left out because other software gave numbers is as it must be again.
+async fn recovered(cluster: &Cluster, places: &HashMap<String, Place>) -> Result<bool, Ended> {
+    for log in cluster.logs.iter().filter(|log| !places.contains_key(log.database.name())) {
+        let reach = reach::read(&log.database).await?;
+        if reach::fault(log.database.name(), &reach).is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// For the pace of saving; nothing of it is stored.

@@ -116,7 +116,8 @@ impl Place {
 
     fn disturbed(&self, what: &str) -> Ended {
         let name = self.log.database.name();
-        let sentence = format!("database {name}: {what}: events are numbered by other software, most often a Dolittle Runtime");
+        let sentence =
+            format!("database {name}: {what}: events are numbered by other software, most often a Dolittle Runtime");
         self.log.disturb(Some(sentence.clone()));
         Ended::Disturbed(sentence)
     }

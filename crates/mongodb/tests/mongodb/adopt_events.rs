@@ -28,18 +28,21 @@ async fn every_era(database: &Database) {
     redacted.insert("Content", doc! { "name": Bson::Null });
     let mut bare = v9(3, PAID, "bare", None);
     bare.remove("ExecutionContext");
-    insert(database, [
-        v6(0, PLACED, SOURCE, 0),
-        v6(1, PAID, SOURCE, 1),
-        v7(2, PLACED, "o-1", Some(0)),
-        bare,
-        redacted,
-        v9(6, PAID, "o-1", Some(1)),
-    ])
+    insert(
+        database,
+        [
+            v6(0, PLACED, SOURCE, 0),
+            v6(1, PAID, SOURCE, 1),
+            v7(2, PLACED, "o-1", Some(0)),
+            bare,
+            redacted,
+            v9(6, PAID, "o-1", Some(1)),
+        ],
+    )
     .await;
     let aggregates = database.collection::<Document>("aggregates");
     let old = doc! { "EventSource": crate::adopting::legacy(SOURCE), "AggregateType": crate::adopting::legacy(ORDER),
-                     "Version": 2_i64 };
+    "Version": 2_i64 };
     aggregates.insert_many([applied("o-1", 2), old]).await.expect("inserted");
 }
 
@@ -149,7 +152,8 @@ async fn a_log_goes_on_with_its_next_number_and_its_aggregates_with_their_next_v
     let early = annals_core::Timestamp::from_millis(1_700_000_000_003);
     let early = log.read_aggregate(AggregateQuery { to_time: Some(early), ..query }).await.expect("read");
     assert_eq!((versions(&early), early.version), (vec![(1, 2)], 3));
-    let ids = log.aggregate_ids(AggregateIdsQuery { name: "purchase".into(), after: None, limit: 10 }).await.expect("listed");
+    let ids =
+        log.aggregate_ids(AggregateIdsQuery { name: "purchase".into(), after: None, limit: 10 }).await.expect("listed");
     assert_eq!(ids.iter().map(|known| &*known.id).collect::<Vec<_>>(), [SOURCE, "new", "o-1"]);
 
     // The Runtime finds what it looks for.
@@ -251,7 +255,10 @@ async fn a_runtime_that_gives_numbers_beside_a_store_is_noticed_and_what_it_wrot
     databases.adopt(&AdoptNames::default()).await.expect("taken in");
     let store = databases.store(Options::default()).await;
     let log = log_of(&store);
-    assert_eq!(whole(&log).await.last().map(|event| event.commit.aggregate.to_string()), Some("purchase/o-3".to_owned()));
+    assert_eq!(
+        whole(&log).await.last().map(|event| event.commit.aggregate.to_string()),
+        Some("purchase/o-3".to_owned())
+    );
     assert_eq!(log.commit(purchase("o-3")).await.expect("committed").version, 2);
     store.close().await;
 }
@@ -296,7 +303,8 @@ async fn taking_in_that_was_broken_off_is_taken_up_again() {
     // The names are kept already.
     databases.adopt(&AdoptNames::default()).await.expect("taken up");
     let store = databases.store(Options::default()).await;
-    let read = log_of(&store).read_aggregate(AggregateQuery::new(Aggregate::new("purchase", "o-7"))).await.expect("read");
+    let read =
+        log_of(&store).read_aggregate(AggregateQuery::new(Aggregate::new("purchase", "o-7"))).await.expect("read");
     assert_eq!((read.version, read.commits.len()), (500, annals_core::limits::PAGE_DEFAULT.min(500)));
     assert_eq!(log_of(&store).head().await, Ok(COUNT));
     store.close().await;
