@@ -21,8 +21,8 @@ use annals_core::OpenError;
 use crate::OpenOptions;
 use crate::compose::mongodb_to_adopt;
 
-/// Says what there is in the database of `tenant`, and what [`adopt`] would do. Nothing is written. `progress` counts commits and events that
-/// were looked through.
+/// Says what there is in the database of `tenant`, and what [`adopt`] would do. Nothing is written. `progress` counts commits and events
+/// that were looked through.
 ///
 /// # Errors
 /// `not_supported_by_store` for a store that is no MongoDB; `invalid_config`, `unknown_tenant`, `invalid_names`, `unsuitable_server`,
@@ -37,8 +37,8 @@ pub async fn inspect(
     annals_mongodb::adopt::inspect(url, tenant, &mongodb_to_adopt(url, options)?, names, progress).await
 }
 
-/// Adopts the database of `tenant`, which no process of Annals has open. `progress` counts commits and events that were looked through, then
-/// events that got their place.
+/// Adopts the database of `tenant`, which no process of Annals has open. `progress` counts commits and events that were looked through,
+/// then events that got their place.
 ///
 /// # Errors
 /// As [`inspect`]; what is in the way: `cannot_adopt`, `foreign_numbers`; `store_locked` when a process of Annals has it open.

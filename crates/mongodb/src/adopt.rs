@@ -86,8 +86,8 @@ pub async fn inspect(
 ///
 /// # Errors
 /// What is in the way, before anything is written: `cannot_adopt`, `invalid_names`, `foreign_numbers`, `unsuitable_server`. Then
-/// `store_locked` when a process of Annals has it open, `foreign_numbers` when numbers were given meanwhile, `unreachable`; what was done is
-/// taken up by the next call.
+/// `store_locked` when a process of Annals has it open, `foreign_numbers` when numbers were given meanwhile, `unreachable`. What was done
+/// is taken up by the next call.
 pub async fn adopt(
     url: &str,
     tenant: &str,

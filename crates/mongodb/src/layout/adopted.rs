@@ -1,5 +1,5 @@
-//! An event that a Dolittle Runtime wrote to `event-log`, read as a commit of one event. Every era's shapes are taken: sub-documents that do
-//! not apply may be missing, UUIDs have either binary form, an event source may be a UUID, and redacted events have a field more.
+//! An event that a Dolittle Runtime wrote to `event-log`, read as a commit of one event. Every era's shapes are taken: sub-documents that
+//! do not apply may be missing, UUIDs have either binary form, an event source may be a UUID, and redacted events have a field more.
 //!
 //! The meaning: an event that an aggregate applied is the commit of version `Aggregate.Version + 1`; any other has an event source and no
 //! aggregate. Ids follow from the store's id and the number. There is no request id.

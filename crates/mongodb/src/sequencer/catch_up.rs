@@ -56,26 +56,20 @@ impl Turn {
     /// `foreign_numbers`, `store_locked`, `store_damaged`, `unreachable`.
     pub(crate) async fn bring_up(&self, cluster: &Cluster) -> Result<(), OpenError> {
         let name = self.database.name();
-        let mut forgotten = false;
-        loop {
-            let ended = match lead::open(cluster, &self.lease, self.epoch, forgotten).await {
-                Ok(opened) if opened.places.len() == cluster.logs.len() => return Ok(()),
-                Ok(_) => Ended::Disturbed(format!("database {name}: events were numbered by other software meanwhile")),
-                Err(ended) => ended,
-            };
-            return Err(match ended {
-                Ended::Forgotten if !forgotten => {
-                    forgotten = true;
-                    continue;
-                }
-                Ended::Disturbed(why) => OpenError::new(Code::ForeignNumbers, why),
-                Ended::Damaged(why) => OpenError::new(Code::StoreDamaged, format!("database {name}: {why}")),
-                Ended::Failed(error) => asking(name, &error),
-                Ended::Deposed(why) => OpenError::new(Code::StoreLocked, format!("database {name}: {why}")),
-                Ended::Stopped | Ended::Forgotten => {
-                    OpenError::new(Code::Unreachable, format!("database {name}: the change stream cannot be opened"))
-                }
-            });
-        }
+        // Where the change stream stands does not matter: whatever is in the collections is looked for in the log.
+        let ended = match lead::open(cluster, &self.lease, self.epoch, true).await {
+            Ok(opened) if opened.places.len() == cluster.logs.len() => return Ok(()),
+            Ok(_) => Ended::Disturbed(format!("database {name}: events were numbered by other software meanwhile")),
+            Err(ended) => ended,
+        };
+        Err(match ended {
+            Ended::Disturbed(why) => OpenError::new(Code::ForeignNumbers, why),
+            Ended::Damaged(why) => OpenError::new(Code::StoreDamaged, format!("database {name}: {why}")),
+            Ended::Failed(error) => asking(name, &error),
+            Ended::Deposed(why) => OpenError::new(Code::StoreLocked, format!("database {name}: {why}")),
+            Ended::Stopped | Ended::Forgotten => {
+                OpenError::new(Code::Unreachable, format!("database {name}: the change stream cannot be opened"))
+            }
+        })
     }
 }

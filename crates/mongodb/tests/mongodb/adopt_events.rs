@@ -184,6 +184,7 @@ async fn names_are_needed_and_must_be_names() {
     assert_eq!(error.code, Code::InvalidNames);
     assert!(error.message.contains(PAID) && error.message.contains("--names"), "{}", error.message);
     for (uuid, name, says) in [(PAID, "a b", "a b"), (PAID, "placed", "give each its own"), ("x", "y", "is no UUID")] {
+        let mut given = names();
         given.event_types.insert(uuid.to_owned(), Some(name.to_owned()));
         let error = databases.adopt(&given).await.expect_err(says);
         assert!(error.code == Code::InvalidNames && error.message.contains(says), "{}", error.message);
