@@ -68,11 +68,11 @@ impl Target {
 
 /// Opens the configured store.
 pub async fn open_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
-    Ok(annals::open_with(&config.store.url, options(config, must_exist)).await?)
+    Ok(annals::open_with(&config.store.url, open_options(config, must_exist)).await?)
 }
 
 /// What is configured of the store.
-pub fn options(config: &Config, must_exist: bool) -> OpenOptions {
+pub fn open_options(config: &Config, must_exist: bool) -> OpenOptions {
     warn_of_other_servers(config);
     OpenOptions {
         tenants: config.tenants.names.clone(),

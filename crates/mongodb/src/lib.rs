@@ -8,6 +8,7 @@
 //! that makes it durable (majority, journaled), `sequencer/write.rs` the transaction that gives it its numbers.
 
 mod absent;
+pub mod adopt;
 mod connect;
 mod dolittle;
 mod identity;
@@ -15,6 +16,7 @@ mod layout;
 mod log;
 mod options;
 mod primary;
+mod reach;
 mod records;
 mod refused;
 mod sequencer;

@@ -20,8 +20,9 @@ pub struct Options {
     pub snapshot_database: Option<String>,
     /// The same for prepare keys.
     pub prepare_database: Option<String>,
-    /// Whose database it is: `contextName` of every commit, and of the owner's mark in `wow_database_metadata`.
-    pub context_name: String,
+    /// Whose database it is: `contextName` of every commit, and of the owner's mark in `wow_database_metadata`. None is whose the mark of a
+    /// database says that Annals has made or adopted, and `annals` in a new one.
+    pub context_name: Option<String>,
     /// Whether collections and indexes are made when they are missing. Where it is off, missing ones are an error.
     pub auto_init_schema: bool,
     /// Whether a store that is not there yet is an error, instead of being made.
@@ -51,7 +52,7 @@ impl Default for Options {
             event_stream_database: None,
             snapshot_database: None,
             prepare_database: None,
-            context_name: "annals".to_owned(),
+            context_name: None,
             auto_init_schema: true,
             must_exist: false,
             requests: Requests::PerAggregate,

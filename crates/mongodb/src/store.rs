@@ -17,11 +17,12 @@ use tokio::task::JoinHandle;
 use crate::absent::Absent;
 use crate::connect::{Connection, connect};
 use crate::identity;
-use crate::layout::names::IDENTITY;
+use crate::layout::names::{EVENT_LOG, IDENTITY};
 use crate::layout::{owner, schema};
-use crate::log::Log;
+use crate::log::{Adopted, Log};
 use crate::options::Options;
 use crate::primary::Primary;
+use crate::reach;
 use crate::records::MongoRecords;
 use crate::refused::{Code, OpenError, asking};
 use crate::sequencer::{self, Cluster};
@@ -78,18 +79,27 @@ async fn open_tenant(
 ) -> Result<(String, (Arc<Log>, Identity)), OpenError> {
     let database = client.database(&names.events);
     let there = database.list_collection_names().await.map_err(|error| asking(&names.events, &error))?;
-    if options.must_exist && !there.iter().any(|name| name == IDENTITY) {
-        let message =
-            format!("there is no store in database {}; correct the URL, or commit something first", names.events);
+    // Before anything is written: what other software has numbered is adopted first.
+    if there.iter().any(|name| name == EVENT_LOG) {
+        reach::judge(&database).await?;
+    }
+    let ours = there.iter().any(|name| name == IDENTITY);
+    let context = owner::context(&database, options.context_name.as_deref(), ours).await?;
+    if options.must_exist && !ours {
+        let message = format!(
+            "there is no store in database {}; correct the URL, commit something first, or adopt what is there",
+            names.events
+        );
         return Err(OpenError::new(Code::NotAStore, message));
     }
     for name in BTreeSet::from([&names.events, &names.snapshots, &names.keys]) {
-        owner::claim(&client.database(name), &options.context_name).await?;
+        owner::claim(&client.database(name), &context).await?;
     }
     schema::ensure_log(&database, &there, options.auto_init_schema).await?;
     let head = identity::begin_log(&database).await?;
     let identity = identity::of(&database, options).await?;
-    let log = Log::new(tenant, database, options);
+    let adopted = Adopted::read(&database, &identity).await.map_err(|error| asking(&names.events, &error))?;
+    let log = Log::new(tenant, database, options, context, adopted);
     log.numbers.publish(head);
     Ok((tenant.to_owned(), (Arc::new(log), identity)))
 }

@@ -15,6 +15,12 @@ pub(crate) struct Databases {
     pub(crate) keys: String,
 }
 
+/// Where the lease lies: with the tenant `default`, or the first one.
+pub(crate) fn lease_database(databases: &BTreeMap<String, Databases>) -> &str {
+    let first = databases.get(DEFAULT_TENANT).or_else(|| databases.values().next());
+    first.map_or("", |names| &names.events)
+}
+
 /// Every tenant's databases.
 ///
 /// # Errors

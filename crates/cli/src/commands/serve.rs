@@ -20,7 +20,7 @@ pub async fn run(config: &Config) -> Result<(), Stop> {
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| Failure::config(format!("server.listen: {address} cannot be listened on: {error}")))?;
-    let options = target::options(config, false);
+    let options = target::open_options(config, false);
     let obstacle = server::Obstacle::default();
     obstacle.say("it is being opened");
     let mut opening = Box::pin(annals::open_once_reachable(&config.store.url, options, |error| tell(&obstacle, error)));

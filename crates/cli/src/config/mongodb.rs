@@ -13,7 +13,7 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MongoDbSection {
-    /// Whose database it is: the bounded context of Wow.
+    /// Whose database it is: the bounded context of Wow; empty is whose the database says, or `annals` in a new one.
     pub context_name: String,
     /// Where commits and the log are; empty is the URL's database.
     pub event_stream_database: String,
@@ -66,7 +66,7 @@ impl Default for MongoDbSection {
         let options = Options::default();
         let connection = options.connection;
         Self {
-            context_name: options.context_name,
+            context_name: options.context_name.unwrap_or_default(),
             event_stream_database: String::new(),
             snapshot_database: String::new(),
             prepare_database: String::new(),
@@ -96,7 +96,7 @@ impl MongoDbSection {
         });
         Options {
             tenants: tenants.collect(),
-            context_name: self.context_name.clone(),
+            context_name: named(&self.context_name),
             event_stream_database: named(&self.event_stream_database),
             snapshot_database: named(&self.snapshot_database),
             prepare_database: named(&self.prepare_database),

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use annals_core::Version;
+use mongodb::bson::RawDocument;
 
-use super::held::{Held, HeldCommit, key_of};
+use super::held::{Held, HeldCommit};
 use super::place::{AggregateKey, Head};
 use super::stream::Incoming;
 use crate::layout::foreign::{StoredCommit, read};
@@ -22,12 +23,20 @@ pub(super) struct Arrived {
 impl Arrived {
     pub(super) fn read(incoming: Incoming) -> Self {
         let Incoming { collection, document, .. } = incoming;
-        let commit = key_of(&document);
+        let commit = label(&document);
         let read = read(&document, aggregate_of(&collection).unwrap_or_default()).map(|commit| {
             let aggregate = &commit.info.aggregate;
             ((aggregate.name.to_string(), aggregate.id.to_string()), commit)
         });
         Self { collection, commit, read }
+    }
+}
+
+/// A commit's `_id` as text: what it is called in messages and in `sequencer-held`.
+pub(crate) fn label(document: &RawDocument) -> String {
+    match document.get("_id") {
+        Ok(Some(id)) => id.as_str().map_or_else(|| format!("{id:?}"), str::to_owned),
+        _ => String::new(),
     }
 }
 

@@ -11,6 +11,7 @@ use mongodb::Database;
 use mongodb::bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 
 use super::Ended;
+use super::assign::label;
 use super::place::{AggregateKey, Head};
 use crate::layout::fields::{inner, natural, text};
 use crate::layout::names::HELD;
@@ -124,17 +125,9 @@ pub(super) async fn fetch(database: &Database, held: &HeldCommit) -> Result<Opti
     // One whose `_id` is no text is malformed, and is known by what its `_id` looks like.
     let mut others = commits.find(doc! { "_id": { "$not": { "$type": "string" } } }).await?;
     while others.advance().await? {
-        if key_of(others.current()) == held.commit {
+        if label(others.current()) == held.commit {
             return Ok(Some(others.deserialize_current()?));
         }
     }
     Ok(None)
-}
-
-/// The `_id` of a commit as text, whatever it is.
-pub(super) fn key_of(document: &RawDocument) -> String {
-    match document.get("_id") {
-        Ok(Some(id)) => id.as_str().map_or_else(|| format!("{id:?}"), str::to_owned),
-        _ => String::new(),
-    }
 }

@@ -137,7 +137,7 @@ async fn collections_of_records_are_not_made_either_where_that_is_switched_off()
 }
 
 async fn refused(databases: &Databases, context: &str) -> OpenError {
-    let options = Options { context_name: context.to_owned(), ..Options::default() };
+    let options = Options { context_name: Some(context.to_owned()), ..Options::default() };
     MongoStore::open(&databases.url(), options).await.err().expect("it is refused")
 }
 
