@@ -54,8 +54,17 @@ pub async fn measure(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>
     Ok(found)
 }
 
+/// A store of ours with as many events as [`Arguments::stored`] says.
+pub async fn grown(arguments: &Arguments) -> Result<Option<Filled>, String> {
+    let Some(events) = arguments.stored else { return Ok(None) };
+    let store = Filled::new(Kind::Annals, Corpus { events, commit_events: COMMIT_EVENTS }, arguments)?;
+    store.run(0, Task::Fill).await?;
+    store.run(0, Task::Settle).await?;
+    Ok(Some(store))
+}
+
 /// A store with its content.
-struct Filled {
+pub struct Filled {
     kind: Kind,
     corpus: Corpus,
     folder: TempDir,
@@ -69,6 +78,11 @@ impl Filled {
         let folder = tempfile::tempdir_in(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let program = if kind == Kind::Annals { &arguments.server } else { &arguments.rivals };
         Ok(Self { kind, corpus, folder, program: program.clone() })
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Runs a process of this program, reads what it found and kills it: no store is ever closed in an orderly way before it is opened.

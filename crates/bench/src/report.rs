@@ -52,9 +52,10 @@ pub struct Report<'a> {
 }
 
 /// What the rates are divided by, where it was measured.
-const BASES: [System; 6] = [
+const BASES: [System; 7] = [
     System::Probe,
     System::BareLog,
+    System::Library,
     System::Empty,
     System::Rival(Rival::Tephra),
     System::Rival(Rival::TephraServer),
@@ -65,6 +66,7 @@ const BASES: [System; 6] = [
 fn beside(base: System) -> Vec<System> {
     match base {
         System::Rival(_) => vec![System::Library, System::Server, System::Client],
+        System::Library => vec![System::Grown],
         System::Empty => vec![System::Server, System::Client],
         _ => System::all(),
     }
@@ -86,7 +88,9 @@ impl Report<'_> {
             format!("{:.0} / {:.0} / {:.0}", median(|e| e.p50_us), median(|e| e.p99_us), median(|e| e.p999_us))
         };
         text.push_str(&self.table_of(System::all(), "p50 / p99 / p99.9 in µs", latency));
-        for base in BASES.into_iter().filter(|base| self.measured(*base)) {
+        let compared =
+            |base: &System| self.measured(*base) && beside(*base).iter().any(|system| self.measured(*system));
+        for base in BASES.into_iter().filter(compared) {
             let share = |row: &Row, system| spread(&self.ratios(row, system, base), |ratio| format!("{ratio:.2}"));
             text.push_str(&self.table_of(beside(base), &format!("rate ÷ that of {base}"), share));
         }
