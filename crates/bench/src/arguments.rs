@@ -20,6 +20,7 @@ cargo xtask bench [OPTIONS]
   --systems LIST   only these, for example library,server (probe,bare,library,empty,server,client; with --stored, grown; with --rivals,
                    tephra,tephra-threads,tephra-server,tephra-socket,umadb,umadb-server)
   --corpus N       events that are stored and read, a multiple of 2,000 (2,000,000)
+  --opened LIST    also open stores of so many events, for example 10000000,40000000
   --stored N       also the library behind N events, a multiple of 2,000
   --rivals         also Tephra and UmaDB; the first time this takes long, because they are built
 ";
@@ -37,6 +38,8 @@ pub struct Arguments {
     pub server: Option<PathBuf>,
     /// Events of the log that is read.
     pub corpus: usize,
+    /// Events of the stores that are opened and nothing more.
+    pub opened: Vec<usize>,
     /// Events of the store that the library is measured behind; none leaves this out.
     pub stored: Option<usize>,
     /// The folder of the rivals' programs; none leaves the rivals out.
@@ -60,6 +63,7 @@ impl Arguments {
             reads: true,
             server: None,
             corpus: 2_000_000,
+            opened: Vec::new(),
             stored: None,
             rivals: None,
             systems: System::all(),
@@ -81,6 +85,10 @@ impl Arguments {
                 }
                 "--rivals" => arguments.rivals = Some(existing(&value()?)?),
                 "--corpus" => arguments.corpus = whole(&option, &value()?)?,
+                "--opened" => {
+                    arguments.opened =
+                        value()?.split(',').map(|text| whole(&option, text)).collect::<Result<_, _>>()?;
+                }
                 "--stored" => arguments.stored = Some(whole(&option, &value()?)?),
                 "--systems" => {
                     arguments.systems = value()?.split(',').map(System::parse).collect::<Result<_, _>>()?;

@@ -111,6 +111,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
     }
     let kinds = if arguments.rivals.is_some() { &Kind::ALL[..] } else { &[Kind::Annals] };
     let reads = if arguments.reads { reads::measure(kinds, arguments).await? } else { Vec::new() };
+    let opened = reads::opened(kinds, arguments).await?;
     let pushed = match &arguments.server {
         Some(program) if arguments.reads => {
             let folder = tempfile::tempdir_in(&arguments.folder).map_err(|error| error.to_string())?;
@@ -119,7 +120,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
         _ => None,
     };
     let machine = machine::describe(&arguments.folder);
-    let report = report::Report { machine, arguments, disk, cells: measured, reads, pushed };
+    let report = report::Report { machine, arguments, disk, cells: measured, reads, opened, pushed };
     print!("{}", report.markdown());
     arguments.json.as_deref().map_or(Ok(()), |file| report.write_json(file))
 }

@@ -17,6 +17,8 @@ pub struct Found {
     pub kind: Kind,
     /// Whether it was read through its server.
     pub served: bool,
+    /// Events that the store has.
+    pub events: usize,
     /// The figures it has, by name.
     pub figures: std::collections::BTreeMap<String, f64>,
 }
@@ -50,6 +52,22 @@ pub async fn measure(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>
         let store = Filled::new(kind, single, arguments)?;
         store.run(0, Task::Fill).await?;
         found.push(store.run(0, Task::Weigh).await?);
+    }
+    Ok(found)
+}
+
+/// Opens stores of each size of [`Arguments::opened`] in each round. UmaDB is left out: it reads nothing before it is asked.
+pub async fn opened(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>, String> {
+    let mut found = Vec::new();
+    for &events in &arguments.opened {
+        for &kind in kinds.iter().filter(|kind| **kind != Kind::Umadb) {
+            let store = Filled::new(kind, Corpus { events, commit_events: COMMIT_EVENTS }, arguments)?;
+            store.run(0, Task::Fill).await?;
+            store.run(0, Task::Settle).await?;
+            for round in 0..arguments.rounds {
+                found.push(store.run(round, Task::Open).await?);
+            }
+        }
     }
     Ok(found)
 }
@@ -116,6 +134,7 @@ impl Filled {
         if line.is_empty() {
             return Err(format!("{kind} could not {} its events; what it says is above", task.word()));
         }
-        Ok(Found { round, kind: *kind, served: task == Task::Serve, figures: stored::answer(&line)? })
+        let (served, events) = (task == Task::Serve, corpus.events);
+        Ok(Found { round, kind: *kind, served, events, figures: stored::answer(&line)? })
     }
 }

@@ -259,7 +259,7 @@ impl Keeper {
 }
 
 /// Makes a segment of this capacity, or of half of it, and so on, while there is no room: the last of a disk is of use too.
-fn create_what_fits(core: &Core, number: u64, mut capacity: u64, pace: &Until) -> io::Result<Ready> {
+fn create_what_fits(core: &Core, number: u64, mut capacity: u64, pace: &Until<'_>) -> io::Result<Ready> {
     let (place, options) = (&core.place, &core.options);
     loop {
         let room = core.floor.leaves_room(&*place.disk, capacity);
@@ -273,7 +273,7 @@ fn create_what_fits(core: &Core, number: u64, mut capacity: u64, pace: &Until) -
 }
 
 /// Returns when zeros may reach a place.
-type Until = dyn Fn(u64) -> io::Result<()>;
+type Until<'a> = dyn Fn(u64) -> io::Result<()> + 'a;
 
 /// The pace of zeros that somebody waits for.
 pub(super) fn at_once(_end: u64) -> io::Result<()> {
@@ -281,7 +281,13 @@ pub(super) fn at_once(_end: u64) -> io::Result<()> {
 }
 
 /// Makes a new segment: header and zeros synced under a name that is synced.
-pub(super) fn create(place: &Place, options: &Options, number: u64, capacity: u64, pace: &Until) -> io::Result<Ready> {
+pub(super) fn create(
+    place: &Place,
+    options: &Options,
+    number: u64,
+    capacity: u64,
+    pace: &Until<'_>,
+) -> io::Result<Ready> {
     let name = names::segment(&place.dir, number);
     // One that an earlier failure left behind has never held a commit.
     match place.disk.remove(&name) {
@@ -296,7 +302,14 @@ pub(super) fn create(place: &Place, options: &Options, number: u64, capacity: u6
     made
 }
 
-fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str, pace: &Until) -> io::Result<Ready> {
+fn fill(
+    place: &Place,
+    options: &Options,
+    number: u64,
+    capacity: u64,
+    name: &str,
+    pace: &Until<'_>,
+) -> io::Result<Ready> {
     let salt = options.random.bits() as u64;
     let file = place.disk.open(name, Open::Create)?;
     let at = SegmentFile { number, salt, name: name.to_owned(), file, packed: None };
@@ -308,7 +321,7 @@ fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str
 }
 
 /// Adds zeros up to this capacity. The header comes last, when all that it says is there is synced.
-fn grow(mut ready: Ready, capacity: u64, pace: &Until) -> io::Result<Ready> {
+fn grow(mut ready: Ready, capacity: u64, pace: &Until<'_>) -> io::Result<Ready> {
     let zeros = vec![0; ZERO_WRITE.min(capacity.saturating_sub(ready.capacity)) as usize];
     while ready.capacity < capacity {
         let synced_to = capacity.min(ready.capacity + ZERO_STEP);
