@@ -17,9 +17,11 @@ cargo xtask bench [OPTIONS]
   --json FILE      every cell of every round
   --no-reads       leave reading, opening and following out
   --no-server      leave everything over HTTP out
-  --systems LIST   only these, for example library,server (probe,bare,library,empty,server,client and, with --rivals,
+  --systems LIST   only these, for example library,server (probe,bare,library,empty,server,client; with --stored, grown; with --rivals,
                    tephra,tephra-threads,tephra-server,tephra-socket,umadb,umadb-server)
   --corpus N       events that are stored and read, a multiple of 2,000 (2,000,000)
+  --opened LIST    also open stores of so many events, for example 10000000,40000000
+  --stored N       also the library behind N events, a multiple of 2,000
   --rivals         also Tephra and UmaDB; the first time this takes long, because they are built
 ";
 
@@ -36,6 +38,10 @@ pub struct Arguments {
     pub server: Option<PathBuf>,
     /// Events of the log that is read.
     pub corpus: usize,
+    /// Events of the stores that are opened and nothing more.
+    pub opened: Vec<usize>,
+    /// Events of the store that the library is measured behind; none leaves this out.
+    pub stored: Option<usize>,
     /// The folder of the rivals' programs; none leaves the rivals out.
     pub rivals: Option<PathBuf>,
     pub systems: Vec<System>,
@@ -57,6 +63,8 @@ impl Arguments {
             reads: true,
             server: None,
             corpus: 2_000_000,
+            opened: Vec::new(),
+            stored: None,
             rivals: None,
             systems: System::all(),
         };
@@ -76,12 +84,12 @@ impl Arguments {
                     arguments.server = Some(existing(&value()?)?);
                 }
                 "--rivals" => arguments.rivals = Some(existing(&value()?)?),
-                "--corpus" => {
-                    arguments.corpus = positive(&option, &value()?)?;
-                    if !arguments.corpus.is_multiple_of(CORPUS_STEP) {
-                        return Err(format!("--corpus takes a multiple of {CORPUS_STEP}, not {}", arguments.corpus));
-                    }
+                "--corpus" => arguments.corpus = whole(&option, &value()?)?,
+                "--opened" => {
+                    arguments.opened =
+                        value()?.split(',').map(|text| whole(&option, text)).collect::<Result<_, _>>()?;
                 }
+                "--stored" => arguments.stored = Some(whole(&option, &value()?)?),
                 "--systems" => {
                     arguments.systems = value()?.split(',').map(System::parse).collect::<Result<_, _>>()?;
                 }
@@ -100,6 +108,16 @@ impl Arguments {
 fn positive<T: std::str::FromStr + PartialOrd + Default>(option: &str, text: &str) -> Result<T, String> {
     let number: Option<T> = text.parse().ok().filter(|number| *number > T::default());
     number.ok_or_else(|| format!("{option} takes a number above 0, not {text:?}"))
+}
+
+/// As many events as aggregates of the corpus that are whole.
+fn whole(option: &str, text: &str) -> Result<usize, String> {
+    let events: usize = positive(option, text)?;
+    if events.is_multiple_of(CORPUS_STEP) {
+        Ok(events)
+    } else {
+        Err(format!("{option} takes a multiple of {CORPUS_STEP}, not {events}"))
+    }
 }
 
 fn existing(path: &str) -> Result<PathBuf, String> {

@@ -56,11 +56,15 @@ pub fn data() -> Result<Vec<Data>, String> {
 
 /// The writers of a row, through any log.
 pub fn writers(log: &Arc<dyn EventLog>, row: &Row) -> Result<Vec<impl Commits + use<>>, String> {
+    writers_from(0, log, row)
+}
+
+fn writers_from(first: usize, log: &Arc<dyn EventLog>, row: &Row) -> Result<Vec<impl Commits + use<>>, String> {
     let data = Arc::new(data()?);
     let writer = |number: usize| Library {
         log: Arc::clone(log),
         data: Arc::clone(&data),
-        writer: Writer::new(number, row),
+        writer: Writer::new(first + number, row),
         events: row.events,
     };
     Ok((0..row.writers).map(writer).collect())
@@ -68,9 +72,14 @@ pub fn writers(log: &Arc<dyn EventLog>, row: &Row) -> Result<Vec<impl Commits + 
 
 /// Measures a new store in `folder`.
 pub async fn measure(row: &Row, cell: &Cell, folder: &Path) -> Result<Measured, String> {
+    measure_behind(row, cell, folder, 0).await
+}
+
+/// Measures behind what the store in `folder` has, with writers from this number on, which it has not seen.
+pub async fn measure_behind(row: &Row, cell: &Cell, folder: &Path, first: usize) -> Result<Measured, String> {
     let store = open(folder)?;
     let log = log(&store)?;
-    let measured = run(cell, writers(&log, row)?).await;
+    let measured = run(cell, writers_from(first, &log, row)?).await;
     store.close().await;
     measured
 }

@@ -84,8 +84,10 @@ fn failed(sentence: &str) -> ExitCode {
 
 /// What is measured in one round: every system in every row.
 async fn bench(arguments: &Arguments) -> Result<(), String> {
+    std::fs::create_dir_all(&arguments.folder).map_err(|error| format!("{}: {error}", arguments.folder.display()))?;
     let mut measured = Vec::new();
     let mut disk = Vec::new();
+    let grown = reads::grown(arguments).await?;
     for round in 0..arguments.rounds {
         disk.extend(disk::measure(round, &arguments.folder, arguments.seconds / 3.0)?);
         for row in &arguments.rows {
@@ -94,7 +96,14 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
                     .map_err(|error| format!("{}: {error}", arguments.folder.display()))?;
                 tokio::time::sleep(std::time::Duration::from_secs_f64(arguments.rest)).await;
                 let cell = Cell::new(arguments.seconds);
-                let outcome = system.measure(row, &cell, folder.path(), arguments).await?;
+                let outcome = match (system, &grown) {
+                    (System::Grown, Some(grown)) => {
+                        // Writers that the store has not seen: its aggregates are at version 0.
+                        let first = measured.len() * row.writers;
+                        library::measure_behind(row, &cell, grown.folder(), first).await?
+                    }
+                    _ => system.measure(row, &cell, folder.path(), arguments).await?,
+                };
                 eprintln!("round {} {row} {system}: {:.0} events/s", round + 1, outcome.events_per_second(row, &cell));
                 measured.push(report::Entry::new(round, *row, system, &outcome, &cell));
             }
@@ -102,6 +111,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
     }
     let kinds = if arguments.rivals.is_some() { &Kind::ALL[..] } else { &[Kind::Annals] };
     let reads = if arguments.reads { reads::measure(kinds, arguments).await? } else { Vec::new() };
+    let opened = reads::opened(kinds, arguments).await?;
     let pushed = match &arguments.server {
         Some(program) if arguments.reads => {
             let folder = tempfile::tempdir_in(&arguments.folder).map_err(|error| error.to_string())?;
@@ -110,7 +120,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
         _ => None,
     };
     let machine = machine::describe(&arguments.folder);
-    let report = report::Report { machine, arguments, disk, cells: measured, reads, pushed };
+    let report = report::Report { machine, arguments, disk, cells: measured, reads, opened, pushed };
     print!("{}", report.markdown());
     arguments.json.as_deref().map_or(Ok(()), |file| report.write_json(file))
 }
@@ -121,6 +131,7 @@ fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
     systems.retain(|system| match system {
         System::Empty | System::Server | System::Client => arguments.server.is_some(),
         System::Rival(_) => arguments.rivals.is_some(),
+        System::Grown => arguments.stored.is_some(),
         System::Probe | System::BareLog | System::Library => true,
     });
     let first = round % systems.len().max(1);
@@ -137,6 +148,8 @@ enum System {
     BareLog,
     /// The embedded store in this process.
     Library,
+    /// The same on a store that has many events already.
+    Grown,
     /// A handler that only reads and answers, in a process of its own, over loopback.
     Empty,
     /// The real server in a process of its own, over loopback, with a connection per writer.
@@ -148,7 +161,8 @@ enum System {
 }
 
 impl System {
-    const OURS: [Self; 6] = [Self::Probe, Self::BareLog, Self::Library, Self::Empty, Self::Server, Self::Client];
+    const OURS: [Self; 7] =
+        [Self::Probe, Self::BareLog, Self::Library, Self::Grown, Self::Empty, Self::Server, Self::Client];
 
     /// All systems, in the order of the tables.
     fn all() -> Vec<Self> {
@@ -161,6 +175,7 @@ impl System {
             Self::Probe => "probe",
             Self::BareLog => "bare",
             Self::Library => "library",
+            Self::Grown => "grown",
             Self::Empty => "empty",
             Self::Server => "server",
             Self::Client => "client",
@@ -179,6 +194,7 @@ impl System {
             (Self::Probe, _) => probe::measure(row, cell, folder, Unchecked).await,
             (Self::BareLog, _) => probe::measure(row, cell, folder, Checked::default()).await,
             (Self::Library, _) => library::measure(row, cell, folder).await,
+            (Self::Grown, _) => Err("there is no store with events".to_owned()),
             (Self::Empty, _) => empty::measure(row, cell, folder).await,
             (Self::Server, Some(program)) => server::measure(row, cell, folder, program).await,
             (Self::Client, Some(program)) => server::measure_client(row, cell, folder, program).await,
@@ -198,6 +214,7 @@ impl std::fmt::Display for System {
             Self::Probe => "probe",
             Self::BareLog => "bare log",
             Self::Library => "library",
+            Self::Grown => "library, many events stored",
             Self::Empty => "empty handler",
             Self::Server => "server",
             Self::Client => "client, shared by all",

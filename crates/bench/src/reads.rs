@@ -17,6 +17,8 @@ pub struct Found {
     pub kind: Kind,
     /// Whether it was read through its server.
     pub served: bool,
+    /// Events that the store has.
+    pub events: usize,
     /// The figures it has, by name.
     pub figures: std::collections::BTreeMap<String, f64>,
 }
@@ -54,8 +56,33 @@ pub async fn measure(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>
     Ok(found)
 }
 
+/// Opens stores of each size of [`Arguments::opened`] in each round. UmaDB is left out: it reads nothing before it is asked.
+pub async fn opened(kinds: &[Kind], arguments: &Arguments) -> Result<Vec<Found>, String> {
+    let mut found = Vec::new();
+    for &events in &arguments.opened {
+        for &kind in kinds.iter().filter(|kind| **kind != Kind::Umadb) {
+            let store = Filled::new(kind, Corpus { events, commit_events: COMMIT_EVENTS }, arguments)?;
+            store.run(0, Task::Fill).await?;
+            store.run(0, Task::Settle).await?;
+            for round in 0..arguments.rounds {
+                found.push(store.run(round, Task::Open).await?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A store of ours with as many events as [`Arguments::stored`] says.
+pub async fn grown(arguments: &Arguments) -> Result<Option<Filled>, String> {
+    let Some(events) = arguments.stored else { return Ok(None) };
+    let store = Filled::new(Kind::Annals, Corpus { events, commit_events: COMMIT_EVENTS }, arguments)?;
+    store.run(0, Task::Fill).await?;
+    store.run(0, Task::Settle).await?;
+    Ok(Some(store))
+}
+
 /// A store with its content.
-struct Filled {
+pub struct Filled {
     kind: Kind,
     corpus: Corpus,
     folder: TempDir,
@@ -69,6 +96,11 @@ impl Filled {
         let folder = tempfile::tempdir_in(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let program = if kind == Kind::Annals { &arguments.server } else { &arguments.rivals };
         Ok(Self { kind, corpus, folder, program: program.clone() })
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Runs a process of this program, reads what it found and kills it: no store is ever closed in an orderly way before it is opened.
@@ -102,6 +134,7 @@ impl Filled {
         if line.is_empty() {
             return Err(format!("{kind} could not {} its events; what it says is above", task.word()));
         }
-        Ok(Found { round, kind: *kind, served: task == Task::Serve, figures: stored::answer(&line)? })
+        let (served, events) = (task == Task::Serve, corpus.events);
+        Ok(Found { round, kind: *kind, served, events, figures: stored::answer(&line)? })
     }
 }

@@ -12,7 +12,7 @@ use crate::disk::{self, Place};
 use crate::pushed::Pushed;
 use crate::reads::Found;
 use crate::rivals::Rival;
-use crate::stored::{FIGURES, Figure, Kind};
+use crate::stored::{FIGURES, Figure, Kind, MEMORY, OPEN};
 use crate::workload::Row;
 
 /// One cell of one round.
@@ -47,14 +47,16 @@ pub struct Report<'a> {
     pub disk: Vec<disk::Figure>,
     pub cells: Vec<Entry>,
     pub reads: Vec<Found>,
+    pub opened: Vec<Found>,
     /// Over server-sent events, and through the Rust client.
     pub pushed: Option<[Pushed; 2]>,
 }
 
 /// What the rates are divided by, where it was measured.
-const BASES: [System; 6] = [
+const BASES: [System; 7] = [
     System::Probe,
     System::BareLog,
+    System::Library,
     System::Empty,
     System::Rival(Rival::Tephra),
     System::Rival(Rival::TephraServer),
@@ -65,6 +67,7 @@ const BASES: [System; 6] = [
 fn beside(base: System) -> Vec<System> {
     match base {
         System::Rival(_) => vec![System::Library, System::Server, System::Client],
+        System::Library => vec![System::Grown],
         System::Empty => vec![System::Server, System::Client],
         _ => System::all(),
     }
@@ -86,11 +89,14 @@ impl Report<'_> {
             format!("{:.0} / {:.0} / {:.0}", median(|e| e.p50_us), median(|e| e.p99_us), median(|e| e.p999_us))
         };
         text.push_str(&self.table_of(System::all(), "p50 / p99 / p99.9 in µs", latency));
-        for base in BASES.into_iter().filter(|base| self.measured(*base)) {
+        let compared =
+            |base: &System| self.measured(*base) && beside(*base).iter().any(|system| self.measured(*system));
+        for base in BASES.into_iter().filter(compared) {
             let share = |row: &Row, system| spread(&self.ratios(row, system, base), |ratio| format!("{ratio:.2}"));
             text.push_str(&self.table_of(beside(base), &format!("rate ÷ that of {base}"), share));
         }
         [false, true].iter().for_each(|served| text.push_str(&self.reads_table(*served)));
+        text.push_str(&self.opened_table());
         text.push_str(&self.pushed_table());
         text
     }
@@ -165,6 +171,30 @@ impl Report<'_> {
         text + "\n"
     }
 
+    /// How stores of several sizes open.
+    fn opened_table(&self) -> String {
+        if self.opened.is_empty() {
+            return String::new();
+        }
+        let mut text = "| events, in commits of 10 | store | open after kill -9, warm, ms | memory behind opening, MiB |\n|---|---|---|---|\n"
+            .to_owned();
+        for events in &self.arguments.opened {
+            for kind in Kind::ALL {
+                let of = |name: &str| -> Vec<f64> {
+                    let found = self.opened.iter().filter(|found| (found.kind, found.events) == (kind, *events));
+                    found.filter_map(|found| found.figures.get(name).copied()).collect()
+                };
+                let [open, memory] = [OPEN, MEMORY].map(of);
+                if !open.is_empty() {
+                    let show = |values: &[f64]| spread(values, |value| number(value, 1));
+                    let events = number(*events as f64, 0);
+                    text.push_str(&format!("| {events} | {kind} | {} | {} |\n", show(&open), show(&memory)));
+                }
+            }
+        }
+        text + "\n"
+    }
+
     /// How soon followers of a server have an event.
     fn pushed_table(&self) -> String {
         let Some(pushed) = &self.pushed else { return String::new() };
@@ -214,12 +244,13 @@ impl Report<'_> {
                 "per_second": figure.per_second, "p50_us": figure.p50_us, "p99_us": figure.p99_us,
             })
         };
-        let read = |found: &Found| json!({ "round": found.round + 1, "store": found.kind.to_string(), "served": found.served, "figures": found.figures });
+        let read = |found: &Found| json!({ "round": found.round + 1, "store": found.kind.to_string(), "served": found.served, "events": found.events, "figures": found.figures });
         let all = json!({
             "machine": self.machine, "seconds": self.arguments.seconds, "corpus": self.arguments.corpus,
             "disk": self.disk.iter().map(disk).collect::<Vec<Value>>(),
             "cells": self.cells.iter().map(cell).collect::<Vec<Value>>(),
             "reads": self.reads.iter().map(read).collect::<Vec<Value>>(),
+            "opened": self.opened.iter().map(read).collect::<Vec<Value>>(),
         });
         std::fs::write(file, format!("{all:#}\n")).map_err(|error| format!("{}: {error}", file.display()))
     }

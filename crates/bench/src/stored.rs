@@ -23,7 +23,7 @@ use crate::corpus::Commit;
 use crate::served::Served;
 
 pub use child::{OPTION, Task, answer, obey};
-pub use figures::{FIGURES, Figure};
+pub use figures::{FIGURES, Figure, MEMORY, OPEN};
 
 /// What a store must be able to do, in this process or over loopback. Everything that is read is brought into the form that a caller
 /// gets.

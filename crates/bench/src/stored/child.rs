@@ -33,6 +33,8 @@ pub enum Task {
     Fill,
     /// Opens it until everything is done that a store does in the background sooner or later. Only ours does such things.
     Settle,
+    /// Opens it and does nothing more.
+    Open,
     /// Opens it and reads.
     Read,
     /// Starts a server on it and reads through that.
@@ -42,13 +44,14 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 5] = [Self::Fill, Self::Settle, Self::Read, Self::Serve, Self::Weigh];
+    const ALL: [Self; 6] = [Self::Fill, Self::Settle, Self::Open, Self::Read, Self::Serve, Self::Weigh];
 
     /// Its word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Fill => "fill",
             Self::Settle => "settle",
+            Self::Open => "open",
             Self::Read => "read",
             Self::Serve => "serve",
             Self::Weigh => "weigh",
@@ -116,11 +119,9 @@ async fn work<S: Stored>(task: Task, folder: &Path, corpus: Corpus) -> Result<()
     let opened = started.elapsed();
     let figures = match task {
         Task::Fill => fill(&store, corpus).await?,
+        Task::Open => figures_of_opening(opened, before)?,
         Task::Settle | Task::Read | Task::Serve => {
-            let mut figures = vec![
-                (figures::OPEN, opened.as_secs_f64() * 1_000.0),
-                (figures::MEMORY, (anonymous_memory("self")? - before) / MIB),
-            ];
+            let mut figures = figures_of_opening(opened, before)?;
             figures.extend(read(&store, folder, corpus).await?);
             figures.push((figures::MEMORY_READ, (anonymous_memory("self")? - before) / MIB));
             figures.extend(follow(&store, corpus).await?);
@@ -134,6 +135,11 @@ async fn work<S: Stored>(task: Task, folder: &Path, corpus: Corpus) -> Result<()
         }
     };
     say(figures)
+}
+
+fn figures_of_opening(opened: std::time::Duration, memory_before: f64) -> Result<Figures, String> {
+    let memory = (anonymous_memory("self")? - memory_before) / MIB;
+    Ok(vec![(figures::OPEN, opened.as_secs_f64() * 1_000.0), (figures::MEMORY, memory)])
 }
 
 /// Writes the figures and stays.
