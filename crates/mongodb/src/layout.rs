@@ -10,4 +10,5 @@ pub(crate) mod index;
 pub(crate) mod names;
 pub(crate) mod owner;
 pub(crate) mod schema;
+pub(crate) mod stream;
 pub(crate) mod writer;

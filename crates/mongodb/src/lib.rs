@@ -7,7 +7,6 @@
 //! The write path: `log/commit.rs` judges on the caller's task, `log/bulk.rs` gathers what comes at once, `log/batch.rs` holds the insert
 //! that makes it durable (majority, journaled), `sequencer/write.rs` the transaction that gives it its numbers.
 
-mod absent;
 mod connect;
 mod identity;
 mod layout;
@@ -17,6 +16,7 @@ mod records;
 mod refused;
 mod sequencer;
 mod store;
+mod streams;
 mod system;
 
 pub use options::{Options, Requests, Tenant};

@@ -12,7 +12,6 @@ use mongodb::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::absent::Absent;
 use crate::connect::{Connection, connect};
 use crate::identity;
 use crate::layout::names::IDENTITY;
@@ -22,11 +21,13 @@ use crate::options::{Options, Tenant};
 use crate::records::MongoRecords;
 use crate::refused::{Code, OpenError, asking};
 use crate::sequencer::{self, Cluster};
+use crate::streams::MongoStreams;
 
 /// A store on MongoDB.
 pub struct MongoStore {
     tenants: BTreeMap<String, (Arc<Log>, Identity)>,
     records: BTreeMap<String, Arc<MongoRecords>>,
+    streams: BTreeMap<String, Arc<MongoStreams>>,
     stop: watch::Sender<bool>,
     sequencer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -50,11 +51,16 @@ impl MongoStore {
             (tenant.clone(), records)
         });
         let records = records.collect();
+        let streams = tenants.iter().map(|(tenant, (log, identity))| {
+            let streams = MongoStreams::new(log.clone(), *identity, &options);
+            (tenant.clone(), Arc::new(streams))
+        });
+        let streams = streams.collect();
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let cluster = Cluster { client, logs: in_order_of_lease(&tenants), holder };
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(Arc::new(cluster), stopped));
-        Ok(Self { tenants, records, stop, sequencer: Mutex::new(Some(sequencer)) })
+        Ok(Self { tenants, records, streams, stop, sequencer: Mutex::new(Some(sequencer)) })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -175,7 +181,9 @@ impl Store for MongoStore {
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.log(tenant, scope).map(|_| Arc::new(Absent) as Arc<dyn Streams>)
+        self.log(tenant, scope)?;
+        let streams = self.streams.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(streams.clone())
     }
 
     fn tenants(&self) -> Vec<String> {
@@ -198,6 +206,9 @@ impl Store for MongoStore {
         for records in self.records.values() {
             records.close().await;
         }
+        for streams in self.streams.values() {
+            streams.close().await;
+        }
         self.stop.send_replace(true);
         let sequencer = self.sequencer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(error)) = match sequencer {
@@ -214,6 +225,7 @@ impl Drop for MongoStore {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         self.logs().for_each(|log| log.numbers.close());
+        self.streams.values().for_each(|streams| streams.stop());
     }
 }
 

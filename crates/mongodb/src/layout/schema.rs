@@ -9,7 +9,9 @@ use mongodb::bson::doc;
 use tokio::sync::OnceCell;
 
 use super::index::{Forbidden, Index, reconcile};
-use super::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, event_stream};
+use super::names::{
+    AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS, event_stream,
+};
 use crate::options::{Options, Requests};
 use crate::refused::{OpenError, asking, code_of};
 
@@ -87,17 +89,35 @@ pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bo
         Index::ascending("tags_1", &["tags", "_id"]),
     ];
     if create {
-        let all = [EVENT_LOG, AGGREGATES, ENTRIES, EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY];
+        let all = [EVENT_LOG, AGGREGATES, ENTRIES, EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY, STREAMS];
         let missing = all.into_iter().filter(|name| !there.iter().any(|there| there == name));
         try_join_all(missing.map(|name| create_collection(database, name))).await?;
     }
     let (events, aggregates) = ([source, version], [aggregate]);
+    let streams = [Index::unique("collection_1", &["collection"])];
     tokio::try_join!(
         reconcile(database, EVENT_LOG, &events, &[], create),
         reconcile(database, AGGREGATES, &aggregates, &[], create),
         reconcile(database, ENTRIES, &entries, &[], create),
+        reconcile(database, STREAMS, &streams, &[], create),
     )?;
     Ok(())
+}
+
+/// The Dolittle Runtime's four of a stream, and ours: a partition is read in the order of its positions, which its own index on the
+/// partition does not give.
+///
+/// # Errors
+/// `unsuitable_server` or `unreachable`.
+pub(crate) async fn ensure_stream(database: &Database, collection: &str, create: bool) -> Result<(), OpenError> {
+    let indexes = [
+        Index::unique("Metadata.EventLogSequenceNumber_1", &["Metadata.EventLogSequenceNumber"]),
+        Index::ascending("Metadata.EventSource_1", &["Metadata.EventSource"]),
+        Index::ascending("Partition_1", &["Partition"]),
+        Index::ascending("Metadata.EventSource_1_Aggregate.TypeId_1", &["Metadata.EventSource", "Aggregate.TypeId"]),
+        Index::ascending("Partition_1__id_1", &["Partition", "_id"]),
+    ];
+    reconcile(database, collection, &indexes, &[], create).await
 }
 
 async fn create_collection(database: &Database, collection: &str) -> Result<(), OpenError> {

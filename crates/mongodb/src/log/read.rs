@@ -96,7 +96,7 @@ struct Page<'a> {
 }
 
 /// Entries whose commits are fetched together.
-const FETCH_MAX: usize = 100;
+pub(super) const FETCH_MAX: usize = 100;
 
 impl Page<'_> {
     /// Takes the events of these entries that pass, from `from` on. Where the page is full it says where to go on.
@@ -144,7 +144,7 @@ impl Page<'_> {
 }
 
 /// The commits of these entries, by collection and `_id`.
-async fn fetch(log: &Log, entries: &[Entry]) -> Result<HashMap<(String, String), StoredCommit>, ReadError> {
+pub(super) async fn fetch(log: &Log, entries: &[Entry]) -> Result<HashMap<(String, String), StoredCommit>, ReadError> {
     let mut wanted: HashMap<&str, Vec<&str>> = HashMap::new();
     for entry in entries {
         wanted.entry(&entry.collection).or_default().push(&entry.commit);

@@ -7,7 +7,7 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 use super::{ASK_EVERY, Cluster, lease::Lease};
 use crate::layout::entry;
 use crate::layout::fields::{inner, text};
-use crate::layout::names::{ENTRIES, EVENT_LOG_METADATA};
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA};
 use crate::log::Log;
 use crate::log::numbers::Place;
 use crate::refused::message_of;
@@ -52,7 +52,10 @@ async fn watching(cluster: &Cluster) -> std::convert::Infallible {
 
 async fn watch(cluster: &Cluster) -> mongodb::error::Result<()> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    let heads = doc! { "$match": { "ns.coll": EVENT_LOG_METADATA, "ns.db": { "$in": databases } } };
+    // The offsets of streams stand beside that of the log.
+    let heads = doc! { "$match": {
+        "ns.coll": EVENT_LOG_METADATA, "documentKey._id": EVENT_LOG, "ns.db": { "$in": databases },
+    } };
     let mut changes = cluster.client.watch().pipeline([heads]).await?.with_type::<RawDocumentBuf>();
     let logs: HashMap<&str, &Log> = cluster.logs.iter().map(|log| (log.database.name(), &**log)).collect();
     while changes.is_alive() {
