@@ -114,7 +114,7 @@ async fn a_stream_of_the_runtime_is_continued() {
     write(&store, 10).await;
     let entries = database.collection::<Document>(&name);
     for (position, number) in [(0, 2), (1, 5)] {
-        let event = database.collection::<Document>("event-log").find_one(doc! { "_id": number }).await;
+        let event = database.collection::<Document>("event-log").find_one(doc! { "_id": decimal(number) }).await;
         let mut entry = event.expect("found").expect("it is there");
         entry.insert("_id", decimal(position));
         entry.insert("Partition", "p");
