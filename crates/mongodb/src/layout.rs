@@ -13,4 +13,5 @@ pub(crate) mod mapping;
 pub(crate) mod names;
 pub(crate) mod owner;
 pub(crate) mod schema;
+pub(crate) mod stream;
 pub(crate) mod writer;

@@ -7,7 +7,6 @@
 //! The write path: `log/commit.rs` judges on the caller's task, `log/bulk.rs` gathers what comes at once, `log/batch.rs` holds the insert
 //! that makes it durable (majority, journaled), `sequencer/write.rs` the transaction that gives it its numbers.
 
-mod absent;
 pub mod adopt;
 mod connect;
 mod dolittle;
@@ -22,6 +21,7 @@ mod refused;
 mod sequencer;
 mod sequencing;
 mod store;
+mod streams;
 mod system;
 mod tenants;
 

@@ -13,6 +13,7 @@ mod aggregates;
 mod batch;
 mod bulk;
 mod commit;
+mod events;
 pub(crate) mod heads;
 pub(crate) mod numbers;
 mod read;
@@ -204,7 +205,7 @@ impl Log {
     }
 
     /// The number of events in the log, at majority.
-    async fn read_log_head(&self) -> Result<SequenceNumber, ReadError> {
+    pub(crate) async fn read_log_head(&self) -> Result<SequenceNumber, ReadError> {
         let metadata = self.database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
         let found = metadata.find_one(doc! { "_id": EVENT_LOG }).await.map_err(|error| reading(&error))?;
         let head = match found {

@@ -45,6 +45,7 @@ use crate::options::Options;
 use crate::refused::reading;
 use batch::Place;
 use catalog::Catalog;
+use expiry::Due;
 use write::{Work, Writer};
 
 /// How often who waits looks for itself, should another process write.
@@ -65,7 +66,12 @@ impl MongoRecords {
     /// The records in this database; deletes what expires for as long as they are open.
     pub(crate) fn new(database: Database, options: &Options) -> Arc<Self> {
         let name = new_uuid(options.clock.now(), &*options.random).to_string();
-        let place = Place { database: database.clone(), clock: options.clock.clone(), trimmed: AtomicU64::new(0) };
+        let place = Place {
+            database: database.clone(),
+            clock: options.clock.clone(),
+            trimmed: AtomicU64::new(0),
+            due: Due::default(),
+        };
         let records = Arc::new(Self {
             catalog: Catalog::new(database.clone()),
             writer: Writer::new(

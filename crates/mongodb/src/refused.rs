@@ -49,11 +49,15 @@ pub(crate) fn message_of(error: &Error) -> String {
 
 /// A collection that a commit needs is not as it must be.
 pub(crate) fn not_ready(error: OpenError) -> CommitError {
-    let store = match error.code {
+    CommitError::Store(unready(error))
+}
+
+/// A collection that is to be written to is not as it must be.
+pub(crate) fn unready(error: OpenError) -> StoreError {
+    match error.code {
         Code::Unreachable => StoreError::Unreachable(error.message),
         _ => StoreError::ReadOnly(error.message),
-    };
-    CommitError::Store(store)
+    }
 }
 
 /// An error while reading.

@@ -14,7 +14,6 @@ use mongodb::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::absent::Absent;
 use crate::connect::{Connection, connect};
 use crate::identity;
 use crate::layout::names::{EVENT_LOG, IDENTITY};
@@ -28,12 +27,14 @@ use crate::refused::{Code, OpenError, asking};
 use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
 use crate::tenants::{Databases, databases};
+use crate::streams::MongoStreams;
 
 /// A store on MongoDB.
 pub struct MongoStore {
     tenants: BTreeMap<String, (Arc<Log>, Identity)>,
     records: BTreeMap<String, Arc<MongoRecords>>,
     primary: Arc<Primary>,
+    streams: BTreeMap<String, Arc<MongoStreams>>,
     stop: watch::Sender<bool>,
     cluster: Arc<Cluster>,
     sequencer: Mutex<Option<JoinHandle<()>>>,
@@ -59,11 +60,16 @@ impl MongoStore {
             (tenant.clone(), records)
         });
         let records = records.collect();
+        let streams = tenants.iter().map(|(tenant, (log, identity))| {
+            let streams = MongoStreams::new(log.clone(), *identity, &options);
+            (tenant.clone(), Arc::new(streams))
+        });
+        let streams = streams.collect();
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let cluster = Arc::new(Cluster::new(client, in_order_of_lease(&tenants), holder, options.lease));
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
-        Ok(Self { tenants, records, primary, cluster, stop, sequencer: Mutex::new(Some(sequencer)) })
+        Ok(Self { tenants, records, streams, primary, cluster, stop, sequencer: Mutex::new(Some(sequencer)) })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -135,7 +141,9 @@ impl Store for MongoStore {
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
-        self.log(tenant, scope).map(|_| Arc::new(Absent) as Arc<dyn Streams>)
+        self.log(tenant, scope)?;
+        let streams = self.streams.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(streams.clone())
     }
 
     fn sequencing(&self, tenant: &str) -> Result<Arc<dyn Sequencing>, UnknownLog> {
@@ -170,6 +178,9 @@ impl Store for MongoStore {
         for records in self.records.values() {
             records.close().await;
         }
+        for streams in self.streams.values() {
+            streams.close().await;
+        }
         self.stop.send_replace(true);
         let sequencer = self.sequencer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(error)) = match sequencer {
@@ -186,5 +197,6 @@ impl Drop for MongoStore {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         self.logs().for_each(|log| log.numbers.close());
+        self.streams.values().for_each(|streams| streams.stop());
     }
 }

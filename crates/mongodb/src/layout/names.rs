@@ -17,6 +17,8 @@ pub(crate) const HELD: &str = "sequencer-held";
 pub(crate) const SEQUENCER: &str = "sequencer-state";
 /// Who the store is.
 pub(crate) const IDENTITY: &str = "annals-store";
+/// How each stream is: what the Dolittle Runtime's layout has no place for.
+pub(crate) const STREAMS: &str = "annals-streams";
 /// Whose database it is, in Wow's layout.
 pub(crate) const OWNER: &str = "wow_database_metadata";
 
@@ -38,6 +40,20 @@ pub(crate) fn event_stream(aggregate: &str) -> Result<String, Invalid> {
 /// The aggregates' name behind the name of a collection of commits.
 pub(crate) fn aggregate_of(collection: &str) -> Option<&str> {
     collection.strip_suffix(EVENT_STREAM).filter(|name| !name.is_empty())
+}
+
+/// Where the entries of the stream of this name are, in the Dolittle Runtime's layout: the name itself where the layout has it, else
+/// `stream-<id>` or, for names that say so, `public-stream-<id>`.
+pub(crate) fn stream_collection(name: &str) -> String {
+    let (kind, id) = match (name.strip_prefix("public-stream-"), name.strip_prefix("stream-")) {
+        (Some(id), _) => ("public-stream", id),
+        (None, Some(id)) => ("stream", id),
+        (None, None) => ("stream", name),
+    };
+    // A UUID in another form is another name, so it must become another id.
+    let as_it_is = Uuid::try_parse(id).ok().filter(|uuid| uuid.to_string() == id);
+    let id = as_it_is.unwrap_or_else(|| Uuid::new_v5(&NAMESPACE, format!("stream:{name}").as_bytes()));
+    format!("{kind}-{id}")
 }
 
 /// The namespace of all UUIDs that stand for names. It must never change: they are stored.
@@ -63,6 +79,21 @@ mod tests {
         assert_eq!(uuid_of("event", &id.to_string()), id);
         assert_eq!(uuid_of("event", "order_placed").to_string(), "f6501ea0-dd05-5e7d-8a21-05525b42831f");
         assert_ne!(uuid_of("event", "order"), uuid_of("aggregate", "order"));
+    }
+
+    #[test]
+    fn a_stream_keeps_the_name_that_the_layout_has_and_others_get_one_for_ever() {
+        let id = "323bcdb2-5bbd-4f13-a7c3-b19bc2cc2452";
+        for name in [format!("stream-{id}"), format!("public-stream-{id}")] {
+            assert_eq!(stream_collection(&name), name);
+        }
+        assert_eq!(stream_collection(id), format!("stream-{id}"));
+        assert_eq!(stream_collection("orders"), "stream-5d71be96-23a6-5b7d-bc44-713a9695d47b");
+        assert_eq!(stream_collection("public-stream-1"), "public-stream-db196105-4bba-5670-a6f2-ca1373aa1a0a");
+        let upper = format!("stream-{}", id.to_uppercase());
+        let names = ["s", "S", "stream-1", "stream-10", "public-stream-1", &upper, &id.replace('-', "")];
+        let collections: std::collections::BTreeSet<_> = names.iter().map(|name| stream_collection(name)).collect();
+        assert_eq!(collections.len(), names.len(), "{collections:?}");
     }
 
     #[test]

@@ -9,7 +9,9 @@ use mongodb::bson::doc;
 use tokio::sync::OnceCell;
 
 use super::index::{Forbidden, Index, missing, reconcile};
-use super::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, event_stream};
+use super::names::{
+    AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS, event_stream,
+};
 use crate::options::{Options, Requests};
 use crate::refused::{OpenError, asking, code_of};
 
@@ -84,7 +86,13 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
         Index::ascending("tags_1", &["tags", "_id"]),
     ];
     let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY].map(|name| (name, Vec::new()));
-    let mut all = vec![(EVENT_LOG, vec![source, version]), (AGGREGATES, vec![aggregate]), (ENTRIES, entries)];
+    let streams = vec![Index::unique("collection_1", &["collection"])];
+    let mut all = vec![
+        (EVENT_LOG, vec![source, version]),
+        (AGGREGATES, vec![aggregate]),
+        (ENTRIES, entries),
+        (STREAMS, streams),
+    ];
     all.extend(plain);
     all
 }
@@ -123,6 +131,22 @@ pub(crate) async fn lacking(
         count += missing(database, name, &expected, &[forbidden]).await?.len();
     }
     Ok(count)
+}
+
+/// The Dolittle Runtime's four of a stream, and ours: a partition is read in the order of its positions, which its own index on the
+/// partition does not give.
+///
+/// # Errors
+/// `unsuitable_server` or `unreachable`.
+pub(crate) async fn ensure_stream(database: &Database, collection: &str, create: bool) -> Result<(), OpenError> {
+    let indexes = [
+        Index::unique("Metadata.EventLogSequenceNumber_1", &["Metadata.EventLogSequenceNumber"]),
+        Index::ascending("Metadata.EventSource_1", &["Metadata.EventSource"]),
+        Index::ascending("Partition_1", &["Partition"]),
+        Index::ascending("Metadata.EventSource_1_Aggregate.TypeId_1", &["Metadata.EventSource", "Aggregate.TypeId"]),
+        Index::ascending("Partition_1__id_1", &["Partition", "_id"]),
+    ];
+    reconcile(database, collection, &indexes, &[], create).await
 }
 
 async fn create_collection(database: &Database, collection: &str) -> Result<(), OpenError> {

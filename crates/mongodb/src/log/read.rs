@@ -102,7 +102,7 @@ struct Page<'a> {
 }
 
 /// Entries whose commits are fetched together.
-const FETCH_MAX: usize = 100;
+pub(super) const FETCH_MAX: usize = 100;
 
 impl Page<'_> {
     /// Takes the events of these entries that pass, from `from` on. Where the page is full it says where to go on.

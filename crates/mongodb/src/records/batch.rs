@@ -14,7 +14,7 @@ use mongodb::{ClientSession, Database};
 use tokio::time::Instant;
 
 use super::commands::{self, Refused};
-use super::expiry::EXPIRIES;
+use super::expiry::{Due, EXPIRIES};
 use super::feed::{NOTES, STATE, of_changes};
 use super::judge::{Judge, Key, Marker, State, encoded, key_of};
 use super::{document, write::Work};
@@ -48,6 +48,8 @@ pub(super) struct Place {
     pub(super) clock: Arc<dyn Clock>,
     /// The newest number, in ten thousands, when notes were removed last.
     pub(super) trimmed: std::sync::atomic::AtomicU64,
+    /// When it is to be looked for what has expired.
+    pub(super) due: Due,
 }
 
 /// Applies jobs, each whole or not at all, in their order.
@@ -141,8 +143,8 @@ async fn attempt(
     let mut session = place.database.client().start_session().await?;
     session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
     let filled = fill(place, collections, jobs, by, &mut session).await;
-    let (first, answers) = match filled {
-        Ok(Filled::Written { first, answers }) => (first, answers),
+    let (first, answers, expires) = match filled {
+        Ok(Filled::Written { first, answers, expires }) => (first, answers, expires),
         Ok(Filled::Nothing(answers)) => {
             let _ = session.abort_transaction().await;
             let mut settled_answers = Vec::new();
@@ -167,7 +169,10 @@ async fn attempt(
     };
     let mut tries = 0;
     loop {
-        match session.commit_transaction().await {
+        let committed = session.commit_transaction().await;
+        // After the commit: who looks before it does not see the marker.
+        expires.into_iter().for_each(|at| place.due.at(at));
+        match committed {
             Ok(()) => return Ok(Attempt::Answered(answers)),
             Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) && tries < 3 => tries += 1,
             Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {
@@ -182,6 +187,8 @@ enum Filled {
     Written {
         first: ChangeNumber,
         answers: Vec<Answer>,
+        /// The earliest expiry of what was written, in milliseconds.
+        expires: Option<i64>,
     },
     /// Everything was refused, or nothing is to be done.
     Nothing(Vec<Answer>),
@@ -233,7 +240,8 @@ async fn fill(
     }
     let moved = doc! { "$set": { "last": (judge.next - 1).cast_signed() } };
     state.update_one(of_changes(), moved).session(&mut *session).await?;
-    Ok(Filled::Written { first: last + 1, answers })
+    let expires = judge.markers.iter().filter_map(|marker| marker.at).min();
+    Ok(Filled::Written { first: last + 1, answers, expires })
 }
 
 /// Notes that fit into one command: an id may be large.

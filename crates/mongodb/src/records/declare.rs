@@ -258,15 +258,23 @@ async fn make(
 
 fn refused(declared: &Collection, missing: &[Document], error: &mongodb::error::Error) -> RecordError {
     let message = message_of(error);
-    // The server names the index in its sentence only.
+    let answer = error.server_response().and_then(|answer| Document::try_from(&**answer).ok()).unwrap_or_default();
+    let pattern = answer.get_document("keyPattern").ok();
+    let of_pattern = |index: &&Document| index.get_document("key").ok() == pattern;
+    // Of several on the same fields the server names the index in its sentence only.
     let named =
         |index: &&Document| index.get_str("name").is_ok_and(|name| message.contains(&format!("index: {name} ")));
-    let index =
-        missing.iter().find(named).or_else(|| missing.iter().find(|index| index.get_bool("unique").unwrap_or(false)));
+    let unique = |index: &&Document| index.get_bool("unique").unwrap_or(false);
+    let index = missing.iter().filter(of_pattern).find(named);
+    let index = index.or_else(|| missing.iter().find(of_pattern)).or_else(|| missing.iter().find(named));
+    let index = index.or_else(|| missing.iter().find(unique));
     let name = index.and_then(|index| index.get_str("name").ok()).unwrap_or_default().to_owned();
     let collection = declared.name.clone();
     match code_of(error) {
-        Some(DUPLICATE_KEY) => RecordError::DuplicateKey { collection, index: name, key: Box::default(), change: 0 },
+        Some(DUPLICATE_KEY) => {
+            let key = Box::new(answer.get_document("keyValue").cloned().unwrap_or_default());
+            RecordError::DuplicateKey { collection, index: name, key, change: 0 }
+        }
         Some(code) if CONFLICTS.contains(&code) => RecordError::IndexConflict { collection, index: name, message },
         // A document with two arrays, or a declaration that the server does not take.
         Some(171) => Invalid::new(Code::InvalidRecord, "document", message).into(),

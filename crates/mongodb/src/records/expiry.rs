@@ -5,12 +5,16 @@
 //! by the next sweep, or before the record's next insertion, whichever comes first, and the marker goes with the note: once each,
 //! in order.
 //!
+//! The database is asked when the earliest marker that this process knows of is due, and once a minute, because other processes write
+//! markers too, and may have gone since. So a tenant whose records do not expire costs next to nothing.
+//!
 //! ```text
 //! annals-record-expiries: {_id: {c: collection, id}, at date}      index at_1
 //! ```
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use annals_core::bson::raw::RawDocument;
@@ -26,8 +30,10 @@ use crate::refused::reading;
 /// Where the markers are.
 pub(super) const EXPIRIES: &str = "annals-record-expiries";
 
-/// How often it is looked for what has expired.
-const SWEEP_EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked, in this process, whether a marker is due.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// After so many looks the database is asked in any case.
+const LOOKS_MAX: u32 = 30;
 const DELETED_AT_ONCE: i64 = 500;
 
 /// When a document expires, in milliseconds; none when it does not.
@@ -58,22 +64,52 @@ fn date(key: &[u8]) -> Option<i64> {
     (*kind == TypeOrder::DateTime as u8).then(|| (u64::from_be_bytes(bytes) ^ (1 << 63)).cast_signed())
 }
 
-/// Sweeps as long as the records are there and open.
-pub(super) async fn run(records: std::sync::Weak<MongoRecords>) {
-    loop {
-        {
-            let Some(records) = records.upgrade().filter(|records| !records.writer.is_closed()) else { return };
-            match sweep(&records).await {
-                Ok(()) => {}
-                Err(RecordError::Store(StoreError::Closed)) => return,
-                Err(error) => tracing::warn!(%error, "what has expired could not be deleted; it is tried again"),
-            }
-        }
-        tokio::time::sleep(SWEEP_EVERY).await;
+/// When the earliest marker that this process knows of is due: milliseconds of the store's clock, `i64::MAX` for never.
+pub(super) struct Due(AtomicI64);
+
+impl Default for Due {
+    /// At once: markers of before are not known yet.
+    fn default() -> Self {
+        Self(AtomicI64::new(i64::MIN))
     }
 }
 
-/// Deletes and notes what has expired by now.
+impl Due {
+    /// A marker is there that is due then.
+    pub(super) fn at(&self, millis: i64) {
+        self.0.fetch_min(millis, Ordering::SeqCst);
+    }
+
+    /// Whether one is due. Forgets it then: what is there is looked at from now on, and what comes says so after it has come.
+    fn take(&self, now: i64) -> bool {
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |due| (due <= now).then_some(i64::MAX)).is_ok()
+    }
+}
+
+/// Sweeps as long as the records are there and open.
+pub(super) async fn run(records: std::sync::Weak<MongoRecords>) {
+    let mut looks = 0;
+    loop {
+        {
+            let Some(records) = records.upgrade().filter(|records| !records.writer.is_closed()) else { return };
+            looks += 1;
+            if records.writer.due().take(records.clock.now().as_millis()) || looks >= LOOKS_MAX {
+                looks = 0;
+                match sweep(&records).await {
+                    Ok(()) => {}
+                    Err(RecordError::Store(StoreError::Closed)) => return,
+                    Err(error) => {
+                        records.writer.due().at(i64::MIN);
+                        tracing::warn!(%error, "what has expired could not be deleted; it is tried again");
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Deletes and notes what has expired by now, and finds out when the next is due.
 async fn sweep(records: &MongoRecords) -> Result<(), RecordError> {
     loop {
         let now = DateTime::from_millis(records.clock.now().as_millis());
@@ -96,6 +132,10 @@ async fn sweep(records: &MongoRecords) -> Result<(), RecordError> {
             records.writer.write(Work::Expired(expired), collections).await?;
         }
         if !more {
+            let next = markers.find_one(doc! {}).sort(doc! { "at": 1 }).projection(doc! { "at": 1 });
+            let next = next.await.map_err(asked)?;
+            let at = next.and_then(|next| next.get_datetime("at").ok().map(|at| at.timestamp_millis()));
+            at.into_iter().for_each(|at| records.writer.due().at(at));
             return Ok(());
         }
     }
@@ -106,6 +146,17 @@ mod tests {
     use annals_core::bson::{doc, rawdoc};
 
     use super::*;
+
+    #[test]
+    fn the_database_is_asked_when_something_is_due_and_not_before() {
+        let due = Due::default();
+        assert!(due.take(5), "what was before is not known");
+        assert!(!due.take(i64::MAX - 1), "nothing is there");
+        due.at(700);
+        due.at(900);
+        assert!(!due.take(699));
+        assert!(due.take(700) && !due.take(900), "what is there is looked at by whoever takes it");
+    }
 
     #[test]
     fn the_lowest_date_of_all_expiring_indexes_counts() {

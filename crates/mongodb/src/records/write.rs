@@ -11,6 +11,7 @@ use annals_core::{ChangeNumber, Collection, RecordChange, RecordError, StoreErro
 use tokio::sync::{oneshot, watch};
 
 use super::batch::{self, Answer, Place};
+use super::expiry::Due;
 use super::feed;
 
 /// Most jobs of one transaction.
@@ -66,6 +67,11 @@ impl Writer {
 
     pub(super) fn announced(&self) -> watch::Receiver<Option<ChangeNumber>> {
         self.inner.announced.subscribe()
+    }
+
+    /// When it is to be looked for what has expired.
+    pub(super) fn due(&self) -> &Due {
+        &self.inner.place.due
     }
 
     pub(super) fn is_closed(&self) -> bool {

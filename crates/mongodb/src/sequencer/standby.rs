@@ -7,7 +7,7 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 use super::{Cluster, lease::Lease};
 use crate::layout::entry;
 use crate::layout::fields::{inner, text};
-use crate::layout::names::{ENTRIES, EVENT_LOG_METADATA, HELD};
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD};
 use crate::log::Log;
 use crate::log::numbers::Place;
 use crate::refused::message_of;
@@ -52,8 +52,11 @@ async fn watching(cluster: &Cluster) -> std::convert::Infallible {
 
 async fn watch(cluster: &Cluster) -> mongodb::error::Result<()> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    let collections = [EVENT_LOG_METADATA, HELD];
-    let heads = doc! { "$match": { "ns.coll": { "$in": &collections[..] }, "ns.db": { "$in": databases } } };
+    // The offsets of streams stand beside that of the log.
+    let heads = doc! { "$match": {
+        "ns.db": { "$in": databases },
+        "$or": [{ "ns.coll": EVENT_LOG_METADATA, "documentKey._id": EVENT_LOG }, { "ns.coll": HELD }],
+    } };
     let mut changes = cluster.client.watch().pipeline([heads]).await?.with_type::<RawDocumentBuf>();
     let logs: HashMap<&str, &Log> = cluster.logs.iter().map(|log| (log.database.name(), &**log)).collect();
     for log in &cluster.logs {

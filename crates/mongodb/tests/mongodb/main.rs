@@ -15,3 +15,7 @@ mod records_differences;
 mod schema;
 mod sequencer;
 mod server;
+mod streams;
+mod streams_differences;
+mod streams_faults;
+mod streams_layout;

@@ -83,6 +83,34 @@ impl Drop for Databases {
     }
 }
 
+/// The server's one point of failure, for one test at a time.
+pub struct Faults {
+    admin: mongodb::Database,
+    _turn: tokio::sync::MutexGuard<'static, ()>,
+}
+
+impl Faults {
+    pub async fn take() -> Self {
+        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let turn = TURN.lock().await;
+        let client = Client::with_uri_str(url()).await.expect("the server is there");
+        let faults = Self { admin: client.database("admin"), _turn: turn };
+        faults.end().await;
+        faults
+    }
+
+    /// Lets so many of the commands that `data` names fail as it says.
+    pub async fn set(&self, times: i32, data: Document) {
+        let set = doc! { "configureFailPoint": "failCommand", "mode": { "times": times }, "data": data };
+        self.admin.run_command(set).await.expect("the fault is set");
+    }
+
+    pub async fn end(&self) {
+        let off = doc! { "configureFailPoint": "failCommand", "mode": "off" };
+        self.admin.run_command(off).await.expect("the fault is ended");
+    }
+}
+
 /// Options with the tenants `default` and `other`.
 pub fn two_tenants() -> Options {
     Options { tenants: vec![Tenant::new(DEFAULT_TENANT), Tenant::new("other")], ..Options::default() }

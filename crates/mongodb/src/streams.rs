@@ -1,0 +1,171 @@
+//! The streams of one tenant, in its database: what filters said of the log's events, in the layout of the Dolittle Runtime.
+//!
+//! ```text
+//!   ../layout/stream.rs  an entry as a document of stream-<id> or public-stream-<id>
+//!   meta.rs              annals-streams: how each stream is
+//!   append.rs            judge · one transaction: state from where it is believed to be, entries, offset · what is not known is resolved
+//!   entries.rs           events of the log as entries
+//!   reader.rs            pages, positions, repeats
+//!   waiting.rs           waiting for entries
+//! ```
+//!
+//! Invariants, each kept by the one transaction that changes a stream:
+//! - The positions of a stream's entries are 0 to `head - 1`, in the order of their sequence numbers.
+//! - No entry's sequence number is at or past `progress`, and `progress` is at or below the log's head.
+//! - Entries are never changed, so a page needs no snapshot: what is below a head that was read is there.
+
+mod append;
+mod entries;
+mod meta;
+mod reader;
+mod waiting;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use annals_core::{
+    Appended, Identity, Randomness, ReadError, SequenceNumber, StoreError, StreamError, StreamEvent, StreamEvents,
+    StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
+};
+use async_trait::async_trait;
+use mongodb::Database;
+use tokio::sync::{OnceCell, Semaphore, TryAcquireError};
+
+use crate::log::Log;
+use crate::options::Options;
+use waiting::Waiting;
+
+/// The streams of one tenant's default scope.
+pub(crate) struct MongoStreams {
+    inner: Arc<Inner>,
+}
+
+/// What an append that its caller has left still needs.
+struct Inner {
+    log: Arc<Log>,
+    database: Database,
+    identity: Identity,
+    random: Arc<dyn Randomness>,
+    /// Whether collections and indexes are made when they are missing.
+    create: bool,
+    known: Mutex<HashMap<String, Arc<Known>>>,
+    waiting: Waiting,
+    places: Arc<Semaphore>,
+    places_max: usize,
+    closed: AtomicBool,
+}
+
+/// A stream that this process appends to.
+#[derive(Default)]
+struct Known {
+    /// Its collection, once that is as it must be.
+    collection: OnceCell<String>,
+    /// One append at a time in this process: transactions on one state are in each other's way.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl MongoStreams {
+    pub(crate) fn new(log: Arc<Log>, identity: Identity, options: &Options) -> Self {
+        let inner = Inner {
+            database: log.database.clone(),
+            log,
+            identity,
+            random: options.random.clone(),
+            create: options.auto_init_schema,
+            known: Mutex::default(),
+            waiting: Waiting::default(),
+            places: Arc::new(Semaphore::new(options.waiting_max)),
+            places_max: options.waiting_max,
+            closed: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Takes no more verdicts, waits until those under way are answered, and wakes who waits.
+    pub(crate) async fn close(&self) {
+        self.inner.closed.store(true, Ordering::SeqCst);
+        let all = u32::try_from(self.inner.places_max).unwrap_or(u32::MAX);
+        if let Ok(places) = self.inner.places.acquire_many(all).await {
+            places.forget();
+        }
+        self.stop();
+    }
+
+    /// Takes no more verdicts, and wakes who waits.
+    pub(crate) fn stop(&self) {
+        self.inner.closed.store(true, Ordering::SeqCst);
+        self.inner.places.close();
+        self.inner.waiting.close();
+    }
+}
+
+impl Inner {
+    fn known(&self, stream: &str) -> Arc<Known> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(stream.to_owned()).or_default().clone()
+    }
+}
+
+#[async_trait]
+impl Streams for MongoStreams {
+    async fn append(&self, verdicts: Verdicts) -> Result<Appended, StreamError> {
+        verdicts.validate()?;
+        if self.inner.closed.load(Ordering::SeqCst) {
+            return Err(StoreError::Closed.into());
+        }
+        let place = self.inner.places.clone().try_acquire_owned().map_err(|error| match error {
+            TryAcquireError::Closed => StoreError::Closed,
+            TryAcquireError::NoPermits => StoreError::Overloaded,
+        })?;
+        let inner = self.inner.clone();
+        // On a task of its own: a caller that goes away must not leave a transaction open, which would hold up the next one.
+        let task = tokio::spawn(async move {
+            let _place = place;
+            append::append(&inner, &verdicts).await
+        });
+        let ended = || StoreError::Unreachable("the task that appends has ended".to_owned());
+        task.await.unwrap_or_else(|_| Err(ended().into()))
+    }
+
+    async fn read(&self, query: StreamQuery) -> Result<StreamPage, ReadError> {
+        query.validate()?;
+        reader::page(&self.inner.database, &query).await
+    }
+
+    async fn read_events(&self, query: StreamQuery) -> Result<StreamEvents, ReadError> {
+        let page = self.read(query).await?;
+        let numbers: Vec<_> = page.entries.iter().map(|entry| entry.sequence_number).collect();
+        let events = self.inner.log.events(&numbers).await?;
+        // Where the events are large, only the first are read.
+        let next = page.entries.get(events.len()).map_or(page.next, |entry| entry.position);
+        let joined = page.entries.into_iter().zip(events);
+        let events =
+            joined.map(|(entry, event)| StreamEvent { position: entry.position, partition: entry.partition, event });
+        Ok(StreamEvents { events: events.collect(), next, head: page.head })
+    }
+
+    async fn position_of(&self, stream: &str, sequence_number: SequenceNumber) -> Result<StreamPosition, ReadError> {
+        valid_name("stream", stream)?;
+        match meta::read(&self.inner.database, stream).await? {
+            Some(meta) => reader::position_of(&self.inner.database, &meta, sequence_number).await,
+            None => Ok(0),
+        }
+    }
+
+    async fn stream(&self, name: &str) -> Result<StreamInfo, ReadError> {
+        valid_name("stream", name)?;
+        let meta = meta::read(&self.inner.database, name).await?;
+        Ok(meta.map_or_else(|| StreamInfo::unknown(name), |meta| meta.info(name)))
+    }
+
+    async fn list(&self, query: StreamsQuery) -> Result<Vec<StreamInfo>, ReadError> {
+        query.validate()?;
+        meta::list(&self.inner.database, &query).await
+    }
+
+    async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {
+        valid_name("stream", stream)?;
+        self.inner.waiting.past(&self.inner.database, stream, head).await
+    }
+}
