@@ -20,5 +20,6 @@ mod store;
 mod system;
 
 pub use options::{Options, Requests, Tenant};
+pub use sequencer::step::{AtStep, Step};
 pub use store::MongoStore;
 pub use system::{SystemClock, SystemRandomness};

@@ -30,6 +30,7 @@ use annals_core::{
 use async_trait::async_trait;
 use mongodb::Database;
 use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::options::{FindOneOptions, ReadConcern};
 use tokio::sync::Semaphore;
 
 use crate::layout::entry::{self, Entry};
@@ -37,7 +38,7 @@ use crate::layout::fields::{natural, text};
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, event_stream};
 use crate::layout::schema::Schema;
 use crate::options::Options;
-use crate::refused::{reading, unreadable};
+use crate::refused::{message_of, reading, unreadable};
 use bulk::Bulk;
 use heads::{Head, Heads};
 use numbers::{Expected, Numbers, Place};
@@ -55,6 +56,7 @@ pub(crate) struct Log {
     pub(crate) numbers: Arc<Numbers>,
     schema: Schema,
     bulk: Bulk,
+    outcome_time: Duration,
     heads: Heads,
     turns: Turns,
     places: Semaphore,
@@ -70,7 +72,8 @@ impl Log {
         Self {
             tenant: tenant.to_owned(),
             schema: Schema::new(database.clone(), options),
-            bulk: Bulk::new(database.clone()),
+            bulk: Bulk::new(database.clone(), options.outcome_time),
+            outcome_time: options.outcome_time,
             database,
             numbers: Arc::default(),
             heads: Heads::default(),
@@ -113,10 +116,37 @@ impl Log {
 
     /// Where an aggregate stands at majority.
     async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
+        let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
+        self.head_of(aggregate, newest.map_err(|error| reading(&error))?)
+    }
+
+    /// Where an aggregate stands, confirmed by a majority behind the reading: a primary that is cut off and does not know it has none. So
+    /// a refusal may rest on it.
+    async fn confirm_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
+        let (time, concern) = (self.outcome_time, ReadConcern::linearizable());
+        let options = FindOneOptions::builder().read_concern(concern).max_time(time).build();
+        let newest = tokio::time::timeout(time, self.newest(collection, aggregate, options)).await;
+        let newest = newest.map_err(|_| "MongoDB gave no answer in time".to_owned());
+        let newest = newest.and_then(|newest| newest.map_err(|error| message_of(&error))).map_err(|why| {
+            StoreError::Unreachable(format!("the version of {aggregate} could not be confirmed by a majority: {why}"))
+        })?;
+        self.head_of(aggregate, newest)
+    }
+
+    async fn newest(
+        &self,
+        collection: &str,
+        aggregate: &Aggregate,
+        mut options: FindOneOptions,
+    ) -> mongodb::error::Result<Option<RawDocumentBuf>> {
+        options.sort = Some(doc! { "version": -1 });
+        options.projection = Some(doc! { "version": 1, "tenantId": 1 });
         let commits = self.database.collection::<RawDocumentBuf>(collection);
-        let newest = commits.find_one(doc! { "aggregateId": &*aggregate.id });
-        let newest = newest.sort(doc! { "version": -1 }).projection(doc! { "version": 1, "tenantId": 1 });
-        let Some(found) = newest.await.map_err(|error| reading(&error))? else { return Ok(Head::NONE) };
+        commits.find_one(doc! { "aggregateId": &*aggregate.id }).with_options(options).await
+    }
+
+    fn head_of(&self, aggregate: &Aggregate, newest: Option<RawDocumentBuf>) -> Result<Head, StoreError> {
+        let Some(found) = newest else { return Ok(Head::NONE) };
         let version = natural(&found, "version").ok_or_else(|| {
             StoreError::Damaged(format!("the newest commit of {aggregate} has a version that is no whole number"))
         })?;
@@ -142,8 +172,12 @@ impl Log {
                 if let Ok(Ok(first)) = tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
                     return Ok(first);
                 }
-                if let Some(entry) = self.entry(&place).await? {
-                    return Ok(entry.first);
+                // It is stored, so a look that fails only means to look again.
+                match self.entry(&place).await {
+                    Ok(Some(entry)) => return Ok(entry.first),
+                    Ok(None) => {}
+                    Err(error @ StoreError::Damaged(_)) => return Err(error),
+                    Err(error) => tracing::warn!(%error, "a commit's number could not be looked up; trying again"),
                 }
                 expected = self.numbers.expect(place.clone());
             }

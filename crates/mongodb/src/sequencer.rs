@@ -18,6 +18,7 @@ mod lease;
 mod place;
 mod standby;
 mod state;
+pub(crate) mod step;
 mod stream;
 mod write;
 
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 use crate::log::Log;
 use crate::refused::message_of;
 use lease::Lease;
+use step::AtStep;
 
 /// How often the lease is asked for, and after an error.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -41,6 +43,7 @@ pub(crate) struct Cluster {
     pub(crate) logs: Vec<Arc<Log>>,
     /// A name for this process that no other has.
     pub(crate) holder: String,
+    pub(crate) at_step: AtStep,
 }
 
 /// Why leading ended.
@@ -65,7 +68,7 @@ impl From<mongodb::error::Error> for Ended {
 /// Stands by and leads by turns, until `stop` says so.
 pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) {
     let Some(first) = cluster.logs.first() else { return };
-    let lease = Lease::new(first.database.clone(), cluster.holder.clone());
+    let lease = Lease::new(first.database.clone(), cluster.holder.clone(), cluster.at_step);
     // Set when the stream's position turned out to be too old: the logs are then brought up from the collections.
     let mut forgotten = false;
     loop {
@@ -100,6 +103,15 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // A sender that is gone is a store that was dropped.
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// What the server does not answer in time is an error: one that is cut off from the majority may answer never.
+async fn in_time<T>(
+    time: Duration,
+    operation: impl IntoFuture<Output = mongodb::error::Result<T>>,
+) -> mongodb::error::Result<T> {
+    let answered = tokio::time::timeout(time, operation.into_future()).await;
+    answered.unwrap_or_else(|_| Err(mongodb::error::Error::custom("the server gives no answer")))
 }
 
 /// Before the next try.

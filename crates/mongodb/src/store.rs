@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::absent::Absent;
-use crate::connect::{Connection, connect};
+use crate::connect::{Connection, check_following, connect};
 use crate::identity;
 use crate::layout::names::IDENTITY;
 use crate::layout::{owner, schema};
@@ -43,6 +43,7 @@ impl MongoStore {
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
         let Connection { client, database } = connect(url).await?;
         let databases = databases(&options, database.as_deref())?;
+        check_following(&client).await?;
         let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options));
         let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
         let records = tenants.iter().map(|(tenant, (log, _))| {
@@ -51,7 +52,7 @@ impl MongoStore {
         });
         let records = records.collect();
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
-        let cluster = Cluster { client, logs: in_order_of_lease(&tenants), holder };
+        let cluster = Cluster { client, logs: in_order_of_lease(&tenants), holder, at_step: options.at_step };
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(Arc::new(cluster), stopped));
         Ok(Self { tenants, records, stop, sequencer: Mutex::new(Some(sequencer)) })

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::place::Place;
 use super::state::{Token, earlier};
+use super::step::Step;
 use super::stream::{self, Incoming, News};
 use super::{Cluster, Ended, backlog, lease::Lease};
 
@@ -37,16 +38,19 @@ async fn work(
     }
     let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
     let mut stream = stream::open(cluster, after.as_ref()).await?;
+    (cluster.at_step)(Step::StreamOpened);
     // Acknowledged at majority and later than the stream's beginning: so whatever the stream does not show because it is older can be
     // read at majority from here on.
     let sessions = places.values().map(Place::session_id).collect();
     if !lease.note_sessions(epoch, sessions).await? {
         return Err(Ended::Deposed("another process has taken the lease"));
     }
+    (cluster.at_step)(Step::SessionsNoted);
     for place in places.values_mut() {
         // First the stream, then the collections: what comes in between is in both, and known the second time.
         if place.token.is_none() {
             backlog::bring_up(place).await?;
+            (cluster.at_step)(Step::BroughtUp);
             if let Some(start) = &stream.start {
                 place.save(start).await?;
             }
@@ -56,11 +60,15 @@ async fn work(
     let mut saved = now();
     loop {
         let Batch { commits, idle, ended } = next(&mut stream.news).await;
+        if !commits.is_empty() {
+            (cluster.at_step)(Step::CommitsTaken);
+        }
         take(&mut places, commits).await?;
         let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
         if let Some(token) = idle.filter(|_| due) {
             try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
             saved = now();
+            (cluster.at_step)(Step::PositionSaved);
         }
         if let Some(ended) = ended {
             return Err(ended);

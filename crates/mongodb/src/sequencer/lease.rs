@@ -1,19 +1,22 @@
 //! Who leads. Everything is judged by the server's clock, so that clocks of processes may differ.
 //!
 //! ```text
-//! sequencer-state: {_id: "lease", holder, epoch, until, sessions: [ids of the sessions it writes with]}
+//! sequencer-state: {_id: "lease", holder, epoch, until, sessions: [ids of the sessions it writes with],
+//!                   before: [those of earlier holders, until they are ended]}
 //! ```
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use mongodb::Database;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
-use super::ASK_EVERY;
+use super::step::{AtStep, Step};
+use super::{ASK_EVERY, in_time};
 use crate::layout::names::SEQUENCER;
+use crate::refused::message_of;
 
 /// How long a lease holds. A process that was killed is succeeded within this and a second.
 const HOLDS: Duration = Duration::from_secs(3);
@@ -22,12 +25,13 @@ const ID: &str = "lease";
 pub(super) struct Lease {
     database: Database,
     holder: String,
+    at_step: AtStep,
     there: OnceCell<()>,
 }
 
 impl Lease {
-    pub(super) fn new(database: Database, holder: String) -> Self {
-        Self { database, holder, there: OnceCell::new() }
+    pub(super) fn new(database: Database, holder: String, at_step: AtStep) -> Self {
+        Self { database, holder, at_step, there: OnceCell::new() }
     }
 
     /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
@@ -39,10 +43,13 @@ impl Lease {
         let take = vec![doc! { "$set": {
             "holder": &self.holder, "until": until(),
             "epoch": { "$add": ["$epoch", 1_i64] },
-            "before": "$sessions", "sessions": [],
+            // What an earlier one did not come to end is still to be ended.
+            "before": { "$setUnion": [{ "$ifNull": ["$before", []] }, { "$ifNull": ["$sessions", []] }] }, "sessions": [],
         } }];
-        let taken = state.find_one_and_update(free, take).return_document(ReturnDocument::After).await?;
+        let taken = state.find_one_and_update(free, take).return_document(ReturnDocument::After);
+        let taken = in_time(HOLDS, taken).await?;
         let Some(taken) = taken else { return Ok(None) };
+        (self.at_step)(Step::LeaseTaken);
         if let Ok(before) = taken.get_array("before") {
             self.end_sessions(before).await;
         }
@@ -53,7 +60,7 @@ impl Lease {
     async fn begin(&self) -> mongodb::error::Result<()> {
         let nobodys = doc! { "$setOnInsert": { "epoch": 0_i64, "until": DateTime::from_millis(0), "sessions": [] } };
         let state = self.database.collection::<Document>(SEQUENCER);
-        state.update_one(doc! { "_id": ID }, nobodys).upsert(true).await.map(|_| ())
+        in_time(HOLDS, state.update_one(doc! { "_id": ID }, nobodys).upsert(true)).await.map(|_| ())
     }
 
     async fn end_sessions(&self, sessions: &[Bson]) {
@@ -63,34 +70,34 @@ impl Lease {
         let admin = self.database.client().database("admin");
         let command = doc! { "killSessions": sessions.to_vec() };
         // It waits for what the sessions are doing, which may be long; leading must not wait for it.
-        match tokio::time::timeout(ASK_EVERY, admin.run_command(command).into_future()).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "transactions of the earlier sequencer may be open for a minute"),
-            Err(_) => tracing::warn!("transactions of the earlier sequencer are being ended"),
+        if let Err(error) = in_time(ASK_EVERY, admin.run_command(command)).await {
+            tracing::warn!(
+                error = message_of(&error),
+                "transactions of the earlier sequencer may be open for a minute"
+            );
         }
     }
 
-    /// Notes the sessions that this process writes with.
+    /// Notes the sessions that this process writes with. Those of earlier holders are ended by now, or are being ended.
     pub(super) async fn note_sessions(&self, epoch: i64, sessions: Vec<Document>) -> mongodb::error::Result<bool> {
         let state = self.database.collection::<Document>(SEQUENCER);
-        let noted = state.update_one(self.mine(epoch), doc! { "$set": { "sessions": sessions } }).await?;
+        let noted = state.update_one(self.mine(epoch), doc! { "$set": { "sessions": sessions, "before": [] } }).await?;
         Ok(noted.matched_count == 1)
     }
 
-    /// Renews the lease until it is lost, and says how.
+    /// Renews the lease until it is lost, and says how. A server that does not answer, as one that is cut off from the majority, loses it too.
     pub(super) async fn keep(&self, epoch: i64) -> &'static str {
         let state = self.database.collection::<Document>(SEQUENCER);
-        let mut failures = 0;
+        let mut renewed = now();
         loop {
             tokio::time::sleep(ASK_EVERY).await;
             let renew = vec![doc! { "$set": { "until": until() } }];
-            match state.update_one(self.mine(epoch), renew).await {
-                Ok(renewed) if renewed.matched_count == 1 => failures = 0,
+            match in_time(HOLDS, state.update_one(self.mine(epoch), renew)).await {
+                Ok(answer) if answer.matched_count == 1 => renewed = now(),
                 Ok(_) => return "another process has taken the lease",
                 Err(error) => {
-                    failures += 1;
-                    tracing::warn!(%error, "the sequencer's lease could not be renewed");
-                    if failures > HOLDS.as_secs() {
+                    tracing::warn!(error = message_of(&error), "the sequencer's lease could not be renewed");
+                    if renewed.elapsed() > HOLDS {
                         return "the lease could not be renewed in time";
                     }
                 }
@@ -103,14 +110,19 @@ impl Lease {
     pub(super) async fn release(&self, epoch: i64) {
         let state = self.database.collection::<Document>(SEQUENCER);
         let release = vec![doc! { "$set": { "until": "$$NOW" } }];
-        if let Err(error) = state.update_one(self.mine(epoch), release).await {
-            tracing::warn!(%error, "the sequencer's lease was not given back; it ends by itself");
+        if let Err(error) = in_time(ASK_EVERY, state.update_one(self.mine(epoch), release)).await {
+            tracing::warn!(error = message_of(&error), "the sequencer's lease was not given back; it ends by itself");
         }
     }
 
     fn mine(&self, epoch: i64) -> Document {
         doc! { "_id": ID, "holder": &self.holder, "epoch": epoch }
     }
+}
+
+/// For how long nothing was heard; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn until() -> Document {

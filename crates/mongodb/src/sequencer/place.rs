@@ -10,6 +10,7 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 use super::assign::{Arrived, Numbered, assign, first_versions};
 use super::held::{self, Held};
 use super::state::{self, Token};
+use super::step::AtStep;
 use super::stream::Incoming;
 use super::write::{self, Written};
 use super::{Cluster, Ended};
@@ -36,6 +37,7 @@ const HEADS_MAX: usize = 200_000;
 pub(super) struct Place {
     pub(super) log: Arc<Log>,
     pub(super) session: ClientSession,
+    pub(super) at_step: AtStep,
     /// The number that the next event gets.
     pub(super) next: SequenceNumber,
     pub(super) token: Option<Token>,
@@ -53,7 +55,8 @@ impl Place {
         log.numbers.publish(next);
         let token = if forgotten { None } else { state::read(&log.database).await? };
         let held = Held::read(&log.database).await?;
-        Ok(Self { log, session, next, token, heads: HashMap::new(), held, replaying: true })
+        let at_step = cluster.at_step;
+        Ok(Self { log, session, at_step, next, token, heads: HashMap::new(), held, replaying: true })
     }
 
     pub(super) fn session_id(&self) -> Document {

@@ -31,7 +31,13 @@ pub(super) fn earlier(a: Token, b: Token) -> Token {
 
 pub(super) async fn read(database: &Database) -> mongodb::error::Result<Option<Token>> {
     let state = database.collection::<Document>(SEQUENCER).find_one(doc! { "_id": EVENT_LOG }).await?;
-    Ok(state.and_then(|state| state.get_document("token").ok().cloned()))
+    Ok(state.and_then(|state| state.get_document("token").ok().filter(|token| is_position(token)).cloned()))
+}
+
+/// Whether it has the form of one. Whatever else stands there, nothing can be left out on the strength of it.
+fn is_position(token: &Token) -> bool {
+    let text = token.get_str("_data").unwrap_or_default();
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 pub(super) fn of_log() -> Document {
