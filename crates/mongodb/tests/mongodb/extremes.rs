@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use annals_conformance::ManualClock;
 use annals_core::{
-    Aggregate, AggregateQuery, Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, LogQuery, NewCommit,
-    NewEvent, Store, Timestamp,
+    Aggregate, AggregateQuery, Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, LogQuery, NewCommit, NewEvent,
+    Store, Timestamp,
 };
 use annals_mongodb::{Options, Requests, Tenant};
 use mongodb::bson::{Document, doc};

@@ -51,6 +51,10 @@ impl Drop for Proxy {
     }
 }
 
+async fn cut(network: &mut watch::Receiver<Network>) {
+    let _ = network.wait_for(|network| *network == Network::Cut).await;
+}
+
 async fn relay(client: TcpStream, port: u16, mut network: watch::Receiver<Network>) {
     if *network.borrow() == Network::Cut {
         return;
@@ -75,6 +79,6 @@ async fn relay(client: TcpStream, port: u16, mut network: watch::Receiver<Networ
     tokio::select! {
         _ = there => {}
         _ = back => {}
-        _ = network.wait_for(|network| *network == Network::Cut) => {}
+        () = cut(&mut network) => {}
     }
 }

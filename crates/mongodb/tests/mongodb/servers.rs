@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mongodb::bson::{Document, doc};
-use mongodb::options::ClientOptions;
+use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria};
 use mongodb::{Client, Database};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -87,8 +87,7 @@ impl Member {
     pub async fn admin(&self) -> Database {
         let url = format!("mongodb://{}/?directConnection=true&serverSelectionTimeoutMS=1000", self.address());
         let mut options = ClientOptions::parse(url).await.expect("a URL");
-        options.selection_criteria =
-            Some(mongodb::options::ReadPreference::Nearest { options: Default::default() }.into());
+        options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Nearest { options: None }));
         Client::with_options(options).expect("a client").database("admin")
     }
 }
@@ -160,7 +159,7 @@ impl ReplicaSet {
                     members.iter().filter_map(|member| member.as_document()?.get_i32("state").ok()).collect();
                 let primaries = states.iter().filter(|state| **state == 1).count();
                 let followers = states.iter().filter(|state| **state == 2).count();
-                if status.get_i32("myState") == Ok(1) {
+                if status.get_i32("myState").is_ok_and(|state| state == 1) {
                     return primaries == 1 && followers + 1 == self.members.len();
                 }
             }

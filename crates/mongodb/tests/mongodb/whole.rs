@@ -32,7 +32,7 @@ pub async fn compare(database: &Database, said: &Said) -> Compared {
     let (logged, events) = logged(database).await;
     let mut by_request: HashMap<(&str, &str), &Logged> = HashMap::new();
     for ((aggregate, _), one) in &logged {
-        let other = by_request.insert((aggregate, &one.request), one);
+        let other = by_request.insert((&**aggregate, &*one.request), one);
         assert!(other.is_none(), "request {} is in the log twice", one.request);
     }
     let of_request: HashMap<&str, &Logged> = logged.values().map(|one| (&*one.request, one)).collect();
