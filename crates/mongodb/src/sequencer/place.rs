@@ -53,7 +53,16 @@ impl Place {
         let session = cluster.client.start_session().await?;
         let next = read_next(&log).await?;
         log.numbers.publish(next);
-        let token = if forgotten { None } else { state::read(&log.database).await? };
+        let mut token = if forgotten { None } else { state::read(&log.database).await? };
+        if let Some(ahead) = &token
+            && state::is_ahead(&cluster.client, ahead).await?
+        {
+            tracing::warn!(
+                tenant = log.tenant,
+                "the position in the change stream is of another cluster; it is not used"
+            );
+            token = None;
+        }
         let held = Held::read(&log.database).await?;
         let at_step = cluster.at_step;
         Ok(Self { log, session, at_step, next, token, heads: HashMap::new(), held, replaying: true })

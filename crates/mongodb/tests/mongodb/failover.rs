@@ -42,6 +42,11 @@ impl Load {
         Self { database, stores, history, stop, done, clients }
     }
 
+    /// The log of one of the stores, for one client more.
+    fn log(&self, place: usize) -> Arc<dyn EventLog> {
+        self.history.watch("the test", log_of(&self.stores[place]))
+    }
+
     /// Waits until so many more requests have got an answer that says what happened.
     async fn until_done(&self, more: usize) {
         let before = self.done.load(Ordering::SeqCst);
@@ -55,8 +60,8 @@ impl Load {
             client.await.expect("the client ends well");
         }
         // What was unknown may be stored later than it was answered; a last commit comes behind all of it.
-        for store in &self.stores {
-            log_of(store).commit(order("last", 1)).await.expect("committed");
+        for place in 0..2 {
+            self.log(place).commit(order("last", 1)).await.expect("committed");
         }
         let log = log_of(&self.stores[0]);
         let checked = self.history.check(&log).await.unwrap_or_else(|broken| panic!("{broken}"));
@@ -121,7 +126,7 @@ async fn while_a_majority_takes_nothing_answers_are_unknown_and_never_wrong() {
     let load = Load::on(set, "unreplicated").await;
     load.until_done(50).await;
     set.fail_point("stopReplProducer", "alwaysOn").await;
-    let log = log_of(&load.stores[0]);
+    let log = load.log(0);
     let error = log.commit(order("b", 1).request_id("r")).await.expect_err("nobody can acknowledge it");
     assert_eq!(error.code(), Code::Unreachable, "{error}");
     let refusal = log.commit(order("c", 1).expect(ExpectedVersion::Exact(7))).await.expect_err("nobody can confirm it");
@@ -144,7 +149,7 @@ async fn a_primary_that_is_left_alone_answers_nothing_wrong() {
     let primary = set.primary().await;
     let others: Vec<_> = (0..3).filter(|place| *place != primary).collect();
     others.iter().for_each(|place| set.members[*place].signal("STOP"));
-    let log = log_of(&load.stores[1]);
+    let log = load.log(1);
     let error = log.commit(order("b", 1).request_id("r")).await.expect_err("nobody can acknowledge it");
     assert!(matches!(error, CommitError::Store(_)), "{error}");
     others.iter().for_each(|place| set.members[*place].signal("CONT"));

@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -35,7 +36,6 @@ pub struct Member {
     output: BufReader<ChildStdout>,
     pid: u32,
     pub port: u16,
-    pub data: PathBuf,
 }
 
 impl Member {
@@ -57,10 +57,12 @@ impl Member {
         command.args(["--port", &port.to_string(), "--wiredTigerCacheSizeGB", "0.25"]);
         command.args(["--setParameter", "enableTestCommands=1"]);
         command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]).args(arguments);
+        // What ends this process by a signal to its group is not for the keeper, which has to clean up.
+        command.process_group(0);
         let mut keeper = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh runs");
         let output = BufReader::new(keeper.stdout.take().expect("piped"));
         let input = keeper.stdin.take();
-        let mut member = Self { keeper, input, output, pid: 0, port, data };
+        let mut member = Self { keeper, input, output, pid: 0, port };
         member.start_again();
         member
     }
