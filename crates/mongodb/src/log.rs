@@ -196,6 +196,24 @@ impl Log {
         }
     }
 
+    /// Waits until an aggregate's newest commit is in the log: a refusal tells of it, and whoever hears of a commit finds it there.
+    async fn until_logged(&self, collection: &str, aggregate: &Aggregate) -> Result<(), StoreError> {
+        let version = self.read_head(collection, aggregate).await?.version as i64;
+        let (name, id) = (&*aggregate.name, &*aggregate.id);
+        let entries = self.database.collection::<RawDocumentBuf>(ENTRIES);
+        let entry = entries.find_one(doc! { "aggregate": name, "id": id, "version": version });
+        if version == 0 || entry.await.map_err(|error| reading(&error))?.is_some() {
+            return Ok(());
+        }
+        let commits = self.database.collection::<RawDocumentBuf>(collection);
+        let commit = commits.find_one(doc! { "aggregateId": id, "version": version }).projection(doc! { "_id": 1 });
+        let commit = commit.await.map_err(|error| reading(&error))?;
+        match commit.as_deref().and_then(|commit| text(commit, "_id")) {
+            Some(commit) => self.number_of(Place::new(collection, commit)).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     /// The number of events in the log, at majority.
     async fn read_log_head(&self) -> Result<SequenceNumber, ReadError> {
         let metadata = self.database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);

@@ -52,10 +52,18 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         .map_err(|_| StoreError::Unreachable("its collection could not be made ready in time".to_owned()))??;
     let request = Request::new(log, &commit);
     let expected = log.numbers.expect(Place::new(&collection, &request.commit_id));
-    let Stored { version, repeated } = {
+    let stored = {
         let turn = tokio::time::timeout(log.outcome_time, log.turns.wait(&commit.aggregate)).await;
         let _turn = turn.map_err(|_| StoreError::Overloaded)?;
-        store(log, &collection, &request).await?
+        store(log, &collection, &request).await
+    };
+    let Stored { version, repeated } = match stored {
+        Ok(stored) => stored,
+        Err(error @ CommitError::Store(_)) => return Err(error),
+        Err(refusal) => {
+            log.until_logged(&collection, &commit.aggregate).await?;
+            return Err(refusal);
+        }
     };
     match repeated {
         None => Ok(CommitOutcome {

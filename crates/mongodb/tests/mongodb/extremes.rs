@@ -34,7 +34,7 @@ async fn a_commit_that_mongodb_cannot_store_is_refused_early_and_one_that_it_can
     let error = log.commit(commit(3, 6 << 20)).await.expect_err("refused");
     assert_eq!(error.code(), Code::CommitTooLarge, "{error}");
     // Within the limit of the events, and beyond MongoDB's with the names and ids that stand beside each.
-    let error = log.commit(commit(10_000, 1550)).await.err().expect("refused");
+    let error = log.commit(commit(10_000, 1550)).await.expect_err("refused");
     assert_eq!(error.code(), Code::CommitTooLarge, "{error}");
     assert_eq!(log.head().await, Ok(0));
     log.commit(commit(2, 7 << 20)).await.expect("committed");

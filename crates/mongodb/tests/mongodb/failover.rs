@@ -54,9 +54,9 @@ impl Load {
     }
 
     /// Lets everybody come to an end, and checks all that was told.
-    async fn check(self) -> annals_conformance::history::Checked {
+    async fn check(mut self) -> annals_conformance::history::Checked {
         self.stop.store(true, Ordering::SeqCst);
-        for client in self.clients {
+        for client in std::mem::take(&mut self.clients) {
             client.await.expect("the client ends well");
         }
         // What was unknown may be stored later than it was answered; a last commit comes behind all of it.

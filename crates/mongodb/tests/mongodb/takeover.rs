@@ -118,8 +118,10 @@ async fn stopped_at(step: Step) {
     for n in 0..5 {
         log.commit(order("meanwhile", n)).await.unwrap_or_else(|error| panic!("after {step:?}: {error}"));
     }
+    tracing::info!(?step, "another has taken over");
     writer.signal("CONT");
     until_told(&ear, 20).await;
+    tracing::info!(?step, "it goes on as one that stands by");
     log.commit(order("after", 1)).await.expect("committed");
     writer.kill();
     until_all_is_logged(&databases).await;

@@ -41,7 +41,10 @@ fn signal_at(step: Step) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writing_process_writes() {
     match std::env::var(PLAN) {
-        Ok(plan) => write(serde_json::from_str(&plan).expect("a plan")).await,
+        Ok(plan) => {
+            end_with_parent();
+            write(serde_json::from_str(&plan).expect("a plan")).await;
+        }
         Err(_) => {
             let databases = Databases::new();
             write(json!({ "url": databases.url(), "name": "w", "callers": 2, "count": 5, "open": {} })).await;
@@ -49,6 +52,14 @@ async fn a_writing_process_writes() {
             assert!(log.count_documents(mongodb::bson::doc! {}).await.expect("counted") > 0);
         }
     }
+}
+
+/// Ends this process when its parent has ended, however that ended: the pipe between them closes.
+fn end_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(1);
+    });
 }
 
 async fn write(plan: Value) {
@@ -204,7 +215,7 @@ impl Writer {
         plan["open"] = json!(lock(ear).open);
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "writers::a_writing_process_writes", "--nocapture", "--test-threads=1"]);
-        command.env(PLAN, plan.to_string()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env(PLAN, plan.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("it starts");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         let ear = ear.clone();
