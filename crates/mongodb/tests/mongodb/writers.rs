@@ -31,8 +31,10 @@ fn signal_at(step: Step) {
     if *at == step && left.fetch_sub(1, Ordering::SeqCst) == 1 {
         let _ = Command::new("kill").args([&format!("-{signal}"), &std::process::id().to_string()]).status();
         // A kill is on its way; nothing more happens on this task.
-        while signal == "KILL" {
-            std::thread::park();
+        if signal == "KILL" {
+            loop {
+                std::thread::park();
+            }
         }
     }
 }
