@@ -8,6 +8,7 @@
 //! read   ─▶ read.rs: event-log-commits ─▶ commits ─▶ events          aggregates.rs: commits of one, and ids
 //! ```
 
+mod adopted;
 mod aggregates;
 mod batch;
 mod bulk;
@@ -18,8 +19,8 @@ mod read;
 mod repeat;
 mod turns;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
@@ -39,6 +40,7 @@ use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, event_stream}
 use crate::layout::schema::Schema;
 use crate::options::Options;
 use crate::refused::{message_of, reading, unreadable};
+pub(crate) use adopted::Adopted;
 use bulk::Bulk;
 use heads::{Head, Heads};
 use numbers::{Expected, Numbers, Place};
@@ -62,13 +64,16 @@ pub(crate) struct Log {
     places: Semaphore,
     places_max: usize,
     context: String,
+    pub(crate) adopted: Adopted,
+    /// Says that other software gives numbers to events, as long as it is known to.
+    disturbed: Mutex<Option<String>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Randomness>,
     closed: AtomicBool,
 }
 
 impl Log {
-    pub(crate) fn new(tenant: &str, database: Database, options: &Options) -> Self {
+    pub(crate) fn new(tenant: &str, database: Database, options: &Options, context: String, adopted: Adopted) -> Self {
         Self {
             tenant: tenant.to_owned(),
             schema: Schema::new(database.clone(), options),
@@ -80,11 +85,23 @@ impl Log {
             turns: Turns::default(),
             places: Semaphore::new(options.waiting_max),
             places_max: options.waiting_max,
-            context: options.context_name.clone(),
+            context,
+            adopted,
+            disturbed: Mutex::default(),
             clock: options.clock.clone(),
             random: options.random.clone(),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// Takes note that other software gives numbers to events, or that it does not any more.
+    pub(crate) fn disturb(&self, why: Option<String>) {
+        *self.disturbed.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    fn disturbed(&self) -> Option<StoreError> {
+        let why = self.disturbed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        why.map(StoreError::ForeignNumbers)
     }
 
     fn is_closed(&self) -> bool {
@@ -106,7 +123,7 @@ impl Log {
             tenant: self.tenant.clone(),
             scope: annals_core::DEFAULT_SCOPE.to_owned(),
             head: self.numbers.seen(),
-            refusing: self.is_closed().then_some(StoreError::Closed),
+            refusing: self.is_closed().then_some(StoreError::Closed).or_else(|| self.disturbed()),
             commits: self.bulk.counts.stored.load(Ordering::Relaxed),
             syncs: self.bulk.counts.batches.load(Ordering::Relaxed),
             bytes: self.bulk.counts.bytes.load(Ordering::Relaxed),
@@ -117,7 +134,7 @@ impl Log {
     /// Where an aggregate stands at majority.
     async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
         let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
-        self.head_of(aggregate, newest.map_err(|error| reading(&error))?)
+        self.head_of(aggregate, newest.map_err(|error| reading(&error))?).await
     }
 
     /// Where an aggregate stands, confirmed by a majority behind the reading: a primary that is cut off and does not know it has none. So
@@ -130,7 +147,7 @@ impl Log {
         let newest = newest.and_then(|newest| newest.map_err(|error| message_of(&error))).map_err(|why| {
             StoreError::Unreachable(format!("the version of {aggregate} could not be confirmed by a majority: {why}"))
         })?;
-        self.head_of(aggregate, newest)
+        self.head_of(aggregate, newest).await
     }
 
     async fn newest(
@@ -145,8 +162,10 @@ impl Log {
         commits.find_one(doc! { "aggregateId": &*aggregate.id }).with_options(options).await
     }
 
-    fn head_of(&self, aggregate: &Aggregate, newest: Option<RawDocumentBuf>) -> Result<Head, StoreError> {
-        let Some(found) = newest else { return Ok(Head::NONE) };
+    async fn head_of(&self, aggregate: &Aggregate, newest: Option<RawDocumentBuf>) -> Result<Head, StoreError> {
+        let Some(found) = newest else {
+            return adopted::head(self, aggregate).await;
+        };
         let version = natural(&found, "version").ok_or_else(|| {
             StoreError::Damaged(format!("the newest commit of {aggregate} has a version that is no whole number"))
         })?;
@@ -178,6 +197,10 @@ impl Log {
                     Ok(None) => {}
                     Err(error @ StoreError::Damaged(_)) => return Err(error),
                     Err(error) => tracing::warn!(%error, "a commit's number could not be looked up; trying again"),
+                }
+                if let Some(disturbed) = self.disturbed() {
+                    let sentence = format!("commit {}: it is stored, and has no number yet: {disturbed}", place.commit);
+                    return Err(StoreError::Unreachable(sentence));
                 }
                 expected = self.numbers.expect(place.clone());
             }
