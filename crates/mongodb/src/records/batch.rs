@@ -68,7 +68,8 @@ pub(super) async fn run(
     answers
 }
 
-/// None when they must be tried one by one. A server that is cut off from the majority may answer never; then it is not known what happened.
+/// None when they must be tried one by one. A server that is cut off from the majority may answer never; then it is not known what
+/// happened.
 async fn together(
     place: &Place,
     collections: &HashMap<String, Arc<Collection>>,

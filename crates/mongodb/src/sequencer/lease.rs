@@ -85,7 +85,8 @@ impl Lease {
         Ok(noted.matched_count == 1)
     }
 
-    /// Renews the lease until it is lost, and says how. A server that does not answer, as one that is cut off from the majority, loses it too.
+    /// Renews the lease until it is lost, and says how. By a server that does not answer, as one that is cut off from the majority, it is
+    /// lost too.
     pub(super) async fn keep(&self, epoch: i64) -> &'static str {
         let state = self.database.collection::<Document>(SEQUENCER);
         let mut renewed = now();

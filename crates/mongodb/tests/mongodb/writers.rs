@@ -108,7 +108,8 @@ fn commit_of(request: &str) -> NewCommit {
     commit
 }
 
-/// One request after another, a third of them such that they are refused or repeats. A request without an answer is repeated until it has one.
+/// One request after another, a third of them such that they are refused or repeats. A request without an answer is repeated until it
+/// has one.
 async fn call(log: Arc<dyn EventLog>, name: String, open: Option<String>, count: u64) {
     let mut random = fastrand::Rng::new();
     let mut last: Option<String> = None;
