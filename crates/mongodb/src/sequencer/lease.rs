@@ -5,6 +5,7 @@
 //!                   before: [those of earlier holders, until they are ended]}
 //! ```
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use mongodb::Database;
@@ -27,11 +28,13 @@ pub(super) struct Lease {
     holder: String,
     at_step: AtStep,
     there: OnceCell<()>,
+    /// The sessions that this process writes with, while it leads.
+    sessions: Mutex<Vec<Bson>>,
 }
 
 impl Lease {
     pub(super) fn new(database: Database, holder: String, at_step: AtStep) -> Self {
-        Self { database, holder, at_step, there: OnceCell::new() }
+        Self { database, holder, at_step, there: OnceCell::new(), sessions: Mutex::default() }
     }
 
     /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
@@ -73,7 +76,7 @@ impl Lease {
         if let Err(error) = in_time(ASK_EVERY, admin.run_command(command)).await {
             tracing::warn!(
                 error = message_of(&error),
-                "transactions of the earlier sequencer may be open for a minute"
+                "transactions of a sequencer that leads no more may be open for a minute"
             );
         }
     }
@@ -81,6 +84,7 @@ impl Lease {
     /// Notes the sessions that this process writes with. Those of earlier holders are ended by now, or are being ended.
     pub(super) async fn note_sessions(&self, epoch: i64, sessions: Vec<Document>) -> mongodb::error::Result<bool> {
         let state = self.database.collection::<Document>(SEQUENCER);
+        *self.sessions.lock().unwrap_or_else(PoisonError::into_inner) = sessions.iter().map(Bson::from).collect();
         let noted = state.update_one(self.mine(epoch), doc! { "$set": { "sessions": sessions, "before": [] } }).await?;
         Ok(noted.matched_count == 1)
     }
@@ -108,7 +112,12 @@ impl Lease {
 
     /// Gives it back, so that the next need not wait. The sessions stay noted: leading may have been broken off inside a transaction, which
     /// the next one ends.
+    ///
+    /// This process ends them too: one that was deposed may have begun a transaction after its successor had ended those that were open,
+    /// and would leave it open for a minute.
     pub(super) async fn release(&self, epoch: i64) {
+        let sessions = std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner));
+        self.end_sessions(&sessions).await;
         let state = self.database.collection::<Document>(SEQUENCER);
         let release = vec![doc! { "$set": { "until": "$$NOW" } }];
         if let Err(error) = in_time(ASK_EVERY, state.update_one(self.mine(epoch), release)).await {
