@@ -44,6 +44,7 @@ async fn cut_in_the_middle(
     })
     .await;
     proxy.set(Network::Cut);
+    until("every connection is broken", async || proxy.connections() == 0).await;
     under_way
 }
 

@@ -39,6 +39,12 @@ impl Proxy {
         Self { address, network, task }
     }
 
+    /// Connections that are not broken.
+    pub fn connections(&self) -> usize {
+        // Each has a receiver, and the task that takes new ones has one.
+        self.network.receiver_count().saturating_sub(1)
+    }
+
     pub fn set(&self, network: Network) {
         self.network.send_replace(network);
     }
