@@ -79,6 +79,14 @@ fn check_pool(wanted: &ConnectionOptions) -> Result<(), String> {
     Ok(())
 }
 
+/// Sees that the user may follow all databases by one change stream. Without it every commit would be stored and none numbered.
+///
+/// # Errors
+/// `unsuitable_server` that names the rights, `unreachable`.
+pub(crate) async fn check_following(client: &Client) -> Result<(), OpenError> {
+    client.watch().await.map(|_| ()).map_err(|error| asking("the change stream over all databases", &error))
+}
+
 /// Majority and journaled, and no time after which a write that may yet happen counts as failed.
 pub(crate) fn strict() -> WriteConcern {
     let mut concern = WriteConcern::majority();

@@ -27,5 +27,6 @@ mod tenants;
 
 pub use dolittle::{DolittleTenants, dolittle_tenants};
 pub use options::{ConnectionOptions, Options, Requests, Tenant};
+pub use sequencer::step::{AtStep, Step};
 pub use store::MongoStore;
 pub use system::{SystemClock, SystemRandomness};

@@ -32,6 +32,7 @@ use annals_core::{
 use async_trait::async_trait;
 use mongodb::Database;
 use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::options::{FindOneOptions, ReadConcern};
 use tokio::sync::Semaphore;
 
 use crate::layout::entry::{self, Entry};
@@ -39,7 +40,7 @@ use crate::layout::fields::{natural, text};
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, event_stream};
 use crate::layout::schema::Schema;
 use crate::options::Options;
-use crate::refused::{reading, unreadable};
+use crate::refused::{message_of, reading, unreadable};
 pub(crate) use adopted::Adopted;
 use bulk::Bulk;
 use heads::{Head, Heads};
@@ -60,6 +61,7 @@ pub(crate) struct Log {
     pub(crate) held: Count,
     schema: Schema,
     bulk: Bulk,
+    outcome_time: Duration,
     heads: Heads,
     turns: Turns,
     places: Semaphore,
@@ -92,7 +94,8 @@ impl Log {
         Self {
             tenant: tenant.to_owned(),
             schema: Schema::new(database.clone(), options),
-            bulk: Bulk::new(database.clone()),
+            bulk: Bulk::new(database.clone(), options.outcome_time),
+            outcome_time: options.outcome_time,
             database,
             numbers: Arc::default(),
             held: Count::default(),
@@ -149,10 +152,37 @@ impl Log {
 
     /// Where an aggregate stands at majority.
     async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
+        let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
+        self.head_of(aggregate, newest.map_err(|error| reading(&error))?).await
+    }
+
+    /// Where an aggregate stands, confirmed by a majority behind the reading: a primary that is cut off and does not know it has none. So
+    /// a refusal may rest on it.
+    async fn confirm_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
+        let (time, concern) = (self.outcome_time, ReadConcern::linearizable());
+        let options = FindOneOptions::builder().read_concern(concern).max_time(time).build();
+        let newest = tokio::time::timeout(time, self.newest(collection, aggregate, options)).await;
+        let newest = newest.map_err(|_| "MongoDB gave no answer in time".to_owned());
+        let newest = newest.and_then(|newest| newest.map_err(|error| message_of(&error))).map_err(|why| {
+            StoreError::Unreachable(format!("the version of {aggregate} could not be confirmed by a majority: {why}"))
+        })?;
+        self.head_of(aggregate, newest).await
+    }
+
+    async fn newest(
+        &self,
+        collection: &str,
+        aggregate: &Aggregate,
+        mut options: FindOneOptions,
+    ) -> mongodb::error::Result<Option<RawDocumentBuf>> {
+        options.sort = Some(doc! { "version": -1 });
+        options.projection = Some(doc! { "version": 1, "tenantId": 1 });
         let commits = self.database.collection::<RawDocumentBuf>(collection);
-        let newest = commits.find_one(doc! { "aggregateId": &*aggregate.id });
-        let newest = newest.sort(doc! { "version": -1 }).projection(doc! { "version": 1, "tenantId": 1 });
-        let Some(found) = newest.await.map_err(|error| reading(&error))? else {
+        commits.find_one(doc! { "aggregateId": &*aggregate.id }).with_options(options).await
+    }
+
+    async fn head_of(&self, aggregate: &Aggregate, newest: Option<RawDocumentBuf>) -> Result<Head, StoreError> {
+        let Some(found) = newest else {
             return adopted::head(self, aggregate).await;
         };
         let version = natural(&found, "version").ok_or_else(|| {
@@ -180,8 +210,12 @@ impl Log {
                 if let Ok(Ok(first)) = tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
                     return Ok(first);
                 }
-                if let Some(entry) = self.entry(&place).await? {
-                    return Ok(entry.first);
+                // It is stored, so a look that fails only means to look again.
+                match self.entry(&place).await {
+                    Ok(Some(entry)) => return Ok(entry.first),
+                    Ok(None) => {}
+                    Err(error @ StoreError::Damaged(_)) => return Err(error),
+                    Err(error) => tracing::warn!(%error, "a commit's number could not be looked up; trying again"),
                 }
                 if let Some(disturbed) = self.disturbed() {
                     let sentence = format!("commit {}: it is stored, and has no number yet: {disturbed}", place.commit);
@@ -201,6 +235,24 @@ impl Log {
         match self.entry(&expected.place).await? {
             Some(entry) => Ok(entry.first),
             None => self.numbered(expected).await,
+        }
+    }
+
+    /// Waits until an aggregate's newest commit is in the log: a refusal tells of it, and whoever hears of a commit finds it there.
+    async fn until_logged(&self, collection: &str, aggregate: &Aggregate) -> Result<(), StoreError> {
+        let version = self.read_head(collection, aggregate).await?.version as i64;
+        let (name, id) = (&*aggregate.name, &*aggregate.id);
+        let entries = self.database.collection::<RawDocumentBuf>(ENTRIES);
+        let entry = entries.find_one(doc! { "aggregate": name, "id": id, "version": version });
+        if version == 0 || entry.await.map_err(|error| reading(&error))?.is_some() {
+            return Ok(());
+        }
+        let commits = self.database.collection::<RawDocumentBuf>(collection);
+        let commit = commits.find_one(doc! { "aggregateId": id, "version": version }).projection(doc! { "_id": 1 });
+        let commit = commit.await.map_err(|error| reading(&error))?;
+        match commit.as_deref().and_then(|commit| text(commit, "_id")) {
+            Some(commit) => self.number_of(Place::new(collection, commit)).await.map(|_| ()),
+            None => Ok(()),
         }
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use annals_core::{Clock, DEFAULT_TENANT, Randomness, limits};
 
-use crate::{SystemClock, SystemRandomness};
+use crate::sequencer::step;
+use crate::{AtStep, SystemClock, SystemRandomness};
 
 /// How a store on MongoDB is opened.
 #[derive(Clone)]
@@ -33,6 +34,9 @@ pub struct Options {
     pub optional_indexes: bool,
     /// Most commits of one log that wait at once; more are refused with `overloaded`.
     pub waiting_max: usize,
+    /// How long the outcome of a commit is looked for, when MongoDB gives none, before the commit is answered as unknown; and how long one
+    /// may wait before it is sent.
+    pub outcome_time: Duration,
     /// How many changes of records are kept; fewer than the port promises count as so many.
     pub record_changes_kept: u64,
     /// Connections, where the URL says nothing about them.
@@ -43,6 +47,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Where ids come from.
     pub random: Arc<dyn Randomness>,
+    /// Called at each step of the sequencer in this process: for tests, which end the process there or make it wait.
+    pub at_step: AtStep,
 }
 
 impl Default for Options {
@@ -58,11 +64,13 @@ impl Default for Options {
             requests: Requests::PerAggregate,
             optional_indexes: false,
             waiting_max: 8192,
+            outcome_time: Duration::from_secs(20),
             record_changes_kept: limits::CHANGES_KEPT_MIN,
             connection: ConnectionOptions::default(),
             lease: Duration::from_secs(3),
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
+            at_step: step::nothing,
         }
     }
 }

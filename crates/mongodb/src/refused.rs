@@ -23,7 +23,7 @@ pub(crate) fn asking(what: &str, error: &Error) -> OpenError {
     match code_of(error) {
         Some(UNAUTHORIZED) => {
             let sentence = "the user may not do this; give it readWrite and dbAdmin on the databases of the store, and \
-                            clusterMonitor and changeStream rights on the cluster";
+                            readAnyDatabase on admin, which following all tenants by one change stream takes";
             OpenError::new(Code::UnsuitableServer, format!("{what}: {sentence} ({})", message_of(error)))
         }
         Some(AUTHENTICATION_FAILED) => OpenError::new(Code::UnsuitableServer, format!("{what}: {BAD_CREDENTIALS}")),

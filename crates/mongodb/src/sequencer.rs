@@ -20,6 +20,7 @@ mod lease;
 mod place;
 mod standby;
 mod state;
+pub(crate) mod step;
 mod stream;
 mod write;
 
@@ -35,6 +36,7 @@ use crate::log::Log;
 use crate::refused::message_of;
 pub(crate) use assign::label;
 use lease::Lease;
+use step::AtStep;
 
 /// What the sequencer works on.
 pub(crate) struct Cluster {
@@ -43,6 +45,7 @@ pub(crate) struct Cluster {
     pub(crate) logs: Vec<Arc<Log>>,
     /// A name for this process that no other has.
     pub(crate) holder: String,
+    pub(crate) at_step: AtStep,
     /// How long the lease holds.
     lease: Duration,
     /// Whether this process leads.
@@ -52,8 +55,14 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(client: Client, logs: Vec<Arc<Log>>, holder: String, lease: Duration) -> Self {
-        Self { client, logs, holder, lease, leads: AtomicBool::new(false), lag: AtomicU64::new(0) }
+    pub(crate) fn new(
+        client: Client,
+        logs: Vec<Arc<Log>>,
+        holder: String,
+        lease: Duration,
+        at_step: AtStep,
+    ) -> Self {
+        Self { client, logs, holder, at_step, lease, leads: AtomicBool::new(false), lag: AtomicU64::new(0) }
     }
 
     /// What is known here about the sequencer, for a log that has so many commits held back.
@@ -69,7 +78,7 @@ impl Cluster {
         self.lag.store(lag.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// How often the lease is asked for or renewed, and how long is waited after an error.
+    /// How often the lease is renewed, and how long is waited after an error.
     fn ask_every(&self) -> Duration {
         self.lease / 3
     }
@@ -99,7 +108,7 @@ impl From<mongodb::error::Error> for Ended {
 /// Stands by and leads by turns, until `stop` says so.
 pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) {
     let Some(first) = cluster.logs.first() else { return };
-    let lease = Lease::new(first.database.clone(), cluster.holder.clone(), cluster.lease);
+    let lease = Lease::new(first.database.clone(), cluster.holder.clone(), cluster.lease, cluster.at_step);
     // Set when the stream's position turned out to be too old: the logs are then brought up from the collections.
     let mut forgotten = false;
     loop {
@@ -137,4 +146,13 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // A sender that is gone is a store that was dropped.
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// What the server does not answer in time is an error: one that is cut off from the majority may answer never.
+async fn in_time<T>(
+    time: Duration,
+    operation: impl IntoFuture<Output = mongodb::error::Result<T>>,
+) -> mongodb::error::Result<T> {
+    let answered = tokio::time::timeout(time, operation.into_future()).await;
+    answered.unwrap_or_else(|_| Err(mongodb::error::Error::custom("the server gives no answer")))
 }

@@ -14,7 +14,7 @@ use mongodb::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::connect::{Connection, connect};
+use crate::connect::{Connection, check_following, connect};
 use crate::identity;
 use crate::layout::names::{EVENT_LOG, IDENTITY};
 use crate::layout::{owner, schema};
@@ -53,6 +53,7 @@ impl MongoStore {
         check_lease(options.lease)?;
         let Connection { client, database, primary } = connect(url, &options.connection).await?;
         let databases = databases(&options, database.as_deref())?;
+        check_following(&client).await?;
         let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options));
         let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
         let records = tenants.iter().map(|(tenant, (log, _))| {
@@ -66,7 +67,8 @@ impl MongoStore {
         });
         let streams = streams.collect();
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
-        let cluster = Arc::new(Cluster::new(client, in_order_of_lease(&tenants), holder, options.lease));
+        let logs = in_order_of_lease(&tenants);
+        let cluster = Arc::new(Cluster::new(client, logs, holder, options.lease, options.at_step));
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
         Ok(Self { tenants, records, streams, primary, cluster, stop, sequencer: Mutex::new(Some(sequencer)) })

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use super::{fetch, wire};
+use super::wire;
 
 /// Runs the program until its own standard input ends, which is when its parent ends, however that ends; then stops it and removes its
 /// data. So nothing is left behind after a kill, and nothing is ever stopped by its name.
@@ -32,12 +32,11 @@ pub struct Mongod {
 
 impl Mongod {
     /// Starts one on a free port with a new data folder, and waits until it takes writes.
-    pub fn start(cache: &Path) -> Result<Self, String> {
-        let program = fetch::mongod(cache)?;
+    pub fn start(cache: &Path, program: &Path) -> Result<Self, String> {
         let port = free_port()?;
         let data = cache.join(format!("run/mongod-{}-{port}", std::process::id()));
         fs::create_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
-        let mut keeper = command(&program, port, &data).spawn().map_err(|error| format!("sh: {error}"))?;
+        let mut keeper = command(program, port, &data).spawn().map_err(|error| format!("sh: {error}"))?;
         let input = keeper.stdin.take();
         let mut mongod = Self { keeper, input, port };
         mongod.become_primary().map_err(|why| {
@@ -91,7 +90,7 @@ impl Drop for Mongod {
     }
 }
 
-fn command(program: &PathBuf, port: u16, data: &Path) -> Command {
+fn command(program: &Path, port: u16, data: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", UNTIL_PARENT_ENDS, "sh"]).arg(data).arg(program);
     command.arg("--dbpath").arg(data).arg("--logpath").arg(data.join("mongod.log"));

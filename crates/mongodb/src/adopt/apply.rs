@@ -79,7 +79,7 @@ async fn work(
     let adopted = Adopted::read(database, &identity).await.map_err(asked)?;
     let context = report.context.clone();
     let log = Arc::new(Log::new(&place.tenant, database.clone(), options, context, adopted));
-    let cluster = Cluster::new(place.client.clone(), vec![log.clone()], holder, options.lease);
+    let cluster = Cluster::new(place.client.clone(), vec![log.clone()], holder, options.lease, options.at_step);
     let head = number(turn, &cluster, &log, &mut |events| progress(done + events, all.max(done + events))).await?;
     report.done = true;
     report.head = Some(head);

@@ -18,8 +18,6 @@ use crate::layout::fields::{inner, integer, text};
 use crate::layout::writer::Writer;
 use crate::refused::{code_of, message_of};
 
-/// How long an unknown outcome is tried to be found out.
-const TIME_MAX: Duration = Duration::from_secs(20);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -36,16 +34,24 @@ pub(crate) enum Outcome {
     Refused(String),
     /// It may be stored or not.
     Unknown(String),
+    /// It waited too long to be sent: nothing of it is stored.
+    NotSent,
 }
 
-/// Sends a batch until every outcome is known or the time is up.
-pub(super) async fn send(database: &Database, collection: &str, inserts: &[Insert]) -> Vec<Outcome> {
-    let ends = now() + TIME_MAX;
+/// Sends a batch until every outcome is known or the time is up. A server that is cut off from the majority may answer never.
+pub(super) async fn send(database: &Database, collection: &str, inserts: &[Insert], time: Duration) -> Vec<Outcome> {
+    let ends = now() + time;
     let mut outcomes = vec![Outcome::Unknown("it was not sent".to_owned()); inserts.len()];
     let mut open: Vec<usize> = (0..inserts.len()).collect();
     let mut first = true;
     loop {
-        attempt(database, collection, inserts, &open, first, &mut outcomes).await;
+        let trying = attempt(database, collection, inserts, &open, first, &mut outcomes);
+        if tokio::time::timeout_at(ends, trying).await.is_err() {
+            let silent = |place: &&usize| !matches!(outcomes[**place], Outcome::Stored | Outcome::Refused(_));
+            for place in open.iter().filter(silent).copied().collect::<Vec<_>>() {
+                outcomes[place] = Outcome::Unknown("MongoDB gave no answer in time".to_owned());
+            }
+        }
         first = false;
         open.retain(|place| matches!(outcomes[*place], Outcome::Unknown(_)));
         if open.is_empty() || now() >= ends {
@@ -81,7 +87,8 @@ async fn attempt(
     let answer = database.run_raw_command(command).session(&mut session).await;
     let answer = match answer.and_then(|answer| Ok(RawDocumentBuf::try_from(&answer)?)) {
         Ok(answer) => answer,
-        Err(error) if is_refusal(&error) => return give_all(Outcome::Refused(message_of(&error))),
+        // A later try is refused before it is looked at; the first may have been stored all the same.
+        Err(error) if first && is_refusal(&error) => return give_all(Outcome::Refused(message_of(&error))),
         Err(error) => return give_all(Outcome::Unknown(message_of(&error))),
     };
     // Without the majority's word nothing in the answer is known to stay, its refusals neither.
@@ -89,7 +96,7 @@ async fn attempt(
         return give_all(Outcome::Unknown(text(concern, "errmsg").unwrap_or("the write concern failed").to_owned()));
     }
     give_all(Outcome::Stored);
-    read_write_errors(&answer, open, outcomes);
+    read_write_errors(&answer, open, first, outcomes);
     let duplicates: Vec<usize> =
         open.iter().copied().filter(|place| matches!(outcomes[*place], Outcome::Duplicate(_))).collect();
     if duplicates.is_empty() {
@@ -141,7 +148,7 @@ fn is_passing(code: i64) -> bool {
     PASSING.contains(&code)
 }
 
-fn read_write_errors(answer: &RawDocument, open: &[usize], outcomes: &mut [Outcome]) {
+fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, outcomes: &mut [Outcome]) {
     let Ok(errors) = answer.get_array("writeErrors") else { return };
     for error in errors.into_iter().flatten().filter_map(|error| error.as_document()) {
         let place = integer(error, "index").and_then(|index| open.get(usize::try_from(index).ok()?));
@@ -153,8 +160,8 @@ fn read_write_errors(answer: &RawDocument, open: &[usize], outcomes: &mut [Outco
                 let keys = inner(error, "keyPattern").map(|keys| keys.iter().flatten());
                 Outcome::Duplicate(keys.into_iter().flatten().map(|(key, _)| key.as_str().to_owned()).collect())
             }
-            Some(code) if is_passing(code) => Outcome::Unknown(message()),
-            _ => Outcome::Refused(message()),
+            Some(code) if !is_passing(code) && first => Outcome::Refused(message()),
+            _ => Outcome::Unknown(message()),
         };
     }
 }

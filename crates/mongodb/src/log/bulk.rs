@@ -8,10 +8,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use mongodb::Database;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::batch::{self, Outcome};
 
@@ -29,11 +31,14 @@ pub(super) struct Insert {
     pub(super) id: String,
     pub(super) document: Vec<u8>,
     pub(super) answer: oneshot::Sender<Outcome>,
+    /// Until then it is sent or answered as not sent.
+    pub(super) sent_by: Instant,
 }
 
 /// The lanes of one database, one for each collection that is inserted into.
 pub(crate) struct Bulk {
     database: Database,
+    outcome_time: Duration,
     lanes: Mutex<HashMap<String, mpsc::UnboundedSender<Insert>>>,
     pub(super) counts: Arc<Counts>,
 }
@@ -47,14 +52,15 @@ pub(super) struct Counts {
 }
 
 impl Bulk {
-    pub(crate) fn new(database: Database) -> Self {
-        Self { database, lanes: Mutex::default(), counts: Arc::default() }
+    pub(crate) fn new(database: Database, outcome_time: Duration) -> Self {
+        Self { database, outcome_time, lanes: Mutex::default(), counts: Arc::default() }
     }
 
     /// Inserts a document with the next batch of its collection. How many wait is bounded by the caller.
     pub(crate) async fn insert(&self, collection: &str, id: String, document: Vec<u8>) -> Outcome {
         let (answer, answered) = oneshot::channel();
-        let mut insert = Insert { id, document, answer };
+        let sent_by = now() + self.outcome_time;
+        let mut insert = Insert { id, document, answer, sent_by };
         // A lane ends with the runtime that it was made on; a store may be used from a later one.
         for _ in 0..2 {
             match self.lane(collection).send(insert) {
@@ -72,7 +78,13 @@ impl Bulk {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry(collection.to_owned()).or_insert_with(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
-            tokio::spawn(run(self.database.clone(), collection.to_owned(), receiver, self.counts.clone()));
+            tokio::spawn(run(
+                self.database.clone(),
+                collection.to_owned(),
+                receiver,
+                self.counts.clone(),
+                self.outcome_time,
+            ));
             sender
         });
         lane.clone()
@@ -80,7 +92,13 @@ impl Bulk {
 }
 
 /// Sends batches until nobody can give it anything more and all are answered.
-async fn run(database: Database, collection: String, mut queue: mpsc::UnboundedReceiver<Insert>, counts: Arc<Counts>) {
+async fn run(
+    database: Database,
+    collection: String,
+    mut queue: mpsc::UnboundedReceiver<Insert>,
+    counts: Arc<Counts>,
+    outcome_time: Duration,
+) {
     let mut waiting = VecDeque::new();
     let mut flights = JoinSet::new();
     let mut under_way = 0;
@@ -98,11 +116,25 @@ async fn run(database: Database, collection: String, mut queue: mpsc::UnboundedR
         while let Ok(insert) = queue.try_recv() {
             waiting.push_back(insert);
         }
+        give_back_late(&mut waiting);
         while !waiting.is_empty() && flights.len() < if under_way < FEW { FLIGHTS.0 } else { FLIGHTS.1 } {
             let batch = take(&mut waiting);
             under_way += batch.len();
-            flights.spawn(fly(database.clone(), collection.clone(), batch, counts.clone()));
+            flights.spawn(fly(database.clone(), collection.clone(), batch, counts.clone(), outcome_time));
         }
+    }
+}
+
+/// A deadline's clock; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Batches that get no answer hold up what is behind them, which must not wait for ever either.
+fn give_back_late(waiting: &mut VecDeque<Insert>) {
+    while waiting.front().is_some_and(|oldest| oldest.sent_by <= now()) {
+        let late = waiting.pop_front().map(|late| late.answer.send(Outcome::NotSent));
+        debug_assert!(late.is_some(), "there was one");
     }
 }
 
@@ -120,9 +152,15 @@ fn take(waiting: &mut VecDeque<Insert>) -> Vec<Insert> {
 }
 
 /// Sends a batch, answers everybody, and says how many they were.
-async fn fly(database: Database, collection: String, inserts: Vec<Insert>, counts: Arc<Counts>) -> usize {
+async fn fly(
+    database: Database,
+    collection: String,
+    inserts: Vec<Insert>,
+    counts: Arc<Counts>,
+    outcome_time: Duration,
+) -> usize {
     let count = inserts.len();
-    let outcomes = batch::send(&database, &collection, &inserts).await;
+    let outcomes = batch::send(&database, &collection, &inserts, outcome_time).await;
     counts.batches.fetch_add(1, Ordering::Relaxed);
     for (insert, outcome) in inserts.into_iter().zip(outcomes) {
         if matches!(outcome, Outcome::Stored) {

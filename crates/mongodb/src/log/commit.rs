@@ -50,12 +50,23 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         TryAcquireError::Closed => StoreError::Closed,
         TryAcquireError::NoPermits => StoreError::Overloaded,
     })?;
-    let collection = ready(&log.schema, &commit.aggregate.name).await?;
+    let collection = tokio::time::timeout(log.outcome_time, ready(&log.schema, &commit.aggregate.name)).await;
+    let collection = collection
+        .map_err(|_| StoreError::Unreachable("its collection could not be made ready in time".to_owned()))??;
     let request = Request::new(log, &commit);
     let expected = log.numbers.expect(Place::new(&collection, &request.commit_id));
-    let Stored { version, repeated } = {
-        let _turn = log.turns.wait(&commit.aggregate).await;
-        store(log, &collection, &request).await?
+    let stored = {
+        let turn = tokio::time::timeout(log.outcome_time, log.turns.wait(&commit.aggregate)).await;
+        let _turn = turn.map_err(|_| StoreError::Overloaded)?;
+        store(log, &collection, &request).await
+    };
+    let Stored { version, repeated } = match stored {
+        Ok(stored) => stored,
+        Err(error @ CommitError::Store(_)) => return Err(error),
+        Err(refusal) => {
+            log.until_logged(&collection, &commit.aggregate).await?;
+            return Err(refusal);
+        }
     };
     match repeated {
         None => Ok(CommitOutcome {
@@ -146,11 +157,12 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
     let commit = request.commit;
     let expected = commit.expected_version;
     let first_only = matches!(expected, ExpectedVersion::Empty | ExpectedVersion::Exact(0));
-    // Whether `head` was read since this commit came. A first commit needs no look-up: the index knows whether it is one.
+    // Whether `head` is known to be no older than this commit, so that a refusal may rest on it. A first commit needs no look-up: the
+    // index knows whether it is one.
     let (mut head, mut current) = match log.heads.get(&commit.aggregate) {
         Some(head) => (head, false),
         None if first_only && !log.adopted.there => (Head::NONE, false),
-        None => (log.read_head(collection, &commit.aggregate).await?, true),
+        None => (log.read_head(collection, &commit.aggregate).await?, false),
     };
     let mut collided = false;
     for _ in 0..OVERTAKEN_MAX {
@@ -159,7 +171,7 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
         }
         let admitted = expected.admits(head.version);
         if !admitted && !current {
-            (head, current) = (log.read_head(collection, &commit.aggregate).await?, true);
+            (head, current) = (log.confirm_head(collection, &commit.aggregate).await?, true);
             continue;
         }
         // After the head was read: had the request been stored since, it would be found.
@@ -181,13 +193,22 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
                 log.heads.learn(&commit.aggregate, Head { version, tenant_id });
                 return Ok(Stored { version, repeated: None });
             }
-            Outcome::Duplicate(_) => {
+            Outcome::Duplicate(index) => {
+                let of_requests = index.len() == 1 && index.iter().all(|field| field == "requestId");
+                let of_other = of_requests
+                    && repeat::find(log, collection, &commit.aggregate, &request.request_id).await?.is_none();
+                if of_other {
+                    // Request ids are unique in all aggregates of the name here, and this one is another aggregate's.
+                    return Err(CommitError::RequestIdReused { request_id: request.request_id.clone() });
+                }
+                // The refused insert was acknowledged by a majority.
                 (head, current) = (log.read_head(collection, &commit.aggregate).await?, true);
                 collided = true;
             }
             Outcome::Refused(why) => {
                 return Err(StoreError::ReadOnly(format!("MongoDB refuses the commit: {why}")).into());
             }
+            Outcome::NotSent => return Err(StoreError::Overloaded.into()),
             Outcome::Unknown(why) => {
                 return Err(StoreError::Unreachable(format!("{why} (request id {:?})", request.request_id)).into());
             }

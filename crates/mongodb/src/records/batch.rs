@@ -27,6 +27,7 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 /// Ids that are looked up at once.
 const IDS_MAX: usize = 1_000;
 const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 pub(super) type Answer = Result<Vec<ChangeNumber>, RecordError>;
 
@@ -69,8 +70,22 @@ pub(super) async fn run(
     answers
 }
 
-/// None when they must be tried one by one.
+/// None when they must be tried one by one. A server that is cut off from the majority may answer never; then it is not known what
+/// happened.
 async fn together(
+    place: &Place,
+    collections: &HashMap<String, Arc<Collection>>,
+    jobs: &[Work],
+    by: &str,
+) -> Option<Vec<Answer>> {
+    let trying = tokio::time::timeout(TIME_MAX + PAUSE_MAX, until_answered(place, collections, jobs, by)).await;
+    trying.unwrap_or_else(|_| {
+        let silent = || StoreError::Unreachable("MongoDB gave no answer in time".to_owned());
+        Some(jobs.iter().map(|_| Err(silent().into())).collect())
+    })
+}
+
+async fn until_answered(
     place: &Place,
     collections: &HashMap<String, Arc<Collection>>,
     jobs: &[Work],
@@ -104,7 +119,7 @@ async fn together(
             return Some(jobs.iter().map(|_| Err(StoreError::Unreachable(sentence.clone()).into())).collect());
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(200));
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 

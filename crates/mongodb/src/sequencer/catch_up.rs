@@ -7,7 +7,7 @@ use annals_core::{Code, OpenError};
 use mongodb::Database;
 
 use super::lease::Lease;
-use super::{Cluster, Ended, lead};
+use super::{Cluster, Ended, lead, step};
 use crate::refused::asking;
 
 /// How long the lease holds here.
@@ -30,7 +30,7 @@ impl Turn {
     /// # Errors
     /// `store_locked` when another process keeps it; `unreachable`.
     pub(crate) async fn take(database: Database, holder: String) -> Result<Self, OpenError> {
-        let lease = Lease::new(database.clone(), holder, HOLDS);
+        let lease = Lease::new(database.clone(), holder, HOLDS, step::nothing);
         for _ in 0..TRIES {
             if let Some(epoch) = lease.take().await.map_err(|error| asking(database.name(), &error))? {
                 return Ok(Self { lease, epoch, database });

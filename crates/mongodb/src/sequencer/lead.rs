@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::place::Place;
 use super::state::{Token, earlier};
+use super::step::Step;
 use super::stream::{self, Incoming, News, Stream};
 use super::{Cluster, Ended, backlog, lease::Lease};
 use crate::reach;
@@ -37,6 +38,9 @@ async fn work(
     loop {
         let Batch { commits, asked, idle, ended } = next(&mut stream.news).await;
         let stored = commits.last().and_then(|commit| commit.stored);
+        if !commits.is_empty() {
+            (cluster.at_step)(Step::CommitsTaken);
+        }
         take(&mut places, commits).await?;
         for Held { database, collection, commit } in asked {
             if let Some(place) = places.get_mut(&database) {
@@ -52,6 +56,7 @@ async fn work(
             }
             try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
             saved = now();
+            (cluster.at_step)(Step::PositionSaved);
         }
         if let Some(ended) = ended {
             return Err(ended);
@@ -78,16 +83,19 @@ pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten
     }
     let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
     let stream = stream::open(cluster, after.as_ref()).await?;
+    (cluster.at_step)(Step::StreamOpened);
     // Acknowledged at majority and later than the stream's beginning: so whatever the stream does not show because it is older can be
     // read at majority from here on.
     let sessions = places.values().map(Place::session_id).collect();
     if !lease.note_sessions(epoch, sessions).await? {
         return Err(Ended::Deposed("another process has taken the lease"));
     }
+    (cluster.at_step)(Step::SessionsNoted);
     for place in places.values_mut() {
         // First the stream, then the collections: what comes in between is in both, and known the second time.
         if place.token.is_none() {
             backlog::bring_up(place).await?;
+            (cluster.at_step)(Step::BroughtUp);
             if let Some(start) = &stream.start {
                 place.save(start).await?;
             }

@@ -1,34 +1,42 @@
 //! Who leads. Everything is judged by the server's clock, so that clocks of processes may differ.
 //!
 //! ```text
-//! sequencer-state: {_id: "lease", holder, process, epoch, until, lag, sessions: [ids of the sessions it writes with]}
+//! sequencer-state: {_id: "lease", holder, process, epoch, until, lag, sessions: [ids of the sessions it writes with],
+//!                   before: [those of earlier holders, until they are ended]}
 //!                  process: its host and process id, for people   lag: how far it was behind at the last renewal, in milliseconds
 //! ```
 
-use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use mongodb::Database;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
+use super::in_time;
+use super::step::{AtStep, Step};
 use crate::layout::names::SEQUENCER;
+use crate::refused::message_of;
 
 const ID: &str = "lease";
 
 pub(super) struct Lease {
     database: Database,
     holder: String,
-    /// How long it holds. A process that was killed is succeeded within this and a third.
+    /// How long it holds. A process that was killed is succeeded within this and half a second.
     holds: Duration,
+    at_step: AtStep,
     there: OnceCell<()>,
+    /// The sessions that this process writes with, while it leads.
+    sessions: Mutex<Vec<Bson>>,
 }
 
 impl Lease {
-    pub(super) fn new(database: Database, holder: String, holds: Duration) -> Self {
-        Self { database, holder, holds, there: OnceCell::new() }
+    pub(super) fn new(database: Database, holder: String, holds: Duration, at_step: AtStep) -> Self {
+        Self { database, holder, holds, at_step, there: OnceCell::new(), sessions: Mutex::default() }
     }
 
     /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
@@ -40,10 +48,13 @@ impl Lease {
         let take = vec![doc! { "$set": {
             "holder": &self.holder, "process": { "$literal": process() }, "lag": 0_i64, "until": self.until(),
             "epoch": { "$add": ["$epoch", 1_i64] },
-            "before": "$sessions", "sessions": [],
+            // What an earlier one did not come to end is still to be ended.
+            "before": { "$setUnion": [{ "$ifNull": ["$before", []] }, { "$ifNull": ["$sessions", []] }] }, "sessions": [],
         } }];
-        let taken = state.find_one_and_update(free, take).return_document(ReturnDocument::After).await?;
+        let taken = state.find_one_and_update(free, take).return_document(ReturnDocument::After);
+        let taken = in_time(self.holds, taken).await?;
         let Some(taken) = taken else { return Ok(None) };
+        (self.at_step)(Step::LeaseTaken);
         if let Ok(before) = taken.get_array("before") {
             self.end_sessions(before).await;
         }
@@ -54,7 +65,7 @@ impl Lease {
     async fn begin(&self) -> mongodb::error::Result<()> {
         let nobodys = doc! { "$setOnInsert": { "epoch": 0_i64, "until": DateTime::from_millis(0), "sessions": [] } };
         let state = self.database.collection::<Document>(SEQUENCER);
-        state.update_one(doc! { "_id": ID }, nobodys).upsert(true).await.map(|_| ())
+        in_time(self.holds, state.update_one(doc! { "_id": ID }, nobodys).upsert(true)).await.map(|_| ())
     }
 
     async fn end_sessions(&self, sessions: &[Bson]) {
@@ -64,35 +75,37 @@ impl Lease {
         let admin = self.database.client().database("admin");
         let command = doc! { "killSessions": sessions.to_vec() };
         // It waits for what the sessions are doing, which may be long; leading must not wait for it.
-        match tokio::time::timeout(self.holds / 3, admin.run_command(command).into_future()).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "transactions of the earlier sequencer may be open for a minute"),
-            Err(_) => tracing::warn!("transactions of the earlier sequencer are being ended"),
+        if let Err(error) = in_time(self.holds / 3, admin.run_command(command)).await {
+            tracing::warn!(
+                error = message_of(&error),
+                "transactions of a sequencer that leads no more may be open for a minute"
+            );
         }
     }
 
-    /// Notes the sessions that this process writes with.
+    /// Notes the sessions that this process writes with. Those of earlier holders are ended by now, or are being ended.
     pub(super) async fn note_sessions(&self, epoch: i64, sessions: Vec<Document>) -> mongodb::error::Result<bool> {
         let state = self.database.collection::<Document>(SEQUENCER);
-        let noted = state.update_one(self.mine(epoch), doc! { "$set": { "sessions": sessions } }).await?;
+        *self.sessions.lock().unwrap_or_else(PoisonError::into_inner) = sessions.iter().map(Bson::from).collect();
+        let noted = state.update_one(self.mine(epoch), doc! { "$set": { "sessions": sessions, "before": [] } }).await?;
         Ok(noted.matched_count == 1)
     }
 
-    /// Renews the lease until it is lost, and says how.
+    /// Renews the lease until it is lost, and says how. By a server that does not answer, as one that is cut off from the majority, it is
+    /// lost too.
     pub(super) async fn keep(&self, epoch: i64, lag: &AtomicU64) -> &'static str {
         let state = self.database.collection::<Document>(SEQUENCER);
-        let mut failures = 0;
+        let mut renewed = now();
         loop {
             tokio::time::sleep(self.holds / 3).await;
             let renew =
                 vec![doc! { "$set": { "until": self.until(), "lag": lag.load(Ordering::Relaxed).cast_signed() } }];
-            match state.update_one(self.mine(epoch), renew).await {
-                Ok(renewed) if renewed.matched_count == 1 => failures = 0,
+            match in_time(self.holds, state.update_one(self.mine(epoch), renew)).await {
+                Ok(answer) if answer.matched_count == 1 => renewed = now(),
                 Ok(_) => return "another process has taken the lease",
                 Err(error) => {
-                    failures += 1;
-                    tracing::warn!(%error, "the sequencer's lease could not be renewed");
-                    if failures > 3 {
+                    tracing::warn!(error = message_of(&error), "the sequencer's lease could not be renewed");
+                    if renewed.elapsed() > self.holds {
                         return "the lease could not be renewed in time";
                     }
                 }
@@ -102,11 +115,16 @@ impl Lease {
 
     /// Gives it back, so that the next need not wait. The sessions stay noted: leading may have been broken off inside a transaction, which
     /// the next one ends.
+    ///
+    /// This process ends them too: one that was deposed may have begun a transaction after its successor had ended those that were open,
+    /// and would leave it open for a minute.
     pub(super) async fn release(&self, epoch: i64) {
+        let sessions = std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner));
+        self.end_sessions(&sessions).await;
         let state = self.database.collection::<Document>(SEQUENCER);
         let release = vec![doc! { "$set": { "until": "$$NOW" } }];
-        if let Err(error) = state.update_one(self.mine(epoch), release).await {
-            tracing::warn!(%error, "the sequencer's lease was not given back; it ends by itself");
+        if let Err(error) = in_time(self.holds / 3, state.update_one(self.mine(epoch), release)).await {
+            tracing::warn!(error = message_of(&error), "the sequencer's lease was not given back; it ends by itself");
         }
     }
 
@@ -125,4 +143,9 @@ fn process() -> String {
     let host = std::env::var("HOSTNAME").ok().filter(named);
     let host = host.or_else(|| std::fs::read_to_string("/etc/hostname").ok().filter(named));
     format!("{} process {}", host.as_deref().map_or("unnamed host", str::trim), std::process::id())
+}
+
+/// For how long nothing was heard; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
 }

@@ -10,6 +10,7 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 use super::assign::{Arrived, Numbered, assign, first_versions};
 use super::held::{self, Held};
 use super::state::{self, Token};
+use super::step::AtStep;
 use super::stream::Incoming;
 use super::write::{self, Written};
 use super::{Cluster, Ended};
@@ -37,6 +38,7 @@ const HEADS_MAX: usize = 200_000;
 pub(super) struct Place {
     pub(super) log: Arc<Log>,
     pub(super) session: ClientSession,
+    pub(super) at_step: AtStep,
     /// The number that the next event gets.
     pub(super) next: SequenceNumber,
     pub(super) token: Option<Token>,
@@ -59,10 +61,20 @@ impl Place {
         log.disturb(None);
         let next = reach.known();
         log.numbers.publish(next);
-        let token = if forgotten { None } else { state::read(&log.database).await? };
+        let mut token = if forgotten { None } else { state::read(&log.database).await? };
+        if let Some(ahead) = &token
+            && state::is_ahead(&cluster.client, ahead).await?
+        {
+            tracing::warn!(
+                tenant = log.tenant,
+                "the position in the change stream is of another cluster; it is not used"
+            );
+            token = None;
+        }
         let held = Held::read(&log.database).await?;
         log.held.set(held.count());
-        Ok(Self { log, session, next, token, heads: HashMap::new(), held, replaying: true })
+        let at_step = cluster.at_step;
+        Ok(Self { log, session, at_step, next, token, heads: HashMap::new(), held, replaying: true })
     }
 
     pub(super) fn session_id(&self) -> Document {

@@ -1,6 +1,7 @@
 //! Standing by: watching the heads that the sequencer of another process moves, until the lease is free.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
@@ -11,6 +12,9 @@ use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD};
 use crate::log::Log;
 use crate::log::numbers::Place;
 use crate::refused::message_of;
+
+/// How often the lease is asked for: a process that was killed is succeeded within its lease and this.
+const TAKE_EVERY: Duration = Duration::from_millis(500);
 
 /// Answers with the epoch once this process leads.
 pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
@@ -26,7 +30,7 @@ pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
 
 async fn asking(cluster: &Cluster, lease: &Lease) -> i64 {
     loop {
-        tokio::time::sleep(cluster.ask_every()).await;
+        tokio::time::sleep(cluster.ask_every().min(TAKE_EVERY)).await;
         if let Some(epoch) = ask(lease).await {
             return epoch;
         }

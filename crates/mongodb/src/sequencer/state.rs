@@ -4,9 +4,9 @@
 //! sequencer-state: {_id: "event-log", token}      moved with the log, and every ten seconds while nothing comes
 //! ```
 
-use mongodb::Database;
 use mongodb::bson::{Document, doc};
 use mongodb::change_stream::event::ResumeToken;
+use mongodb::{Client, Database};
 
 use crate::layout::names::{EVENT_LOG, SEQUENCER};
 
@@ -31,7 +31,29 @@ pub(super) fn earlier(a: Token, b: Token) -> Token {
 
 pub(super) async fn read(database: &Database) -> mongodb::error::Result<Option<Token>> {
     let state = database.collection::<Document>(SEQUENCER).find_one(doc! { "_id": EVENT_LOG }).await?;
-    Ok(state.and_then(|state| state.get_document("token").ok().cloned()))
+    Ok(state.and_then(|state| state.get_document("token").ok().filter(|token| is_position(token)).cloned()))
+}
+
+/// Whether it has the form of one. Whatever else stands there, nothing can be left out on the strength of it.
+fn is_position(token: &Token) -> bool {
+    let text = token.get_str("_data").unwrap_or_default();
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The seconds of the server's time that a position stands for; none where the text says none. A position is a text in hexadecimal: the
+/// kind of a time, then its seconds.
+fn seconds(token: &Token) -> Option<u32> {
+    let text = token.get_str("_data").ok()?;
+    text.strip_prefix("82").and_then(|rest| u32::from_str_radix(rest.get(..8)?, 16).ok())
+}
+
+/// Whether a position lies ahead of everything that this server has written, as one does that was copied here from another cluster. The
+/// server would wait for the time to come, and show nothing before.
+pub(super) async fn is_ahead(client: &Client, token: &Token) -> mongodb::error::Result<bool> {
+    let hello = client.database("admin").run_command(doc! { "hello": 1 }).await?;
+    let written = hello.get_document("lastWrite").and_then(|last| last.get_document("opTime"));
+    let written = written.and_then(|time| time.get_timestamp("ts")).ok();
+    Ok(written.zip(seconds(token)).is_some_and(|(written, position)| position > written.time))
 }
 
 pub(super) fn of_log() -> Document {

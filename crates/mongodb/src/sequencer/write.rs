@@ -11,6 +11,7 @@ use super::Ended;
 use super::assign::{Batch, Numbered};
 use super::place::{Place, read_next};
 use super::state::{self, Token};
+use super::step::{AtStep, Step};
 use crate::connect::strict;
 use crate::layout::mapping::Kind;
 use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, SEQUENCER};
@@ -55,7 +56,11 @@ pub(super) async fn write(place: &mut Place, batch: &Batch<'_>, token: Option<&T
             documents(place, part).map_err(|error| Ended::Damaged(format!("a commit of the log: {error}")))?;
         let next = place.next + documents.events.len() as u64;
         match transaction(place, &documents, next, rest, token).await? {
-            Written::Done => place.note(part, next),
+            Written::Done => {
+                (place.at_step)(Step::BatchCommitted);
+                place.note(part, next);
+                (place.at_step)(Step::BatchTold);
+            }
             Written::Known => return Ok(Written::Known),
         }
     }
@@ -124,10 +129,10 @@ async fn transaction(
     token: Option<&Token>,
 ) -> Result<Written, Ended> {
     const DUPLICATE_KEY: i32 = 11000;
-    let database = place.log.database.clone();
+    let (database, at_step) = (place.log.database.clone(), place.at_step);
     for _ in 0..TRIES {
         let moves = (place.next, next);
-        match attempt(&database, &mut place.session, documents, moves, rest, token).await {
+        match attempt(&database, &mut place.session, documents, moves, rest, token, at_step).await {
             Ok(true) => return Ok(Written::Done),
             Ok(false) => return Err(Ended::Deposed("another process has moved the log")),
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Written::Known),
@@ -156,9 +161,10 @@ async fn attempt(
     (from, to): (u64, u64),
     rest: Option<&Batch<'_>>,
     token: Option<&Token>,
+    at_step: AtStep,
 ) -> mongodb::error::Result<bool> {
     session.start_transaction().write_concern(strict()).await?;
-    let written = fill(database, session, documents, (from, to), rest, token).await;
+    let written = fill(database, session, documents, (from, to), rest, token, at_step).await;
     match written {
         Ok(true) => {}
         other => {
@@ -184,6 +190,7 @@ async fn fill(
     (from, to): (u64, u64),
     rest: Option<&Batch<'_>>,
     token: Option<&Token>,
+    at_step: AtStep,
 ) -> mongodb::error::Result<bool> {
     let metadata = database.collection::<Document>(EVENT_LOG_METADATA);
     let believed = doc! { "_id": EVENT_LOG, "NextEventOffset": decimal(from) };
@@ -191,11 +198,13 @@ async fn fill(
     if moved.session(&mut *session).await?.matched_count != 1 {
         return Ok(false);
     }
+    at_step(Step::OffsetMoved);
     for (name, inserts) in [(EVENT_LOG, &documents.events), (ENTRIES, &documents.entries)] {
         if !inserts.is_empty() {
             database.collection::<RawDocumentBuf>(name).insert_many(inserts).session(&mut *session).await?;
         }
     }
+    at_step(Step::EventsWritten);
     if !documents.aggregates.is_empty() {
         let update = doc! { "update": AGGREGATES, "updates": &documents.aggregates, "ordered": true };
         let answer = database.run_command(update).session(&mut *session).await?;
@@ -214,5 +223,6 @@ async fn fill(
         let state = database.collection::<Document>(SEQUENCER);
         state.update_one(state::of_log(), state::set(token)).upsert(true).session(&mut *session).await?;
     }
+    at_step(Step::BatchWritten);
     Ok(true)
 }

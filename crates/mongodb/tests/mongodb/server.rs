@@ -139,7 +139,7 @@ pub fn wow_commit(id: &str, aggregate: &str, version: i32, time: i64) -> Documen
     }
 }
 
-/// Waits until `condition` holds, at most twenty seconds.
+/// Waits until `condition` holds, at most a minute.
 ///
 /// # Panics
 /// When it does not.
@@ -150,5 +150,5 @@ pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(20), waiting).await.is_ok(), "{what} was due");
+    assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "{what} was due");
 }
