@@ -134,32 +134,36 @@ impl Log {
         found.map(|found| entry::read(&found)).transpose().map_err(StoreError::Damaged)
     }
 
-    /// The first number of a commit that is stored: waits for the sequencer.
-    async fn numbered(&self, mut expected: Expected<'_>) -> Result<SequenceNumber, StoreError> {
+    /// The first number of a commit that is stored, if it gets one in this time: waits for the sequencer. `old` says that it may have
+    /// one already, of which nobody is told again. A look-up that fails is tried again, because the commit is stored all the same.
+    async fn numbered(&self, mut expected: Expected<'_>, old: bool, time: Duration) -> Option<SequenceNumber> {
         let place = expected.place.clone();
+        let mut look = old;
         let waiting = async {
             loop {
-                if let Ok(Ok(first)) = tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
-                    return Ok(first);
+                if look && let Ok(Some(entry)) = self.entry(&place).await {
+                    return entry.first;
                 }
-                if let Some(entry) = self.entry(&place).await? {
-                    return Ok(entry.first);
+                match tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
+                    Ok(Ok(first)) => return first,
+                    // The store is closed; the sequencer of another process may go on.
+                    Ok(Err(_)) => tokio::time::sleep(LOOK_EVERY).await,
+                    Err(_) => {}
                 }
                 expected = self.numbers.expect(place.clone());
+                look = true;
             }
         };
-        tokio::time::timeout(NUMBER_TIME_MAX, waiting).await.unwrap_or_else(|_| {
-            let sentence = "it is stored, and has no number yet: no sequencer is at work, or it holds the commit back";
-            Err(StoreError::Unreachable(format!("commit {}: {sentence}", place.commit)))
-        })
+        tokio::time::timeout(time, waiting).await.ok()
     }
 
+    /// The first number of a commit that is stored, for a reader.
     async fn number_of(&self, place: Place) -> Result<SequenceNumber, StoreError> {
-        let expected = self.numbers.expect(place);
-        match self.entry(&expected.place).await? {
-            Some(entry) => Ok(entry.first),
-            None => self.numbered(expected).await,
-        }
+        let expected = self.numbers.expect(place.clone());
+        self.numbered(expected, true, NUMBER_TIME_MAX).await.ok_or_else(|| {
+            let sentence = "it is stored, and has no number yet: no sequencer is at work, or it holds the commit back";
+            StoreError::Unreachable(format!("commit {}: {sentence}", place.commit))
+        })
     }
 
     /// The number of events in the log, at majority.
