@@ -53,6 +53,7 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
         tests.args(["test", "--locked", "--workspace"]).args(kinds).envs(services.environment());
         if without_services {
             tests.args(services::PACKAGES.iter().flat_map(|package| ["--exclude", package]));
+            tests.args(["--", "--skip", "with_mongodb"]);
         }
         run_command(&mut tests)
     });

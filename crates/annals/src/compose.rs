@@ -73,15 +73,31 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
 
 #[cfg(feature = "mongodb")]
 async fn open_mongodb(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
-    use annals_mongodb::{MongoStore, Tenant};
+    let options = mongodb_options(options)?;
+    Ok(Arc::new(annals_mongodb::MongoStore::open(url, options).await?))
+}
+
+#[cfg(feature = "mongodb")]
+fn mongodb_options(options: OpenOptions) -> Result<annals_mongodb::Options, OpenError> {
     if !options.scopes.is_empty() {
         let message = "a store on MongoDB has no scopes but default yet; leave [scopes] out";
         return Err(OpenError::new(Code::NotSupportedByStore, message));
     }
     let OpenOptions { tenants, must_exist, .. } = options;
-    let tenants = tenants.into_iter().map(Tenant::new).collect();
-    let options = annals_mongodb::Options { tenants, must_exist, ..annals_mongodb::Options::default() };
-    Ok(Arc::new(MongoStore::open(url, options).await?))
+    let tenants = tenants.into_iter().map(annals_mongodb::Tenant::new).collect();
+    Ok(annals_mongodb::Options { tenants, must_exist, ..annals_mongodb::Options::default() })
+}
+
+/// The options for adopting what is at `url`, which must be a MongoDB.
+#[cfg(feature = "mongodb")]
+pub(crate) fn mongodb_to_adopt(url: &str, options: OpenOptions) -> Result<annals_mongodb::Options, OpenError> {
+    match Backend::parse(url)? {
+        Backend::MongoDb(_) => mongodb_options(options),
+        _ => {
+            let message = format!("{url} is no MongoDB; only a database that other software wrote is adopted");
+            Err(OpenError::new(Code::NotSupportedByStore, message))
+        }
+    }
 }
 
 #[cfg(not(feature = "mongodb"))]

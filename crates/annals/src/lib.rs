@@ -28,6 +28,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "mongodb")]
+pub mod adopt;
 #[cfg(feature = "client")]
 mod client;
 mod compose;

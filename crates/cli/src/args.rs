@@ -5,7 +5,7 @@ mod records;
 
 use std::path::PathBuf;
 
-pub use operations::{Backup, Export, Repair, Restore, Stats};
+pub use operations::{Adopt, Backup, Export, Repair, Restore, Stats};
 pub use records::{
     Documents, Expectation, Id, Record, RecordDeclare, RecordDelete, RecordFind, RecordGet, RecordInsert,
     RecordReplace, RecordWatch,
@@ -113,6 +113,11 @@ pub enum Command {
     /// Count what a log holds: aggregates, events of each type, bytes
     #[command(after_help = "Example:\n  annals stats --server http://127.0.0.1:4000 --output table")]
     Stats(Stats),
+    /// Make a store of a MongoDB that Wow or a Dolittle Runtime wrote; without --apply only say what would be done
+    #[command(
+        after_help = "Nothing that other software wrote is changed. Commits in {aggregate}_event_stream get numbers in the log, those that are malformed or have a gap before them are held back; an event-log of a Dolittle Runtime is read as it is and goes on with its next number. Run it again after it was broken off, or after anything was in the way; once all is done it changes nothing. A Runtime must be stopped before, because it would go on giving numbers; so must processes of Annals.\n\nExample:\n  annals adopt --store mongodb://127.0.0.1/shop?replicaSet=rs0\n  annals adopt --store mongodb://127.0.0.1/shop?replicaSet=rs0 --output json | jq .names > names.json\n  annals adopt --store mongodb://127.0.0.1/shop?replicaSet=rs0 --names names.json --apply"
+    )]
+    Adopt(Adopt),
     /// Check every checksum of a store that no process has open, and every promise that its bytes can show
     #[command(
         after_help = "Nothing is written. Damage is printed with the file, the byte and the sequence number, and what to do; the exit code is 6 then.\n\nExample:\n  annals check --store embedded:./data"

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod adopt;
 mod aggregate;
 mod backup;
 mod check;
@@ -26,7 +27,12 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     let (global, config) = (&cli.global, &loaded.config);
     let on_files = matches!(
         cli.command,
-        Command::Check | Command::Pack | Command::Repair(_) | Command::Restore(_) | Command::Export(_)
+        Command::Adopt(_)
+            | Command::Check
+            | Command::Pack
+            | Command::Repair(_)
+            | Command::Restore(_)
+            | Command::Export(_)
     );
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
@@ -49,6 +55,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Import(ref args) => import::run(global, args, config).await,
         Command::Export(ref args) => export::export(global, args, config).await,
         Command::Stats(ref args) => stats::run(global, args, config).await,
+        Command::Adopt(ref args) => adopt::run(global, args, config).await,
         Command::Check => check::run(global, config),
         Command::Repair(ref args) => repair::run(global, args, config),
         Command::Pack => pack::run(global, config),

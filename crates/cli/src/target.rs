@@ -64,8 +64,11 @@ impl Target {
 
 /// Opens the configured store.
 pub async fn open_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
+    Ok(annals::open_with(&config.store.url, open_options(config, must_exist)).await?)
+}
+
+/// What is configured about opening.
+pub fn open_options(config: &Config, must_exist: bool) -> OpenOptions {
     let (tenants, scopes) = (config.tenants.names.clone(), config.tenants.scopes.clone());
-    let min_free_disk_bytes = config.store.min_free_disk_bytes;
-    let options = OpenOptions { tenants, scopes, must_exist, min_free_disk_bytes };
-    Ok(annals::open_with(&config.store.url, options).await?)
+    OpenOptions { tenants, scopes, must_exist, min_free_disk_bytes: config.store.min_free_disk_bytes }
 }

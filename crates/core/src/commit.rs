@@ -26,6 +26,17 @@ impl Aggregate {
         Self { name: name.into(), id: id.into() }
     }
 
+    /// An event source without an aggregate: what events are of that other software recorded outside of any aggregate. It has no versions,
+    /// and nothing is committed to it: its name is empty, which is no valid name.
+    pub fn of_source(id: impl Into<ByteString>) -> Self {
+        Self { name: ByteString::new(), id: id.into() }
+    }
+
+    /// The event source, where this is one without an aggregate.
+    pub fn event_source(&self) -> Option<&str> {
+        self.name.is_empty().then_some(&*self.id)
+    }
+
     /// Checks both parts.
     ///
     /// # Errors

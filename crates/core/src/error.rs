@@ -41,6 +41,9 @@ pub enum StoreError {
     /// The store was opened where it cannot be written.
     #[error("the store is read-only: {0}")]
     ReadOnly(String),
+    /// Other software gives numbers to events of this log, so its order is not known any more. Commits are refused; reads go on.
+    #[error("{0}")]
+    ForeignNumbers(String),
     /// The store is being closed.
     #[error("the store is closing; try again when it is up")]
     Closed,
@@ -68,6 +71,7 @@ impl StoreError {
             Self::Failed(_) => Code::StoreFailed,
             Self::Damaged(_) => Code::StoreDamaged,
             Self::ReadOnly(_) => Code::StoreReadOnly,
+            Self::ForeignNumbers(_) => Code::ForeignNumbers,
             Self::Closed => Code::Closing,
             Self::Overloaded => Code::Overloaded,
             Self::Io(_) => Code::ReadFailed,
@@ -282,6 +286,10 @@ codes! {
     ReadFailed "read_failed" 503 6 "Reading from the disk failed." "Look at the disk; the message says which file."
     NotSupportedByStore "not_supported_by_store" 501 2 "This kind of store does not have what was asked for; nothing was stored." "Leave it out, or use another kind of store; the documentation of each says what it has."
     UnsuitableServer "unsuitable_server" 503 6 "The database server cannot hold a store: it is no replica set, too old, or its rights or indexes are not as they must be." "The message says what was expected, what was found and what to do; nothing was changed."
+    NotAdopted "not_adopted" 503 6 "The database was written by other software and is not adopted yet." "Run `annals adopt` with the same --store; it says what it would do before it does it."
+    CannotAdopt "cannot_adopt" 409 6 "The database holds something that cannot be adopted as it is." "Do what the message says, then run `annals adopt` again; nothing was changed."
+    ForeignNumbers "foreign_numbers" 503 6 "Other software gives numbers to events of this log." "Stop it (a Dolittle Runtime, most often), then run `annals adopt`, which takes in what it wrote."
+    InvalidNames "invalid_names" 422 2 "A UUID of an adopted log has no name, or one that it cannot have." "Correct the file of names; `annals adopt` prints the UUIDs that need one."
     InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
     UnreadableInput "unreadable_input" 500 2 "A file or standard input could not be read." "Name a file that exists and may be read."
     Unreachable "unreachable" 502 5 "The server could not be reached, or its answer could not be read." "Check the address; a commit may have been stored, so retry it with the same request id."

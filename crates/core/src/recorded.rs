@@ -14,9 +14,9 @@ pub struct CommitInfo {
     pub commit_id: Uuid,
     /// The request it came from; none only for events that other software recorded without one.
     pub request_id: Option<ByteString>,
-    /// Whose events they are.
+    /// Whose events they are; [`Aggregate::event_source`] only for events that other software recorded outside of any aggregate.
     pub aggregate: Aggregate,
-    /// The aggregate's version after this commit.
+    /// The aggregate's version after this commit; 0 where there is no aggregate.
     pub version: Version,
     /// The time of its first event.
     pub time: Timestamp,

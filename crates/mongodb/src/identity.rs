@@ -4,18 +4,17 @@
 //! annals-store: {_id: "identity", storeId uuid, incarnation int32, incarnationStart int64}
 //! ```
 
-use std::time::Duration;
-
-use annals_core::{Identity, Uuid, new_uuid};
+use annals_core::{Identity, SequenceNumber, Uuid, new_uuid};
 use mongodb::Database;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 
 use crate::layout::fields::natural;
-use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY};
+use crate::layout::names::{EVENT_LOG, EVENT_LOG_METADATA, IDENTITY};
 use crate::layout::writer::{decimal, uuid_value};
 use crate::options::Options;
-use crate::refused::{Code, OpenError, asking, code_of};
+use crate::reach;
+use crate::refused::{Code, OpenError, asking};
 
 /// Reads it, or makes it up where the store is new. Of two processes that do so at once one wins, and both get the same.
 pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identity, OpenError> {
@@ -46,50 +45,26 @@ pub(crate) async fn of(database: &Database, options: &Options) -> Result<Identit
     })
 }
 
-/// Where the log stands, and where its events and its entries end: one moment of all three, because a sequencer may be at work.
-async fn reach(database: &Database) -> mongodb::error::Result<(u64, [u64; 2])> {
-    let mut session = database.client().start_session().snapshot(true).await?;
-    let metadata = database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
-    let next = metadata.find_one(doc! { "_id": EVENT_LOG }).session(&mut session).await?;
-    let next = next.as_deref().and_then(|found| natural(found, "NextEventOffset")).unwrap_or(0);
-    let mut ends = [0; 2];
-    for (place, name) in [EVENT_LOG, ENTRIES].into_iter().enumerate() {
-        let documents = database.collection::<RawDocumentBuf>(name);
-        let last = documents.find_one(doc! {}).sort(doc! { "_id": -1 }).session(&mut session).await?;
-        let Some(last) = last else { continue };
-        let count = if name == ENTRIES { natural(&last, "n") } else { Some(1) };
-        ends[place] = natural(&last, "_id").unwrap_or(0) + count.unwrap_or(0);
-    }
-    Ok((next, ends))
+/// How far an adopted log reaches, as `annals adopt` left it; none where nothing was adopted.
+///
+/// ```text
+/// annals-store: {_id: "adopted", head int64, (underWay true)}
+/// ```
+pub(crate) async fn adopted(database: &Database) -> mongodb::error::Result<Option<SequenceNumber>> {
+    let found = database.collection::<RawDocumentBuf>(IDENTITY).find_one(doc! { "_id": ADOPTED }).await?;
+    Ok(found.and_then(|found| natural(&found, "head")))
 }
 
-const SNAPSHOT_UNAVAILABLE: i32 = 246;
-const SNAPSHOT_TRIES: usize = 100;
+pub(crate) const ADOPTED: &str = "adopted";
 
 /// Sees to it that the log has a next number, and that nobody else has given some.
+///
+/// # Errors
+/// `foreign_numbers`, `not_adopted`, `unreachable`.
 pub(crate) async fn begin_log(database: &Database) -> Result<(), OpenError> {
-    let asked = |error: mongodb::error::Error| asking(database.name(), &error);
     let metadata = database.collection::<Document>(EVENT_LOG_METADATA);
     let begin = doc! { "$setOnInsert": { "NextEventOffset": decimal(0) } };
-    metadata.update_one(doc! { "_id": EVENT_LOG }, begin).upsert(true).await.map_err(asked)?;
-    let mut tries = 0;
-    let (next, ends) = loop {
-        match reach(database).await {
-            // A collection that was made a moment ago is in no snapshot yet.
-            Err(error) if code_of(&error) == Some(SNAPSHOT_UNAVAILABLE) && tries < SNAPSHOT_TRIES => tries += 1,
-            other => break other.map_err(asked)?,
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
-    if ends.iter().all(|end| *end == next) {
-        return Ok(());
-    }
-    let message = format!(
-        "database {}: {EVENT_LOG} reaches to {}, {ENTRIES} to {}, and NextEventOffset is {next}: events were numbered by other \
-         software, which must be stopped; a log of the Dolittle Runtime cannot be continued yet, so use another database",
-        database.name(),
-        ends[0],
-        ends[1]
-    );
-    Err(OpenError::new(Code::UnsuitableServer, message))
+    let begun = metadata.update_one(doc! { "_id": EVENT_LOG }, begin).upsert(true).await;
+    begun.map_err(|error| asking(database.name(), &error))?;
+    reach::judge(database).await.map(|_| ())
 }

@@ -1,12 +1,15 @@
 //! The documents and collections as they are stored: those of Wow's Mongo extension for commits, those of the Dolittle Runtime for the
 //! log, and the few of our own beside them.
 
+pub(crate) mod adopted;
 pub(crate) mod commit;
 pub(crate) mod entry;
 pub(crate) mod event;
 pub(crate) mod fields;
 pub(crate) mod foreign;
+pub(crate) mod guid;
 pub(crate) mod index;
+pub(crate) mod mapping;
 pub(crate) mod names;
 pub(crate) mod owner;
 pub(crate) mod schema;

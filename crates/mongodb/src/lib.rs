@@ -8,11 +8,13 @@
 //! that makes it durable (majority, journaled), `sequencer/write.rs` the transaction that gives it its numbers.
 
 mod absent;
+pub mod adopt;
 mod connect;
 mod identity;
 mod layout;
 mod log;
 mod options;
+mod reach;
 mod records;
 mod refused;
 mod sequencer;

@@ -8,6 +8,7 @@
 //! read   ─▶ read.rs: event-log-commits ─▶ commits ─▶ events          aggregates.rs: commits of one, and ids
 //! ```
 
+mod adopted;
 mod aggregates;
 mod batch;
 mod bulk;
@@ -18,8 +19,8 @@ mod read;
 mod repeat;
 mod turns;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
@@ -38,6 +39,7 @@ use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, event_stream}
 use crate::layout::schema::Schema;
 use crate::options::Options;
 use crate::refused::{reading, unreadable};
+pub(crate) use adopted::Adopted;
 use bulk::Bulk;
 use heads::{Head, Heads};
 use numbers::{Expected, Numbers, Place};
@@ -60,13 +62,16 @@ pub(crate) struct Log {
     places: Semaphore,
     places_max: usize,
     context: String,
+    pub(crate) adopted: Adopted,
+    /// Says that other software gives numbers to events, as long as it is known to.
+    disturbed: Mutex<Option<String>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Randomness>,
     closed: AtomicBool,
 }
 
 impl Log {
-    pub(crate) fn new(tenant: &str, database: Database, options: &Options) -> Self {
+    pub(crate) fn new(tenant: &str, database: Database, options: &Options, context: String, adopted: Adopted) -> Self {
         Self {
             tenant: tenant.to_owned(),
             schema: Schema::new(database.clone(), options),
@@ -77,11 +82,23 @@ impl Log {
             turns: Turns::default(),
             places: Semaphore::new(options.waiting_max),
             places_max: options.waiting_max,
-            context: options.context_name.clone(),
+            context,
+            adopted,
+            disturbed: Mutex::default(),
             clock: options.clock.clone(),
             random: options.random.clone(),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// Takes note that other software gives numbers to events, or that it does not any more.
+    pub(crate) fn disturb(&self, why: Option<String>) {
+        *self.disturbed.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    fn disturbed(&self) -> Option<StoreError> {
+        let why = self.disturbed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        why.map(StoreError::ForeignNumbers)
     }
 
     fn is_closed(&self) -> bool {
@@ -103,7 +120,7 @@ impl Log {
             tenant: self.tenant.clone(),
             scope: annals_core::DEFAULT_SCOPE.to_owned(),
             head: self.numbers.seen(),
-            refusing: self.is_closed().then_some(StoreError::Closed),
+            refusing: self.is_closed().then_some(StoreError::Closed).or_else(|| self.disturbed()),
             commits: self.bulk.counts.stored.load(Ordering::Relaxed),
             syncs: self.bulk.counts.batches.load(Ordering::Relaxed),
             bytes: self.bulk.counts.bytes.load(Ordering::Relaxed),
@@ -116,7 +133,9 @@ impl Log {
         let commits = self.database.collection::<RawDocumentBuf>(collection);
         let newest = commits.find_one(doc! { "aggregateId": &*aggregate.id });
         let newest = newest.sort(doc! { "version": -1 }).projection(doc! { "version": 1, "tenantId": 1 });
-        let Some(found) = newest.await.map_err(|error| reading(&error))? else { return Ok(Head::NONE) };
+        let Some(found) = newest.await.map_err(|error| reading(&error))? else {
+            return adopted::head(self, aggregate).await;
+        };
         let version = natural(&found, "version").ok_or_else(|| {
             StoreError::Damaged(format!("the newest commit of {aggregate} has a version that is no whole number"))
         })?;
@@ -149,6 +168,10 @@ impl Log {
                     // The store is closed; the sequencer of another process may go on.
                     Ok(Err(_)) => tokio::time::sleep(LOOK_EVERY).await,
                     Err(_) => {}
+                }
+                if let Some(disturbed) = self.disturbed() {
+                    let sentence = format!("commit {}: it is stored, and has no number yet: {disturbed}", place.commit);
+                    return Err(StoreError::Unreachable(sentence));
                 }
                 expected = self.numbers.expect(place.clone());
                 look = true;

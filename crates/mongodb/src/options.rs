@@ -11,8 +11,9 @@ use crate::{SystemClock, SystemRandomness};
 pub struct Options {
     /// The declared tenants, each with databases of its own.
     pub tenants: Vec<Tenant>,
-    /// Whose database it is: `contextName` of every commit, and of the owner's mark in `wow_database_metadata`.
-    pub context_name: String,
+    /// Whose database it is: `contextName` of every commit, and of the owner's mark in `wow_database_metadata`. None is whose the mark of a
+    /// database says that Annals has made or adopted, and `annals` in a new one.
+    pub context_name: Option<String>,
     /// Whether collections and indexes are made when they are missing. Where it is off, missing ones are an error.
     pub auto_init_schema: bool,
     /// Whether a store that is not there yet is an error, instead of being made.
@@ -35,7 +36,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             tenants: vec![Tenant::new(DEFAULT_TENANT)],
-            context_name: "annals".to_owned(),
+            context_name: None,
             auto_init_schema: true,
             must_exist: false,
             requests: Requests::PerAggregate,

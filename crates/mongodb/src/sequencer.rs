@@ -12,6 +12,7 @@
 
 mod assign;
 mod backlog;
+pub(crate) mod catch_up;
 mod held;
 mod lead;
 mod lease;
@@ -29,6 +30,7 @@ use tokio::sync::watch;
 
 use crate::log::Log;
 use crate::refused::message_of;
+pub(crate) use assign::label;
 use lease::Lease;
 
 /// How often the lease is asked for, and after an error.
@@ -52,6 +54,8 @@ enum Ended {
     /// The position in the change stream is too old for the oplog.
     Forgotten,
     Failed(mongodb::error::Error),
+    /// Other software gives numbers to events.
+    Disturbed(String),
     /// What is stored is not as it must be.
     Damaged(String),
 }
@@ -86,6 +90,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
             Ended::Deposed(why) => tracing::warn!(why, "this process is not the sequencer any more"),
             Ended::Forgotten => tracing::warn!("the oplog does not reach back; the collections are read instead"),
             Ended::Failed(error) => tracing::warn!(error = message_of(&error), "sequencing stopped; it is tried again"),
+            Ended::Disturbed(sentence) => tracing::error!(sentence, "sequencing stopped; it is tried again"),
             Ended::Damaged(sentence) => tracing::error!(sentence, "sequencing stopped; it is tried again"),
         }
         if !forgotten {

@@ -15,10 +15,11 @@ use tokio::task::JoinHandle;
 use crate::absent::Absent;
 use crate::connect::{Connection, connect};
 use crate::identity;
-use crate::layout::names::IDENTITY;
+use crate::layout::names::{EVENT_LOG, IDENTITY};
 use crate::layout::{owner, schema};
-use crate::log::Log;
+use crate::log::{Adopted, Log};
 use crate::options::{Options, Tenant};
+use crate::reach;
 use crate::records::MongoRecords;
 use crate::refused::{Code, OpenError, asking};
 use crate::sequencer::{self, Cluster};
@@ -70,18 +71,27 @@ async fn open_tenant(
 ) -> Result<(String, (Arc<Log>, Identity)), OpenError> {
     let database = client.database(&names.events);
     let there = database.list_collection_names().await.map_err(|error| asking(&names.events, &error))?;
-    if options.must_exist && !there.iter().any(|name| name == IDENTITY) {
-        let message =
-            format!("there is no store in database {}; correct the URL, or commit something first", names.events);
+    // Before anything is written: what other software has numbered is adopted first.
+    if there.iter().any(|name| name == EVENT_LOG) {
+        reach::judge(&database).await?;
+    }
+    let ours = there.iter().any(|name| name == IDENTITY);
+    let context = owner::context(&database, options.context_name.as_deref(), ours).await?;
+    if options.must_exist && !ours {
+        let message = format!(
+            "there is no store in database {}; correct the URL, commit something first, or adopt what is there",
+            names.events
+        );
         return Err(OpenError::new(Code::NotAStore, message));
     }
     for name in BTreeSet::from([&names.events, &names.snapshots, &names.keys]) {
-        owner::claim(&client.database(name), &options.context_name).await?;
+        owner::claim(&client.database(name), &context).await?;
     }
     schema::ensure_log(&database, &there, options.auto_init_schema).await?;
     identity::begin_log(&database).await?;
     let identity = identity::of(&database, options).await?;
-    Ok((tenant.to_owned(), (Arc::new(Log::new(tenant, database, options)), identity)))
+    let adopted = Adopted::read(&database, &identity).await.map_err(|error| asking(&names.events, &error))?;
+    Ok((tenant.to_owned(), (Arc::new(Log::new(tenant, database, options, context, adopted)), identity)))
 }
 
 /// The lease lies with the tenant `default`, or the first one: every process of a cluster must find the same.
@@ -93,14 +103,20 @@ fn in_order_of_lease(tenants: &BTreeMap<String, (Arc<Log>, Identity)>) -> Vec<Ar
 
 /// The names of a tenant's databases.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Databases {
-    events: String,
-    snapshots: String,
-    keys: String,
+pub(crate) struct Databases {
+    pub(crate) events: String,
+    pub(crate) snapshots: String,
+    pub(crate) keys: String,
+}
+
+/// Where the lease lies: with the tenant `default`, or the first one.
+pub(crate) fn lease_database(databases: &BTreeMap<String, Databases>) -> &str {
+    let first = databases.get(DEFAULT_TENANT).or_else(|| databases.values().next());
+    first.map_or("", |names| &names.events)
 }
 
 /// Every tenant's databases, no two tenants with the same.
-fn databases(options: &Options, of_url: Option<&str>) -> Result<BTreeMap<String, Databases>, OpenError> {
+pub(crate) fn databases(options: &Options, of_url: Option<&str>) -> Result<BTreeMap<String, Databases>, OpenError> {
     let invalid = |message: String| OpenError::new(Code::InvalidConfig, message);
     let mut databases = BTreeMap::new();
     let mut taken: BTreeMap<String, String> = BTreeMap::new();

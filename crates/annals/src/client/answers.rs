@@ -204,6 +204,7 @@ fn store_error(code: Code, detail: &str) -> Option<StoreError> {
         Code::DiskFull => StoreError::DiskFull,
         Code::StoreFailed => StoreError::Failed,
         Code::StoreDamaged => StoreError::Damaged,
+        Code::ForeignNumbers => StoreError::ForeignNumbers,
         Code::StoreReadOnly => StoreError::ReadOnly,
         Code::ReadFailed => StoreError::Io,
         Code::NotSupportedByStore => StoreError::NotSupported,

@@ -30,6 +30,16 @@ pub struct RepairWhat {
 }
 
 #[derive(Debug, Args)]
+pub struct Adopt {
+    /// A JSON file with the names of the UUIDs of event types and aggregates in a Dolittle Runtime's log
+    #[arg(long, value_name = "FILE")]
+    pub names: Option<PathBuf>,
+    /// Do it; without this it is only said what would be done
+    #[arg(long)]
+    pub apply: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct Stats {
     #[command(flatten)]
     pub scope: Scope,

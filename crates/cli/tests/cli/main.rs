@@ -15,3 +15,4 @@ mod serving;
 mod stores;
 mod streams;
 mod transactions;
+mod with_mongodb_adopt;

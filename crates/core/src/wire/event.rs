@@ -29,7 +29,13 @@ impl Serialize for EventView<'_> {
         map.serialize_entry("generation", &event.generation)?;
         map.serialize_entry("data", &event.data)?;
         map.serialize_entry("tags", &event.tags)?;
-        map.serialize_entry("aggregate", &event.commit.aggregate)?;
+        match event.commit.aggregate.event_source() {
+            None => map.serialize_entry("aggregate", &event.commit.aggregate)?,
+            Some(source) => {
+                map.serialize_entry("aggregate", &())?;
+                map.serialize_entry("event_source", source)?;
+            }
+        }
         map.serialize_entry("version", &event.commit.version)?;
         map.serialize_entry("ordinal", &event.ordinal)?;
         map.serialize_entry("commit_id", &event.commit.commit_id)?;
@@ -111,7 +117,9 @@ pub struct EventLine {
     data: Data,
     #[serde(default)]
     tags: Vec<ByteString>,
-    aggregate: Aggregate,
+    aggregate: Option<Aggregate>,
+    /// Instead of an aggregate.
+    event_source: Option<ByteString>,
     version: u64,
     ordinal: u32,
     commit_id: Uuid,
@@ -134,7 +142,7 @@ impl From<EventLine> for RecordedEvent {
         let commit = CommitInfo {
             commit_id: line.commit_id,
             request_id: line.request_id,
-            aggregate: line.aggregate,
+            aggregate: line.aggregate.unwrap_or_else(|| Aggregate::of_source(line.event_source.unwrap_or_default())),
             version: line.version,
             time: line.time,
             tenant_id: line.tenant_id.unwrap_or_else(|| DEFAULT_TENANT_ID.into()),

@@ -8,7 +8,7 @@
 use annals_core::{SequenceNumber, Version};
 use mongodb::bson::{RawDocument, RawDocumentBuf};
 
-use super::fields::{natural, text};
+use super::fields::{integer, natural, text};
 use super::foreign::StoredCommit;
 use super::writer::Writer;
 
@@ -41,7 +41,9 @@ pub(crate) fn write(
     commit.info.request_id.iter().for_each(|request| out.text("request", request));
     out.text("aggregate", &commit.info.aggregate.name);
     out.text("id", &commit.info.aggregate.id);
-    out.int64("version", commit.info.version as i64);
+    // Below 0 for an event of no aggregate: the unique index on aggregate, id and version is not about it.
+    let version = if commit.info.version == 0 { -1 - first as i64 } else { commit.info.version as i64 };
+    out.int64("version", version);
     out.int64("applied", applied as i64);
     out.texts("types", distinct(commit.events.iter().map(|event| &*event.event_type)).into_iter());
     out.texts("tags", distinct(commit.events.iter().flat_map(|event| event.tags.iter().map(|tag| &**tag))).into_iter());
@@ -65,7 +67,7 @@ pub(crate) fn read(document: &RawDocument) -> Result<Entry, String> {
         count: number("n")?,
         collection: word("coll")?,
         commit: word("commit")?,
-        version: number("version")?,
+        version: integer(document, "version").ok_or("event-log-commits: version is no number")?.max(0) as Version,
         applied: number("applied")?,
     })
 }

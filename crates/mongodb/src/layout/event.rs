@@ -5,6 +5,7 @@ use mongodb::bson::RawDocumentBuf;
 use uuid::Uuid;
 
 use super::foreign::{StoredCommit, StoredEvent};
+use super::mapping::{Kind, Mapping};
 use super::names::uuid_of;
 use super::writer::Writer;
 
@@ -12,7 +13,8 @@ use super::writer::Writer;
 const NEVER_MILLIS: i64 = -62_135_596_800_000;
 
 /// What the events of one commit have in common, as UUIDs.
-pub(crate) struct Common {
+pub(crate) struct Common<'a> {
+    mapping: &'a Mapping,
     tenant: Uuid,
     correlation: Uuid,
     aggregate: Uuid,
@@ -20,13 +22,14 @@ pub(crate) struct Common {
     before: u64,
 }
 
-impl Common {
-    pub(crate) fn of(commit: &StoredCommit, tenant: &str, before: u64) -> Self {
+impl<'a> Common<'a> {
+    pub(crate) fn of(commit: &StoredCommit, tenant: &str, before: u64, mapping: &'a Mapping) -> Self {
         let correlation = commit.info.correlation_id.as_deref();
         Self {
+            mapping,
             tenant: uuid_of("tenant", tenant),
             correlation: correlation.map_or(commit.info.commit_id, |id| uuid_of("correlation", id)),
-            aggregate: uuid_of("aggregate", &commit.info.aggregate.name),
+            aggregate: mapping.uuid(Kind::Aggregate, &commit.info.aggregate.name),
             before,
         }
     }
@@ -38,7 +41,7 @@ pub(crate) fn write(
     place: usize,
     event: &StoredEvent,
     number: SequenceNumber,
-    common: &Common,
+    common: &Common<'_>,
 ) -> Result<RawDocumentBuf, mongodb::bson::error::Error> {
     let mut out = Writer::with_capacity(event.data.as_bytes().len() + 640);
     out.decimal("_id", number);
@@ -60,14 +63,14 @@ pub(crate) fn write(
     out.document("Metadata", |metadata| {
         metadata.date("Occurred", event.time.as_millis());
         metadata.text("EventSource", &commit.info.aggregate.id);
-        metadata.uuid("TypeId", uuid_of("event", &event.event_type));
+        metadata.uuid("TypeId", common.mapping.uuid(Kind::Event, &event.event_type));
         metadata.int64("TypeGeneration", event.generation.into());
         metadata.boolean("Public", event.public);
     });
     out.raw()
 }
 
-fn write_context(context: &mut Writer, common: &Common) {
+fn write_context(context: &mut Writer, common: &Common<'_>) {
     context.uuid("Correlation", common.correlation);
     context.binary("SpanId", 0x00, &[0; 8]);
     context.uuid("Microservice", Uuid::nil());

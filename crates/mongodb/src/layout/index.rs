@@ -87,6 +87,31 @@ pub(crate) async fn reconcile(
     forbidden: &[Forbidden],
     create: bool,
 ) -> Result<(), OpenError> {
+    let missing = missing(database, collection, expected, forbidden).await?;
+    match (missing.is_empty(), create) {
+        (true, _) => Ok(()),
+        (false, true) => make(database, collection, &missing).await,
+        (false, false) => {
+            let names: Vec<_> = missing.iter().map(|index| index.name).collect();
+            let sentence = format!(
+                "indexes {} are missing, and auto_init_schema is off; make them, or switch it on",
+                names.join(", ")
+            );
+            Err(wrong(&format!("{}.{collection}", database.name()), &sentence))
+        }
+    }
+}
+
+/// The indexes that a collection lacks. Nothing is written.
+///
+/// # Errors
+/// As [`reconcile`]'s, for those that are there.
+pub(crate) async fn missing<'a>(
+    database: &Database,
+    collection: &str,
+    expected: &'a [Index],
+    forbidden: &[Forbidden],
+) -> Result<Vec<&'a Index>, OpenError> {
     let place = format!("{}.{collection}", database.name());
     let there = listed(database, collection).await.map_err(|error| asking(&place, &error))?;
     for found in &there {
@@ -106,19 +131,7 @@ pub(crate) async fn reconcile(
         }
     }
     let has = |index: &&Index| there.iter().any(|found| found.get_str("name").is_ok_and(|name| name == index.name));
-    let missing: Vec<&Index> = expected.iter().filter(|index| !has(index)).collect();
-    match (missing.is_empty(), create) {
-        (true, _) => Ok(()),
-        (false, true) => make(database, collection, &missing).await,
-        (false, false) => {
-            let names: Vec<_> = missing.iter().map(|index| index.name).collect();
-            let sentence = format!(
-                "indexes {} are missing, and auto_init_schema is off; make them, or switch it on",
-                names.join(", ")
-            );
-            Err(wrong(&place, &sentence))
-        }
-    }
+    Ok(expected.iter().filter(|index| !has(index)).collect())
 }
 
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Vec<Document>> {

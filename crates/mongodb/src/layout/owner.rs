@@ -10,6 +10,37 @@ use crate::refused::{Code, OpenError, asking};
 const ID: &str = "boundedContext";
 const LAYOUT: i64 = 1;
 
+/// The context of a database that no mark names.
+pub(crate) const DEFAULT: &str = "annals";
+
+/// Whose the mark says that the database is.
+///
+/// # Errors
+/// The driver's.
+pub(crate) async fn marked(database: &Database) -> mongodb::error::Result<Option<Document>> {
+    database.collection::<Document>(OWNER).find_one(doc! { "_id": ID }).await
+}
+
+/// The context that is configured, else the one that the mark of a database of ours names, else the default.
+///
+/// # Errors
+/// `not_adopted` when the mark is another context's and Annals has never been here; `unreachable`.
+pub(crate) async fn context(database: &Database, configured: Option<&str>, ours: bool) -> Result<String, OpenError> {
+    if let Some(configured) = configured {
+        return Ok(configured.to_owned());
+    }
+    let mark = marked(database).await.map_err(|error| asking(database.name(), &error))?;
+    match mark.as_ref().and_then(|mark| mark.get_str("contextName").ok()) {
+        Some(context) if ours || context == DEFAULT => Ok(context.to_owned()),
+        Some(context) => {
+            let name = database.name();
+            let message = format!("database {name} belongs to context {context:?}, and Annals has not adopted it");
+            Err(OpenError::new(Code::NotAdopted, message))
+        }
+        None => Ok(DEFAULT.to_owned()),
+    }
+}
+
 /// Claims the database for `context`, or finds that it has been.
 ///
 /// # Errors
@@ -42,7 +73,7 @@ pub(crate) async fn claim(database: &Database, context: &str) -> Result<(), Open
     }
 }
 
-fn judge(place: &str, context: &str, marker: &Document) -> Result<(), OpenError> {
+pub(crate) fn judge(place: &str, context: &str, marker: &Document) -> Result<(), OpenError> {
     let layout = marker.get("layoutVersion").and_then(|v| v.as_i64().or_else(|| v.as_i32().map(i64::from)));
     if layout != Some(LAYOUT) {
         let found = marker.get("layoutVersion").map_or("none".to_owned(), ToString::to_string);
@@ -74,6 +105,9 @@ async fn foreign(database: &Database, context: &str) -> mongodb::error::Result<O
 }
 
 fn refusal(place: &str, sentence: &str) -> OpenError {
-    let message = format!("database {place}: {sentence}; use another database, or the context_name that it has");
+    let message = format!(
+        "database {place}: {sentence}; use another database, configure the context_name that it has, or adopt \
+         it with `annals adopt`"
+    );
     OpenError::new(Code::UnsuitableServer, message)
 }

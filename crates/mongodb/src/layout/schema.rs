@@ -8,7 +8,7 @@ use mongodb::Database;
 use mongodb::bson::doc;
 use tokio::sync::OnceCell;
 
-use super::index::{Forbidden, Index, reconcile};
+use super::index::{Forbidden, Index, missing, reconcile};
 use super::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, event_stream};
 use crate::options::{Options, Requests};
 use crate::refused::{OpenError, asking, code_of};
@@ -65,11 +65,8 @@ fn event_stream_indexes(options: &Options) -> (Vec<Index>, Forbidden) {
     (indexes, forbidden)
 }
 
-/// Makes what a tenant's log needs, so that nothing has to be created inside a transaction.
-///
-/// # Errors
-/// `unsuitable_server` or `unreachable`.
-pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bool) -> Result<(), OpenError> {
+/// The collections of a tenant's log, each with its indexes.
+fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
     let version = Index {
         unique: true,
         partial: Some(doc! { "Aggregate.WasAppliedByAggregate": true }),
@@ -80,24 +77,52 @@ pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bo
     };
     let source = Index::ascending("Metadata.EventSource_1", &["Metadata.EventSource"]);
     let aggregate = Index::unique("EventSource_1_AggregateType_1", &["EventSource", "AggregateType"]);
-    let entries = [
+    let entries = vec![
         Index::unique("commit_1", &["coll", "commit"]),
         Index::unique("aggregate_1", &["aggregate", "id", "version"]),
         Index::ascending("types_1", &["types", "_id"]),
         Index::ascending("tags_1", &["tags", "_id"]),
     ];
+    let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY].map(|name| (name, Vec::new()));
+    let mut all = vec![(EVENT_LOG, vec![source, version]), (AGGREGATES, vec![aggregate]), (ENTRIES, entries)];
+    all.extend(plain);
+    all
+}
+
+/// Makes what a tenant's log needs, so that nothing has to be created inside a transaction.
+///
+/// # Errors
+/// `unsuitable_server` or `unreachable`.
+pub(crate) async fn ensure_log(database: &Database, there: &[String], create: bool) -> Result<(), OpenError> {
+    let all = log_collections();
     if create {
-        let all = [EVENT_LOG, AGGREGATES, ENTRIES, EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY];
-        let missing = all.into_iter().filter(|name| !there.iter().any(|there| there == name));
+        let missing = all.iter().map(|(name, _)| *name).filter(|name| !there.iter().any(|there| there == name));
         try_join_all(missing.map(|name| create_collection(database, name))).await?;
     }
-    let (events, aggregates) = ([source, version], [aggregate]);
-    tokio::try_join!(
-        reconcile(database, EVENT_LOG, &events, &[], create),
-        reconcile(database, AGGREGATES, &aggregates, &[], create),
-        reconcile(database, ENTRIES, &entries, &[], create),
-    )?;
-    Ok(())
+    let indexed = all.iter().filter(|(_, indexes)| !indexes.is_empty());
+    try_join_all(indexed.map(|(name, indexes)| reconcile(database, name, indexes, &[], create))).await.map(|_| ())
+}
+
+/// How many indexes and collections `ensure_log` and the first commit to each of these collections would make. Nothing is written.
+///
+/// # Errors
+/// `unsuitable_server` for an index that is not as it must be, `unreachable`.
+pub(crate) async fn lacking(
+    database: &Database,
+    there: &[String],
+    commits: &[String],
+    options: &Options,
+) -> Result<usize, OpenError> {
+    let all = log_collections();
+    let mut count = all.iter().filter(|(name, _)| !there.iter().any(|there| there == name)).count();
+    for (name, indexes) in all.iter().filter(|(_, indexes)| !indexes.is_empty()) {
+        count += missing(database, name, indexes, &[]).await?.len();
+    }
+    let (expected, forbidden) = event_stream_indexes(options);
+    for name in commits {
+        count += missing(database, name, &expected, &[forbidden]).await?.len();
+    }
+    Ok(count)
 }
 
 async fn create_collection(database: &Database, collection: &str) -> Result<(), OpenError> {

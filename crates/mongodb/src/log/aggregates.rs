@@ -8,8 +8,8 @@ use annals_core::{
 };
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
-use super::Log;
 use super::numbers::Place;
+use super::{Log, adopted};
 use crate::layout::entry;
 use crate::layout::fields::text;
 use crate::layout::foreign::{self, StoredCommit};
@@ -20,20 +20,28 @@ use crate::refused::{reading, unreadable};
 const VERSION_MAX: Version = i32::MAX as Version;
 
 pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
+    if log.adopted.there {
+        return adopted::read(log, query).await;
+    }
+    Ok(own(log, &query).await?.0)
+}
+
+/// What the collection of commits holds, and whether none was left out for the sake of the page's size.
+pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateCommits, bool), ReadError> {
     let collection = event_stream(&query.aggregate.name)?;
     let (head, found, numbers) = tokio::try_join!(
         async { Ok(log.read_head(&collection, &query.aggregate).await?) },
-        commits(log, &collection, &query),
-        numbers(log, &query),
+        commits(log, &collection, query),
+        numbers(log, query),
     )?;
     let (mut found, mut whole) = found;
     if query.tenant_id.as_ref().is_some_and(|tenant| head.version > 0 && *tenant != head.tenant_id) {
-        return Ok(AggregateCommits { commits: Vec::new(), version: 0 });
+        return Ok((AggregateCommits { commits: Vec::new(), version: 0 }, true));
     }
     let untimed = query.from_time.is_none() && query.to_time.is_none();
     if found.is_empty() && untimed && query.from_version.max(1) <= head.version.min(query.to_version) {
         // They were read a moment before the head was. Now they reach it at least.
-        (found, whole) = commits(log, &collection, &query).await?;
+        (found, whole) = commits(log, &collection, query).await?;
     }
     let mut commits = found;
     commits.sort_unstable_by_key(|commit| commit.info.version);
@@ -50,7 +58,7 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
         };
         recorded.push(commit.recorded(first));
     }
-    Ok(AggregateCommits { commits: recorded, version })
+    Ok((AggregateCommits { commits: recorded, version }, whole))
 }
 
 /// The commits that the query means, and whether none was left out for the sake of the page's size.
@@ -100,7 +108,7 @@ async fn numbers(log: &Log, query: &AggregateQuery) -> Result<HashMap<Version, S
     Ok(numbers)
 }
 
-fn versions(query: &AggregateQuery) -> Document {
+pub(super) fn versions(query: &AggregateQuery) -> Document {
     let bound = |version: Version| version.min(VERSION_MAX) as i64;
     doc! { "$gte": bound(query.from_version.max(1)), "$lte": bound(query.to_version) }
 }
@@ -121,5 +129,8 @@ pub(super) async fn ids(log: &Log, query: AggregateIdsQuery) -> Result<Vec<Known
         let tenant_id = text(found, "tenantId").unwrap_or(DEFAULT_TENANT_ID).into();
         ids.push(KnownAggregate { id: id.into(), tenant_id });
     }
+    ids.extend(adopted::ids(log, &query.name, query.after.as_deref(), query.limit).await?);
+    ids.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+    ids.truncate(query.limit);
     Ok(ids)
 }

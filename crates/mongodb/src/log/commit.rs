@@ -44,6 +44,9 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     commit.validate()?;
     supported(&commit)?;
     event_stream(&commit.aggregate.name)?;
+    if let Some(disturbed) = log.disturbed() {
+        return Err(disturbed.into());
+    }
     let _place = log.places.try_acquire().map_err(|error| match error {
         TryAcquireError::Closed => StoreError::Closed,
         TryAcquireError::NoPermits => StoreError::Overloaded,
@@ -145,7 +148,7 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
     // Whether `head` was read since this commit came. A first commit needs no look-up: the index knows whether it is one.
     let (mut head, mut current) = match log.heads.get(&commit.aggregate) {
         Some(head) => (head, false),
-        None if first_only => (Head::NONE, false),
+        None if first_only && !log.adopted.there => (Head::NONE, false),
         None => (log.read_head(collection, &commit.aggregate).await?, true),
     };
     let mut collided = false;

@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 
-use annals_core::{AggregateFilter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, limits};
+use annals_core::{AggregateFilter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, StoreError, limits};
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
-use super::Log;
+use super::{Log, adopted};
 use crate::layout::entry::{self, Entry};
 use crate::layout::foreign::{self, StoredCommit};
-use crate::layout::names::{ENTRIES, aggregate_of};
+use crate::layout::names::{ENTRIES, EVENT_LOG, aggregate_of};
+use crate::reach;
 use crate::refused::{reading, unreadable};
 
 /// Entries that are looked at in one go.
@@ -34,6 +35,11 @@ pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadErro
         if full.is_some() || !page.events.is_empty() {
             return Ok(LogPage { events: page.events, next, head });
         }
+    }
+    // Nothing up to the head: so it is, unless the head was moved by others, whose numbers nobody may pass over unseen.
+    if !query.backwards && next < head && (query.filter.is_all() || log.adopted.there) {
+        let judged = reach::judge(&log.database).await;
+        judged.map_err(|error| StoreError::ForeignNumbers(error.message))?;
     }
     let end = if query.backwards { 0 } else { head };
     Ok(LogPage { events: Vec::new(), next: end, head })
@@ -144,13 +150,18 @@ impl Page<'_> {
 }
 
 /// The commits of these entries, by collection and `_id`.
-async fn fetch(log: &Log, entries: &[Entry]) -> Result<HashMap<(String, String), StoredCommit>, ReadError> {
+pub(super) async fn fetch(log: &Log, entries: &[Entry]) -> Result<HashMap<(String, String), StoredCommit>, ReadError> {
     let mut wanted: HashMap<&str, Vec<&str>> = HashMap::new();
     for entry in entries {
         wanted.entry(&entry.collection).or_default().push(&entry.commit);
     }
     let mut commits = HashMap::with_capacity(entries.len());
     for (collection, ids) in wanted {
+        if collection == EVENT_LOG {
+            let found = adopted::fetch_events(log, &ids).await?;
+            commits.extend(found.into_iter().map(|commit| ((collection.to_owned(), commit.key.clone()), commit)));
+            continue;
+        }
         let name = aggregate_of(collection).ok_or_else(|| unreadable(format!("{collection} holds no commits")))?;
         let documents = log.database.collection::<RawDocumentBuf>(collection);
         let mut cursor = documents.find(doc! { "_id": { "$in": ids } }).await.map_err(|error| reading(&error))?;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use annals_core::Version;
+use mongodb::bson::RawDocument;
 
 use super::held::{Held, HeldCommit};
 use super::place::{AggregateKey, Head};
@@ -22,15 +23,20 @@ pub(super) struct Arrived {
 impl Arrived {
     pub(super) fn read(incoming: Incoming) -> Self {
         let Incoming { collection, document, .. } = incoming;
-        let commit = match document.get("_id") {
-            Ok(Some(id)) => id.as_str().map_or_else(|| format!("{id:?}"), str::to_owned),
-            _ => String::new(),
-        };
+        let commit = label(&document);
         let read = read(&document, aggregate_of(&collection).unwrap_or_default()).map(|commit| {
             let aggregate = &commit.info.aggregate;
             ((aggregate.name.to_string(), aggregate.id.to_string()), commit)
         });
         Self { collection, commit, read }
+    }
+}
+
+/// A commit's `_id` as text: what it is called in messages and in `sequencer-held`.
+pub(crate) fn label(document: &RawDocument) -> String {
+    match document.get("_id") {
+        Ok(Some(id)) => id.as_str().map_or_else(|| format!("{id:?}"), str::to_owned),
+        _ => String::new(),
     }
 }
 

@@ -3,27 +3,48 @@
 //!
 //! The server sorts, and may use its disk for it; here are one row of each collection, and one batch of commits.
 
+use std::collections::HashMap;
+
 use mongodb::Cursor;
-use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
 use super::Ended;
+use super::assign::label;
 use super::place::Place;
 use super::stream::Incoming;
 use crate::layout::fields::{integer, natural, text};
 use crate::layout::names::aggregate_of;
 
-/// Commits that are fetched and sequenced together.
-const BATCH_MAX: usize = 500;
+/// Commits that are looked for in the log together.
+const BATCH_MAX: usize = 1000;
+/// Commits that are fetched and sequenced together, and their bytes; one is let through whatever its size.
+const FETCH_MAX: usize = 500;
+const FETCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A commit's place in the order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Row {
+struct Order {
     /// The greatest createTime of its aggregate up to it.
     time: i64,
     collection: String,
     aggregate: String,
     version: u64,
+    /// Its `_id` as text, whatever it is.
     commit: String,
+}
+
+/// A commit that may be missing in the log.
+#[derive(Debug)]
+struct Row {
+    order: Order,
+    id: Bson,
+    bytes: usize,
+}
+
+impl Row {
+    fn place(&self) -> (&str, &str) {
+        (&self.order.collection, &self.order.commit)
+    }
 }
 
 /// Sequences whatever is in the collections and not in the log.
@@ -37,7 +58,9 @@ pub(super) async fn bring_up(place: &mut Place) -> Result<(), Ended> {
     let from = place.next;
     let mut batch = Vec::new();
     // The collections are few; the least of their first rows is the next of all.
-    while let Some(least) = sources.iter_mut().filter(|source| source.row.is_some()).min_by(|a, b| a.row.cmp(&b.row)) {
+    let order = |source: &Source| source.row.as_ref().map(|row| row.order.clone());
+    while let Some(least) = sources.iter_mut().filter(|source| source.row.is_some()).min_by_key(|source| order(source))
+    {
         batch.extend(least.row.take());
         least.advance().await?;
         if batch.len() >= BATCH_MAX {
@@ -58,19 +81,60 @@ pub(super) async fn bring_up(place: &mut Place) -> Result<(), Ended> {
 }
 
 async fn sequence(place: &mut Place, rows: Vec<Row>) -> Result<(), Ended> {
-    let database = place.log.database.clone();
-    let wanted: Vec<(&str, &str)> = rows.iter().map(|row| (&*row.collection, &*row.commit)).collect();
+    let wanted: Vec<(&str, &str)> = rows.iter().map(Row::place).collect();
     let known = place.known(&wanted).await?;
-    let mut commits = Vec::new();
-    for row in &rows {
-        if known.contains(&(row.collection.clone(), row.commit.clone())) {
-            continue;
-        }
-        let found =
-            database.collection::<RawDocumentBuf>(&row.collection).find_one(doc! { "_id": &row.commit }).await?;
-        commits.extend(found.map(|document| Incoming::stored(database.name(), &row.collection, document)));
+    let is_missing = |row: &&Row| !known.contains(&(row.order.collection.clone(), row.order.commit.clone()));
+    let missing: Vec<&Row> = rows.iter().filter(is_missing).collect();
+    for piece in pieces(&missing) {
+        let mut found = fetch(place, piece).await?;
+        let database = place.log.database.name().to_owned();
+        // One that is not there any more was deleted a moment ago.
+        let commits = piece.iter().filter_map(|row| {
+            let document = found.remove(&row.place())?;
+            Some(Incoming::stored(&database, &row.order.collection, document))
+        });
+        let commits = commits.collect();
+        place.sequence(commits).await?;
     }
-    if commits.is_empty() { Ok(()) } else { place.sequence(commits).await }
+    Ok(())
+}
+
+/// Pieces that fit into memory together with what is made of them.
+fn pieces<'a, 'b>(rows: &'b [&'a Row]) -> Vec<&'b [&'a Row]> {
+    let (mut pieces, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (at, row) in rows.iter().enumerate() {
+        if at > start && (at - start >= FETCH_MAX || bytes + row.bytes > FETCH_BYTES_MAX) {
+            pieces.push(&rows[start..at]);
+            (start, bytes) = (at, 0);
+        }
+        bytes += row.bytes;
+    }
+    if start < rows.len() {
+        pieces.push(&rows[start..]);
+    }
+    pieces
+}
+
+/// The commits of these rows, with one query for each collection.
+async fn fetch<'a>(place: &Place, rows: &[&'a Row]) -> Result<HashMap<(&'a str, &'a str), RawDocumentBuf>, Ended> {
+    let mut by_collection: HashMap<&str, HashMap<&str, &'a Row>> = HashMap::new();
+    for row in rows {
+        let (collection, commit) = row.place();
+        by_collection.entry(collection).or_default().insert(commit, row);
+    }
+    let mut fetched = HashMap::with_capacity(rows.len());
+    for (collection, rows) in by_collection {
+        let ids: Vec<Bson> = rows.values().map(|row| row.id.clone()).collect();
+        let commits = place.log.database.collection::<RawDocumentBuf>(collection);
+        let mut found = commits.find(doc! { "_id": { "$in": ids } }).await?;
+        while found.advance().await? {
+            let document = found.current();
+            if let Some(row) = rows.get(&*label(document)) {
+                fetched.insert(row.place(), document.to_owned());
+            }
+        }
+    }
+    Ok(fetched)
 }
 
 /// The commits of one collection in order.
@@ -84,7 +148,7 @@ impl Source {
     async fn open(place: &Place, collection: String) -> Result<Self, Ended> {
         let running = doc! { "$max": "$createTime", "window": { "documents": ["unbounded", "current"] } };
         let pipeline = [
-            doc! { "$project": { "aggregateId": 1, "version": 1, "createTime": 1 } },
+            doc! { "$project": { "aggregateId": 1, "version": 1, "createTime": 1, "bytes": { "$bsonSize": "$$ROOT" } } },
             doc! { "$setWindowFields": {
                 "partitionBy": "$aggregateId", "sortBy": { "version": 1 }, "output": { "running": running },
             } },
@@ -99,18 +163,18 @@ impl Source {
 
     async fn advance(&mut self) -> Result<(), Ended> {
         self.row = None;
-        while self.cursor.advance().await? {
+        if self.cursor.advance().await? {
             let document = self.cursor.current();
-            // One without a text for an id cannot be fetched by it again; the change stream shows such a one to people.
-            let Some(commit) = text(document, "_id") else { continue };
-            self.row = Some(Row {
+            let order = Order {
                 time: integer(document, "running").unwrap_or(i64::MIN),
                 collection: self.collection.clone(),
                 aggregate: text(document, "aggregateId").unwrap_or_default().to_owned(),
                 version: natural(document, "version").unwrap_or(0),
-                commit: commit.to_owned(),
-            });
-            break;
+                commit: label(document),
+            };
+            let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok()).unwrap_or(Bson::Null);
+            let bytes = natural(document, "bytes").unwrap_or(0) as usize;
+            self.row = Some(Row { order, id, bytes });
         }
         Ok(())
     }

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::place::Place;
 use super::state::{Token, earlier};
-use super::stream::{self, Incoming, News};
+use super::stream::{self, Incoming, News, Stream};
 use super::{Cluster, Ended, backlog, lease::Lease};
+use crate::reach;
 
 /// Most commits that are taken out of the stream in one go.
 const BATCH_MAX: usize = 1000;
@@ -31,12 +32,45 @@ async fn work(
     epoch: i64,
     forgotten: bool,
 ) -> Result<std::convert::Infallible, Ended> {
+    let Opened { mut places, mut stream } = open(cluster, lease, epoch, forgotten).await?;
+    let mut saved = now();
+    loop {
+        let Batch { commits, idle, ended } = next(&mut stream.news).await;
+        take(&mut places, commits).await?;
+        let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
+        if let Some(token) = idle.filter(|_| due) {
+            try_join_all(places.values().map(Place::look_for_others)).await?;
+            if recovered(cluster, &places).await? {
+                return Err(Ended::Deposed("a log that was disturbed can go on"));
+            }
+            try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
+            saved = now();
+        }
+        if let Some(ended) = ended {
+            return Err(ended);
+        }
+    }
+}
+
+/// Logs that have all that came before the stream.
+pub(super) struct Opened {
+    pub(super) places: HashMap<String, Place>,
+    pub(super) stream: Stream,
+}
+
+/// Opens the stream where the logs stand, and brings up what it does not cover.
+pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten: bool) -> Result<Opened, Ended> {
     let mut places = HashMap::new();
     for log in &cluster.logs {
-        places.insert(log.database.name().to_owned(), Place::open(cluster, log.clone(), forgotten).await?);
+        match Place::open(cluster, log.clone(), forgotten).await {
+            Ok(place) => drop(places.insert(log.database.name().to_owned(), place)),
+            // No log waits for another: this one says itself that it is disturbed.
+            Err(Ended::Disturbed(why)) => tracing::error!(why, "a log gets no numbers"),
+            Err(ended) => return Err(ended),
+        }
     }
     let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
-    let mut stream = stream::open(cluster, after.as_ref()).await?;
+    let stream = stream::open(cluster, after.as_ref()).await?;
     // Acknowledged at majority and later than the stream's beginning: so whatever the stream does not show because it is older can be
     // read at majority from here on.
     let sessions = places.values().map(Place::session_id).collect();
@@ -53,19 +87,18 @@ async fn work(
         }
         place.retry_held().await?;
     }
-    let mut saved = now();
-    loop {
-        let Batch { commits, idle, ended } = next(&mut stream.news).await;
-        take(&mut places, commits).await?;
-        let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
-        if let Some(token) = idle.filter(|_| due) {
-            try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
-            saved = now();
-        }
-        if let Some(ended) = ended {
-            return Err(ended);
+    Ok(Opened { places, stream })
+}
+
+/// Whether a log that was left out because other software gave numbers is as it must be again.
+async fn recovered(cluster: &Cluster, places: &HashMap<String, Place>) -> Result<bool, Ended> {
+    for log in cluster.logs.iter().filter(|log| !places.contains_key(log.database.name())) {
+        let reach = reach::read(&log.database).await?;
+        if reach::fault(log.database.name(), &reach).is_none() {
+            return Ok(true);
         }
     }
+    Ok(false)
 }
 
 /// For the pace of saving; nothing of it is stored.

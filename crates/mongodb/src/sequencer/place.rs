@@ -18,6 +18,7 @@ use crate::layout::fields::natural;
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, SEQUENCER};
 use crate::log::Log;
 use crate::log::numbers::Place as CommitPlace;
+use crate::reach;
 
 /// An aggregate in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,7 +50,14 @@ pub(super) struct Place {
 impl Place {
     pub(super) async fn open(cluster: &Cluster, log: Arc<Log>, forgotten: bool) -> Result<Self, Ended> {
         let session = cluster.client.start_session().await?;
-        let next = read_next(&log).await?;
+        // One moment: who moved the offset without an entry gave numbers that nobody here knows of.
+        let reach = reach::read(&log.database).await?;
+        if let Some(fault) = reach::fault(log.database.name(), &reach) {
+            log.disturb(Some(fault.message.clone()));
+            return Err(Ended::Disturbed(fault.message));
+        }
+        log.disturb(None);
+        let next = reach.known();
         log.numbers.publish(next);
         let token = if forgotten { None } else { state::read(&log.database).await? };
         let held = Held::read(&log.database).await?;
@@ -93,8 +101,7 @@ impl Place {
                     break;
                 }
                 Written::Known if looked && !self.replaying => {
-                    let name = self.log.database.name();
-                    return Err(Ended::Damaged(format!("{name}: other software gives numbers to events; stop it")));
+                    return Err(self.disturbed("an event has a number already that was the next one"));
                 }
                 // Something of it is in the log already: told apart, and the rest once more.
                 Written::Known => {
@@ -105,6 +112,28 @@ impl Place {
         }
         self.token = token.or(self.token.take());
         Ok(())
+    }
+
+    fn disturbed(&self, what: &str) -> Ended {
+        let name = self.log.database.name();
+        let sentence =
+            format!("database {name}: {what}: events are numbered by other software, most often a Dolittle Runtime");
+        self.log.disturb(Some(sentence.clone()));
+        Ended::Disturbed(sentence)
+    }
+
+    /// Sees that no event has a number that was not given here. Cheap, for who looks now and then.
+    pub(super) async fn look_for_others(&self) -> Result<(), Ended> {
+        let events = self.log.database.collection::<RawDocumentBuf>(EVENT_LOG);
+        let last = events.find_one(doc! {}).sort(doc! { "_id": -1 }).projection(doc! { "_id": 1 }).await?;
+        match last.as_deref().map(|last| natural(last, "_id")) {
+            Some(Some(number)) if number < self.next => Ok(()),
+            None => Ok(()),
+            Some(number) => {
+                let number = number.map_or("an _id that is no number".to_owned(), |number| format!("number {number}"));
+                Err(self.disturbed(&format!("{EVENT_LOG} has {number}, and Annals has given {} numbers", self.next)))
+            }
+        }
     }
 
     /// Remembers what was written up to the number `next`, and tells who waits.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::{ClientSession, Database};
 
@@ -12,9 +12,10 @@ use super::assign::{Batch, Numbered};
 use super::place::{Place, read_next};
 use super::state::{self, Token};
 use crate::connect::strict;
-use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, SEQUENCER, uuid_of};
+use crate::layout::mapping::Kind;
+use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, SEQUENCER};
 use crate::layout::writer::{decimal, uuid_value};
-use crate::layout::{entry, event};
+use crate::layout::{entry, event, guid};
 use crate::refused::code_of;
 
 /// Bytes of the commits of one transaction, about.
@@ -81,11 +82,12 @@ fn parts<'a, 'b>(numbered: &'b [Numbered<'a>]) -> Vec<&'b [Numbered<'a>]> {
 fn documents(place: &Place, part: &[Numbered<'_>]) -> Result<Documents, mongodb::bson::error::Error> {
     let mut documents = Documents::default();
     let (tenant, database) = (&*place.log.tenant, place.log.database.name());
+    let mapping = &*place.log.adopted.reader.mapping;
     let mut heads = HashMap::new();
     for one in part {
         let first = place.next + documents.events.len() as u64;
         let after = one.after();
-        let common = event::Common::of(one.commit, tenant, one.before.applied);
+        let common = event::Common::of(one.commit, tenant, one.before.applied, mapping);
         for (at, each) in one.commit.events.iter().enumerate() {
             documents.events.push(event::write(one.commit, at, each, first + at as u64, &common)?);
         }
@@ -97,9 +99,16 @@ fn documents(place: &Place, part: &[Numbered<'_>]) -> Result<Documents, mongodb:
     documents.aggregates = heads
         .into_iter()
         .map(|((name, id), applied)| {
+            let uuid = mapping.uuid(Kind::Aggregate, name);
+            // An adopted document may have other forms of the same values.
+            let (source, kind) = match place.log.adopted.there {
+                true => (doc! { "$in": guid::source_forms(id) }.into(), doc! { "$in": guid::forms(uuid) }.into()),
+                false => (Bson::from(id), Bson::from(uuid_value(uuid))),
+            };
+            let fresh = doc! { "EventSource": id, "AggregateType": uuid_value(uuid) };
             doc! {
-                "q": { "EventSource": id, "AggregateType": uuid_value(uuid_of("aggregate", name)) },
-                "u": { "$set": { "Version": decimal(applied) } },
+                "q": { "EventSource": source, "AggregateType": kind },
+                "u": { "$set": { "Version": decimal(applied) }, "$setOnInsert": fresh },
                 "upsert": true,
             }
         })

@@ -114,7 +114,7 @@ async fn nothing_is_made_where_that_is_switched_off() {
 }
 
 async fn refused(databases: &Databases, context: &str) -> OpenError {
-    let options = Options { context_name: context.to_owned(), ..Options::default() };
+    let options = Options { context_name: Some(context.to_owned()), ..Options::default() };
     MongoStore::open(&databases.url(), options).await.err().expect("it is refused")
 }
 

@@ -1,0 +1,104 @@
+//! `annals adopt`.
+
+use std::fs;
+use std::path::Path;
+
+use annals::adopt::{self, AdoptNames, AdoptReport};
+
+use crate::args::{Adopt, Format, Global};
+use crate::config::Config;
+use crate::failure::{Failure, Stop};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::target::open_options;
+
+pub async fn run(global: &Global, args: &Adopt, config: &Config) -> Result<(), Stop> {
+    let names = args.names.as_deref().map_or_else(|| Ok(AdoptNames::default()), names)?;
+    let (url, tenant, options) = (&config.store.url, &*global.tenant, open_options(config, false));
+    let bar = Progress::of_events();
+    let mut progress = |done, all| bar.reach(done, all);
+    let report = adopt::inspect(url, tenant, options.clone(), &names, &mut progress).await?;
+    let report = match args.apply && report.obstacles.is_empty() {
+        true => adopt::adopt(url, tenant, options, &names, &mut progress).await?,
+        false => report,
+    };
+    drop(bar);
+    let mut output = Output::new(global.output);
+    match output.format() {
+        Format::Json => output.json(&report)?,
+        Format::Table => table(&mut output, &report)?,
+    }
+    output.flush()?;
+    report.obstacle().map_or(Ok(()), |obstacle| Err(obstacle.into()))
+}
+
+fn names(file: &Path) -> Result<AdoptNames, Failure> {
+    let refuse = |code, why: String| Failure::new(code, format!("{}: {why}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| refuse(annals::Code::UnreadableInput, error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let form = "the file is {\"event_types\": {\"UUID\": \"name\"}, \"aggregates\": {\"UUID\": \"name\"}}";
+        refuse(annals::Code::InvalidNames, format!("{error}; {form}"))
+    })
+}
+
+fn table(output: &mut Output, report: &AdoptReport) -> Result<(), Stop> {
+    output
+        .text(format_args!("Database {} of tenant {}, context {}.", report.database, report.tenant, report.context))?;
+    if !report.commits.is_empty() {
+        output.text(format_args!(
+            "{:<32}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>8}",
+            "COMMITS", "COMMITS", "EVENTS", "AGGREGATES", "IN THE LOG", "TO NUMBER", "TO HOLD"
+        ))?;
+    }
+    for found in &report.commits {
+        output.text(format_args!(
+            "{:<32}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>8}",
+            found.collection,
+            found.commits,
+            found.events,
+            found.aggregates,
+            found.in_log,
+            found.to_number,
+            found.to_hold
+        ))?;
+    }
+    if let Some(log) = &report.log {
+        output.text(format_args!(
+            "The event log goes on with number {}. To be taken in: {} events ({} of no aggregate, {} redacted); {} numbers have none.",
+            log.next, log.to_take_in, log.of_no_aggregate, log.redacted, log.holes
+        ))?;
+    }
+    for (kind, list) in [("event type", &report.names.event_types), ("aggregate", &report.names.aggregates)] {
+        for (uuid, name) in list {
+            output.text(format_args!("{kind} {uuid}: {}", name.as_deref().unwrap_or("(no name)")))?;
+        }
+    }
+    if !report.left.is_empty() {
+        output.text(format_args!("Left as they are: {}.", report.left.join(", ")))?;
+    }
+    for finding in &report.findings {
+        output.text(format_args!("note[{}]: {}", finding.kind, finding.what))?;
+    }
+    for obstacle in &report.obstacles {
+        output.text(format_args!("in the way[{}]: {}", obstacle.code, obstacle.message))?;
+    }
+    steps(output, report)
+}
+
+fn steps(output: &mut Output, report: &AdoptReport) -> Result<(), Stop> {
+    if report.steps.is_empty() {
+        return match report.obstacles.is_empty() {
+            true => output.text(format_args!("Nothing is to be done.")),
+            false => Ok(()),
+        };
+    }
+    output.text(format_args!("{}", if report.done { "Done:" } else { "Would be done:" }))?;
+    for (place, step) in report.steps.iter().enumerate() {
+        output.text(format_args!("  {}. {step}", place + 1))?;
+    }
+    match (report.done, report.head) {
+        (true, Some(head)) => output.text(format_args!("The log holds numbers up to {head}.")),
+        _ if report.obstacles.is_empty() => output.text(format_args!("Nothing was written; give --apply to do it.")),
+        _ => Ok(()),
+    }
+}

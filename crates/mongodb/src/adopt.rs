@@ -1,0 +1,288 @@
+//! Opening what exists: a database that Wow or a Dolittle Runtime wrote becomes a store. [`inspect`] says what is there and what would be
+//! done, and writes nothing; [`adopt`] does it.
+//!
+//! ```text
+//! inspect ─▶ commits.rs: each collection of commits     ─▶ report: steps, findings, obstacles
+//!            events.rs:  the event log, names.rs: UUIDs
+//! adopt   ─▶ the lease ─▶ apply.rs: mark, names, indexes ─▶ entries for the events ─▶ numbers for the commits (the sequencer's backlog)
+//! ```
+//!
+//! Nothing that other software wrote is changed: commits and events stay as they are, and collections of our own say where they stand. Each
+//! step finds what the one before it left, so an adoption that was broken off is taken up again, and a second one finds nothing to do.
+
+mod apply;
+mod commits;
+mod events;
+mod names;
+mod report;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use annals_core::{Code, OpenError};
+use mongodb::{Client, Database};
+
+pub use report::{AdoptNames, AdoptReport, Finding, FoundCommits, FoundLog, Obstacle};
+
+use crate::connect::connect;
+use crate::layout::mapping::Mapping;
+use crate::layout::names::{
+    AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, OWNER, SEQUENCER, aggregate_of,
+};
+use crate::layout::{mapping, owner, schema};
+use crate::options::Options;
+use crate::reach::{self, Reach};
+use crate::refused::asking;
+use crate::store::{Databases, databases, lease_database};
+use commits::Counting;
+
+/// Is told how much of all is done.
+pub type Progress<'a> = dyn FnMut(u64, u64) + Send + 'a;
+
+/// How long a log of the Runtime is watched for numbers that are still given.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// What is looked at.
+struct Place {
+    client: Client,
+    tenant: String,
+    names: Databases,
+    database: Database,
+    /// Where the store's lease lies.
+    lease: Database,
+}
+
+/// What was found, for the report and for what is to be done.
+struct Plan {
+    report: AdoptReport,
+    reach: Reach,
+    mapping: Mapping,
+    /// Names that are not stored yet.
+    new_names: bool,
+    /// The mark, the collections or indexes are missing.
+    unready: bool,
+    there: Vec<String>,
+}
+
+/// Says what there is in the database of `tenant` at `url`, and what [`adopt`] would do. Nothing is written. `progress` counts commits and
+/// events that were looked through.
+///
+/// # Errors
+/// `invalid_config`, `invalid_names` for names that cannot be, `unsuitable_server`, `unreachable`. What is in the way of an adoption is in
+/// the report and no error.
+pub async fn inspect(
+    url: &str,
+    tenant: &str,
+    options: &Options,
+    names: &AdoptNames,
+    progress: &mut Progress<'_>,
+) -> Result<AdoptReport, OpenError> {
+    let place = find(url, tenant, options).await?;
+    Ok(look(&place, options, names, progress).await?.report)
+}
+
+/// Adopts the database of `tenant` at `url`, which no process of Annals has open. Other software must not give numbers to events any more;
+/// commits may come in meanwhile. `progress` counts commits and events that were looked through, then events that got their place.
+///
+/// # Errors
+/// What is in the way, before anything is written: `cannot_adopt`, `invalid_names`, `foreign_numbers`, `unsuitable_server`. Then
+/// `store_locked` when a process of Annals has it open, `foreign_numbers` when numbers were given meanwhile, `unreachable`. What was done
+/// is taken up by the next call.
+pub async fn adopt(
+    url: &str,
+    tenant: &str,
+    options: &Options,
+    names: &AdoptNames,
+    progress: &mut Progress<'_>,
+) -> Result<AdoptReport, OpenError> {
+    let place = find(url, tenant, options).await?;
+    let plan = look(&place, options, names, progress).await?;
+    if let Some(obstacle) = plan.report.obstacle() {
+        return Err(obstacle);
+    }
+    if plan.report.steps.is_empty() {
+        return Ok(AdoptReport { done: true, head: Some(plan.reach.known()), ..plan.report });
+    }
+    apply::apply(&place, options, plan, progress).await
+}
+
+async fn find(url: &str, tenant: &str, options: &Options) -> Result<Place, OpenError> {
+    let connection = connect(url).await?;
+    let mut all = databases(options, connection.database.as_deref())?;
+    let lease = connection.client.database(lease_database(&all));
+    let Some(names) = all.remove(tenant) else {
+        let message = format!("tenant {tenant:?} is not declared; declare it under [tenants], or correct --tenant");
+        return Err(OpenError::new(Code::UnknownTenant, message));
+    };
+    let database = connection.client.database(&names.events);
+    Ok(Place { client: connection.client, tenant: tenant.to_owned(), names, database, lease })
+}
+
+async fn look(
+    place: &Place,
+    options: &Options,
+    given: &AdoptNames,
+    progress: &mut Progress<'_>,
+) -> Result<Plan, OpenError> {
+    let database = &place.database;
+    let asked = |error: mongodb::error::Error| asking(database.name(), &error);
+    let mut there = database.list_collection_names().await.map_err(asked)?;
+    there.sort_unstable();
+    let mut report =
+        AdoptReport { tenant: place.tenant.clone(), database: database.name().to_owned(), ..AdoptReport::default() };
+    let reach = reach::read(database).await.map_err(asked)?;
+    let streams: Vec<String> = there.iter().filter(|name| aggregate_of(name).is_some()).cloned().collect();
+    let mut all = reach.end() - reach.known();
+    for name in &streams {
+        all += database.collection::<mongodb::bson::Document>(name).estimated_document_count().await.map_err(asked)?;
+    }
+    let mut counting = Counting { done: 0, all, progress };
+    let mut contexts = BTreeSet::new();
+    for name in &streams {
+        let found = commits::look(database, name, &mut report, &mut contexts, &mut counting).await.map_err(asked)?;
+        report.commits.push(found);
+    }
+    let stored = Mapping::read(database).await.map_err(asked)?;
+    let mapping = names::read(&stored, given)?;
+    let (log, uuids) = events::look(database, &reach, &mut report, &mut counting).await.map_err(asked)?;
+    report.names = names::needed(&mapping, &uuids);
+    if let Some(sentence) = names::missing(&mapping, &uuids) {
+        report.obstruct(Code::InvalidNames, sentence);
+    }
+    shared_names(&mut report, &reach, &streams);
+    let is_log = log.to_take_in > 0 || reach.adopted.is_some() || reach.events > 0;
+    report.log = Some(log).filter(|_| is_log);
+    whose(database, options, &reach, &contexts, &mut report).await?;
+    let missing = match schema::lacking(database, &there, &streams, options).await {
+        Ok(missing) => missing,
+        Err(error) if error.code == Code::UnsuitableServer => {
+            report.obstruct(error.code, error.message);
+            0
+        }
+        Err(error) => return Err(error),
+    };
+    still_numbered(database, &reach, &mut report).await?;
+    report.left = there.iter().filter(|name| is_left(name)).cloned().collect();
+    let marked = owner::marked(database).await.map_err(asked)?.is_some();
+    let new_names = uuids.keys().any(|(kind, uuid)| stored.given(*kind, *uuid).is_none());
+    let unready = !marked || !reach.opened || missing > 0;
+    steps(&mut report, marked, missing, new_names, &reach);
+    Ok(Plan { report, reach, mapping, new_names, unready, there })
+}
+
+/// What would be done, in order.
+fn steps(report: &mut AdoptReport, marked: bool, missing: usize, new_names: bool, reach: &Reach) {
+    let mut steps = Vec::new();
+    if !marked {
+        steps.push(format!("mark the database as context {:?}'s", report.context));
+    }
+    if missing > 0 || !reach.opened {
+        steps.push(format!("make {missing} collections and indexes that are missing"));
+    }
+    if new_names {
+        let count = report.names.event_types.len() + report.names.aggregates.len();
+        steps.push(format!("keep the names of {count} UUIDs"));
+    }
+    let log = report.log.clone().unwrap_or_default();
+    if log.to_take_in > 0 {
+        steps.push(format!("take in {} events of {EVENT_LOG} with the numbers that they have", log.to_take_in));
+    }
+    if log.to_take_in > 0 || reach.under_way || reach.next.unwrap_or(0) != reach.known() {
+        steps.push(format!("go on with number {}", log.next));
+    }
+    for found in &report.commits {
+        if found.to_number > 0 {
+            let (commits, events, name) = (found.to_number, found.events_to_number, &found.collection);
+            steps.push(format!("give numbers to {commits} commits with {events} events of {name}"));
+        }
+        if found.to_hold > found.held {
+            steps.push(format!("hold back {} commits of {}", found.to_hold - found.held, found.collection));
+        }
+    }
+    report.steps = steps;
+}
+
+/// A name of an aggregate in the log must not be that of commits: both would count its versions.
+fn shared_names(report: &mut AdoptReport, reach: &Reach, streams: &[String]) {
+    if reach.adopted.is_some_and(|head| head > 0) {
+        return;
+    }
+    let given: Vec<String> = report.names.aggregates.values().flatten().cloned().collect();
+    for name in given {
+        if streams.iter().any(|stream| aggregate_of(stream) == Some(&name)) {
+            let message = format!(
+                "names: aggregates: {name:?} has commits in {name}_event_stream already, and the log's events of that name would count \
+                 their versions beside them; give the UUID another name"
+            );
+            report.obstruct(Code::InvalidNames, message);
+        }
+    }
+}
+
+/// Whose the database is: by its mark, else by the configuration, else by what is in it.
+async fn whose(
+    database: &Database,
+    options: &Options,
+    reach: &Reach,
+    contexts: &BTreeSet<String>,
+    report: &mut AdoptReport,
+) -> Result<(), OpenError> {
+    let mark = owner::marked(database).await.map_err(|error| asking(database.name(), &error))?;
+    let marked = mark.as_ref().and_then(|mark| mark.get_str("contextName").ok());
+    let found = marked.or(options.context_name.as_deref()).or(contexts.first().map(|context| &**context));
+    report.context = found.unwrap_or(owner::DEFAULT).to_owned();
+    if let Some(mark) = &mark
+        && let Err(error) = owner::judge(database.name(), &report.context, mark)
+    {
+        report.obstruct(error.code, error.message);
+    }
+    if options.context_name.as_ref().is_some_and(|configured| *configured != report.context) {
+        let configured = options.context_name.as_deref().unwrap_or_default();
+        let message = format!(
+            "database {} belongs to context {:?}, and context_name is configured as {configured:?}; leave it out, or correct it",
+            database.name(),
+            report.context
+        );
+        report.obstruct(Code::CannotAdopt, message);
+    }
+    let others: Vec<_> = contexts.iter().filter(|context| **context != report.context).collect();
+    if !others.is_empty() && !reach.opened {
+        let message = format!(
+            "database {} is context {:?}'s and holds commits of {others:?} too; a database belongs to one context, so move them out",
+            database.name(),
+            report.context
+        );
+        report.obstruct(Code::CannotAdopt, message);
+    }
+    Ok(())
+}
+
+/// Whether numbers are given while this looks on.
+async fn still_numbered(database: &Database, before: &Reach, report: &mut AdoptReport) -> Result<(), OpenError> {
+    if before.events <= before.known() {
+        return Ok(());
+    }
+    tokio::time::sleep(WATCH).await;
+    let now = reach::read(database).await.map_err(|error| asking(database.name(), &error))?;
+    if now.events != before.events || now.next != before.next {
+        report.obstruct(Code::ForeignNumbers, still_writing(database, before.events, now.events));
+    }
+    Ok(())
+}
+
+fn still_writing(database: &Database, before: u64, now: u64) -> String {
+    format!(
+        "database {}: {EVENT_LOG} went on from {before} to {now} meanwhile: a Dolittle Runtime still gives numbers",
+        database.name()
+    )
+}
+
+/// Collections that are neither read here nor ours.
+fn is_left(name: &str) -> bool {
+    const KNOWN: [&str; 9] =
+        [EVENT_LOG, EVENT_LOG_METADATA, AGGREGATES, ENTRIES, HELD, SEQUENCER, IDENTITY, OWNER, mapping::NAMES];
+    !KNOWN.contains(&name)
+        && aggregate_of(name).is_none()
+        && !name.starts_with("annals-")
+        && !name.starts_with("system.")
+}

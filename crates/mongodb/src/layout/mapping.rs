@@ -1,0 +1,97 @@
+//! The names that stand for the UUIDs of an adopted log: the Dolittle Runtime knows event types and aggregates by UUID only. What is
+//! committed under such a name is written with its UUID again, so that what reads the log by UUIDs finds it.
+//!
+//! ```text
+//! annals-names: {_id: "event:{uuid}" or "aggregate:{uuid}", name}     written by `annals adopt`, never changed
+//! ```
+//!
+//! Invariant: of one kind no two UUIDs have the same name, and a name that is a UUID is its own.
+
+use std::collections::HashMap;
+
+use annals_core::ByteString;
+use mongodb::Database;
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+use uuid::Uuid;
+
+use super::fields::text;
+use super::names::uuid_of;
+
+/// Where the names are kept.
+pub(crate) const NAMES: &str = "annals-names";
+
+/// What a UUID stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Event,
+    Aggregate,
+}
+
+impl Kind {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Aggregate => "aggregate",
+        }
+    }
+}
+
+/// Names and UUIDs of a store. Names without a UUID of their own have the one that follows from them.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Mapping {
+    names: HashMap<(Kind, Uuid), ByteString>,
+    uuids: HashMap<(Kind, ByteString), Uuid>,
+}
+
+impl Mapping {
+    /// Reads what is stored.
+    ///
+    /// # Errors
+    /// The driver's; a document that is not as it must be is an error of its own, because without its name events cannot be read.
+    pub(crate) async fn read(database: &Database) -> mongodb::error::Result<Self> {
+        let mut mapping = Self::default();
+        let mut found = database.collection::<RawDocumentBuf>(NAMES).find(doc! {}).await?;
+        while found.advance().await? {
+            let document = found.current();
+            let id = text(document, "_id").and_then(|id| id.split_once(':'));
+            let kind = id.and_then(|(kind, _)| [Kind::Event, Kind::Aggregate].into_iter().find(|it| it.word() == kind));
+            let uuid = id.and_then(|(_, uuid)| Uuid::try_parse(uuid).ok());
+            let (Some(kind), Some(uuid), Some(name)) = (kind, uuid, text(document, "name")) else {
+                return Err(mongodb::error::Error::custom(format!("{NAMES}: {document:?} is no name of a UUID")));
+            };
+            mapping.add(kind, uuid, name.into());
+        }
+        Ok(mapping)
+    }
+
+    pub(crate) fn add(&mut self, kind: Kind, uuid: Uuid, name: ByteString) {
+        self.uuids.insert((kind, name.clone()), uuid);
+        self.names.insert((kind, uuid), name);
+    }
+
+    /// The name that was given to a UUID.
+    pub(crate) fn given(&self, kind: Kind, uuid: Uuid) -> Option<&ByteString> {
+        self.names.get(&(kind, uuid))
+    }
+
+    /// The UUID that was given a name.
+    pub(crate) fn given_uuid(&self, kind: Kind, name: &str) -> Option<Uuid> {
+        self.uuids.get(&(kind, ByteString::from(name))).copied()
+    }
+
+    /// The name of a UUID; one that was given none is called as it is written.
+    pub(crate) fn name(&self, kind: Kind, uuid: Uuid) -> ByteString {
+        self.given(kind, uuid).cloned().unwrap_or_else(|| uuid.hyphenated().to_string().into())
+    }
+
+    /// The UUID of a name.
+    pub(crate) fn uuid(&self, kind: Kind, name: &str) -> Uuid {
+        let given = if self.uuids.is_empty() { None } else { self.given_uuid(kind, name) };
+        given.unwrap_or_else(|| uuid_of(kind.word(), name))
+    }
+
+    /// The document that keeps a name.
+    pub(crate) fn document(kind: Kind, uuid: Uuid, name: &str) -> Document {
+        doc! { "_id": format!("{}:{}", kind.word(), uuid.hyphenated()), "name": name }
+    }
+}

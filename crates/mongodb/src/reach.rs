@@ -1,0 +1,145 @@
+//! How far a log reaches, by each of the collections that say so. They move in one transaction, so where they differ other software has
+//! given numbers.
+
+use std::time::Duration;
+
+use annals_core::SequenceNumber;
+use mongodb::Database;
+use mongodb::bson::{RawDocumentBuf, doc};
+
+use crate::identity::ADOPTED;
+use crate::layout::fields::{boolean, natural, text};
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY};
+use crate::refused::{Code, OpenError, asking, code_of};
+
+/// One moment of a log, because a sequencer may be at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Reach {
+    /// `event-log-metadata.NextEventOffset`, if there is one.
+    pub(crate) next: Option<SequenceNumber>,
+    /// The number behind the last event.
+    pub(crate) events: SequenceNumber,
+    /// The number behind the last entry.
+    pub(crate) entries: SequenceNumber,
+    /// The number behind what was adopted: the last of it may have been deleted by then.
+    pub(crate) adopted: Option<SequenceNumber>,
+    /// Whether an adoption was begun and not finished.
+    pub(crate) under_way: bool,
+    /// Whether Annals has been here.
+    pub(crate) opened: bool,
+}
+
+impl Reach {
+    /// The number behind what Annals knows.
+    pub(crate) fn known(&self) -> SequenceNumber {
+        self.entries.max(self.adopted.unwrap_or(0))
+    }
+
+    /// The number that the next event must get, whoever gave those before it.
+    pub(crate) fn end(&self) -> SequenceNumber {
+        self.known().max(self.events).max(self.next.unwrap_or(0))
+    }
+
+    fn as_due(&self) -> bool {
+        let known = self.known();
+        let events = self.events == known || (self.adopted == Some(known) && self.events < known);
+        events && self.next.unwrap_or(0) == known && !self.under_way
+    }
+}
+
+/// Reads it.
+pub(crate) async fn read(database: &Database) -> mongodb::error::Result<Reach> {
+    const SNAPSHOT_UNAVAILABLE: i32 = 246;
+    const TRIES: usize = 100;
+    let mut tries = 0;
+    loop {
+        match look(database).await {
+            // A collection that was made a moment ago is in no snapshot yet.
+            Err(error) if code_of(&error) == Some(SNAPSHOT_UNAVAILABLE) && tries < TRIES => tries += 1,
+            other => return other,
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn look(database: &Database) -> mongodb::error::Result<Reach> {
+    let mut session = database.client().start_session().snapshot(true).await?;
+    let mut reach = Reach::default();
+    let metadata = database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
+    let next = metadata.find_one(doc! { "_id": EVENT_LOG }).session(&mut session).await?;
+    reach.next = next.as_deref().and_then(|found| natural(found, "NextEventOffset"));
+    for name in [EVENT_LOG, ENTRIES] {
+        let documents = database.collection::<RawDocumentBuf>(name);
+        let last = documents.find_one(doc! {}).sort(doc! { "_id": -1 }).session(&mut session).await?;
+        let Some(last) = last else { continue };
+        let count = if name == ENTRIES { natural(&last, "n") } else { Some(1) };
+        let end = natural(&last, "_id").unwrap_or(0) + count.unwrap_or(0);
+        if name == ENTRIES { reach.entries = end } else { reach.events = end }
+    }
+    let store = database.collection::<RawDocumentBuf>(IDENTITY);
+    let mut found = store.find(doc! {}).session(&mut session).await?;
+    while let Some(document) = found.next(&mut session).await.transpose()? {
+        match text(&document, "_id") {
+            Some(ADOPTED) => {
+                reach.adopted = natural(&document, "head");
+                reach.under_way = boolean(&document, "underWay").unwrap_or(false);
+            }
+            _ => reach.opened = true,
+        }
+    }
+    Ok(reach)
+}
+
+/// Sees that nobody but Annals has given numbers. Nothing is written.
+///
+/// # Errors
+/// `not_adopted` where a log was written before Annals came, `foreign_numbers` where one was written beside it, `unreachable`.
+pub(crate) async fn judge(database: &Database) -> Result<Reach, OpenError> {
+    let reach = read(database).await.map_err(|error| asking(database.name(), &error))?;
+    fault(database.name(), &reach).map_or(Ok(reach), Err)
+}
+
+/// What is wrong with it.
+pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
+    if reach.as_due() {
+        return None;
+    }
+    let Reach { events, entries, .. } = reach;
+    if reach.under_way || (reach.adopted.is_none() && (!reach.opened || *entries == 0)) {
+        let begun = if reach.under_way { ", or not to the end" } else { "" };
+        let message = format!(
+            "database {database} holds {EVENT_LOG} with numbers up to {events}, and Annals has not adopted it{begun}"
+        );
+        return Some(OpenError::new(Code::NotAdopted, message));
+    }
+    let next = reach.next.map_or("missing".to_owned(), |next| next.to_string());
+    let message = format!(
+        "database {database}: {EVENT_LOG} reaches to {events}, {ENTRIES} to {entries}, and NextEventOffset is {next}: events were \
+         numbered by other software, most often a Dolittle Runtime that was not stopped"
+    );
+    Some(OpenError::new(Code::ForeignNumbers, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(reach: Reach) -> Option<Code> {
+        fault("db", &reach).map(|error| error.code)
+    }
+
+    #[test]
+    fn a_log_is_as_due_when_all_say_the_same() {
+        let due = Reach { next: Some(5), events: 5, entries: 5, opened: true, ..Reach::default() };
+        assert_eq!(code(Reach::default()), None);
+        assert_eq!(code(due), None);
+        assert_eq!(code(Reach { next: Some(7), events: 5, entries: 5, adopted: Some(7), ..due }), None, "deleted");
+        assert_eq!(code(Reach { adopted: Some(5), under_way: true, ..due }), Some(Code::NotAdopted));
+        assert_eq!(code(Reach { events: 6, ..due }), Some(Code::ForeignNumbers));
+        assert_eq!(code(Reach { next: Some(6), events: 6, ..due }), Some(Code::ForeignNumbers));
+        assert_eq!(code(Reach { next: Some(6), ..due }), Some(Code::ForeignNumbers));
+        assert_eq!(code(Reach { events: 6, adopted: Some(5), ..due }), Some(Code::ForeignNumbers));
+        assert_eq!(code(Reach { next: None, events: 3, ..Reach::default() }), Some(Code::NotAdopted));
+        assert_eq!(code(Reach { next: Some(3), events: 3, ..Reach::default() }), Some(Code::NotAdopted));
+    }
+}

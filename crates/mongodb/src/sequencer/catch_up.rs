@@ -1,0 +1,75 @@
+//! One turn of leading without following: for who gives numbers to what is there, and then goes.
+
+use annals_core::{Code, OpenError};
+use mongodb::Database;
+
+use super::lease::Lease;
+use super::{ASK_EVERY, Cluster, Ended, lead};
+use crate::refused::asking;
+
+/// How often a lease that another process has is asked for: for longer than one of a process that was killed holds.
+const TRIES: usize = 6;
+
+/// The lease, taken.
+pub(crate) struct Turn {
+    lease: Lease,
+    epoch: i64,
+    database: Database,
+}
+
+impl Turn {
+    /// Takes the lease that lies in `database`.
+    ///
+    /// # Errors
+    /// `store_locked` when another process keeps it; `unreachable`.
+    pub(crate) async fn take(database: Database, holder: String) -> Result<Self, OpenError> {
+        let lease = Lease::new(database.clone(), holder);
+        for _ in 0..TRIES {
+            if let Some(epoch) = lease.take().await.map_err(|error| asking(database.name(), &error))? {
+                return Ok(Self { lease, epoch, database });
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+        let message =
+            format!("a process of Annals has the store in database {} open, and gives numbers", database.name());
+        Err(OpenError::new(Code::StoreLocked, message))
+    }
+
+    /// Works as long as the lease is kept.
+    ///
+    /// # Errors
+    /// `store_locked` when it is lost; those of the work.
+    pub(crate) async fn keep<T>(&self, work: impl Future<Output = Result<T, OpenError>>) -> Result<T, OpenError> {
+        let worked = tokio::select! {
+            lost = self.lease.keep(self.epoch) => {
+                Err(OpenError::new(Code::StoreLocked, format!("database {}: {lost}", self.database.name())))
+            }
+            worked = work => worked,
+        };
+        self.lease.release(self.epoch).await;
+        worked
+    }
+
+    /// Gives numbers to every commit that has none and can have one.
+    ///
+    /// # Errors
+    /// `foreign_numbers`, `store_locked`, `store_damaged`, `unreachable`.
+    pub(crate) async fn bring_up(&self, cluster: &Cluster) -> Result<(), OpenError> {
+        let name = self.database.name();
+        // Where the change stream stands does not matter: whatever is in the collections is looked for in the log.
+        let ended = match lead::open(cluster, &self.lease, self.epoch, true).await {
+            Ok(opened) if opened.places.len() == cluster.logs.len() => return Ok(()),
+            Ok(_) => Ended::Disturbed(format!("database {name}: events were numbered by other software meanwhile")),
+            Err(ended) => ended,
+        };
+        Err(match ended {
+            Ended::Disturbed(why) => OpenError::new(Code::ForeignNumbers, why),
+            Ended::Damaged(why) => OpenError::new(Code::StoreDamaged, format!("database {name}: {why}")),
+            Ended::Failed(error) => asking(name, &error),
+            Ended::Deposed(why) => OpenError::new(Code::StoreLocked, format!("database {name}: {why}")),
+            Ended::Stopped | Ended::Forgotten => {
+                OpenError::new(Code::Unreachable, format!("database {name}: the change stream cannot be opened"))
+            }
+        })
+    }
+}
