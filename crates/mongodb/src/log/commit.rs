@@ -71,6 +71,14 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         Some(expected) => log.numbered(expected, duplicate, commit.wait.time()).await,
         None => None,
     };
+    if logged
+        && first_sequence_number.is_none()
+        && let Some(disturbed) = log.disturbed()
+    {
+        // It will have none until an operator acts, so who asked for one is told, and not left to guess.
+        let sentence = format!("commit {commit_id}: it is stored, and has no number yet: {disturbed}");
+        return Err(StoreError::Unreachable(sentence).into());
+    }
     Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate })
 }
 
