@@ -199,6 +199,9 @@ pub struct Commit {
     /// Names the request, so that a repeat is recognised
     #[arg(long, value_name = "ID", requires = "aggregate")]
     pub request_id: Option<String>,
+    /// What to wait for: committed (stored), or logged (has its sequence number)
+    #[arg(long, value_name = "STAGE", requires = "aggregate")]
+    pub wait: Option<String>,
     /// Groups everything that follows from one cause
     #[arg(long, value_name = "ID", requires = "aggregate")]
     pub correlation_id: Option<String>,

@@ -72,7 +72,8 @@ impl Output {
                     "{:<28}  {:>8}  {:>10}  {:>7}  OUTCOME",
                     "AGGREGATE", "VERSION", "NUMBER", "EVENTS"
                 ))?;
-                let number = answer.events.first().map_or(0, |event| event.sequence_number);
+                let number = answer.events.first().and_then(|event| event.sequence_number);
+                let number = number.map_or_else(|| "-".to_owned(), |number| number.to_string());
                 self.text(format_args!(
                     "{:<28}  {:>8}  {:>10}  {:>7}  {}",
                     aggregate.to_string(),

@@ -20,3 +20,4 @@ pub mod racing_transactions;
 pub mod scans;
 pub mod stores;
 pub mod transactions;
+pub mod waiting;

@@ -15,6 +15,7 @@
 
 pub mod cases;
 pub mod history;
+mod logged;
 pub mod model;
 mod ports;
 pub mod records;

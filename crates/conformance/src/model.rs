@@ -170,7 +170,8 @@ impl Model {
             }
             (Verdict::Repeat(due), Ok(outcome)) if due == *outcome => Ok(()),
             (Verdict::Stored(version, first), Ok(outcome))
-                if (outcome.version, outcome.first_sequence_number, outcome.duplicate) == (version, first, false) =>
+                if (outcome.version, outcome.first_sequence_number, outcome.duplicate)
+                    == (version, Some(first), false) =>
             {
                 self.store(commit, now, outcome)
             }
@@ -185,6 +186,7 @@ impl Model {
         {
             return Err(format!("event ids {:?} do not belong to {commit:?}", outcome.event_ids));
         }
+        let first = outcome.first_sequence_number.ok_or_else(|| format!("{commit:?} has no number"))?;
         let info = Arc::new(CommitInfo {
             commit_id: outcome.commit_id,
             request_id: commit.request_id.clone(),
@@ -202,7 +204,7 @@ impl Model {
         let events: Vec<RecordedEvent> = given
             .zip(0u32..)
             .map(|((new, id), ordinal)| RecordedEvent {
-                sequence_number: outcome.first_sequence_number + u64::from(ordinal),
+                sequence_number: first + u64::from(ordinal),
                 ordinal,
                 id: *id,
                 event_type: new.event_type.clone(),
@@ -232,7 +234,7 @@ impl Stored {
         CommitOutcome {
             commit_id: self.commit.info.commit_id,
             version: self.commit.info.version,
-            first_sequence_number: self.commit.events[0].sequence_number,
+            first_sequence_number: Some(self.commit.events[0].sequence_number),
             event_ids: self.commit.events.iter().map(|event| event.id).collect(),
             duplicate: true,
         }

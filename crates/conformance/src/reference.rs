@@ -149,7 +149,7 @@ impl ReferenceLog {
         CommitOutcome {
             commit_id: self.new_id(),
             version,
-            first_sequence_number,
+            first_sequence_number: Some(first_sequence_number),
             event_ids: commit.events.iter().map(|event| event.id.unwrap_or_else(|| self.new_id())).collect(),
             duplicate: false,
         }

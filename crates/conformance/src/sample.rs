@@ -9,6 +9,7 @@ use annals_core::{
 };
 
 use crate::Subject;
+use crate::logged::Logged;
 
 /// Opens the subject. The store is handed out too, because a log need not outlive it.
 pub(crate) async fn open(subject: &dyn Subject) -> (Arc<dyn Store>, Arc<dyn EventLog>) {
@@ -18,7 +19,7 @@ pub(crate) async fn open(subject: &dyn Subject) -> (Arc<dyn Store>, Arc<dyn Even
 }
 
 pub(crate) fn log_of(store: &Arc<dyn Store>, tenant: &str) -> Arc<dyn EventLog> {
-    store.log(tenant, DEFAULT_SCOPE).expect("the tenant is declared")
+    Logged::new(store.log(tenant, DEFAULT_SCOPE).expect("the tenant is declared"))
 }
 
 /// Closes the store, and opens what it held.
@@ -68,6 +69,11 @@ pub(crate) async fn commit(log: &Arc<dyn EventLog>, commit: NewCommit) -> Commit
 /// Commits what must be refused.
 pub(crate) async fn refused(log: &Arc<dyn EventLog>, commit: NewCommit) -> CommitError {
     log.commit(commit).await.expect_err("the commit is refused")
+}
+
+/// The number of a commit's first event.
+pub(crate) fn number(outcome: &CommitOutcome) -> SequenceNumber {
+    outcome.first_sequence_number.expect("the commit was waited for until it was logged")
 }
 
 /// Commits together what must be accepted.

@@ -165,6 +165,13 @@ macro_rules! commits_and_log {
                 declared_tenants_are_listed_in_order
                 a_logs_status_says_how_it_is
             }
+            waiting {
+                a_commit_that_waits_for_its_number_is_found_there
+                a_commit_that_is_only_stored_comes_to_the_log_by_itself
+                a_repeat_may_wait_for_more_than_the_first
+                a_commit_whose_time_is_up_is_stored_all_the_same
+                a_wait_that_is_too_long_is_refused
+            }
         }
     };
 }

@@ -6,7 +6,9 @@ use bytestring::ByteString;
 use highway::{HighwayHash, HighwayHasher};
 use uuid::Uuid;
 
-use crate::{AppendCondition, Code, Data, Invalid, KeyChanges, SequenceNumber, Timestamp, Version, limits};
+use crate::{
+    AppendCondition, Code, Data, Invalid, KeyChanges, Reached, SequenceNumber, Timestamp, Version, Wait, limits,
+};
 
 /// What versions count: an aggregate's name and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -158,6 +160,8 @@ pub struct NewCommit {
     pub append_condition: Option<AppendCondition>,
     /// What it does to prepare keys.
     pub keys: KeyChanges,
+    /// What the answer waits for.
+    pub wait: Wait,
 }
 
 impl NewCommit {
@@ -177,6 +181,7 @@ impl NewCommit {
             causation_id: None,
             append_condition: None,
             keys: KeyChanges::default(),
+            wait: Wait::default(),
         }
     }
 
@@ -208,6 +213,13 @@ impl NewCommit {
         self
     }
 
+    /// Sets what the answer waits for.
+    #[must_use]
+    pub fn wait_until(mut self, reached: Reached) -> Self {
+        self.wait = Wait::until(reached);
+        self
+    }
+
     /// Checks every rule that needs no store: names, ids, limits. Backends call it before anything else.
     ///
     /// # Errors
@@ -229,6 +241,7 @@ impl NewCommit {
         }
         self.append_condition.as_ref().map_or(Ok(()), AppendCondition::validate)?;
         self.keys.validate()?;
+        self.wait.validate()?;
         self.validate_header()?;
         self.validate_events()
     }
@@ -417,12 +430,20 @@ pub struct CommitOutcome {
     pub commit_id: Uuid,
     /// The aggregate's version after it.
     pub version: Version,
-    /// The sequence number of its first event; the others follow without a hole.
-    pub first_sequence_number: SequenceNumber,
+    /// The sequence number of its first event; the others follow without a hole. None as long as the commit has not reached the log:
+    /// only where numbers are given later, and the commit asked for no more than to be stored, or its time was up.
+    pub first_sequence_number: Option<SequenceNumber>,
     /// Its events' ids, in order.
     pub event_ids: Vec<Uuid>,
     /// True when this request id was committed before: nothing was added, and this is the first outcome.
     pub duplicate: bool,
+}
+
+impl CommitOutcome {
+    /// How far the commit had come when it was answered.
+    pub fn reached(&self) -> Reached {
+        if self.first_sequence_number.is_some() { Reached::Logged } else { Reached::Committed }
+    }
 }
 
 #[cfg(test)]

@@ -56,7 +56,10 @@ use crate::{
 /// for writes. Nothing here blocks an async runtime for longer than a read from the disk takes.
 #[async_trait]
 pub trait EventLog: Send + Sync + 'static {
-    /// Commits events of one aggregate, all or none, and answers once they are durable.
+    /// Commits events of one aggregate, all or none, and answers once they are durable and what the commit waits for is reached
+    /// ([`NewCommit::wait`]). A store may give sequence numbers later than it stores; then an outcome that did not wait for them
+    /// has none, a commit that comes after an acknowledgement is still behind it in the log, and the aggregate can be read
+    /// with the commit at once.
     ///
     /// # Errors
     /// See [`CommitError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is

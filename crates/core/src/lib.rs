@@ -27,6 +27,7 @@ mod store;
 mod streams;
 mod time;
 mod transaction;
+mod wait;
 pub mod wire;
 
 pub use append_condition::{AppendCondition, EventPattern};
@@ -58,6 +59,7 @@ pub use streams::{
 };
 pub use time::{Clock, Randomness, Timestamp, event_uuid, new_uuid};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
+pub use wait::{Reached, Wait};
 
 pub use bson;
 pub use bytestring::ByteString;

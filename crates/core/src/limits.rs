@@ -1,5 +1,7 @@
 //! Every bound of the product in one place. They are the same on every backend, so that data can always move.
 
+use std::time::Duration;
+
 /// Longest name of an aggregate or event type, in bytes.
 pub const NAME_BYTES_MAX: usize = 100;
 /// Longest id (aggregate, request, command, correlation, causation, tenant, owner, space), in bytes of UTF-8.
@@ -32,6 +34,10 @@ pub const KEY_VALUE_BYTES_MAX: usize = 64 * 1024;
 pub const BODY_BYTES_MAX: usize = 2 * COMMIT_BYTES_MAX;
 /// How much of a body over the limit is read before the connection is closed.
 pub const BODY_DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest time that the answer to a commit waits for what becomes of it: connections are not held longer without an answer.
+pub const WAIT_MAX: Duration = Duration::from_secs(50);
+/// How long it waits when the caller names no time.
+pub const WAIT_USUAL: Duration = Duration::from_secs(30);
 /// Entries of a page when the caller names no limit.
 pub const PAGE_DEFAULT: usize = 100;
 /// Most entries of a page.

@@ -4,7 +4,7 @@ use bytestring::ByteString;
 use highway::{HighwayHash, HighwayHasher};
 
 use crate::commit::{digest_key, valid_id};
-use crate::{Aggregate, Code, CommitError, ExpectedVersion, Invalid, NewCommit, limits};
+use crate::{Aggregate, Code, CommitError, ExpectedVersion, Invalid, NewCommit, Reached, Wait, limits};
 
 /// 2 to 16 commits of different aggregates under one request id: all are stored, with neighbouring sequence numbers, or none is.
 ///
@@ -18,6 +18,8 @@ pub struct NewTransaction {
     pub expect: Vec<Expectation>,
     /// Names the request, so that a repeat is recognised; made by the store when absent.
     pub request_id: Option<ByteString>,
+    /// What the answer waits for; its commits have no wait of their own.
+    pub wait: Wait,
 }
 
 /// A version that an aggregate must have.
@@ -72,13 +74,20 @@ fn commit_path(place: usize) -> String {
 impl NewTransaction {
     /// A transaction of these commits.
     pub fn new(commits: impl IntoIterator<Item = NewCommit>) -> Self {
-        Self { commits: commits.into_iter().collect(), expect: Vec::new(), request_id: None }
+        Self { commits: commits.into_iter().collect(), ..Self::default() }
     }
 
     /// Sets the request id.
     #[must_use]
     pub fn request_id(mut self, id: impl Into<ByteString>) -> Self {
         self.request_id = Some(id.into());
+        self
+    }
+
+    /// Sets what the answer waits for.
+    #[must_use]
+    pub fn wait_until(mut self, reached: Reached) -> Self {
+        self.wait = Wait::until(reached);
         self
     }
 
@@ -105,12 +114,17 @@ impl NewTransaction {
             return invalid("expect", message);
         }
         self.request_id.as_ref().map_or(Ok(()), |id| valid_id("request_id", id))?;
+        self.wait.validate()?;
         for (place, commit) in self.commits.iter().enumerate() {
             let path = commit_path(place);
             commit.validate().map_err(|fault| Invalid { path: format!("{path}.{}", fault.path), ..fault })?;
             if commit.request_id.is_some() {
                 let message = "a transaction has one request id, beside `commits`".to_owned();
                 return invalid(&format!("{path}.request_id"), message);
+            }
+            if commit.wait != Wait::default() {
+                let message = "a transaction has one wait, beside `commits`".to_owned();
+                return invalid(&format!("{path}.wait"), message);
             }
         }
         for (place, expectation) in self.expect.iter().enumerate() {
@@ -185,6 +199,7 @@ mod tests {
         assert_eq!(refused(&|t| t.commits = many(17)), (rule, "commits".into()));
         assert_eq!(refused(&|t| t.commits[1].aggregate.id = "a".into()), (rule, "commits[1].aggregate".into()));
         assert_eq!(refused(&|t| t.commits[1].request_id = Some("x".into())), (rule, "commits[1].request_id".into()));
+        assert_eq!(refused(&|t| t.commits[1].wait.until = Reached::Logged), (rule, "commits[1].wait".into()));
         assert_eq!(refused(&|t| t.commits[1].events.clear()), (Code::InvalidEvents, "commits[1].events".into()));
         assert_eq!(refused(&|t| t.request_id = Some("".into())), (Code::InvalidId, "request_id".into()));
         let expect =

@@ -12,7 +12,7 @@ mod transaction;
 mod verdicts;
 
 pub use answer::write_commit_answer;
-pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, Wait, parse_commit, parse_json};
+pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, WaitBody, parse_commit, parse_json};
 pub use event::{CommitView, EventLine, EventView};
 pub use list::{format_list, parse_list};
 pub use stream::{StreamEventLine, StreamEventView};

@@ -202,40 +202,45 @@ impl Log {
         found.map(|found| entry::read(&found)).transpose().map_err(StoreError::Damaged)
     }
 
-    /// The first number of a commit that is stored: waits for the sequencer.
-    async fn numbered(&self, mut expected: Expected<'_>) -> Result<SequenceNumber, StoreError> {
+    /// The first number of a commit that is stored, if it gets one in this time: waits for the sequencer. `old` says that it may have
+    /// one already, of which nobody is told again. A look-up that fails is tried again, because the commit is stored all the same.
+    async fn numbered(&self, mut expected: Expected<'_>, old: bool, time: Duration) -> Option<SequenceNumber> {
         let place = expected.place.clone();
+        let mut look = old;
         let waiting = async {
             loop {
-                if let Ok(Ok(first)) = tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
-                    return Ok(first);
+                if look {
+                    match self.entry(&place).await {
+                        Ok(Some(entry)) => return Some(entry.first),
+                        Ok(None) => {}
+                        Err(error) => tracing::warn!(%error, "a commit's number could not be looked up; trying again"),
+                    }
                 }
-                // It is stored, so a look that fails only means to look again.
-                match self.entry(&place).await {
-                    Ok(Some(entry)) => return Ok(entry.first),
-                    Ok(None) => {}
-                    Err(error @ StoreError::Damaged(_)) => return Err(error),
-                    Err(error) => tracing::warn!(%error, "a commit's number could not be looked up; trying again"),
+                match tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
+                    Ok(Ok(first)) => return Some(first),
+                    // The store is closed; the sequencer of another process may go on.
+                    Ok(Err(_)) => tokio::time::sleep(LOOK_EVERY).await,
+                    Err(_) => {}
                 }
-                if let Some(disturbed) = self.disturbed() {
-                    let sentence = format!("commit {}: it is stored, and has no number yet: {disturbed}", place.commit);
-                    return Err(StoreError::Unreachable(sentence));
+                // Nobody gives numbers until that has ended.
+                if self.disturbed().is_some() {
+                    return None;
                 }
                 expected = self.numbers.expect(place.clone());
+                look = true;
             }
         };
-        tokio::time::timeout(NUMBER_TIME_MAX, waiting).await.unwrap_or_else(|_| {
-            let sentence = "it is stored, and has no number yet: no sequencer is at work, or it holds the commit back";
-            Err(StoreError::Unreachable(format!("commit {}: {sentence}", place.commit)))
-        })
+        tokio::time::timeout(time, waiting).await.ok().flatten()
     }
 
+    /// The first number of a commit that is stored, for a reader.
     async fn number_of(&self, place: Place) -> Result<SequenceNumber, StoreError> {
-        let expected = self.numbers.expect(place);
-        match self.entry(&expected.place).await? {
-            Some(entry) => Ok(entry.first),
-            None => self.numbered(expected).await,
-        }
+        let expected = self.numbers.expect(place.clone());
+        self.numbered(expected, true, NUMBER_TIME_MAX).await.ok_or_else(|| {
+            let why = self.disturbed().map(|disturbed| disturbed.to_string());
+            let why = why.unwrap_or_else(|| "no sequencer is at work, or it holds the commit back".to_owned());
+            StoreError::Unreachable(format!("commit {}: it is stored, and has no number yet: {why}", place.commit))
+        })
     }
 
     /// Waits until an aggregate's newest commit is in the log: a refusal tells of it, and whoever hears of a commit finds it there.

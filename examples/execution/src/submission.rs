@@ -1,6 +1,6 @@
 //! A program somebody wants to be run: how it is asked for, checked and committed.
 
-use annals::{Code, CommitError, CommitOutcome, EventLog, Invalid, Uuid};
+use annals::{Code, CommitError, CommitOutcome, EventLog, Invalid, Reached, Uuid};
 use serde::Deserialize;
 
 use crate::events::{self, Requested};
@@ -49,7 +49,9 @@ impl Submission {
         let event = self.requested(id, interpreters)?;
         let event = events::event(events::REQUESTED, &event)
             .map_err(|message| Invalid::new(Code::InvalidData, "script", message))?;
-        log.commit(events::first_commit(&id.to_string(), event, "submitted")).await
+        // The answer says which event of the log it is.
+        let commit = events::first_commit(&id.to_string(), event, "submitted").wait_until(Reached::Logged);
+        log.commit(commit).await
     }
 
     fn requested(&self, id: Uuid, interpreters: &Interpreters) -> Result<Requested, Invalid> {

@@ -313,7 +313,7 @@ async fn an_export_under_load_knows_of_no_event_that_it_does_not_have() {
             records.declare(Collection::new("positions")).await.expect("it is declared");
             while !stop.load(Ordering::Relaxed) {
                 let commit = NewCommit::new("order", "o-1").event(NewEvent::new("t", annals::Data::empty()));
-                let number = log.commit(commit).await.expect("it is accepted").first_sequence_number;
+                let number = log.commit(commit).await.expect("it is accepted").first_sequence_number.expect("a number");
                 let position = raw(&doc! { "_id": "p", "next": number as i64 + 1 });
                 records.write(vec![annals::RecordChange::put("positions", position)]).await.expect("it is written");
                 let verdicts = Verdicts::new("s", number..number + 1).include(Included::new(number));

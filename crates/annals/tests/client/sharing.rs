@@ -106,7 +106,7 @@ async fn a_commit_whose_answer_is_lost_is_sent_again_and_stands_once() {
     assert_eq!((outcome.version, head(&store).await), (1, 1));
     assert!(outcome.duplicate, "the first request had made it");
     let second = client.commit(placed(2)).await.expect("committed");
-    assert_eq!((second.first_sequence_number, second.duplicate), (1, false));
+    assert_eq!((second.first_sequence_number, second.duplicate), (Some(1), false));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,6 +47,9 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
     if let Some(expect) = &args.expect {
         body["expected_version"] = expect.parse::<u64>().map_or_else(|_| json!(expect), |version| json!(version));
     }
+    if let Some(stage) = &args.wait {
+        body["wait"] = json!({ "for": stage });
+    }
     for (key, value) in [
         ("request_id", &args.request_id),
         ("correlation_id", &args.correlation_id),

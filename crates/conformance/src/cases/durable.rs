@@ -39,7 +39,7 @@ pub async fn an_empty_store_may_be_reopened(subject: &dyn Subject) {
         let page = log.read(LogQuery::default()).await.expect("the page is read");
         assert_eq!((page.events.len(), page.next, page.head), (0, 0, 0));
     }
-    assert_eq!(commit(&log, order("a", 1)).await.first_sequence_number, 0);
+    assert_eq!(commit(&log, order("a", 1)).await.first_sequence_number, Some(0));
     drop(store);
 }
 

@@ -134,7 +134,7 @@ pub async fn racing_repeats_are_committed_once(subject: &dyn Subject) {
         assert_eq!(outcomes.iter().filter(|outcome| !outcome.duplicate).count(), 1, "one of them is the first");
         assert!(outcomes.iter().all(|outcome| outcome.commit_id == outcomes[0].commit_id));
         assert!(outcomes.iter().all(|outcome| outcome.event_ids == outcomes[0].event_ids));
-        assert!(outcomes.iter().all(|outcome| outcome.first_sequence_number == round));
+        assert!(outcomes.iter().all(|outcome| outcome.first_sequence_number == Some(round)));
     }
     assert_eq!(log.head().await.expect("the head is read"), 20);
 }

@@ -4,8 +4,8 @@ use annals_core::{Aggregate, CommitError, ExpectedVersion, NewCommit};
 
 use crate::Subject;
 use crate::sample::{
-    assert_conflict, assert_in_order, commit, commits_of, event, ns_of, open, order, order_aggregate, version_of,
-    whole_log,
+    assert_conflict, assert_in_order, commit, commits_of, event, ns_of, number, open, order, order_aggregate,
+    version_of, whole_log,
 };
 
 /// Versions count commits, not events: 1, 2, 3 …
@@ -165,7 +165,7 @@ pub async fn parallel_commits_at_any_version_all_succeed(subject: &dyn Subject) 
     assert_in_order(&events);
     assert_eq!(events.len(), 128);
     for (n, outcome) in outcomes {
-        let first = usize::try_from(outcome.first_sequence_number).expect("a small number");
+        let first = usize::try_from(number(&outcome)).expect("a small number");
         assert_eq!(ns_of(&events[first..first + 2]), [n, n]);
         assert_eq!(events[first].commit.version, outcome.version);
         assert_eq!([events[first].id, events[first + 1].id], outcome.event_ids[..]);

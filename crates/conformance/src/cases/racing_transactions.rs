@@ -10,7 +10,7 @@ use annals_core::{
 
 use crate::Subject;
 use crate::sample::{
-    assert_in_order, commit, data, event, log_of, open, order, order_aggregate, transact, version_of, whole_log,
+    assert_in_order, commit, data, event, log_of, number, open, order, order_aggregate, transact, version_of, whole_log,
 };
 
 /// Transactions that overlap in every way, each naming the versions it read: one wins each version, and none blocks another for ever.
@@ -84,7 +84,7 @@ pub async fn racing_repeats_of_a_transaction_are_stored_once(subject: &dyn Subje
         let first = |outcomes: &[annals_core::CommitOutcome]| outcomes.iter().all(|outcome| !outcome.duplicate);
         assert_eq!(answers.iter().filter(|outcomes| first(outcomes)).count(), 1, "one of them is the first");
         for outcomes in &answers {
-            let places: Vec<_> = outcomes.iter().map(|it| (it.version, it.first_sequence_number)).collect();
+            let places: Vec<_> = outcomes.iter().map(|it| (it.version, number(it))).collect();
             assert_eq!(places, [(round + 1, 2 * round), (round + 1, 2 * round + 1)]);
             let ids = |of: &[annals_core::CommitOutcome]| of.iter().map(|it| it.commit_id).collect::<Vec<_>>();
             assert_eq!(ids(outcomes), ids(&answers[0]));
@@ -221,7 +221,7 @@ pub async fn one_bad_transaction_never_fails_its_neighbours(subject: &dyn Subjec
     for task in good {
         let outcomes = task.await.expect("the task ends well").expect("a good transaction is accepted");
         assert!(outcomes.iter().all(|outcome| outcome.version == 1));
-        assert_eq!(outcomes[0].first_sequence_number + 1, outcomes[1].first_sequence_number);
+        assert_eq!(number(&outcomes[0]) + 1, number(&outcomes[1]));
     }
     for task in single {
         task.await.expect("the task ends well").expect("a good commit is accepted");

@@ -180,8 +180,10 @@ impl<'a> RealTime<'a> {
         if let Some(sent) = Sent::by(call) {
             return match sent.outcome() {
                 Outcome::Stored(outcomes) | Outcome::Repeat(outcomes) => {
-                    let after = |it: &CommitOutcome| it.first_sequence_number + it.event_ids.len() as SequenceNumber;
-                    outcomes.iter().map(after).max()
+                    let after = |it: &CommitOutcome| {
+                        it.first_sequence_number.map(|first| first + it.event_ids.len() as SequenceNumber)
+                    };
+                    outcomes.iter().filter_map(after).max()
                 }
                 Outcome::Refused(error, part) => self.head_of_refusal(&sent, error, part, log).map(end),
                 Outcome::Unknown => None,

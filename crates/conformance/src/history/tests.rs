@@ -30,12 +30,18 @@ struct Scene {
 impl Scene {
     /// Stores a commit and gives its outcome; nobody is told.
     fn store(&mut self, commit: &NewCommit) -> CommitOutcome {
-        let Verdict::Stored(version, first_sequence_number) = self.model.judge(commit, NOW) else {
+        let Verdict::Stored(version, first) = self.model.judge(commit, NOW) else {
             panic!("{commit:?} cannot be stored")
         };
-        let id = |n: usize| Uuid::from_u128(u128::from(first_sequence_number) * 1_000 + n as u128);
+        let id = |n: usize| Uuid::from_u128(u128::from(first) * 1_000 + n as u128);
         let event_ids = (1..=commit.events.len()).map(id).collect();
-        let outcome = CommitOutcome { commit_id: id(0), version, first_sequence_number, event_ids, duplicate: false };
+        let outcome = CommitOutcome {
+            commit_id: id(0),
+            version,
+            first_sequence_number: Some(first),
+            event_ids,
+            duplicate: false,
+        };
         let stored = self.model.commit(commit, NOW, &Ok(outcome.clone()));
         stored.expect("the verdict is the model's own");
         outcome

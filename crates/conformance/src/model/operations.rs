@@ -128,7 +128,8 @@ impl Operations {
     }
 
     fn learn_outcome(&mut self, aggregate: &Aggregate, outcome: &CommitOutcome) {
-        self.head = self.head.max(outcome.first_sequence_number + outcome.event_ids.len() as u64);
+        let end = outcome.first_sequence_number.map(|first| first + outcome.event_ids.len() as u64);
+        self.head = self.head.max(end.unwrap_or(0));
         let version = self.versions.entry(aggregate.clone()).or_default();
         *version = (*version).max(outcome.version);
     }

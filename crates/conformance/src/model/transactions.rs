@@ -80,8 +80,12 @@ impl Model {
             }
             (TransactionVerdict::Repeat(due), Ok(outcomes)) => due == outcomes,
             (TransactionVerdict::Stored(due), Ok(outcomes)) => {
-                let place = |it: &CommitOutcome| (it.version, it.first_sequence_number);
-                outcomes.iter().map(place).eq(due.iter().copied()) && !outcomes.iter().any(|it| it.duplicate)
+                let is = |(told, due): (&CommitOutcome, &(Version, SequenceNumber))| {
+                    (told.version, told.first_sequence_number) == (due.0, Some(due.1))
+                };
+                outcomes.len() == due.len()
+                    && outcomes.iter().zip(due).all(is)
+                    && !outcomes.iter().any(|it| it.duplicate)
             }
             _ => false,
         };

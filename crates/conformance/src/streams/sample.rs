@@ -9,7 +9,7 @@ use annals_core::{
 };
 
 use crate::Subject;
-use crate::sample::{commit, event, order};
+use crate::sample::{commit, event, log_of, order};
 
 /// An open store with its default log and streams.
 pub(crate) struct Opened {
@@ -20,7 +20,7 @@ pub(crate) struct Opened {
 
 pub(crate) async fn open(subject: &dyn Subject) -> Opened {
     let store = subject.open().await;
-    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
+    let log = log_of(&store, DEFAULT_TENANT);
     let streams = store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
     Opened { store, log, streams }
 }

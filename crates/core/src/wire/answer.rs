@@ -15,19 +15,24 @@ pub fn write_commit_answer(outcome: &CommitOutcome, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"","version":"#);
     write_number(outcome.version, out);
     out.extend_from_slice(br#","events":["#);
-    for (sequence_number, id) in (outcome.first_sequence_number..).zip(&outcome.event_ids) {
-        if sequence_number > outcome.first_sequence_number {
+    for (place, id) in (0..).zip(&outcome.event_ids) {
+        if place > 0 {
             out.push(b',');
         }
         out.extend_from_slice(br#"{"id":""#);
         write_uuid(*id, out);
-        out.extend_from_slice(br#"","sequence_number":"#);
-        write_number(sequence_number, out);
+        out.push(b'"');
+        if let Some(first) = outcome.first_sequence_number {
+            out.extend_from_slice(br#","sequence_number":"#);
+            write_number(first + place, out);
+        }
         out.push(b'}');
     }
     out.extend_from_slice(br#"],"duplicate":"#);
     out.extend_from_slice(if outcome.duplicate { b"true" } else { b"false" });
-    out.extend_from_slice(br#","reached":"logged"}"#);
+    out.extend_from_slice(br#","reached":""#);
+    out.extend_from_slice(outcome.reached().as_str().as_bytes());
+    out.extend_from_slice(br#""}"#);
 }
 
 fn write_uuid(id: Uuid, out: &mut Vec<u8>) {
@@ -47,10 +52,13 @@ mod tests {
 
     #[test]
     fn an_answer_is_written_as_its_shape_says() {
-        for (events, first, duplicate) in [(1, 0, false), (2, 9, true), (12, i64::MAX as u64, false)] {
+        let none = None;
+        for (events, first, duplicate) in
+            [(1, Some(0), false), (2, Some(9), true), (12, Some(i64::MAX as u64 - 12), false), (2, none, false)]
+        {
             let outcome = CommitOutcome {
                 commit_id: Uuid::from_u128(0x019c_5555),
-                version: first,
+                version: first.unwrap_or(1),
                 first_sequence_number: first,
                 event_ids: (0..events).map(Uuid::from_u128).collect(),
                 duplicate,

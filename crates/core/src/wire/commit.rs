@@ -1,5 +1,7 @@
 //! `POST /v1/commits`: the body and the answer.
 
+use std::time::Duration;
+
 use bytestring::ByteString;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,7 +11,7 @@ use super::plain;
 use crate::json::{strict::Strict, wide_integer};
 use crate::{
     Aggregate, AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, Invalid, KeyChanges,
-    NewCommit, NewEvent, Release, Reserve, Timestamp,
+    NewCommit, NewEvent, Reached, Release, Reserve, Timestamp, Wait,
 };
 
 /// The body of `POST /v1/commits`, and a line of an import file.
@@ -58,7 +60,7 @@ pub struct CommitBody {
     pub release: Vec<Release>,
     /// What the answer waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait: Option<Wait>,
+    pub wait: Option<WaitBody>,
 }
 
 /// An append condition.
@@ -101,8 +103,8 @@ pub struct EventBody {
 /// What an answer waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with the fields of a wait")]
-pub struct Wait {
-    /// `committed` or `logged`; on a store that gives sequence numbers at once both are the same.
+pub struct WaitBody {
+    /// `committed` or `logged`; on a store that gives sequence numbers when it stores both are the same.
     #[serde(rename = "for")]
     pub wait_for: String,
     /// How long at most, in milliseconds.
@@ -121,7 +123,7 @@ pub struct CommitAnswer {
     pub events: Vec<CommittedEvent>,
     /// Whether this request was committed before.
     pub duplicate: bool,
-    /// How far it got.
+    /// How far it got: `committed` or `logged`.
     pub reached: String,
 }
 
@@ -130,19 +132,22 @@ pub struct CommitAnswer {
 pub struct CommittedEvent {
     /// Its id.
     pub id: Uuid,
-    /// Its position in the log.
-    pub sequence_number: u64,
+    /// Its position in the log, once the commit is logged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence_number: Option<u64>,
 }
 
 impl From<CommitOutcome> for CommitAnswer {
     fn from(outcome: CommitOutcome) -> Self {
-        let events = (outcome.first_sequence_number..).zip(outcome.event_ids);
+        let (reached, first) = (outcome.reached(), outcome.first_sequence_number);
+        let number = |place| first.map(|first| first + place);
+        let events = (0..).zip(outcome.event_ids);
         Self {
             commit_id: outcome.commit_id,
             version: outcome.version,
-            events: events.map(|(sequence_number, id)| CommittedEvent { id, sequence_number }).collect(),
+            events: events.map(|(place, id)| CommittedEvent { id, sequence_number: number(place) }).collect(),
             duplicate: outcome.duplicate,
-            reached: "logged".to_owned(),
+            reached: reached.as_str().to_owned(),
         }
     }
 }
@@ -156,19 +161,30 @@ pub fn parse_commit(json: &[u8]) -> Result<NewCommit, Invalid> {
         return Ok(commit);
     }
     let body: CommitBody = parse_json(json)?;
-    check_wait(body.wait.as_ref(), "wait.for")?;
-    Ok(body.into())
+    body.commit("")
 }
 
-pub(super) fn check_wait(wait: Option<&Wait>, path: &str) -> Result<(), Invalid> {
-    match wait {
-        Some(wait) if !matches!(wait.wait_for.as_str(), "committed" | "logged") => {
-            let message =
-                format!("{:?} is not something this store has; use \"committed\" or \"logged\"", wait.wait_for);
-            Err(Invalid::new(Code::InvalidWait, path, message))
-        }
-        _ => Ok(()),
+impl WaitBody {
+    /// The wait that it stands for, at this path of the body.
+    pub(super) fn wait(wait: Option<&Self>, path: &str) -> Result<Wait, Invalid> {
+        let Some(wait) = wait else { return Ok(Wait::default()) };
+        stage(&wait.wait_for, &format!("{path}wait.for"))
+            .map(|until| Wait { until, at_most: wait.timeout_ms.map(Duration::from_millis) })
     }
+
+    /// The form of a wait; none for the usual one.
+    pub(super) fn of(wait: Wait) -> Option<Self> {
+        let timeout_ms = wait.at_most.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        (wait != Wait::default()).then(|| Self { wait_for: wait.until.as_str().to_owned(), timeout_ms })
+    }
+}
+
+/// The stage of this name.
+pub(in crate::wire) fn stage(name: &str, path: &str) -> Result<Reached, Invalid> {
+    Reached::from_name(name).ok_or_else(|| {
+        let message = format!("{name:?} is not something this store has; use \"committed\" or \"logged\"");
+        Invalid::new(Code::InvalidWait, path, message)
+    })
 }
 
 /// Reads any body of the API from JSON, with a path in every refusal.
@@ -232,8 +248,14 @@ fn code_of(path: &str) -> Code {
     }
 }
 
-impl From<CommitBody> for NewCommit {
-    fn from(body: CommitBody) -> Self {
+impl CommitBody {
+    /// The commit that it stands for, at this path of the body. The rules of [`NewCommit::validate`] are not checked here.
+    ///
+    /// # Errors
+    /// `invalid_wait`.
+    pub(super) fn commit(self, path: &str) -> Result<NewCommit, Invalid> {
+        let body = self;
+        let wait = WaitBody::wait(body.wait.as_ref(), path)?;
         let event = |event: EventBody| NewEvent {
             event_type: event.event_type,
             generation: event.generation,
@@ -243,7 +265,7 @@ impl From<CommitBody> for NewCommit {
             public: event.public,
             time: event.time,
         };
-        Self {
+        Ok(NewCommit {
             aggregate: body.aggregate,
             expected_version: body.expected_version,
             request_id: body.request_id,
@@ -259,7 +281,8 @@ impl From<CommitBody> for NewCommit {
                 .append_condition
                 .map(|AppendConditionBody { fail_if, after }| AppendCondition { fail_if, after }),
             keys: KeyChanges { release: body.release, reserve: body.reserve },
-        }
+            wait,
+        })
     }
 }
 
@@ -291,7 +314,7 @@ impl From<NewCommit> for CommitBody {
                 .map(|AppendCondition { fail_if, after }| AppendConditionBody { fail_if, after }),
             reserve: commit.keys.reserve,
             release: commit.keys.release,
-            wait: None,
+            wait: WaitBody::of(commit.wait),
         }
     }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::data::Documents;
 use crate::json::cursor::Cursor;
-use crate::{Aggregate, Data, ExpectedVersion, KeyChanges, NewCommit, NewEvent};
+use crate::{Aggregate, Data, ExpectedVersion, KeyChanges, NewCommit, NewEvent, Wait};
 
 /// Reads a body, if it is usual.
 pub(super) fn commit(json: &[u8]) -> Option<NewCommit> {
@@ -41,6 +41,7 @@ pub(super) fn commit(json: &[u8]) -> Option<NewCommit> {
         causation_id: fields.causation_id,
         append_condition: None,
         keys: KeyChanges::default(),
+        wait: Wait::default(),
     };
     cursor.at_end().then_some(commit)
 }

@@ -3,7 +3,7 @@
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 
-use super::commit::{CommitBody, Wait, check_wait, expected_version, parse_json};
+use super::commit::{CommitBody, WaitBody, expected_version, parse_json};
 use crate::{Aggregate, Expectation, ExpectedVersion, Invalid, NewTransaction};
 
 /// The body of `POST /v1/transactions`.
@@ -20,7 +20,7 @@ pub struct TransactionBody {
     pub request_id: Option<ByteString>,
     /// What the answer waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait: Option<Wait>,
+    pub wait: Option<WaitBody>,
 }
 
 /// An aggregate of [`TransactionBody::expect`].
@@ -40,22 +40,16 @@ pub struct ExpectationBody {
 /// As [`parse_commit`](super::parse_commit).
 pub fn parse_transaction(json: &[u8]) -> Result<NewTransaction, Invalid> {
     let body: TransactionBody = parse_json(json)?;
-    check_wait(body.wait.as_ref(), "wait.for")?;
-    for (place, commit) in body.commits.iter().enumerate() {
-        check_wait(commit.wait.as_ref(), &format!("commits[{place}].wait.for"))?;
-    }
-    Ok(body.into())
-}
-
-impl From<TransactionBody> for NewTransaction {
-    fn from(body: TransactionBody) -> Self {
-        let expectation = |ExpectationBody { aggregate, expected_version }| Expectation { aggregate, expected_version };
-        Self {
-            commits: body.commits.into_iter().map(Into::into).collect(),
-            expect: body.expect.into_iter().map(expectation).collect(),
-            request_id: body.request_id,
-        }
-    }
+    let wait = WaitBody::wait(body.wait.as_ref(), "")?;
+    let commits = body.commits.into_iter().enumerate();
+    let commits = commits.map(|(place, commit)| commit.commit(&format!("commits[{place}].")));
+    let expectation = |ExpectationBody { aggregate, expected_version }| Expectation { aggregate, expected_version };
+    Ok(NewTransaction {
+        commits: commits.collect::<Result<_, _>>()?,
+        expect: body.expect.into_iter().map(expectation).collect(),
+        request_id: body.request_id,
+        wait,
+    })
 }
 
 impl From<NewTransaction> for TransactionBody {
@@ -65,7 +59,7 @@ impl From<NewTransaction> for TransactionBody {
             commits: transaction.commits.into_iter().map(Into::into).collect(),
             expect: transaction.expect.into_iter().map(expectation).collect(),
             request_id: transaction.request_id,
-            wait: None,
+            wait: WaitBody::of(transaction.wait),
         }
     }
 }
@@ -81,7 +75,7 @@ mod tests {
             {"aggregate":{"name":"a","id":"1"},"expected_version":3,"events":[{"type":"t","data":{"n":1}}],
              "append_condition":{"fail_if":[{"types":["t"],"tags":["x"]}],"after":7}},
             {"aggregate":{"name":"a","id":"2"},"events":[{"type":"t","data":{}}]}],
-            "expect":[{"aggregate":{"name":"a","id":"3"},"expected_version":"empty"}],"request_id":"r"}"#;
+            "expect":[{"aggregate":{"name":"a","id":"3"},"expected_version":"empty"}],"request_id":"r","wait":{"for":"logged","timeout_ms":7}}"#;
         let transaction = parse_transaction(json.as_bytes()).expect("valid");
         assert_eq!(transaction.validate(), Ok(()));
         assert_eq!(transaction.commits[0].append_condition.as_ref().map(|it| it.from()), Some(8));

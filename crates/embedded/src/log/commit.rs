@@ -40,7 +40,8 @@ pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result
     transaction.validate()?;
     let now = core.options.clock.now();
     let digest = transaction.content_digest(&core.key.0);
-    let NewTransaction { commits, expect, request_id } = transaction;
+    // Nothing is waited for: numbers are given when it is stored.
+    let NewTransaction { commits, expect, request_id, wait: _ } = transaction;
     let count = commits.len() as u32;
     let mut kept = Vec::with_capacity(commits.len());
     let mut encoded = Vec::with_capacity(commits.len());
@@ -103,7 +104,13 @@ impl Kept {
 
     fn outcome(self, first_sequence_number: SequenceNumber, version: Version) -> CommitOutcome {
         let Self { commit_id, event_ids, .. } = self;
-        CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate: false }
+        CommitOutcome {
+            commit_id,
+            version,
+            first_sequence_number: Some(first_sequence_number),
+            event_ids,
+            duplicate: false,
+        }
     }
 }
 
@@ -215,7 +222,7 @@ fn repeated(core: &Core, found: &Found, digest: u128, kept: &[Kept]) -> Result<V
         outcomes.push(CommitOutcome {
             commit_id: info.commit_id,
             version: info.version,
-            first_sequence_number: record.commit.events[0].sequence_number,
+            first_sequence_number: Some(record.commit.events[0].sequence_number),
             event_ids: record.commit.events.iter().map(|event| event.id).collect(),
             duplicate: true,
         });

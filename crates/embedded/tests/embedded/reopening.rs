@@ -137,7 +137,7 @@ fn after_a_failed_sync_commits_are_refused_until_reopened() {
             let opened = open(disk.clone(), roomy_segments()).expect("it opens again");
             assert!(opened.status().refusing.is_none());
             let retried = opened.log.commit(commit(3)).await.expect("the retry tells");
-            assert_eq!(retried.first_sequence_number, 3);
+            assert_eq!(retried.first_sequence_number, Some(3));
             assert_eq!(read_all(&opened.log).await.expect("the log is read").len(), 4);
         }
     });

@@ -1,4 +1,4 @@
-//! A commit: judged on the caller's task, inserted with the next batch, answered when it has its numbers.
+//! A commit: judged on the caller's task, inserted with the next batch, answered when it is stored, or has its numbers.
 //!
 //! Judgement: the commit's rules, what this store does not have, the aggregate's tenantId, the request id, the version. The unique indexes
 //! decide; the head that this process knows only says which version to try. Invariant: the version that is tried is one more than one
@@ -6,7 +6,8 @@
 //! ever filled in behind.
 
 use annals_core::{
-    CommitError, CommitOutcome, ExpectedVersion, NewCommit, StoreError, Timestamp, Version, event_uuid, new_uuid,
+    CommitError, CommitOutcome, ExpectedVersion, NewCommit, Reached, StoreError, Timestamp, Version, event_uuid,
+    new_uuid,
 };
 use tokio::sync::TryAcquireError;
 use uuid::Uuid;
@@ -54,7 +55,9 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     let collection = collection
         .map_err(|_| StoreError::Unreachable("its collection could not be made ready in time".to_owned()))??;
     let request = Request::new(log, &commit);
-    let expected = log.numbers.expect(Place::new(&collection, &request.commit_id));
+    let logged = commit.wait.until >= Reached::Logged;
+    // Before it is stored, so that its number cannot be missed.
+    let expected = logged.then(|| log.numbers.expect(Place::new(&collection, &request.commit_id)));
     let stored = {
         let turn = tokio::time::timeout(log.outcome_time, log.turns.wait(&commit.aggregate)).await;
         let _turn = turn.map_err(|_| StoreError::Overloaded)?;
@@ -64,26 +67,33 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         Ok(stored) => stored,
         Err(error @ CommitError::Store(_)) => return Err(error),
         Err(refusal) => {
-            log.until_logged(&collection, &commit.aggregate).await?;
+            // Who waits for the log is told of nothing that is not in it.
+            if logged {
+                log.until_logged(&collection, &commit.aggregate).await?;
+            }
             return Err(refusal);
         }
     };
-    match repeated {
-        None => Ok(CommitOutcome {
-            commit_id: request.uuid(),
-            version,
-            first_sequence_number: log.numbered(expected).await?,
-            event_ids: request.event_ids,
-            duplicate: false,
-        }),
-        Some(first) => Ok(CommitOutcome {
-            commit_id: first.info.commit_id,
-            version,
-            first_sequence_number: log.number_of(Place::new(&collection, &first.key)).await?,
-            event_ids: first.events.iter().map(|event| event.id).collect(),
-            duplicate: true,
-        }),
+    let (expected, commit_id, event_ids, duplicate) = match repeated {
+        None => (expected, request.uuid(), request.event_ids, false),
+        Some(first) => {
+            let expected = logged.then(|| log.numbers.expect(Place::new(&collection, &first.key)));
+            (expected, first.info.commit_id, first.events.iter().map(|event| event.id).collect(), true)
+        }
+    };
+    let first_sequence_number = match expected {
+        Some(expected) => log.numbered(expected, duplicate, commit.wait.time()).await,
+        None => None,
+    };
+    if logged
+        && first_sequence_number.is_none()
+        && let Some(disturbed) = log.disturbed()
+    {
+        // It will have none until an operator acts, so who asked for one is told, and not left to guess.
+        let sentence = format!("commit {commit_id}: it is stored, and has no number yet: {disturbed}");
+        return Err(StoreError::Unreachable(sentence).into());
     }
+    Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate })
 }
 
 /// What this store does not have is refused by name.

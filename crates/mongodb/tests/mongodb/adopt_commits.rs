@@ -61,7 +61,7 @@ async fn commits_get_numbers_in_the_order_of_their_times_and_doing_it_twice_chan
     let store = databases.store(Options::default()).await;
     assert_eq!(order_of(&store).await, ["z1", "c1", "y1", "x1", "x2"]);
     let outcome = log_of(&store).commit(order("x", 1)).await.expect("and it goes on");
-    assert_eq!((outcome.version, outcome.first_sequence_number), (3, 5));
+    assert_eq!((outcome.version, outcome.first_sequence_number), (3, Some(5)));
     let stored = commits.find_one(doc! { "aggregateId": "x", "version": 3 }).await.expect("read").expect("stored");
     assert_eq!(stored.get_str("contextName").expect("text"), "shop");
     store.close().await;

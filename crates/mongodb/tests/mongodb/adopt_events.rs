@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateFilter, AggregateIdsQuery, AggregateQuery, Code, CommitError, Data, EventLog, ExpectedVersion,
-    Filter, LogQuery, NewCommit, NewEvent, RecordedEvent, Store, StoreError,
+    Filter, LogQuery, NewCommit, NewEvent, Reached, RecordedEvent, Store, StoreError,
 };
 use annals_mongodb::adopt::{AdoptNames, adopt};
 use annals_mongodb::{MongoStore, Options};
@@ -52,7 +52,7 @@ async fn whole(log: &Arc<dyn EventLog>) -> Vec<RecordedEvent> {
 
 fn purchase(id: &str) -> NewCommit {
     let data = Data::from_value(&serde_json::json!({ "n": 7 })).expect("an object");
-    NewCommit::new("purchase", id).event(NewEvent::new("paid", data))
+    NewCommit::new("purchase", id).event(NewEvent::new("paid", data)).wait_until(Reached::Logged)
 }
 
 async fn refused(databases: &Databases) -> annals_core::OpenError {
@@ -134,9 +134,9 @@ async fn a_log_goes_on_with_its_next_number_and_its_aggregates_with_their_next_v
     let empty = log.commit(purchase("o-1").expect(ExpectedVersion::Empty)).await.expect_err("it is not");
     assert!(matches!(empty, CommitError::VersionConflict { actual_version: 2, .. }), "{empty:?}");
     let outcome = log.commit(purchase("o-1").expect(ExpectedVersion::Exact(2))).await.expect("committed");
-    assert_eq!((outcome.version, outcome.first_sequence_number), (3, 9));
+    assert_eq!((outcome.version, outcome.first_sequence_number), (3, Some(9)));
     let outcome = log.commit(purchase(SOURCE).expect(ExpectedVersion::Exists)).await.expect("committed");
-    assert_eq!((outcome.version, outcome.first_sequence_number), (3, 10));
+    assert_eq!((outcome.version, outcome.first_sequence_number), (3, Some(10)));
     log.commit(purchase("new").expect(ExpectedVersion::Empty)).await.expect("committed");
 
     let read = log.read_aggregate(AggregateQuery::new(Aggregate::new("purchase", "o-1"))).await.expect("read");

@@ -85,7 +85,7 @@ async fn commits_of_other_software_count() {
     commits.insert_one(wow_commit("0Rmt0000000001", "a", 2, 7)).await.expect("inserted");
     assert_eq!(version_of(log.commit(order("a", 9).expect(ExpectedVersion::Exact(1))).await), 2);
     let repeat = log.commit(order("a", 2).request_id("r-0Rmt0000000001")).await.expect("a repeat of its request");
-    assert_eq!((repeat.version, repeat.duplicate, repeat.first_sequence_number), (2, true, 1));
+    assert_eq!((repeat.version, repeat.duplicate, repeat.first_sequence_number), (2, true, Some(1)));
     let other_content = log.commit(order("a", 3).request_id("r-0Rmt0000000001")).await;
     assert_eq!(other_content.expect_err("refused").code(), Code::RequestIdReused);
     let tenant = NewCommit { tenant_id: Some("t".into()), ..order("a", 9) };

@@ -1,6 +1,6 @@
 //! The stored documents, field by field, as other software reads them.
 
-use annals_core::{Data, ExpectedVersion, NewCommit, NewEvent, Store, Timestamp};
+use annals_core::{Data, ExpectedVersion, NewCommit, NewEvent, Reached, Store, Timestamp};
 use annals_mongodb::Options;
 use mongodb::bson::{Bson, Document, doc, spec::BinarySubtype};
 
@@ -25,6 +25,7 @@ fn everything() -> NewCommit {
         correlation_id: Some("cart-7".into()),
         ..NewCommit::new("order", "o-1").event(placed).event(paid).request_id("r-1").expect(ExpectedVersion::Empty)
     }
+    .wait_until(Reached::Logged)
 }
 
 async fn stored(databases: &Databases, collection: &str) -> Vec<Document> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, Store};
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, Reached, Store};
 use annals_mongodb::{MongoStore, Options, Tenant};
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
@@ -121,10 +121,10 @@ pub fn log_of(store: &MongoStore) -> Arc<dyn EventLog> {
     store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared")
 }
 
-/// A commit of an order with one event, whose data is `{"n": n}`.
+/// A commit of an order with one event, whose data is `{"n": n}`, waited for until it is in the log.
 pub fn order(id: &str, n: u64) -> NewCommit {
     let data = Data::from_value(&serde_json::json!({ "n": n })).expect("an object");
-    NewCommit::new("order", id).event(NewEvent::new("order_changed", data))
+    NewCommit::new("order", id).event(NewEvent::new("order_changed", data)).wait_until(Reached::Logged)
 }
 
 /// A commit as Wow writes it.

@@ -66,8 +66,8 @@ impl Operations {
         let expected = others.split_off(count);
         let mut transaction = NewTransaction {
             commits: std::iter::once(first).chain(others).map(|of| self.member(of, &mut content)).collect(),
-            expect: Vec::new(),
             request_id: request_id.map(Into::into),
+            ..NewTransaction::default()
         };
         for aggregate in expected {
             if self.random.u8(0..8) == 0 {

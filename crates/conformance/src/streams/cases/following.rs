@@ -150,7 +150,7 @@ pub async fn all_who_wait_are_woken(subject: &dyn Subject) {
 /// Neither another stream, nor another tenant's of the same name, nor progress alone ends a wait.
 pub async fn a_wait_is_for_this_stream_only(subject: &dyn Subject) {
     let opened = open_with(subject, 10).await;
-    let other_log = opened.store.log(OTHER_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
+    let other_log = crate::sample::log_of(&opened.store, OTHER_TENANT);
     let other = opened.store.streams(OTHER_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
     write(&other_log, 10).await;
     let waiting = tokio::spawn({

@@ -47,6 +47,7 @@ pub fn read_commit(bytes: &[u8]) -> Result<NewCommit, Invalid> {
             "append_condition" => commit.append_condition = Some(extras::condition(nested(path, value)?)?),
             "reserve" => commit.keys.reserve = extras::each(path, value, extras::reserve)?,
             "release" => commit.keys.release = extras::each(path, value, extras::release)?,
+            "wait" => commit.wait = extras::wait(nested(path, value)?)?,
             _ => return Err(unknown(path)),
         }
         Ok(())
@@ -125,7 +126,7 @@ pub fn read_reply(bytes: &[u8]) -> Result<Result<CommitOutcome, String>, String>
     let mut outcome = CommitOutcome {
         commit_id: Uuid::nil(),
         version: 0,
-        first_sequence_number: 0,
+        first_sequence_number: None,
         event_ids: Vec::new(),
         duplicate: false,
     };
@@ -159,7 +160,7 @@ fn read_committed(event: &RawDocument, outcome: &mut CommitOutcome) -> Result<()
         let wrong = || format!("{key} is {value:?}");
         match key.as_str() {
             "sequence_number" if outcome.event_ids.len() <= 1 => {
-                outcome.first_sequence_number = integer(value).ok_or_else(wrong)? as u64;
+                outcome.first_sequence_number = Some(integer(value).ok_or_else(wrong)? as u64);
             }
             "id" => outcome.event_ids.push(id(value).ok_or_else(wrong)?),
             _ => {}

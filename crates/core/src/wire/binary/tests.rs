@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, KeyChanges, KeyValue, NewCommit,
-    NewEvent, Release, Reserve, Timestamp, Uuid,
+    NewEvent, Reached, Release, Reserve, Timestamp, Uuid, Wait,
 };
 
 fn whole() -> NewCommit {
@@ -62,6 +62,7 @@ fn whole() -> NewCommit {
                 },
             ],
         },
+        wait: Wait { until: Reached::Logged, at_most: Some(std::time::Duration::from_millis(250)) },
         ..commit
     }
 }
@@ -99,11 +100,13 @@ fn documents_in_a_row_are_cut_where_they_end() {
 
 #[test]
 fn a_reply_is_read_as_it_was_written() {
-    for (events, duplicate) in [(1, false), (3, true), (12, false)] {
+    for (events, first, duplicate) in
+        [(1, Some(77), false), (3, Some(77), true), (12, Some(0), false), (2, None, false)]
+    {
         let outcome = CommitOutcome {
             commit_id: Uuid::from_u128(1),
             version: 9,
-            first_sequence_number: 77,
+            first_sequence_number: first,
             event_ids: (0..events).map(Uuid::from_u128).collect(),
             duplicate,
         };
@@ -150,6 +153,10 @@ fn bad_commits_are_refused_with_code_and_path() {
     ] {
         assert_eq!(with(key, value.into()), (code, path.into()));
     }
+    assert_eq!(with("wait", bson::doc! {"for": "tea"}.into()), (Code::InvalidWait, "wait.for".into()));
+    assert_eq!(with("wait", bson::doc! {}.into()), (Code::InvalidBody, "wait.for".into()));
+    let negative = bson::doc! {"for": "logged", "timeout_ms": -1};
+    assert_eq!(with("wait", negative.into()), (Code::InvalidBody, "wait.timeout_ms".into()));
     let keys = |key: &str, document: bson::Document| with(key, vec![document].into());
     assert_eq!(keys("reserve", bson::doc! {"name": "n", "key": "k"}), (Code::InvalidKeys, "reserve[0]".into()));
     assert_eq!(keys("release", bson::doc! {"name": "n", "key": 1}), (Code::InvalidKeys, "release[0].key".into()));

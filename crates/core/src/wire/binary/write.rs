@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::{AppendCondition, CommitOutcome, ExpectedVersion, KeyValue, NewCommit, NewEvent, Release, Reserve};
+use crate::{AppendCondition, CommitOutcome, ExpectedVersion, KeyValue, NewCommit, NewEvent, Release, Reserve, Wait};
 
 const STRING: u8 = 0x02;
 pub(super) const DOCUMENT: u8 = 0x03;
@@ -62,7 +62,17 @@ pub fn write_commit(commit: &NewCommit, out: &mut Vec<u8>) {
                 nested(out, DOCUMENT, key, |out| write_release(release, out));
             });
         }
+        if commit.wait != Wait::default() {
+            nested(out, DOCUMENT, "wait", |out| write_wait(commit.wait, out));
+        }
     });
+}
+
+fn write_wait(wait: Wait, out: &mut Vec<u8>) {
+    string(out, "for", wait.until.as_str());
+    if let Some(time) = wait.at_most {
+        integer(out, "timeout_ms", i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+    }
 }
 
 fn write_condition(condition: &AppendCondition, out: &mut Vec<u8>) {
@@ -130,15 +140,17 @@ pub fn write_outcome(outcome: &CommitOutcome, out: &mut Vec<u8>) {
     document(out, |out| {
         uuid(out, "commit_id", outcome.commit_id);
         integer(out, "version", outcome.version as i64);
-        let events = (outcome.first_sequence_number..).zip(&outcome.event_ids);
-        list(out, "events", events, |out, key, (sequence_number, id)| {
+        let events = (0..).zip(&outcome.event_ids);
+        list(out, "events", events, |out, key, (place, id)| {
             nested(out, DOCUMENT, key, |out| {
                 uuid(out, "id", *id);
-                integer(out, "sequence_number", sequence_number as i64);
+                if let Some(first) = outcome.first_sequence_number {
+                    integer(out, "sequence_number", (first + place) as i64);
+                }
             });
         });
         boolean(out, "duplicate", outcome.duplicate);
-        string(out, "reached", "logged");
+        string(out, "reached", outcome.reached().as_str());
     });
 }
 

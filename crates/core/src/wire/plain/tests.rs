@@ -6,7 +6,7 @@ use crate::wire::{CommitBody, parse_json};
 
 /// The careful way alone.
 fn careful(json: &[u8]) -> Option<NewCommit> {
-    parse_json::<CommitBody>(json).ok().map(NewCommit::from)
+    parse_json::<CommitBody>(json).ok()?.commit("").ok()
 }
 
 /// What is taken in one pass must be what the careful way makes of it.

@@ -51,7 +51,7 @@ pub async fn passes_the_floor(options: Options) -> Result<(), String> {
     assert_eq!(opened.log.head().await.expect("a head"), head, "nothing of a refused commit is stored");
     disk.set_room(None);
     let outcome = opened.log.commit(commit(1)).await.map_err(|error| error.to_string())?;
-    assert_eq!(outcome.first_sequence_number, head);
+    assert_eq!(outcome.first_sequence_number, Some(head));
     Ok(())
 }
 

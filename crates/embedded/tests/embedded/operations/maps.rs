@@ -173,7 +173,7 @@ pub async fn of_one_moment(options: Options) -> Result<(), String> {
     let (log, records, streams) = parts(&store);
     records.declare(Collection::new("positions")).await.expect("it is declared");
     let step = async |n: usize| {
-        let number = log.commit(commit(n)).await.expect("it is accepted").first_sequence_number;
+        let number = log.commit(commit(n)).await.expect("it is accepted").first_sequence_number.expect("a number");
         follow(&records, &streams, number).await;
     };
     for n in [1, 2, 3] {
@@ -309,7 +309,8 @@ fn a_backup_taken_under_load_has_the_records_of_one_moment_and_the_log_of_no_ear
             async move {
                 let mut n = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    let number = log.commit(commit(n)).await.expect("it is accepted").first_sequence_number;
+                    let number =
+                        log.commit(commit(n)).await.expect("it is accepted").first_sequence_number.expect("a number");
                     follow(&records, &streams, number).await;
                     read.store(number, Ordering::Relaxed);
                     n += 1;

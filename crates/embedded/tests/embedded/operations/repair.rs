@@ -54,7 +54,7 @@ fn a_log_is_cut_at_any_border_and_goes_on_from_there_as_a_new_incarnation() {
             assert_eq!(partner.incarnation_start, other.len() as u64, "nothing was cut there");
             assert_eq!(store.identity("other").expect("it is declared").incarnation, 0);
             let outcome = log.commit(commit(1)).await.expect("it takes commits");
-            assert_eq!(outcome.first_sequence_number, at);
+            assert_eq!(outcome.first_sequence_number, Some(at));
             store.close().await;
         }
     });

@@ -1,10 +1,13 @@
-//! What few commits have: an append condition, and prepare keys.
+//! What few commits have: an append condition, prepare keys, and a wait.
+
+use std::time::Duration;
 
 use bson::raw::{CStr, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::time;
 use crate::fields::{body, fields, integer, list, nested, text, unknown};
-use crate::{AppendCondition, Code, Data, EventPattern, Invalid, KeyValue, Release, Reserve};
+use crate::wire::commit::stage;
+use crate::{AppendCondition, Code, Data, EventPattern, Invalid, KeyValue, Release, Reserve, Wait};
 
 /// The field that holds a key's value in its document.
 const VALUE: &CStr = cstr!("value");
@@ -91,6 +94,23 @@ pub(super) fn release(path: &str, document: &RawDocument) -> Result<Release, Inv
         (Some(name), Some(key)) => Ok(Release { name, key, value }),
         _ => Err(of_keys(body(path, "has not both a name and a key"))),
     }
+}
+
+pub(super) fn wait(document: &RawDocument) -> Result<Wait, Invalid> {
+    let (mut until, mut at_most) = (None, None);
+    fields(document, "wait", |key, path, value| {
+        match key {
+            "for" => until = Some(stage(&text(path, value)?, path)?),
+            "timeout_ms" => {
+                let millis = integer(value).ok_or_else(|| body(path, "is not a whole number from 0"))?;
+                at_most = Some(Duration::from_millis(millis as u64));
+            }
+            _ => return Err(unknown(path)),
+        }
+        Ok(())
+    })?;
+    let until = until.ok_or_else(|| body("wait.for", "is missing"))?;
+    Ok(Wait { until, at_most })
 }
 
 fn of_keys(invalid: Invalid) -> Invalid {
