@@ -33,35 +33,10 @@ pub(super) struct Ready {
 }
 
 enum State {
-    /// Not asked for. The writer has gone on from this place in the current segment, if it was heard of.
-    Idle(Option<u64>),
-    Preparing(Pace),
+    Idle,
+    Preparing,
     Ready(Ready),
     Failed(String),
-    /// Nobody will take it.
-    Stopped,
-}
-
-/// How far the zeros of the next segment may reach.
-///
-/// Written at full speed they would double the time of each sync of the writer meanwhile (90 against 220 µs a commit, as measured), so they
-/// keep pace with it: all are there when half of what was free is used.
-struct Pace {
-    begun: u64,
-    allowed: u64,
-    /// What the keeper waits for.
-    wanted: u64,
-}
-
-impl Pace {
-    /// No longer than somebody waits.
-    const AT_ONCE: Self = Self { begun: 0, allowed: u64::MAX, wanted: 0 };
-
-    /// How far zeros of a segment of `next_capacity` may reach when of the current one of `capacity` what stands from `begun` to `end` is used.
-    fn share(begun: u64, end: u64, capacity: u64, next_capacity: u64) -> u64 {
-        let used = u128::from(end.saturating_sub(begun)) * 2 * u128::from(next_capacity);
-        u64::try_from(used / u128::from(capacity.saturating_sub(begun).max(1))).unwrap_or(u64::MAX)
-    }
 }
 
 enum Job {
@@ -98,27 +73,13 @@ impl Preparation {
         let _ = self.jobs.send(job);
     }
 
-    /// Tells that the current segment is used up to `end` of its `capacity`, so that the next one, of `next_capacity`, is made at the pace
-    /// at which it will be needed. One that could not be made is tried again by [`take`](Self::take), and not every batch until then.
-    pub(super) fn used(&self, end: u64, capacity: u64, next_capacity: u64) {
+    /// Asks for a segment of this capacity, unless one is ready, on its way, or could not be made: then [`take`](Self::take) tries
+    /// again when it is needed, and not every batch until then.
+    pub(super) fn prepare(&self, capacity: u64) {
         let mut state = self.state();
-        match &mut *state {
-            State::Idle(begun) => {
-                let begun = *begun.get_or_insert(end);
-                let allowed = Pace::share(begun, end, capacity, next_capacity);
-                if allowed >= ZERO_STEP.min(next_capacity) {
-                    *state = State::Preparing(Pace { begun, allowed, wanted: 0 });
-                    self.send(Job::Prepare(None, next_capacity));
-                }
-            }
-            State::Preparing(pace) => {
-                let share = Pace::share(pace.begun, end, capacity, next_capacity);
-                if pace.allowed < pace.wanted && pace.wanted <= share {
-                    self.changed.notify_all();
-                }
-                pace.allowed = pace.allowed.max(share);
-            }
-            State::Ready(_) | State::Failed(_) | State::Stopped => {}
+        if matches!(*state, State::Idle) {
+            *state = State::Preparing;
+            self.send(Job::Prepare(None, capacity));
         }
     }
 
@@ -127,49 +88,26 @@ impl Preparation {
         let mut state = self.state();
         let mut asked = false;
         loop {
-            *state = match std::mem::replace(&mut *state, State::Preparing(Pace::AT_ONCE)) {
+            *state = match std::mem::replace(&mut *state, State::Preparing) {
                 State::Ready(ready) if ready.capacity >= least => {
-                    *state = State::Idle(None);
+                    *state = State::Idle;
                     return Ok(ready);
                 }
                 State::Ready(small) => {
                     self.send(Job::Prepare(Some(small), capacity));
-                    State::Preparing(Pace::AT_ONCE)
+                    State::Preparing
                 }
                 State::Failed(why) if asked => {
                     *state = State::Failed(why.clone());
                     return Err(why);
                 }
-                State::Idle(_) | State::Failed(_) => {
+                State::Idle | State::Failed(_) => {
                     self.send(Job::Prepare(None, capacity));
-                    State::Preparing(Pace::AT_ONCE)
+                    State::Preparing
                 }
-                State::Preparing(_) => {
-                    self.changed.notify_all();
-                    State::Preparing(Pace::AT_ONCE)
-                }
-                State::Stopped => {
-                    *state = State::Stopped;
-                    return Err("the log is closed".to_owned());
-                }
+                State::Preparing => State::Preparing,
             };
             asked = true;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Waits until zeros may reach `end`.
-    ///
-    /// # Errors
-    /// When nobody will take the segment any more.
-    fn keep_pace(&self, end: u64) -> io::Result<()> {
-        let mut state = self.state();
-        loop {
-            match &mut *state {
-                State::Preparing(pace) if pace.allowed < end => pace.wanted = end,
-                State::Stopped => return Err(io::Error::other("the log is closed")),
-                _ => return Ok(()),
-            }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -178,10 +116,8 @@ impl Preparation {
         self.send(Job::Index(closed));
     }
 
-    /// Ends the keeper once it has written the index files that it was asked for. A segment that is on its way is not needed any more.
+    /// Ends the keeper once it has done what was asked of it.
     pub(super) fn stop(&self, reached: Option<(&Segment, u64, SequenceNumber)>) {
-        *self.state() = State::Stopped;
-        self.changed.notify_all();
         let checkpoint = reached.map(|(active, end, head)| Checkpoint { segment: active.at.number, end, head });
         self.send(Job::Stop(checkpoint));
     }
@@ -200,7 +136,7 @@ impl Keeper {
     pub(super) fn new(core: Arc<Core>, next_number: u64) -> (Self, Arc<Preparation>) {
         let (sender, jobs) = mpsc::channel();
         let preparation =
-            Arc::new(Preparation { state: Mutex::new(State::Idle(None)), changed: Condvar::new(), jobs: sender });
+            Arc::new(Preparation { state: Mutex::new(State::Idle), changed: Condvar::new(), jobs: sender });
         (Self { core, preparation: preparation.clone(), jobs, next_number }, preparation)
     }
 
@@ -235,18 +171,11 @@ impl Keeper {
                 // Should it fail, the next try makes this very segment anew: a number left out would be a segment that is missing.
                 self.next_number = small.at.number;
                 let more = capacity.saturating_sub(small.capacity);
-                let room = self.core.floor.leaves_room(&*self.core.place.disk, more);
-                room.and_then(|()| grow(small, capacity, &at_once))
+                self.core.floor.leaves_room(&*self.core.place.disk, more).and_then(|()| grow(small, capacity))
             }
-            None => {
-                let pace = |end| self.preparation.keep_pace(end);
-                create_what_fits(&self.core, self.next_number, capacity, &pace)
-            }
+            None => create_what_fits(&self.core, self.next_number, capacity),
         };
         let mut state = self.preparation.state();
-        if matches!(*state, State::Stopped) {
-            return;
-        }
         *state = match made {
             Ok(ready) => {
                 self.next_number = ready.at.number + 1;
@@ -259,11 +188,11 @@ impl Keeper {
 }
 
 /// Makes a segment of this capacity, or of half of it, and so on, while there is no room: the last of a disk is of use too.
-fn create_what_fits(core: &Core, number: u64, mut capacity: u64, pace: &Until<'_>) -> io::Result<Ready> {
+fn create_what_fits(core: &Core, number: u64, mut capacity: u64) -> io::Result<Ready> {
     let (place, options) = (&core.place, &core.options);
     loop {
         let room = core.floor.leaves_room(&*place.disk, capacity);
-        match room.and_then(|()| create(place, options, number, capacity, pace)) {
+        match room.and_then(|()| create(place, options, number, capacity)) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && capacity / 2 >= options.segment_bytes_first => {
                 capacity /= 2;
             }
@@ -272,29 +201,15 @@ fn create_what_fits(core: &Core, number: u64, mut capacity: u64, pace: &Until<'_
     }
 }
 
-/// Returns when zeros may reach a place.
-type Until<'a> = dyn Fn(u64) -> io::Result<()> + 'a;
-
-/// The pace of zeros that somebody waits for.
-pub(super) fn at_once(_end: u64) -> io::Result<()> {
-    Ok(())
-}
-
 /// Makes a new segment: header and zeros synced under a name that is synced.
-pub(super) fn create(
-    place: &Place,
-    options: &Options,
-    number: u64,
-    capacity: u64,
-    pace: &Until<'_>,
-) -> io::Result<Ready> {
+pub(super) fn create(place: &Place, options: &Options, number: u64, capacity: u64) -> io::Result<Ready> {
     let name = names::segment(&place.dir, number);
     // One that an earlier failure left behind has never held a commit.
     match place.disk.remove(&name) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let made = fill(place, options, number, capacity, &name, pace);
+    let made = fill(place, options, number, capacity, &name);
     if made.is_err() {
         // What is there is no segment yet; the room it takes is needed.
         let _ = place.disk.remove(&name);
@@ -302,18 +217,11 @@ pub(super) fn create(
     made
 }
 
-fn fill(
-    place: &Place,
-    options: &Options,
-    number: u64,
-    capacity: u64,
-    name: &str,
-    pace: &Until<'_>,
-) -> io::Result<Ready> {
+fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str) -> io::Result<Ready> {
     let salt = options.random.bits() as u64;
     let file = place.disk.open(name, Open::Create)?;
     let at = SegmentFile { number, salt, name: name.to_owned(), file, packed: None };
-    let ready = grow(Ready { at, capacity: SEGMENT_HEADER }, capacity, pace)?;
+    let ready = grow(Ready { at, capacity: SEGMENT_HEADER }, capacity)?;
     if !options.has(SeededBug::ForgetDirectorySync) {
         place.disk.sync_dir(&place.dir)?;
     }
@@ -321,11 +229,10 @@ fn fill(
 }
 
 /// Adds zeros up to this capacity. The header comes last, when all that it says is there is synced.
-fn grow(mut ready: Ready, capacity: u64, pace: &Until<'_>) -> io::Result<Ready> {
+fn grow(mut ready: Ready, capacity: u64) -> io::Result<Ready> {
     let zeros = vec![0; ZERO_WRITE.min(capacity.saturating_sub(ready.capacity)) as usize];
     while ready.capacity < capacity {
         let synced_to = capacity.min(ready.capacity + ZERO_STEP);
-        pace(synced_to)?;
         while ready.capacity < synced_to {
             let length = ZERO_WRITE.min(synced_to - ready.capacity);
             ready.at.file.write_at(&zeros[..length as usize], ready.capacity)?;

@@ -357,7 +357,7 @@ impl Recovery<'_> {
             }
             _ => {
                 let capacity = self.options.segment_bytes_first.max(SEGMENT_HEADER + 8);
-                let ready = keeper::create(self.place, self.options, last_number + 1, capacity, &keeper::at_once)?;
+                let ready = keeper::create(self.place, self.options, last_number + 1, capacity)?;
                 let active = super::writer::segment(ready.at, self.next);
                 self.segments.push(active.clone());
                 Ok(Tail { active, end: SEGMENT_HEADER, capacity: ready.capacity })

@@ -28,6 +28,9 @@ use crate::terms::ExactTerm;
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes that one batch can have put behind the durable end of a segment.
 pub(super) const BATCH_SPAN_MAX: u64 = BATCH_BYTES_MAX as u64 + crate::format::PAYLOAD_MAX as u64 + 64;
+/// The next segment is made ready once this share of the current one is used.
+const PREPARE_AT: u64 = 4;
+
 pub(super) struct Writer {
     pub(super) core: Arc<Core>,
     pub(super) preparation: Arc<Preparation>,
@@ -266,7 +269,9 @@ impl Writer {
         self.end += batch.bytes.len() as u64;
         self.next += batch.events;
         batch.answer();
-        self.preparation.used(self.end, self.capacity, self.next_capacity(0));
+        if self.end > self.capacity / PREPARE_AT {
+            self.preparation.prepare(self.next_capacity(0));
+        }
     }
 
     /// Does what must wait for the sync before it, if the store was asked to have that defect.
