@@ -13,6 +13,7 @@ mod dolittle;
 mod identity;
 mod layout;
 mod log;
+mod moment;
 mod options;
 mod primary;
 mod reach;

@@ -1,8 +1,6 @@
 //! How far a log reaches, by each of the collections that say so. They move in one transaction, so where they differ other software has
 //! given numbers.
 
-use std::time::Duration;
-
 use annals_core::SequenceNumber;
 use mongodb::Database;
 use mongodb::bson::{RawDocumentBuf, doc};
@@ -10,7 +8,8 @@ use mongodb::bson::{RawDocumentBuf, doc};
 use crate::identity::ADOPTED;
 use crate::layout::fields::{boolean, natural, text};
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY};
-use crate::refused::{Code, OpenError, asking, code_of};
+use crate::moment::{Moment, Tries};
+use crate::refused::{Code, OpenError, asking};
 
 /// One moment of a log, because a sequencer may be at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,21 +48,17 @@ impl Reach {
 
 /// Reads it.
 pub(crate) async fn read(database: &Database) -> mongodb::error::Result<Reach> {
-    const SNAPSHOT_UNAVAILABLE: i32 = 246;
-    const TRIES: usize = 100;
-    let mut tries = 0;
+    let mut tries = Tries::default();
     loop {
         match look(database).await {
-            // A collection that was made a moment ago is in no snapshot yet.
-            Err(error) if code_of(&error) == Some(SNAPSHOT_UNAVAILABLE) && tries < TRIES => tries += 1,
+            Err(error) if tries.again(&error).await => {}
             other => return other,
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 async fn look(database: &Database) -> mongodb::error::Result<Reach> {
-    let mut session = database.client().start_session().snapshot(true).await?;
+    let Moment { database, mut session } = Moment::of(database).await?;
     let mut reach = Reach::default();
     let metadata = database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
     let next = metadata.find_one(doc! { "_id": EVENT_LOG }).session(&mut session).await?;

@@ -55,13 +55,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(
-        client: Client,
-        logs: Vec<Arc<Log>>,
-        holder: String,
-        lease: Duration,
-        at_step: AtStep,
-    ) -> Self {
+    pub(crate) fn new(client: Client, logs: Vec<Arc<Log>>, holder: String, lease: Duration, at_step: AtStep) -> Self {
         Self { client, logs, holder, at_step, lease, leads: AtomicBool::new(false), lag: AtomicU64::new(0) }
     }
 

@@ -26,8 +26,8 @@ use crate::records::MongoRecords;
 use crate::refused::{Code, OpenError, asking};
 use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
-use crate::tenants::{Databases, databases};
 use crate::streams::MongoStreams;
+use crate::tenants::{Databases, databases};
 
 /// A store on MongoDB.
 pub struct MongoStore {

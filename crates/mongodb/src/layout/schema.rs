@@ -87,12 +87,8 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
     ];
     let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY].map(|name| (name, Vec::new()));
     let streams = vec![Index::unique("collection_1", &["collection"])];
-    let mut all = vec![
-        (EVENT_LOG, vec![source, version]),
-        (AGGREGATES, vec![aggregate]),
-        (ENTRIES, entries),
-        (STREAMS, streams),
-    ];
+    let mut all =
+        vec![(EVENT_LOG, vec![source, version]), (AGGREGATES, vec![aggregate]), (ENTRIES, entries), (STREAMS, streams)];
     all.extend(plain);
     all
 }

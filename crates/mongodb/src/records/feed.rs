@@ -12,6 +12,7 @@ use annals_core::{ChangeKind, ChangeNumber, ChangesError, RecordedChange, StoreE
 use mongodb::Database;
 
 use crate::layout::fields::{inner, natural, text};
+use crate::moment::{Moment, Tries};
 use crate::refused::reading;
 
 /// The notes.
@@ -97,13 +98,15 @@ pub(super) async fn changes(
     limit: usize,
 ) -> Result<Vec<RecordedChange>, ChangesError> {
     let asked = |error: mongodb::error::Error| reading(&error);
-    let mut session = database.client().start_session().snapshot(true).await.map_err(asked)?;
-    let state = database
-        .collection::<RawDocumentBuf>(STATE)
-        .find_one(of_changes())
-        .session(&mut session)
-        .await
-        .map_err(asked)?;
+    let mut tries = Tries::default();
+    let (Moment { database, mut session }, state) = loop {
+        let mut moment = Moment::of(database).await.map_err(asked)?;
+        let states = moment.database.collection::<RawDocumentBuf>(STATE);
+        match states.find_one(of_changes()).session(&mut moment.session).await {
+            Err(error) if tries.again(&error).await => {}
+            state => break (moment, state.map_err(asked)?),
+        }
+    };
     let number = |name| state.as_ref().and_then(|state| natural(state, name)).unwrap_or(0);
     let (last, gone) = (number("last"), number("gone"));
     if after > last {

@@ -4,31 +4,27 @@ use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::order::{self, Direction, document_keys};
 use annals_core::{Code, Condition, Invalid, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError, limits};
+use mongodb::Database;
 use mongodb::error::Error;
-use mongodb::{ClientSession, Database};
 
 use super::behind::{At, behind};
 use super::cursor::{self, Position};
 use super::document::{self, OWN};
 use super::filter::{Filter, visible};
 use crate::layout::fields::inner;
-use crate::refused::{code_of, message_of, reading};
+use crate::moment::{Moment, Tries};
+use crate::refused::{message_of, reading};
 
-/// The snapshot cannot see a collection or an index that is newer than it.
-const SNAPSHOT_UNAVAILABLE: i32 = 246;
-/// How often another one is taken.
-const TRIES: usize = 20;
 /// Bytes that a page's records must not pass by more than one record.
 const BYTES_MAX: usize = limits::PAGE_BYTES_MAX;
 
 /// A page of records.
 pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<RecordPage, RecordError> {
     let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
-    let mut tries = 0;
+    let mut tries = Tries::default();
     loop {
-        tries += 1;
         match Reading::begin(database, query, after.as_ref()).await?.page().await {
-            Err(Ended::Server(error)) if code_of(&error) == Some(SNAPSHOT_UNAVAILABLE) && tries < TRIES => {}
+            Err(Ended::Server(error)) if tries.again(&error).await => {}
             Err(Ended::Server(error)) => return Err(refused(&error)),
             Err(Ended::Refused(error)) => return Err(error),
             Ok(page) => return Ok(page),
@@ -38,11 +34,10 @@ pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<Rec
 
 /// How many records there are.
 pub(super) async fn count(database: &Database, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
-    let mut tries = 0;
+    let mut tries = Tries::default();
     loop {
-        tries += 1;
         match counted(database, collection, condition).await {
-            Err(error) if code_of(&error) == Some(SNAPSHOT_UNAVAILABLE) && tries < TRIES => {}
+            Err(error) if tries.again(&error).await => {}
             other => return other.map_err(|error| refused(&error)),
         }
     }
@@ -50,7 +45,7 @@ pub(super) async fn count(database: &Database, collection: &str, condition: &Con
 
 async fn counted(database: &Database, collection: &str, condition: &Condition) -> mongodb::error::Result<u64> {
     let filter = Filter::of(condition);
-    let mut session = database.client().start_session().snapshot(true).await?;
+    let Moment { database, mut session } = Moment::of(database).await?;
     let records = database.collection::<RawDocumentBuf>(collection);
     if let Some(rest) = filter.rest {
         let mut found = records.find(filter.ask).session(&mut session).await?;
@@ -101,11 +96,10 @@ impl From<Invalid> for Ended {
 
 /// A page that is being read.
 struct Reading<'a> {
-    database: &'a Database,
+    moment: Moment,
     query: &'a RecordQuery,
     after: Option<&'a Position>,
     filter: Filter,
-    session: ClientSession,
 }
 
 /// Records found so far.
@@ -119,11 +113,11 @@ struct Found {
 
 impl<'a> Reading<'a> {
     async fn begin(
-        database: &'a Database,
+        database: &Database,
         query: &'a RecordQuery,
         after: Option<&'a Position>,
     ) -> Result<Self, RecordError> {
-        let session = database.client().start_session().snapshot(true).await.map_err(|error| reading(&error))?;
+        let moment = Moment::of(database).await.map_err(|error| reading(&error))?;
         let mut filter = Filter::of(&query.condition);
         if let Some(after) = after {
             let sort = query.sort.iter().zip(&after.values);
@@ -131,7 +125,7 @@ impl<'a> Reading<'a> {
                 sort.map(|(by, value)| At { path: &by.path, direction: by.direction, value }).collect();
             filter.ask = doc! { "$and": [filter.ask, behind(&fields, &after.id)] };
         }
-        Ok(Self { database, query, after, filter, session })
+        Ok(Self { moment, query, after, filter })
     }
 
     /// Reads the first records that stand behind the place, and one more to know whether there is more. The server is told how many are
@@ -153,15 +147,16 @@ impl<'a> Reading<'a> {
     }
 
     async fn read(&mut self, limit: i64) -> Result<(Found, i64), Ended> {
-        let records = self.database.collection::<RawDocumentBuf>(&self.query.collection);
+        let Moment { database, session } = &mut self.moment;
+        let records = database.collection::<RawDocumentBuf>(&self.query.collection);
         let mut find =
             records.find(self.filter.ask.clone()).sort(sort_of(&self.query.sort)).limit(limit).allow_disk_use(true);
         if !self.query.sort.is_empty() {
             find = find.projection(doc! { SORT_KEY: { "$meta": "sortKey" } });
         }
-        let mut cursor = find.session(&mut self.session).await?;
+        let mut cursor = find.session(&mut *session).await?;
         let (mut found, mut read) = (Found::default(), 0);
-        while cursor.advance(&mut self.session).await? {
+        while cursor.advance(session).await? {
             read += 1;
             let stored = cursor.current();
             let given = document::given(stored);
@@ -179,21 +174,21 @@ impl<'a> Reading<'a> {
             found.bytes += given.as_bytes().len();
             let revision = document::revision_of(stored);
             found.page.records.push(Record { document: self.query.projection.of(&given), revision });
-            found.last = Some(Position { order, values: self.values(stored)?, id: document::owned_id(stored) });
+            found.last = Some(Position { order, values: values(self.query, stored)?, id: document::owned_id(stored) });
         }
         Ok((found, read))
     }
+}
 
-    /// What the server has sorted a record by.
-    fn values(&self, stored: &RawDocument) -> Result<Vec<Bson>, StoreError> {
-        let damaged = || StoreError::Io("the server did not say what it sorts by".to_owned());
-        if self.query.sort.is_empty() {
-            return Ok(Vec::new());
-        }
-        let key = inner(stored, OWN).and_then(|own| own.get_array("sortKey").ok()).ok_or_else(damaged)?;
-        let values = key.into_iter().take(self.query.sort.len()).map(|value| Bson::try_from(value.ok()?).ok());
-        values.collect::<Option<Vec<_>>>().ok_or_else(damaged)
+/// What the server has sorted a record by.
+fn values(query: &RecordQuery, stored: &RawDocument) -> Result<Vec<Bson>, StoreError> {
+    let damaged = || StoreError::Io("the server did not say what it sorts by".to_owned());
+    if query.sort.is_empty() {
+        return Ok(Vec::new());
     }
+    let key = inner(stored, OWN).and_then(|own| own.get_array("sortKey").ok()).ok_or_else(damaged)?;
+    let values = key.into_iter().take(query.sort.len()).map(|value| Bson::try_from(value.ok()?).ok());
+    values.collect::<Option<Vec<_>>>().ok_or_else(damaged)
 }
 
 /// Where the server puts what it has sorted by: into our own field, which no reader sees.

@@ -73,7 +73,7 @@ async fn an_id_belongs_to_one_tenant_id_and_to_each_tenant() {
         assert_eq!(refused, Err(CommitError::AggregateOfOtherTenant { tenant_id: "t1".into() }));
     }
     let outcome = other.commit(of("t2")).await.expect("another database");
-    assert_eq!((outcome.version, outcome.first_sequence_number), (1, 0));
+    assert_eq!((outcome.version, outcome.first_sequence_number), (1, Some(0)));
     assert_eq!((log.head().await, other.head().await), (Ok(1), Ok(1)));
     store.close().await;
 }
