@@ -88,6 +88,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
     let mut measured = Vec::new();
     let mut disk = Vec::new();
     let grown = reads::grown(arguments).await?;
+    let mut writers = 0;
     for round in 0..arguments.rounds {
         disk.extend(disk::measure(round, &arguments.folder, arguments.seconds / 3.0)?);
         for row in &arguments.rows {
@@ -99,7 +100,8 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
                 let outcome = match (system, &grown) {
                     (System::Grown, Some(grown)) => {
                         // Writers that the store has not seen: its aggregates are at version 0.
-                        let first = measured.len() * row.writers;
+                        let first = writers;
+                        writers += row.writers;
                         library::measure_behind(row, &cell, grown.folder(), first).await?
                     }
                     _ => system.measure(row, &cell, folder.path(), arguments).await?,

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 pub(crate) struct Logged(Arc<dyn EventLog>);
 
 impl Logged {
-    pub(crate) fn new(log: Arc<dyn EventLog>) -> Arc<dyn EventLog> {
+    pub(crate) fn over(log: Arc<dyn EventLog>) -> Arc<dyn EventLog> {
         Arc::new(Self(log))
     }
 }

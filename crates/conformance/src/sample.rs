@@ -19,7 +19,7 @@ pub(crate) async fn open(subject: &dyn Subject) -> (Arc<dyn Store>, Arc<dyn Even
 }
 
 pub(crate) fn log_of(store: &Arc<dyn Store>, tenant: &str) -> Arc<dyn EventLog> {
-    Logged::new(store.log(tenant, DEFAULT_SCOPE).expect("the tenant is declared"))
+    Logged::over(store.log(tenant, DEFAULT_SCOPE).expect("the tenant is declared"))
 }
 
 /// Closes the store, and opens what it held.

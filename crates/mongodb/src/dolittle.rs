@@ -1,7 +1,7 @@
 //! The tenants of a Dolittle microservice, as its own configuration declares them.
 //!
 //! ```text
-//! .dolittle/runtime.yml      {tenants: {<id>: {resources: {eventStore: {servers | connectionString, database}, …}}}}    .yaml and .json too
+//! .dolittle/runtime.yml      {tenants: {<id>: {resources: {eventStore: {servers | connectionString, database}, …}}}}  (.yaml, .json)
 //! .dolittle/resources.json   {<id>: {eventStore: {servers: […], database}, readModels: {host, database}, …}}            the older one
 //! ```
 //!

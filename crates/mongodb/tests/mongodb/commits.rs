@@ -1,7 +1,7 @@
 //! Commits: what the unique indexes say is told apart, gaps are never made, and what is not known is not guessed.
 
 use annals_core::{
-    Aggregate, AggregateQuery, Code, CommitError, EventLog, ExpectedVersion, NewCommit, NewTransaction, Store,
+    Aggregate, AggregateQuery, Code, CommitError, EventLog, ExpectedVersion, NewCommit, NewTransaction, Store, Wait,
 };
 use annals_core::{AppendCondition, EventPattern, KeyValue, Reserve};
 use annals_mongodb::{MongoStore, Options};
@@ -129,7 +129,9 @@ async fn what_this_store_does_not_have_is_refused_by_name() {
     let conditional = log.commit(order("a", 1).fail_if(condition)).await.expect_err("refused");
     let value = KeyValue::new(1).expect("a value");
     let keyed = log.commit(order("a", 1).reserve(Reserve::new("user", "eva", value))).await.expect_err("refused");
-    let together = log.transact(NewTransaction::new([order("a", 1), order("b", 1)])).await.expect_err("refused").error;
+    // What an answer waits for is the transaction's to say.
+    let plain = |id| NewCommit { wait: Wait::default(), ..order(id, 1) };
+    let together = log.transact(NewTransaction::new([plain("a"), plain("b")])).await.expect_err("refused").error;
     for error in [conditional, keyed, together] {
         assert_eq!(error.code(), Code::NotSupportedByStore);
         assert!(error.to_string().contains("nothing was stored"), "{error}");

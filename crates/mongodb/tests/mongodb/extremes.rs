@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use annals_conformance::ManualClock;
 use annals_core::{
-    Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, LogQuery, NewCommit, NewEvent, Store, Timestamp,
+    Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, LogQuery, NewCommit, NewEvent, Reached, Store, Timestamp,
 };
 use annals_mongodb::{MongoStore, Options, Requests, Tenant};
 use mongodb::bson::{Document, doc};
@@ -27,7 +27,7 @@ async fn a_commit_that_mongodb_cannot_store_is_refused_early_and_one_that_it_can
     let store = databases.store(Options::default()).await;
     let log = log_of(&store);
     let commit = |events: usize, bytes: usize| {
-        let mut commit = NewCommit::new("order", "a");
+        let mut commit = NewCommit::new("order", "a").wait_until(Reached::Logged);
         commit.events = (0..events).map(|_| large(bytes)).collect();
         commit
     };

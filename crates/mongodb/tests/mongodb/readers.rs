@@ -1,6 +1,6 @@
 //! Readers of the two layouts, with the plain driver: each of their own queries finds what Annals wrote, by the index that is there for it.
 
-use annals_core::{Data, ExpectedVersion, NewCommit, NewEvent, Store};
+use annals_core::{Data, ExpectedVersion, NewCommit, NewEvent, Reached, Store};
 use annals_mongodb::Options;
 use mongodb::Database;
 use mongodb::bson::spec::BinarySubtype;
@@ -23,7 +23,7 @@ async fn written(databases: &Databases, options: Options) -> Database {
             let commit = NewCommit::new("order", format!("o-{n:02}")).event(NewEvent::new(kind, data));
             let commit = commit.request_id(format!("r-{n}-{version}")).expect(ExpectedVersion::Exact(version));
             let commit = NewCommit { owner_id: Some(format!("owner-{n}").into()), ..commit };
-            log.commit(commit)
+            log.commit(commit.wait_until(Reached::Logged))
         });
         for outcome in futures_util::future::join_all(commits).await {
             outcome.expect("committed");
