@@ -75,6 +75,7 @@ fn with_dev_only_this_machine_s_programs_and_pages_are_let_in() {
 #[test]
 fn an_address_in_use_is_refused() {
     let folder = folder();
+    run(folder.path(), &["commit", "--aggregate", "order/o-1", "--type", "t"]).ok();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let said = run(folder.path(), &["serve", "--dev", "--listen", &address]).refused("invalid_config", 2);

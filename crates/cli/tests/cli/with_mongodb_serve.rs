@@ -114,7 +114,9 @@ fn is_ready(server: &Server) -> bool {
 }
 
 fn commit(folder: &Path, server: &Server, id: &str) -> crate::run::Ran {
-    run(folder, &["commit", "--server", &server.url, "--aggregate", &format!("order/{id}"), "--type", "order_placed"])
+    let aggregate = format!("order/{id}");
+    let arguments = ["--aggregate", &aggregate, "--type", "order_placed", "--wait", "logged"];
+    run(folder, &[&["commit", "--server", &server.url], &arguments[..]].concat())
 }
 
 #[test]
@@ -193,7 +195,7 @@ fn a_microservice_s_tenants_have_their_own_databases() {
     let text =
         format!("[store]\nurl = \"{}\"\n[tenants]\ndolittle_folder = \".dolittle\"\n", url.replace("eva:s3cr3t@", ""));
     std::fs::write(folder.path().join("annals.toml"), text).expect("written");
-    let one = ["commit", "--tenant", TENANT, "--aggregate", "order/o-1", "--type", "order_placed"];
+    let one = ["commit", "--tenant", TENANT, "--aggregate", "order/o-1", "--type", "order_placed", "--wait", "logged"];
     run(folder.path(), &one).ok();
     assert_eq!(run(folder.path(), &["log", "read", "--tenant", TENANT]).ok().json().len(), 1);
     let said = run(folder.path(), &["log", "read"]).refused("unknown_tenant", 4);
@@ -214,7 +216,8 @@ fn held_commits_are_asked_for_on_the_command_line() {
     let to = server();
     let folder = folder();
     let url = format!("mongodb://{to}/{}?directConnection=true", database());
-    run(folder.path(), &["commit", "--store", &url, "--aggregate", "order/o-1", "--type", "order_placed"]).ok();
+    let one = ["commit", "--aggregate", "order/o-1", "--type", "order_placed", "--wait", "logged"];
+    run(folder.path(), &[&one, &["--store", &url][..]].concat()).ok();
     assert_eq!(run(folder.path(), &["held", "list", "--store", &url]).ok().out, "");
     run(folder.path(), &["held", "retry", "order_event_stream", "x", "--store", &url])
         .refused("unknown_held_commit", 4);
