@@ -32,7 +32,9 @@ pub mod wire;
 
 pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
-pub use condition::{Condition, Matcher, Test};
+pub use condition::{
+    Condition, Days, Deletion, DocumentKind, Fragment, Matcher, Nested, Now, Test, TimeOfDay, Window,
+};
 pub use copy::{CommitCopy, TransactionPlace};
 pub use data::{Data, DocumentView};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};

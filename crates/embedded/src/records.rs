@@ -134,11 +134,13 @@ impl Records for TenantRecords {
 
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
         query.validate()?;
+        query.condition.judgeable()?;
         find::find(&self.engine, &self.catalogs, query).await
     }
 
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
         condition.validate()?;
+        condition.judgeable()?;
         find::count(&self.engine, &self.catalogs, collection, condition).await
     }
 

@@ -36,15 +36,14 @@ pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<Rec
 pub(super) async fn count(database: &Database, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
     let mut tries = Tries::default();
     loop {
-        match counted(database, collection, condition).await {
+        match counted(database, collection, Filter::of(condition)?).await {
             Err(error) if tries.again(&error).await => {}
             other => return other.map_err(|error| refused(&error)),
         }
     }
 }
 
-async fn counted(database: &Database, collection: &str, condition: &Condition) -> mongodb::error::Result<u64> {
-    let filter = Filter::of(condition);
+async fn counted(database: &Database, collection: &str, filter: Filter) -> mongodb::error::Result<u64> {
     let Moment { database, mut session } = Moment::of(database).await?;
     let records = database.collection::<RawDocumentBuf>(collection);
     if let Some(rest) = filter.rest {
@@ -118,7 +117,7 @@ impl<'a> Reading<'a> {
         after: Option<&'a Position>,
     ) -> Result<Self, RecordError> {
         let moment = Moment::of(database).await.map_err(|error| reading(&error))?;
-        let mut filter = Filter::of(&query.condition);
+        let mut filter = Filter::of(&query.condition)?;
         if let Some(after) = after {
             let sort = query.sort.iter().zip(&after.values);
             let fields: Vec<_> =
