@@ -3,6 +3,7 @@
 mod build;
 mod document;
 mod fragment;
+mod guard;
 mod json;
 mod matcher;
 mod operator;
@@ -21,6 +22,7 @@ use bson::{Bson, Document};
 pub use build::Nested;
 pub(crate) use document::{as_it_is, read as read_condition};
 pub use fragment::Fragment;
+pub use guard::QueryGuard;
 pub use matcher::Matcher;
 pub use resolve::{DocumentKind, Now};
 pub(crate) use validate::valid_path;

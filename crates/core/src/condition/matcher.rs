@@ -18,10 +18,21 @@ enum Node {
     And(Vec<Node>),
     Or(Vec<Node>),
     Not(Box<Node>),
-    Compare { path: Vec<String>, with: Vec<Operand> },
-    Exists { path: Vec<String> },
-    Find { path: Vec<String>, search: Search },
-    Element { path: Vec<String>, inner: Box<Node> },
+    Compare {
+        path: Vec<String>,
+        with: Vec<Operand>,
+    },
+    Exists {
+        path: Vec<String>,
+    },
+    Find {
+        path: Vec<String>,
+        search: Search,
+    },
+    Element {
+        path: Vec<String>,
+        inner: Box<Node>,
+    },
     /// What cannot be judged.
     Nothing,
 }
@@ -66,12 +77,8 @@ impl Node {
             Condition::Nor(children) => Self::Not(Box::new(Self::Or(all(children)))),
             Condition::Field { path, test } => Self::of_test(path, test),
             Condition::Deleted(Deletion::All) => Self::All,
-            Condition::Deleted(which) => {
-                Self::of_test("deleted", &Test::Eq((*which == Deletion::Deleted).into()))
-            }
-            Condition::Raw(filter) => {
-                raw::translated(filter).map_or(Self::Nothing, |translated| Self::of(&translated))
-            }
+            Condition::Deleted(which) => Self::of_test("deleted", &Test::Eq((*which == Deletion::Deleted).into())),
+            Condition::Raw(filter) => raw::translated(filter).map_or(Self::Nothing, |translated| Self::of(&translated)),
             Condition::Match(_) => Self::Nothing,
         }
     }

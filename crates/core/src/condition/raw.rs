@@ -158,10 +158,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_judged_is_named() {
-        let regex = || Bson::RegularExpression(bson::Regex {
-            pattern: bson::cstr!("x").into(),
-            options: bson::cstr!("").into(),
-        });
+        let regex = || {
+            Bson::RegularExpression(bson::Regex { pattern: bson::cstr!("x").into(), options: bson::cstr!("").into() })
+        };
         for (filter, named) in [
             (doc! { "$where": "true" }, "$where"),
             (doc! { "$expr": {} }, "$expr"),

@@ -9,7 +9,8 @@ use super::{Condition, Days, Deletion, Fragment, Test, TimeOfDay, Window};
 impl Written {
     /// How a condition is written.
     pub(super) fn of(condition: &Condition) -> Self {
-        let joined = |operator, children: &[Condition]| Self { operator, children: children.to_vec(), ..Self::default() };
+        let joined =
+            |operator, children: &[Condition]| Self { operator, children: children.to_vec(), ..Self::default() };
         let valued = |operator, value: Bson| Self { operator, value: Some(Operand(value)), ..Self::default() };
         match condition {
             Condition::All => Self::default(),

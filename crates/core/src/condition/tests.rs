@@ -204,7 +204,8 @@ fn all_in_needs_each_value_and_an_element() {
 
 #[test]
 fn one_element_must_pass_all_of_an_elements_condition() {
-    let document = doc! { "lines": [{ "price": 3, "n": 9 }, { "price": 8, "n": 1 }, [{ "price": 70 }]], "one": { "price": 8 } };
+    let document =
+        doc! { "lines": [{ "price": 3, "n": 9 }, { "price": 8, "n": 1 }, [{ "price": 70 }]], "one": { "price": 8 } };
     let both = |low: i32, n: i32| Condition::and([Condition::gt("price", low), Condition::gt("n", n)]);
     assert!(holds(&Condition::elem_match("lines", both(2, 5)), document.clone()));
     assert!(!holds(&Condition::elem_match("lines", both(5, 5)), document.clone()));
@@ -245,9 +246,11 @@ fn case_is_ignored_one_character_at_a_time() {
 
 #[test]
 fn what_is_deleted_is_asked_by_name() {
-    for (which, active, deleted, silent) in
-        [(Deletion::Active, true, false, false), (Deletion::Deleted, false, true, false), (Deletion::All, true, true, true)]
-    {
+    for (which, active, deleted, silent) in [
+        (Deletion::Active, true, false, false),
+        (Deletion::Deleted, false, true, false),
+        (Deletion::All, true, true, true),
+    ] {
         let condition = Condition::deleted(which);
         assert_eq!(holds(&condition, doc! { "deleted": false }), active);
         assert_eq!(holds(&condition, doc! { "deleted": true }), deleted);

@@ -127,6 +127,9 @@ fn nested_value(value: &Bson, depth: usize) -> bool {
 }
 
 #[cfg(test)]
+mod table;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

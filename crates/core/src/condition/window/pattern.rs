@@ -20,9 +20,9 @@ impl Pattern {
         let mut rest = text.chars().peekable();
         while let Some(character) = rest.next() {
             match character {
-                '\'' => pieces.push(Piece::Text(quoted(&mut rest).ok_or_else(|| {
-                    format!("date pattern {text:?} has a quote that does not end")
-                })?)),
+                '\'' => pieces.push(Piece::Text(
+                    quoted(&mut rest).ok_or_else(|| format!("date pattern {text:?} has a quote that does not end"))?,
+                )),
                 letter if letter.is_ascii_alphabetic() => {
                     let mut count = 1;
                     while rest.next_if_eq(&letter).is_some() {
