@@ -14,6 +14,7 @@ mod layout;
 mod network;
 mod proxy;
 mod readers;
+mod reading;
 mod records;
 mod records_differences;
 mod rounds;
