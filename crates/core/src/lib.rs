@@ -39,7 +39,7 @@ pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
-pub use keys::{KeyChanges, KeyValue, Release, Reserve};
+pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
     ScanQuery,

@@ -16,6 +16,7 @@ mod commit;
 mod events;
 mod fetch;
 pub(crate) mod heads;
+mod keyed;
 pub(crate) mod numbers;
 mod read;
 mod repeat;
@@ -65,6 +66,9 @@ pub(crate) struct Log {
     /// How many commits are held back.
     pub(crate) held: Count,
     schema: Schema,
+    /// Where the prepare keys are.
+    keys: Database,
+    keys_schema: Schema,
     bulk: Bulk,
     outcome_time: Duration,
     heads: Heads,
@@ -95,9 +99,18 @@ impl Count {
 }
 
 impl Log {
-    pub(crate) fn new(tenant: &str, database: Database, options: &Options, context: String, adopted: Adopted) -> Self {
+    pub(crate) fn new(
+        tenant: &str,
+        database: Database,
+        keys: Database,
+        options: &Options,
+        context: String,
+        adopted: Adopted,
+    ) -> Self {
         Self {
             tenant: tenant.to_owned(),
+            keys_schema: Schema::of_keys(keys.clone(), options),
+            keys,
             schema: Schema::new(database.clone(), options),
             bulk: Bulk::new(database.clone(), options.outcome_time),
             outcome_time: options.outcome_time,

@@ -107,7 +107,7 @@ async fn open_tenant(
     let head = identity::begin_log(&database).await?;
     let identity = identity::of(&database, options).await?;
     let adopted = Adopted::read(&database, &identity).await.map_err(|error| asking(&names.events, &error))?;
-    let log = Log::new(tenant, database, options, context, adopted);
+    let log = Log::new(tenant, database, client.database(&names.keys), options, context, adopted);
     log.numbers.publish(head);
     Ok((tenant.to_owned(), (Arc::new(log), identity)))
 }

@@ -78,7 +78,7 @@ async fn work(
     identity::begin_log(database).await?;
     let adopted = Adopted::read(database, &identity).await.map_err(asked)?;
     let context = report.context.clone();
-    let log = Arc::new(Log::new(&place.tenant, database.clone(), options, context, adopted));
+    let log = Arc::new(Log::new(&place.tenant, database.clone(), database.clone(), options, context, adopted));
     let cluster = Cluster::new(place.client.clone(), vec![log.clone()], holder, options.lease, options.at_step);
     let head = number(turn, &cluster, &log, &mut |events| progress(done + events, all.max(done + events))).await?;
     report.done = true;

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use annals_core::{Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, SequenceNumber, Timestamp, Version};
+use annals_core::{
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, KeyChanges, SequenceNumber, Timestamp, Version,
+};
 use bytes::Bytes;
 use mongodb::bson::RawDocument;
 use uuid::Uuid;
@@ -118,6 +120,6 @@ impl Reader {
             time: found.time,
         };
         let (key, applied) = (found.number.to_string(), found.applied.is_some());
-        Ok(StoredCommit { key, info, events: vec![event], applied })
+        Ok(StoredCommit { key, info, events: vec![event], applied, keys: KeyChanges::default() })
     }
 }

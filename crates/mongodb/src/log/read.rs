@@ -32,7 +32,9 @@ const BEHIND_MAX: usize = 200;
 const PAUSE: Duration = Duration::from_millis(25);
 
 pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadError> {
-    if query.filter.is_all() && !query.backwards { whole(log, &query).await } else { chosen(log, &query).await }
+    // A log that was adopted has the holes that it had.
+    let gap_free = query.filter.is_all() && !log.adopted.there;
+    if gap_free && !query.backwards { whole(log, &query).await } else { chosen(log, &query).await }
 }
 
 /// All events from a number on.

@@ -52,9 +52,11 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
     });
     let mut fetched = pin!(fetched.try_buffered(FETCHES).fuse());
     let mut next = start;
+    // A log that was adopted has the holes that it had.
+    let gap_free = filter.is_all() && !log.adopted.there;
     while let Some((chunk, commits)) = fetched.try_next().await? {
         for (entry, commit) in chunk.iter().zip(commits) {
-            if filter.is_all() && entry.first != next {
+            if gap_free && entry.first != next {
                 return Err(read::behind(next, end));
             }
             next = entry.first + entry.count;
@@ -66,5 +68,5 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
             }
         }
     }
-    if filter.is_all() && next < end { Err(read::behind(next, end)) } else { Ok(end) }
+    if gap_free && next < end { Err(read::behind(next, end)) } else { Ok(end) }
 }

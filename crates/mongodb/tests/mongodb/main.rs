@@ -10,6 +10,7 @@ mod connection;
 mod extremes;
 mod failover;
 mod held;
+mod keys;
 mod layout;
 mod network;
 mod proxy;
