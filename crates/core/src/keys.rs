@@ -215,11 +215,11 @@ impl KeyChanges {
     ///
     /// # Errors
     /// `key_taken` or `key_not_held` at the first change that is refused.
-    pub fn judge<'a>(
-        &'a self,
+    pub fn judge(
+        &self,
         of: impl Fn(&str, &str) -> Option<KeyHolder>,
         now: Timestamp,
-    ) -> Result<BTreeMap<(&'a str, &'a str), Option<KeyHolder>>, CommitError> {
+    ) -> Result<BTreeMap<(&str, &str), Option<KeyHolder>>, CommitError> {
         let mut made: BTreeMap<(&str, &str), Option<KeyHolder>> = BTreeMap::new();
         for Release { name, key, value } in &self.release {
             if !of(name, key).is_some_and(|holder| holder.gives_back(value.as_ref(), now)) {

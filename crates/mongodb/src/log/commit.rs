@@ -1,9 +1,9 @@
 //! A commit: judged on the caller's task, inserted with the next batch, answered when it is stored, or has its numbers.
 //!
-//! Judgement: the commit's rules, what this store does not have, the aggregate's tenantId, the request id, prepare keys, the version. The unique indexes
-//! decide; the head that this process knows only says which version to try. Invariant: the version that is tried is one more than one
-//! that is stored at majority, so the aggregate never gets a gap; and one that is there already is refused by the index, so nothing is
-//! ever filled in behind.
+//! Judgement: the commit's rules, what this store does not have, the aggregate's tenantId, the request id, prepare keys, the version. The
+//! unique indexes decide; the head that this process knows only says which version to try. Invariant: the version that is tried is one
+//! more than one that is stored at majority, so the aggregate never gets a gap; and one that is there already is refused by the index, so
+//! nothing is ever filled in behind.
 
 use annals_core::{
     CommitError, CommitOutcome, ExpectedVersion, NewCommit, Reached, StoreError, Timestamp, Version, event_uuid,

@@ -1,7 +1,7 @@
 //! A page of the log: entries say which commits stand where, the commits hold the events.
 //!
-//! Both are immutable once they are in the log, so a page needs no snapshot: what it shows was there. What it must not do is take the end of
-//! what one read showed for the end of the log: another read may have been of an earlier moment.
+//! Both are immutable once they are in the log, so a page needs no snapshot: what it shows was there. What it must not do is take the end
+//! of what one read showed for the end of the log: another read may have been of an earlier moment.
 //!
 //! ```text
 //! all events:    head ┐
