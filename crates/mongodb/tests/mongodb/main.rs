@@ -4,6 +4,7 @@
 mod adopt_commits;
 mod adopt_events;
 mod adopting;
+mod closing;
 mod commits;
 mod conformance;
 mod connection;
@@ -16,8 +17,10 @@ mod proxy;
 mod readers;
 mod records;
 mod records_differences;
+mod rights;
 mod rounds;
 mod schema;
+mod scopes;
 mod sequencer;
 mod server;
 mod servers;
