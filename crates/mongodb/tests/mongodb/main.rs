@@ -15,6 +15,7 @@ mod layout;
 mod network;
 mod proxy;
 mod readers;
+mod reading;
 mod records;
 mod records_differences;
 mod rights;
