@@ -43,6 +43,7 @@ use crate::layout::fields::{natural, text};
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, event_stream};
 use crate::layout::schema::Schema;
 use crate::options::Options;
+use crate::patience::Patience;
 use crate::refused::{message_of, reading, unreadable};
 pub(crate) use adopted::Adopted;
 use bulk::Bulk;
@@ -82,6 +83,7 @@ pub(crate) struct Log {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Randomness>,
     closed: AtomicBool,
+    patience: Patience,
 }
 
 /// A number that the sequencer tells.
@@ -127,6 +129,7 @@ impl Log {
             clock: options.clock.clone(),
             random: options.random.clone(),
             closed: AtomicBool::new(false),
+            patience: Patience::default(),
         }
     }
 
@@ -154,12 +157,20 @@ impl Log {
         self.places.close();
     }
 
+    /// Answers what is under way without waiting for MongoDB any longer.
+    pub(crate) fn give_up(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.places.close();
+        self.patience.end();
+    }
+
     pub(crate) fn status(&self) -> LogStatus {
         LogStatus {
             tenant: self.tenant.clone(),
             scope: annals_core::DEFAULT_SCOPE.to_owned(),
             head: self.numbers.seen(),
             refusing: self.is_closed().then_some(StoreError::Closed).or_else(|| self.disturbed()),
+            records_refusing: None,
             commits: self.bulk.counts.stored.load(Ordering::Relaxed),
             syncs: self.bulk.counts.batches.load(Ordering::Relaxed),
             bytes: self.bulk.counts.bytes.load(Ordering::Relaxed),
@@ -248,7 +259,7 @@ impl Log {
                 look = true;
             }
         };
-        tokio::time::timeout(time, waiting).await.ok().flatten()
+        tokio::time::timeout(time, self.patience.during(waiting)).await.ok().flatten().flatten()
     }
 
     /// The first number of a commit that is stored, for a reader.

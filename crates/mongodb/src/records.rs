@@ -94,6 +94,11 @@ impl MongoRecords {
         self.writer.close().await;
     }
 
+    /// Answers what is under way without waiting for MongoDB any longer.
+    pub(crate) fn give_up(&self) {
+        self.writer.give_up();
+    }
+
     fn open(&self) -> Result<(), StoreError> {
         if self.writer.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
     }

@@ -66,7 +66,7 @@ async fn work(
     let all = log.to_take_in + report.commits.iter().map(|found| found.events_to_number).sum::<u64>();
     let mut done = 0;
     if takes_in {
-        let reader = Reader { store_id: identity.store_id, mapping: Arc::new(mapping) };
+        let reader = Reader { log: EVENT_LOG.to_owned(), store_id: identity.store_id, mapping: Arc::new(mapping) };
         let mut next = reach.known();
         while let Some((behind, count)) = take_in(database, &reader, next).await? {
             next = behind;

@@ -22,6 +22,8 @@ use super::names::id_of_event;
 /// Reads events of an adopted log.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
+    /// The collection of the log, which is part of what ids follow from.
+    pub(crate) log: String,
     pub(crate) store_id: Uuid,
     pub(crate) mapping: Arc<Mapping>,
 }
@@ -87,7 +89,7 @@ impl Reader {
     }
 
     pub(crate) fn commit(&self, found: &Found<'_>) -> Result<StoredCommit, String> {
-        let commit_id = Uuid::new_v5(&self.store_id, format!("event-log/{}", found.number).as_bytes());
+        let commit_id = Uuid::new_v5(&self.store_id, format!("{}/{}", self.log, found.number).as_bytes());
         let source = ByteString::from(&*found.source);
         let (aggregate, version) = match &found.applied {
             Some(applied) => {

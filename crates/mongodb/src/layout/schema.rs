@@ -99,7 +99,7 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
         Index::ascending("tags_1", &["tags", "_id"]),
     ];
     let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY].map(|name| (name, Vec::new()));
-    let streams = vec![Index::unique("collection_1", &["collection"])];
+    let streams = vec![stream_states()];
     let mut all =
         vec![(EVENT_LOG, vec![source, version]), (AGGREGATES, vec![aggregate]), (ENTRIES, entries), (STREAMS, streams)];
     all.extend(plain);
@@ -140,6 +140,24 @@ pub(crate) async fn lacking(
         count += missing(database, name, &expected, &[forbidden]).await?.len();
     }
     Ok(count)
+}
+
+/// The Dolittle Runtime's two of the log of a scope; neither is unique.
+///
+/// # Errors
+/// `unsuitable_server` or `unreachable`.
+pub(crate) async fn ensure_scope(database: &Database, log: &str, states: &str, create: bool) -> Result<(), OpenError> {
+    let indexes = [
+        Index::ascending("Metadata.EventSource_1", &["Metadata.EventSource"]),
+        Index::ascending("Metadata.EventSource_1_Aggregate.TypeId_1", &["Metadata.EventSource", "Aggregate.TypeId"]),
+    ];
+    reconcile(database, log, &indexes, &[], create).await?;
+    reconcile(database, states, &[stream_states()], &[], create).await
+}
+
+/// No two streams in one collection.
+fn stream_states() -> Index {
+    Index::unique("collection_1", &["collection"])
 }
 
 /// The Dolittle Runtime's four of a stream, and ours: a partition is read in the order of its positions, which its own index on the

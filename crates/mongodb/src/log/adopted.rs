@@ -33,7 +33,8 @@ impl Adopted {
     pub(crate) async fn read(database: &Database, identity: &Identity) -> mongodb::error::Result<Self> {
         let there = identity::adopted(database).await?.is_some();
         let mapping = if there { Mapping::read(database).await? } else { Mapping::default() };
-        Ok(Self { there, reader: Reader { store_id: identity.store_id, mapping: Arc::new(mapping) } })
+        let reader = Reader { log: EVENT_LOG.to_owned(), store_id: identity.store_id, mapping: Arc::new(mapping) };
+        Ok(Self { there, reader })
     }
 }
 

@@ -22,6 +22,7 @@ use crate::layout::commit::{Given, write};
 use crate::layout::foreign::StoredCommit;
 use crate::layout::names::event_stream;
 use crate::layout::schema::ready;
+use crate::patience::given_up;
 
 /// How often a commit at any version may be overtaken by other processes before it is given back.
 const OVERTAKEN_MAX: usize = 1000;
@@ -52,7 +53,8 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         TryAcquireError::Closed => StoreError::Closed,
         TryAcquireError::NoPermits => StoreError::Overloaded,
     })?;
-    let collection = tokio::time::timeout(log.outcome_time, ready(&log.schema, &commit.aggregate.name)).await;
+    let making = tokio::time::timeout(log.outcome_time, ready(&log.schema, &commit.aggregate.name));
+    let collection = log.patience.during(making).await.ok_or(StoreError::Closed)?;
     let collection = collection
         .map_err(|_| StoreError::Unreachable("its collection could not be made ready in time".to_owned()))??;
     let timed = tokio::time::timeout(log.outcome_time, keyed::ready(log, &commit.keys)).await;
@@ -62,18 +64,23 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     let logged = commit.wait.until >= Reached::Logged;
     // Before it is stored, so that its number cannot be missed.
     let expected = logged.then(|| log.numbers.expect(Place::new(&collection, &request.commit_id)));
-    let stored = {
+    let storing = async {
         let turn = tokio::time::timeout(log.outcome_time, log.turns.wait(&commit.aggregate)).await;
         let _turn = turn.map_err(|_| StoreError::Overloaded)?;
         store(log, &collection, &request).await
     };
+    let stored = log.patience.during(storing).await.unwrap_or_else(|| {
+        let sentence = format!("the store was closed before MongoDB answered (request id {:?})", request.request_id);
+        Err(StoreError::Unreachable(sentence).into())
+    });
     let Stored { version, repeated } = match stored {
         Ok(stored) => stored,
         Err(error @ CommitError::Store(_)) => return Err(error),
         Err(refusal) => {
             // Who waits for the log is told of nothing that is not in it.
             if logged {
-                log.until_logged(&collection, &commit.aggregate).await?;
+                let waiting = log.until_logged(&collection, &commit.aggregate);
+                log.patience.during(waiting).await.ok_or_else(given_up)??;
             }
             return Err(refusal);
         }

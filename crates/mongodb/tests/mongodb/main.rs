@@ -4,6 +4,7 @@
 mod adopt_commits;
 mod adopt_events;
 mod adopting;
+mod closing;
 mod commits;
 mod conformance;
 mod connection;
@@ -18,8 +19,10 @@ mod readers;
 mod reading;
 mod records;
 mod records_differences;
+mod rights;
 mod rounds;
 mod schema;
+mod scopes;
 mod sequencer;
 mod server;
 mod servers;
