@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use effect::{Effect, Tags};
-pub use loaded::{AggregateInfo, EvolveError, Loaded, OPERATOR_HEADER};
+pub use loaded::{AggregateInfo, EvolveError, Loaded, OPERATOR_HEADER, known_event};
 pub use stored::{Known, StoredEvent};
 pub use upcasters::Upcasters;
 
@@ -70,8 +70,8 @@ pub trait AggregateType: Default + Serialize + DeserializeOwned + Send + Sync + 
     /// mean something else: snapshots of another revision are made anew.
     const STATE_REVISION: u32 = 1;
 
-    /// What can happen: an enum whose variants, as serde names them, are the event types, and whose fields are the data. A variant has named
-    /// fields, one value that serialises to an object, or nothing. It is not tagged or untagged.
+    /// What can happen: an enum whose variants, as serde names them, are the event types, and whose fields are the data. A variant has
+    /// named fields, one value that serialises to an object, or nothing. It is not tagged or untagged.
     type Event: Serialize + DeserializeOwned + Send + 'static;
 
     /// The state after an event. What is recorded has happened, so nothing is refused here, and nothing is looked up: the same events make

@@ -34,6 +34,7 @@ pub mod wire;
 
 pub use aggregate::{
     AggregateInfo, AggregateType, Effect, EvolveError, Known, Loaded, OPERATOR_HEADER, StoredEvent, Tags, Upcasters,
+    known_event,
 };
 pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};

@@ -324,7 +324,7 @@ mod tests {
             .recorded("dusted", 4, json!({"by": "eva"}))
             .check(|lamp| assert_eq!(lamp.state, Lamp { on: true, odd: vec!["dusted".to_owned()] }));
         let error = fails(|| drop(given::<Lamp>([]).recorded("switched", 2, json!({"on": "yes"}))));
-        assert!(error.contains("lamp/a-1 version 1, event 0 (switched, generation 2)"), "{error}");
+        assert!(error.contains("lamp/a-1 version 1, event 0: switched of generation 2"), "{error}");
     }
 
     #[test]

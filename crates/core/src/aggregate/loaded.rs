@@ -88,51 +88,30 @@ impl AggregateInfo {
         self.time = commit.time;
     }
 
-    fn feel(&mut self, effect: Effect) {
+    fn feel(&mut self, effect: Option<Effect>) {
         match effect {
-            Effect::Deleted => self.deleted = true,
-            Effect::Recovered => self.deleted = false,
-            Effect::OwnerTransferred(to) => self.owner_id = to.into(),
-            Effect::SpaceTransferred(to) => self.space_id = to.into(),
-            Effect::TagsApplied(tags) => self.tags = tags,
+            None => {}
+            Some(Effect::Deleted) => self.deleted = true,
+            Some(Effect::Recovered) => self.deleted = false,
+            Some(Effect::OwnerTransferred(to)) => self.owner_id = to.into(),
+            Some(Effect::SpaceTransferred(to)) => self.space_id = to.into(),
+            Some(Effect::TagsApplied(tags)) => self.tags = tags,
         }
     }
 }
 
-/// Why the commits of an aggregate make no state.
+/// Why a commit of an aggregate makes no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EvolveError {
-    /// An event cannot be read as what its type says.
-    #[error(
-        "{aggregate} version {version}, event {ordinal} ({event_type}, generation {generation}) cannot be read: {message}; give its type an upcaster"
-    )]
-    Unreadable {
-        /// Whose event it is.
-        aggregate: Aggregate,
-        /// The version of its commit.
-        version: Version,
-        /// Its place in the commit.
-        ordinal: usize,
-        /// Its type, as it was recorded.
-        event_type: ByteString,
-        /// Its generation, as it was recorded.
-        generation: u32,
-        /// What is wrong.
-        message: String,
-    },
-    /// The commit is not the next one of the aggregate.
-    #[error("{aggregate} is at version {version}, and the commit is version {found} of {of}")]
-    NotNext {
-        /// The aggregate.
-        aggregate: Aggregate,
-        /// Its version.
-        version: Version,
-        /// Whose commit it is.
-        of: Aggregate,
-        /// The commit's version.
-        found: Version,
-    },
+#[error("{aggregate} version {version}{}: {message}", .event.map(|ordinal| format!(", event {ordinal}")).unwrap_or_default())]
+pub struct EvolveError {
+    /// Whose commit it is.
+    pub aggregate: Box<Aggregate>,
+    /// The commit's version.
+    pub version: Version,
+    /// The place in the commit of the event that cannot be read; none where the commit is not the aggregate's next one.
+    pub event: Option<usize>,
+    /// What is wrong, as one sentence.
+    pub message: String,
 }
 
 impl EvolveError {
@@ -140,6 +119,31 @@ impl EvolveError {
     pub fn code(&self) -> Code {
         Code::UnreadableEvent
     }
+
+    fn not_next(commit: &CommitInfo, info: &AggregateInfo) -> Self {
+        let message = format!("is not the next commit of {}, which is at version {}", info.aggregate, info.version);
+        Self { aggregate: Box::new(commit.aggregate.clone()), version: commit.version, event: None, message }
+    }
+}
+
+/// An event as its type knows it today; none when it is discarded.
+///
+/// # Errors
+/// See [`EvolveError`].
+pub fn known_event<A: AggregateType>(
+    commit: &CommitInfo,
+    ordinal: usize,
+    event: StoredEvent,
+    upcasters: &Upcasters,
+) -> Result<Option<Known<A::Event>>, EvolveError> {
+    let (event_type, generation) = (event.event_type.clone(), event.generation);
+    let known = upcasters.apply(event).and_then(|event| event.map(StoredEvent::known).transpose());
+    known.map_err(|why| EvolveError {
+        aggregate: Box::new(commit.aggregate.clone()),
+        version: commit.version,
+        event: Some(ordinal),
+        message: format!("{event_type} of generation {generation} cannot be read: {why}; give the type an upcaster"),
+    })
 }
 
 impl<A: AggregateType> Loaded<A> {
@@ -172,43 +176,21 @@ impl<A: AggregateType> Loaded<A> {
         upcasters: &Upcasters,
     ) -> Result<Self, EvolveError> {
         if commit.aggregate != self.info.aggregate || commit.version != self.info.version + 1 {
-            return Err(EvolveError::NotNext {
-                aggregate: self.info.aggregate,
-                version: self.info.version,
-                of: commit.aggregate.clone(),
-                found: commit.version,
-            });
+            return Err(EvolveError::not_next(commit, &self.info));
         }
         self.info.take(commit);
         for (ordinal, event) in events.into_iter().enumerate() {
-            let (event_type, generation) = (event.event_type.clone(), event.generation);
-            self.evolve(event, upcasters).map_err(|message| EvolveError::Unreadable {
-                aggregate: commit.aggregate.clone(),
-                version: commit.version,
-                ordinal,
-                event_type,
-                generation,
-                message,
-            })?;
-        }
-        Ok(self)
-    }
-
-    fn evolve(&mut self, event: StoredEvent, upcasters: &Upcasters) -> Result<(), String> {
-        let Some(event) = upcasters.apply(event)? else { return Ok(()) };
-        if let Some(effect) = Effect::of(&event)? {
-            self.info.feel(effect);
-        }
-        match event.known()? {
-            Known::Unknown(event) => self.state.evolve_unknown(&event),
-            Known::Event(event) => {
-                if let Some(effect) = A::effect(&event) {
-                    self.info.feel(effect);
+            self.info.feel(Effect::of(&event));
+            match known_event::<A>(commit, ordinal, event, upcasters)? {
+                None => {}
+                Some(Known::Unknown(event)) => self.state.evolve_unknown(&event),
+                Some(Known::Event(event)) => {
+                    self.info.feel(A::effect(&event));
+                    self.state.evolve(event);
                 }
-                self.state.evolve(event);
             }
         }
-        Ok(())
+        Ok(self)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateQuery, AggregateType, ByteString, Code, CommitInfo, EvolveError, Known, Loaded, ReadError,
-    RecordedCommit, StoredEvent, Timestamp, Version, limits,
+    RecordedCommit, StoredEvent, Timestamp, Version, known_event, limits,
 };
 
 use super::Aggregates;
@@ -136,16 +136,7 @@ impl<A: AggregateType> Aggregates<A> {
     fn past(&self, commit: &RecordedCommit) -> Result<PastCommit<A::Event>, EvolveError> {
         let mut events = Vec::with_capacity(commit.events.len());
         for (ordinal, event) in commit.events.iter().enumerate() {
-            let upcast = self.upcasters.apply(StoredEvent::from(event));
-            let known = upcast.and_then(|event| event.map(StoredEvent::known).transpose());
-            events.extend(known.map_err(|message| EvolveError::Unreadable {
-                aggregate: commit.info.aggregate.clone(),
-                version: commit.info.version,
-                ordinal,
-                event_type: event.event_type.clone(),
-                generation: event.generation,
-                message,
-            })?);
+            events.extend(known_event::<A>(&commit.info, ordinal, StoredEvent::from(event), &self.upcasters)?);
         }
         Ok(PastCommit { info: commit.info.clone(), events })
     }

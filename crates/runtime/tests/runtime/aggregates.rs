@@ -174,7 +174,7 @@ async fn events_of_unknown_types_are_kept_and_those_that_cannot_be_read_are_name
     log.commit(commit("added", json!({ "n": "many" }))).await.expect("taken");
     let error = counters.load("c-1").await.expect_err("unreadable");
     assert!(
-        matches!(&error, LoadError::Evolve(_)) && error.to_string().contains("version 3, event 0 (added"),
+        matches!(&error, LoadError::Evolve(_)) && error.to_string().contains("version 3, event 0: added of"),
         "{error}"
     );
     assert_eq!(error.code(), Code::UnreadableEvent);
