@@ -38,7 +38,9 @@ pub use aggregate::{
 };
 pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
-pub use condition::{Condition, Matcher, Test};
+pub use condition::{
+    Condition, Days, Deletion, DocumentKind, Fragment, Matcher, Nested, Now, QueryGuard, Test, TimeOfDay, Window,
+};
 pub use copy::{CommitCopy, TransactionPlace};
 pub use data::{Data, DocumentView};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
@@ -52,9 +54,9 @@ pub use query::{
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use records::{
-    ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Index, Projection, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash, Revision,
-    SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
+    ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Explained, Index, Projection,
+    Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash,
+    Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
 };
 pub use sequencing::{Ask, Asked, HeldCommit, HeldId, Leader, SequencerState, SequencerStatus, Sequencing};
 pub use stats::LogStats;
