@@ -276,6 +276,8 @@ codes! {
     KeyTaken "key_taken" 409 3 "A prepare key that the commit reserves is held already." "Choose another key, or wait until it is released or expires."
     KeyNotHeld "key_not_held" 409 3 "A prepare key that the commit releases is not held, has expired, or has another value." "Read again and decide anew."
     AggregateOfOtherTenant "aggregate_of_other_tenant" 409 3 "The aggregate id is taken by another tenant_id." "Choose another aggregate id; ids are not partitioned by tenant_id."
+    AggregateDeleted "aggregate_deleted" 410 3 "The aggregate is deleted, so it takes no commands." "Recover it first, or use another id."
+    UnreadableEvent "unreadable_event" 500 6 "A recorded event cannot be read as what its type says, or a commit before it is missing." "Give its type an upcaster; the message names the event."
     RecordConflict "record_conflict" 409 3 "The record is not as the change expected." "Read the record again and decide anew."
     DuplicateKey "duplicate_key" 409 3 "Another record has the same entry in a unique index." "Choose another value; the message names the index."
     IndexConflict "index_conflict" 409 3 "An index of this name is there and is something else." "Declare it as it is, or give the new one another name."

@@ -96,6 +96,11 @@ impl MongoRecords {
         self.writer.close().await;
     }
 
+    /// Answers what is under way without waiting for MongoDB any longer.
+    pub(crate) fn give_up(&self) {
+        self.writer.give_up();
+    }
+
     /// The time that windows of time are of.
     fn now(&self) -> Now {
         Now::utc(self.clock.now())
