@@ -132,21 +132,15 @@ impl Bounds {
             }
             Days::Recent(days) => days_from(later(today, 1 - i64::from(days))?, today),
             Days::Earlier(days) => Some(Self::Before(start(later(today, 1 - i64::from(days))?)?)),
-            Days::BeforeToday(time) => Some(Self::Before(today.at_time(time)?.to_zoned(zone.clone()).ok()?)),
+            Days::BeforeToday(time) => Some(Self::Before(at(today, time)?.to_zoned(zone.clone()).ok()?)),
         }
     }
 }
 
-trait AtTime {
-    fn at_time(self, time: TimeOfDay) -> Option<jiff::civil::DateTime>;
-}
-
-impl AtTime for Date {
-    fn at_time(self, time: TimeOfDay) -> Option<jiff::civil::DateTime> {
-        let [hours, minutes, seconds, millis] = time.parts();
-        let time = jiff::civil::Time::new(hours as i8, minutes as i8, seconds as i8, millis as i32 * 1_000_000).ok()?;
-        Some(self.to_datetime(time))
-    }
+fn at(date: Date, time: TimeOfDay) -> Option<jiff::civil::DateTime> {
+    let [hours, minutes, seconds, millis] = time.parts();
+    let time = jiff::civil::Time::new(hours as i8, minutes as i8, seconds as i8, millis as i32 * 1_000_000).ok()?;
+    Some(date.to_datetime(time))
 }
 
 impl TimeOfDay {
