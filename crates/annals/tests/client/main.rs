@@ -16,7 +16,8 @@ use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
 use annals::{
-    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog,
+    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, QueryGuard, Records, Store, Streams,
+    UnknownLog,
 };
 use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
 use annals_embedded::EmbeddedStore;
@@ -60,7 +61,9 @@ impl Subject for Remote {
         let served = Arc::clone(&store);
         let serving = tokio::spawn(async move {
             let stopped = async { stopped.await.unwrap_or_default() };
-            serve(listener, served, Options::default(), stopped).await.expect("it serves");
+            // Whatever the port takes, as a server in development does.
+            let options = Options { query_guard: QueryGuard::open(), ..Options::default() };
+            serve(listener, served, options, stopped).await.expect("it serves");
         });
         Arc::new(Served { url, store, closed: Arc::default(), serving: Mutex::new(Some((stop, serving))) })
     }
