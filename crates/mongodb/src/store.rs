@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Sequencing, Store, Streams, UnknownLog,
-    new_uuid,
+    DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, RecordSnapshots, Records, Sequencing, Snapshots,
+    Store, Streams, UnknownLog, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
@@ -33,6 +33,8 @@ use crate::tenants::{Databases, databases};
 pub struct MongoStore {
     tenants: BTreeMap<String, (Arc<Log>, Identity)>,
     records: BTreeMap<String, Arc<MongoRecords>>,
+    /// Where snapshots are: the records, unless snapshots have a database of their own.
+    snapshots: BTreeMap<String, Arc<MongoRecords>>,
     primary: Arc<Primary>,
     streams: BTreeMap<String, Arc<MongoStreams>>,
     stop: watch::Sender<bool>,
@@ -60,7 +62,13 @@ impl MongoStore {
             let records = MongoRecords::new(log.database.clone(), &options);
             (tenant.clone(), records)
         });
-        let records = records.collect();
+        let records: BTreeMap<_, _> = records.collect();
+        let snapshots = tenants.keys().map(|tenant| {
+            let Databases { events, snapshots, .. } = &databases[tenant];
+            let own = || MongoRecords::new(client.database(snapshots), &options);
+            (tenant.clone(), if snapshots == events { records[tenant].clone() } else { own() })
+        });
+        let snapshots = snapshots.collect();
         let streams = tenants.iter().map(|(tenant, (log, identity))| {
             let streams = MongoStreams::new(log.clone(), *identity, &options);
             (tenant.clone(), Arc::new(streams))
@@ -71,7 +79,16 @@ impl MongoStore {
         let cluster = Arc::new(Cluster::new(client, logs, holder, options.lease, options.at_step));
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
-        Ok(Self { tenants, records, streams, primary, cluster, stop, sequencer: Mutex::new(Some(sequencer)) })
+        Ok(Self {
+            tenants,
+            records,
+            snapshots,
+            streams,
+            primary,
+            cluster,
+            stop,
+            sequencer: Mutex::new(Some(sequencer)),
+        })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -142,6 +159,12 @@ impl Store for MongoStore {
         Ok(records.clone())
     }
 
+    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
+        let unknown = || UnknownLog::Tenant(tenant.to_owned());
+        let ((log, _), records) = self.tenants.get(tenant).zip(self.snapshots.get(tenant)).ok_or_else(unknown)?;
+        Ok(Arc::new(RecordSnapshots::new(records.clone(), &*log.context, log.clock.clone())))
+    }
+
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         self.log(tenant, scope)?;
         let streams = self.streams.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
@@ -177,7 +200,7 @@ impl Store for MongoStore {
         for log in self.logs() {
             log.drain().await;
         }
-        for records in self.records.values() {
+        for records in self.records.values().chain(self.snapshots.values()) {
             records.close().await;
         }
         for streams in self.streams.values() {

@@ -1,7 +1,7 @@
 //! The orders of a store, from the command line.
 
 use annals::runtime::{Aggregates, Request};
-use annals::{DEFAULT_SCOPE, DEFAULT_TENANT, Known, Loaded};
+use annals::{DEFAULT_TENANT, Known, Loaded};
 use annals_example_orders::{Line, Order};
 use clap::{Parser, Subcommand};
 
@@ -54,7 +54,7 @@ enum Command {
 async fn main() -> Result<(), Failure> {
     let arguments = Arguments::parse();
     let store = annals::open(&arguments.store).await?;
-    let orders = Aggregates::<Order>::new(store.log(DEFAULT_TENANT, DEFAULT_SCOPE)?);
+    let orders = Aggregates::<Order>::open(&*store, DEFAULT_TENANT)?;
     let done = run(&orders, &arguments).await;
     store.close().await;
     done
