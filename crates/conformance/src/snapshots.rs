@@ -14,6 +14,7 @@ macro_rules! snapshots {
             a_later_version_takes_the_place_and_an_earlier_one_does_not
             an_equal_version_takes_the_place_whole
             of_many_saved_at_once_the_highest_stays
+            whatever_is_saved_in_whatever_order_the_highest_stays
             a_deleted_snapshot_is_gone
             what_has_no_version_that_can_be_read_is_replaced
             snapshots_are_documents_in_the_layout_with_its_indexes

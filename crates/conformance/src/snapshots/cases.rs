@@ -134,6 +134,36 @@ pub async fn of_many_saved_at_once_the_highest_stays(subject: &dyn Subject) {
     }
 }
 
+/// Random saves, deletions and loads of a few aggregates do what the plainest program does.
+pub async fn whatever_is_saved_in_whatever_order_the_highest_stays(subject: &dyn Subject) {
+    let (_store, snapshots) = open(subject).await;
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut kept: [Option<Snapshot>; 3] = [None, None, None];
+    for step in 0..200 {
+        let which = random.usize(0..kept.len());
+        let (id, there) = (format!("o-{which}"), &mut kept[which]);
+        let has = there.as_ref().map(|kept| kept.info.version);
+        match random.u8(0..10) {
+            0 => {
+                let version = random.bool().then(|| random.u64(0..12));
+                let deleted = snapshots.delete(&order(&id), version).await.expect("it is answered");
+                assert_eq!(deleted, has.is_some_and(|has| version.is_none_or(|version| version == has)), "{step}");
+                *there = there.take().filter(|_| !deleted);
+            }
+            1..4 => assert_eq!(load(&snapshots, &id).await, *there, "{step}"),
+            _ => {
+                let time = Some(Timestamp::from_millis(step));
+                let next = Snapshot { time, ..snapshot(&id, random.u64(0..12), &format!("{step}")) };
+                let saved = save(&snapshots, &next).await;
+                assert_eq!(saved, has.is_none_or(|has| next.info.version >= has), "{step}");
+                if saved {
+                    *there = Some(next);
+                }
+            }
+        }
+    }
+}
+
 /// If it has the version that is asked for.
 pub async fn a_deleted_snapshot_is_gone(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;

@@ -21,6 +21,7 @@ mod schema;
 mod sequencer;
 mod server;
 mod servers;
+mod snapshots;
 mod starting;
 mod streams;
 mod streams_differences;
