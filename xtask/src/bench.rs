@@ -2,11 +2,18 @@
 
 use crate::command::{cargo, root, run as run_command};
 use crate::rivals;
+use crate::services::Services;
 
 /// Tephra and UmaDB are built and measured too.
 const RIVALS: &str = "--rivals";
 
+/// The store on MongoDB beside the bare driver, instead of the embedded one beside the disk.
+const MONGODB: &str = "mongodb";
+
 pub fn run(arguments: &[String]) -> Result<(), String> {
+    if arguments.first().is_some_and(|word| word == MONGODB) {
+        return on_mongodb(&arguments[1..]);
+    }
     let target = root().join("target");
     let has = |flag: &&str| arguments.iter().any(|word| word == flag);
     let help = ["--help", "-h"].iter().any(has);
@@ -26,4 +33,22 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         bench.arg(RIVALS).arg(&rivals.programs);
     }
     run_command(bench.args(arguments.iter().filter(|word| *word != RIVALS)))
+}
+
+/// Measures on the mongod that the environment or the options name, else on one that it starts and stops.
+fn on_mongodb(arguments: &[String]) -> Result<(), String> {
+    let has = |words: &[&str]| arguments.iter().any(|argument| words.contains(&argument.as_str()));
+    let mut bench = cargo();
+    bench.args(["run", "--locked", "--release", "--manifest-path", "crates/bench/Cargo.toml", "--target-dir"]);
+    bench.arg(root().join("target")).args(["--features", MONGODB, "--", MONGODB]).args(arguments);
+    if has(&["--help", "-h", "--url"]) {
+        return run_command(&mut bench);
+    }
+    let services = Services::start()?;
+    if let Some((_, url)) = services.environment().next() {
+        bench.arg("--url").arg(url);
+    }
+    let measured = run_command(&mut bench);
+    services.stop();
+    measured
 }

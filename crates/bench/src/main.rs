@@ -11,6 +11,8 @@ mod disk;
 mod empty;
 mod library;
 mod machine;
+#[cfg(feature = "mongodb")]
+mod mongodb;
 mod probe;
 mod pushed;
 mod reads;
@@ -52,6 +54,10 @@ fn main() -> ExitCode {
         }
         [stored::OPTION, ref task @ ..] => {
             return ended(runtime().and_then(|runtime| runtime.block_on(stored::obey(task))));
+        }
+        #[cfg(feature = "mongodb")]
+        [mongodb::OPTION, ref options @ ..] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(mongodb::run(options))));
         }
         _ => {}
     }

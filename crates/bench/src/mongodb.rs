@@ -1,0 +1,185 @@
+//! The store on MongoDB beside the bare driver, on one mongod: one insert of the same document with the same five indexes, and finds of the
+//! same documents. Interleaved rounds; what travels is the ratio.
+
+mod bare;
+mod figures;
+mod lag;
+mod reads;
+mod records;
+mod sample;
+mod writes;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Store};
+use annals_mongodb::{MongoStore, Options};
+use mongodb::Client;
+use mongodb::options::ClientOptions;
+
+use crate::machine;
+use figures::Figures;
+
+/// The first word of the command line.
+pub const OPTION: &str = "mongodb";
+
+const USAGE: &str = "\
+cargo xtask bench mongodb [OPTIONS]
+
+  --rounds N     rounds of everything (5); medians are taken over them
+  --seconds S    measured seconds of each cell (2)
+  --corpus N     commits of the log that is read (40000)
+  --only LIST    only these parts: writes,lag,reads,records
+  --callers LIST callers of the part `writes` (1,8,64,256)
+  --json FILE    every figure of every round
+  --url URL      a replica set that may be written to, instead of a mongod of its own
+";
+
+/// Connections of the bare driver: as many as there are callers at most.
+const POOL: u32 = 300;
+
+/// What the command line says.
+pub struct Arguments {
+    rounds: usize,
+    seconds: f64,
+    corpus: u64,
+    only: Vec<String>,
+    callers: Vec<usize>,
+    json: Option<PathBuf>,
+    url: String,
+}
+
+impl Arguments {
+    fn parse(words: &[&str]) -> Result<Option<Self>, String> {
+        let only = ["writes", "lag", "reads", "records"].map(str::to_owned).to_vec();
+        let callers = vec![1, 8, 64, 256];
+        let (json, url) = (None, String::new());
+        let mut arguments = Self { rounds: 5, seconds: 2.0, corpus: 40_000, only, callers, json, url };
+        let mut words = words.iter();
+        while let Some(option) = words.next() {
+            if matches!(*option, "--help" | "-h") {
+                return Ok(None);
+            }
+            let value = *words.next().ok_or_else(|| format!("{option} needs a value"))?;
+            let wrong = |_| format!("{option} takes a number, not {value:?}");
+            match *option {
+                "--rounds" => arguments.rounds = value.parse().map_err(wrong)?,
+                "--seconds" => arguments.seconds = value.parse().map_err(|_| format!("{option}: {value:?}"))?,
+                "--corpus" => arguments.corpus = value.parse().map_err(wrong)?,
+                "--only" => arguments.only = value.split(',').map(str::to_owned).collect(),
+                "--callers" => {
+                    arguments.callers = value.split(',').map(str::parse).collect::<Result<_, _>>().map_err(wrong)?
+                }
+                "--json" => arguments.json = Some(value.into()),
+                "--url" => arguments.url = value.to_owned(),
+                other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
+            }
+        }
+        if arguments.url.is_empty() {
+            return Err("no --url; `cargo xtask bench mongodb` starts a mongod and gives it".to_owned());
+        }
+        Ok(Some(arguments))
+    }
+
+    fn wants(&self, part: &str) -> bool {
+        self.only.iter().any(|only| only == part)
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}
+
+/// Measures what the command line asks for, and prints it.
+pub async fn run(words: &[&str]) -> Result<(), String> {
+    let Some(arguments) = Arguments::parse(words)? else {
+        print!("{USAGE}");
+        return Ok(());
+    };
+    let place = Place::connect(&arguments.url).await?;
+    let mut figures = Figures::default();
+    if arguments.wants("writes") {
+        place.check_same_document().await?;
+    }
+    for round in 0..arguments.rounds {
+        eprintln!("round {} of {}", round + 1, arguments.rounds);
+        if arguments.wants("writes") {
+            writes::measure(&place, round, &arguments, &mut figures).await?;
+        }
+        if arguments.wants("lag") {
+            lag::measure(&place, round, &arguments, &mut figures).await?;
+        }
+        if arguments.wants("records") {
+            records::measure(&place, round, &arguments, &mut figures).await?;
+        }
+    }
+    if arguments.wants("reads") {
+        reads::measure(&place, &arguments, &mut figures).await?;
+    }
+    let machine = machine::describe(std::path::Path::new("."));
+    print!("{}", figures.markdown(&machine, &arguments));
+    arguments.json.as_deref().map_or(Ok(()), |file| figures.write_json(file, &machine))
+}
+
+/// A mongod and the databases that are made in it.
+struct Place {
+    client: Client,
+    url: String,
+}
+
+impl Place {
+    async fn connect(url: &str) -> Result<Self, String> {
+        let mut options = ClientOptions::parse(url).await.map_err(text)?;
+        options.max_pool_size = Some(POOL);
+        let client = Client::with_options(options).map_err(text)?;
+        Ok(Self { client, url: url.to_owned() })
+    }
+
+    /// A store in a new database of this name, whose sequencer is at work.
+    async fn store(&self, name: &str) -> Result<Opened, String> {
+        self.client.database(name).drop().await.map_err(text)?;
+        let (place, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
+        let url = format!("{}/{name}?{query}", place.trim_end_matches('/'));
+        let store = MongoStore::open(&url, Options::default()).await.map_err(|error| error.to_string())?;
+        let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(|error| error.to_string())?;
+        let first = sample::commit("warm-up", 0, 0).wait_until(annals_core::Reached::Logged);
+        log.commit(first).await.map_err(|error| error.to_string())?;
+        Ok(Opened { store, log, name: name.to_owned() })
+    }
+
+    /// Closes it and drops its database.
+    async fn close(&self, opened: Opened) -> Result<(), String> {
+        opened.store.close().await;
+        self.client.database(&opened.name).drop().await.map_err(text)
+    }
+
+    /// The bare insert writes what the store writes: the same fields in the same order, of the same size.
+    async fn check_same_document(&self) -> Result<(), String> {
+        let opened = self.store("annals_bench_same").await?;
+        let commits = self.client.database(&opened.name).collection::<mongodb::bson::RawDocumentBuf>(bare::COLLECTION);
+        let stored = commits.find_one(mongodb::bson::doc! {}).await.map_err(text)?.ok_or("nothing was stored")?;
+        let ours = bare::document("warm-up", 1, 0)?;
+        let names = |document: &mongodb::bson::RawDocument| {
+            document.iter().flatten().map(|(key, _)| key.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        let (is, due) = (names(&ours), names(&stored));
+        if is != due || ours.as_bytes().len() != stored.as_bytes().len() {
+            let sizes = (ours.as_bytes().len(), stored.as_bytes().len());
+            return Err(format!("the bare document differs from the store's: {is:?} {due:?} {sizes:?}"));
+        }
+        eprintln!("a commit's document has {} bytes", ours.as_bytes().len());
+        self.close(opened).await
+    }
+}
+
+/// An open store.
+struct Opened {
+    store: MongoStore,
+    log: Arc<dyn EventLog>,
+    name: String,
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
