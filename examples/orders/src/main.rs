@@ -125,7 +125,7 @@ fn show(order: &Loaded<Order>) -> Result<(), Failure> {
 async fn regenerate(orders: &Aggregates<Order>, after: Option<String>) -> Result<(), Failure> {
     let range = IdRange { after: after.map(Into::into), until: None };
     let tell = |done: &annals::runtime::Regenerated| {
-        if done.saved % 1_000 == 0 {
+        if done.saved.is_multiple_of(1_000) {
             println!("{} snapshots, up to {}", done.saved, done.after.as_deref().unwrap_or_default());
         }
     };
