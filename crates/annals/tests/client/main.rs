@@ -16,8 +16,8 @@ use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
 use annals::{
-    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, QueryGuard, Records, Store, Streams,
-    UnknownLog,
+    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, QueryGuard, Records, Snapshots, Store,
+    Streams, UnknownLog,
 };
 use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
 use annals_embedded::EmbeddedStore;
@@ -37,6 +37,10 @@ mod remote_streams {
 
 mod remote_records {
     annals_conformance::records!(crate::Remote::default());
+}
+
+mod remote_snapshots {
+    annals_conformance::snapshots!(crate::Remote::default());
 }
 
 /// Opens its store behind a server, and shows it through clients.
@@ -99,6 +103,11 @@ impl Store for Served {
         self.store.records(tenant)?;
         let client = Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").records();
         Ok(Arc::new(RecordsUntil { client, closed: Arc::clone(&self.closed) }))
+    }
+
+    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
+        self.store.snapshots(tenant)?;
+        Ok(Arc::new(Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").snapshots()))
     }
 
     fn tenants(&self) -> Vec<String> {
