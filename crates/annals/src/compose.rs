@@ -101,30 +101,26 @@ pub async fn open_once_reachable(
 
 #[cfg(feature = "mongodb")]
 async fn open_mongodb(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
-    let options = mongodb_options(options)?;
+    let options = mongodb_options(options);
     Ok(Arc::new(annals_mongodb::MongoStore::open(url, options).await?))
 }
 
 #[cfg(feature = "mongodb")]
-fn mongodb_options(options: OpenOptions) -> Result<annals_mongodb::Options, OpenError> {
-    if !options.scopes.is_empty() {
-        let message = "a store on MongoDB has no scopes but default yet; leave [scopes] out";
-        return Err(OpenError::new(Code::NotSupportedByStore, message));
-    }
-    let OpenOptions { tenants, must_exist, mongodb, .. } = options;
+fn mongodb_options(options: OpenOptions) -> annals_mongodb::Options {
+    let OpenOptions { tenants, scopes, must_exist, mongodb, .. } = options;
     let with_databases = |name: String| {
         let known = mongodb.tenants.iter().find(|tenant| tenant.name == name);
         known.cloned().unwrap_or_else(|| annals_mongodb::Tenant::new(name))
     };
     let tenants = tenants.into_iter().map(with_databases).collect();
-    Ok(annals_mongodb::Options { tenants, must_exist, ..mongodb })
+    annals_mongodb::Options { tenants, scopes, must_exist, ..mongodb }
 }
 
 /// The options for adopting what is at `url`, which must be a MongoDB.
 #[cfg(feature = "mongodb")]
 pub(crate) fn mongodb_to_adopt(url: &str, options: OpenOptions) -> Result<annals_mongodb::Options, OpenError> {
     match Backend::parse(url)? {
-        Backend::MongoDb(_) => mongodb_options(options),
+        Backend::MongoDb(_) => Ok(mongodb_options(options)),
         _ => {
             let message = format!("{url} is no MongoDB; only a database that other software wrote is adopted");
             Err(OpenError::new(Code::NotSupportedByStore, message))

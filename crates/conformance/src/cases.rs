@@ -11,6 +11,7 @@ pub mod follow;
 pub mod immutable;
 pub mod judgement;
 pub mod keys;
+pub mod keys_beside_conditions;
 pub mod keys_together;
 pub mod log_pages;
 pub mod once_per_request;

@@ -56,6 +56,9 @@ macro_rules! records {
             }
             finding {
                 every_operator_finds_what_it_means
+                texts_elements_and_filter_documents_are_found
+                windows_of_time_move_with_the_clock
+                a_query_is_explained
                 a_sort_orders_all_types
                 a_sort_by_an_array_takes_its_lowest_or_highest_element
                 equal_records_stand_in_the_order_of_their_ids

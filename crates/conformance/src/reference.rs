@@ -108,6 +108,7 @@ impl Store for ReferenceStore {
                 scope: DEFAULT_SCOPE.to_owned(),
                 head,
                 refusing: None,
+                records_refusing: None,
                 commits: head,
                 syncs: head,
                 bytes: head,

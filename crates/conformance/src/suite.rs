@@ -8,6 +8,7 @@
 macro_rules! event_log {
     ($subject:expr) => {
         $crate::commits_and_log!($subject);
+        $crate::keys!($subject);
         $crate::decisions!($subject);
     };
     (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
@@ -176,8 +177,36 @@ macro_rules! commits_and_log {
     };
 }
 
-/// The cases of what decides beyond one aggregate: append conditions, prepare keys, transactions; and of
-/// scans, whose samples hold keys. Used as [`event_log!`] is.
+/// The cases of prepare keys that change with a commit. Used as [`event_log!`] is.
+#[macro_export]
+macro_rules! keys {
+    ($subject:expr) => {
+        $crate::event_log! { @cases $subject;
+            keys {
+                a_reserved_key_is_taken_for_others
+                a_refused_commit_changes_no_key
+                a_released_key_can_be_reserved
+                one_commit_may_change_a_keys_value
+                a_release_with_another_value_is_refused
+                an_expired_reservation_may_be_taken_over
+                an_expired_key_is_released_by_its_value_only
+                a_repeat_is_not_refused_for_its_own_key
+                other_keys_are_other_content
+                of_many_racing_reservations_one_wins
+                a_key_goes_from_hand_to_hand
+                names_separate_keys
+                keys_of_other_tenants_are_others
+                keys_hold_through_everything_stored
+                random_changes_follow_who_holds_what
+                keys_that_break_a_rule_are_refused_with_their_path
+                the_keys_are_judged_before_the_version
+            }
+        }
+    };
+}
+
+/// The cases of what decides beyond one aggregate: append conditions, also beside prepare keys, and
+/// transactions; and of scans, whose samples hold transactions. Used as [`event_log!`] is.
 #[macro_export]
 macro_rules! decisions {
     ($subject:expr) => {
@@ -201,24 +230,9 @@ macro_rules! decisions {
                 any_condition_fails_on_what_filtering_by_hand_finds
                 a_condition_that_breaks_a_rule_is_refused_with_its_path
             }
-            keys {
-                a_reserved_key_is_taken_for_others
-                a_refused_commit_changes_no_key
-                a_released_key_can_be_reserved
-                one_commit_may_change_a_keys_value
-                a_release_with_another_value_is_refused
-                an_expired_reservation_may_be_taken_over
-                an_expired_key_is_released_by_its_value_only
-                a_repeat_is_not_refused_for_its_own_key
-                other_keys_are_other_content
-                of_many_racing_reservations_one_wins
-                a_key_goes_from_hand_to_hand
-                names_separate_keys
-                keys_of_other_tenants_are_others
-                keys_hold_through_everything_stored
-                random_changes_follow_who_holds_what
+            keys_beside_conditions {
                 keys_are_judged_between_append_condition_and_version
-                keys_that_break_a_rule_are_refused_with_their_path
+                a_failed_append_condition_changes_no_key
             }
             keys_together {
                 a_transaction_changes_the_keys_of_all_its_commits

@@ -1,5 +1,7 @@
 //! Prepare keys that ride with a commit: names that one aggregate at a time may hold, such as a user name or an e-mail address.
 
+use std::collections::BTreeMap;
+
 use bytestring::ByteString;
 use highway::HighwayHash;
 use serde::de::value::MapAccessDeserializer;
@@ -8,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::commit::{valid_id, valid_name, valid_time};
 use crate::data::documents_equal;
-use crate::{Code, Data, Invalid, NewCommit, Timestamp, limits};
+use crate::{Code, CommitError, Data, Invalid, NewCommit, Timestamp, limits};
 
 /// What a commit does to prepare keys, atomically with its events: first all releases, then all reservations, each in its order. When
 /// one of them is refused the whole commit is.
@@ -46,6 +48,33 @@ pub struct Release {
     /// The value that it must have; then an expired key may be given back too. Any value when absent.
     #[serde(default, deserialize_with = "given_value", skip_serializing_if = "Option::is_none")]
     pub value: Option<KeyValue>,
+}
+
+/// Who holds a prepare key, as its reservation says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyHolder {
+    /// What is kept with the key.
+    pub value: KeyValue,
+    /// From when on it may be taken by others; never when absent.
+    pub ttl_at: Option<Timestamp>,
+}
+
+impl KeyHolder {
+    /// Whether nobody else may take the key: at the very `ttl_at` it is still held.
+    pub fn lives(&self, now: Timestamp) -> bool {
+        self.ttl_at.is_none_or(|ttl_at| ttl_at >= now)
+    }
+
+    /// Whether a release may give the key back: with its value also when it has expired.
+    pub fn gives_back(&self, value: Option<&KeyValue>, now: Timestamp) -> bool {
+        value.map_or_else(|| self.lives(now), |value| *value == self.value)
+    }
+}
+
+impl From<Reserve> for KeyHolder {
+    fn from(reserve: Reserve) -> Self {
+        Self { value: reserve.value, ttl_at: reserve.ttl_at }
+    }
 }
 
 impl Reserve {
@@ -112,7 +141,7 @@ impl KeyValue {
     /// # Errors
     /// A sentence, when BSON cannot hold it.
     pub fn new(value: impl Serialize) -> Result<Self, String> {
-        Data::from_value(&std::collections::BTreeMap::from([(FIELD, value)])).map(Self)
+        Data::from_value(&BTreeMap::from([(FIELD, value)])).map(Self)
     }
 
     /// The document `{"value": …}` that holds it.
@@ -180,6 +209,33 @@ impl KeyChanges {
     pub fn names(&self) -> impl Iterator<Item = (&ByteString, &ByteString)> {
         let release = self.release.iter().map(|it| (&it.name, &it.key));
         release.chain(self.reserve.iter().map(|it| (&it.name, &it.key)))
+    }
+
+    /// What the changes make of the keys, whose holders `of` tells: the new holder of each key that they name, or nobody.
+    ///
+    /// # Errors
+    /// `key_taken` or `key_not_held` at the first change that is refused.
+    pub fn judge(
+        &self,
+        of: impl Fn(&str, &str) -> Option<KeyHolder>,
+        now: Timestamp,
+    ) -> Result<BTreeMap<(&str, &str), Option<KeyHolder>>, CommitError> {
+        let mut made: BTreeMap<(&str, &str), Option<KeyHolder>> = BTreeMap::new();
+        for Release { name, key, value } in &self.release {
+            if !of(name, key).is_some_and(|holder| holder.gives_back(value.as_ref(), now)) {
+                return Err(CommitError::KeyNotHeld { name: name.to_string(), key: key.to_string() });
+            }
+            made.insert((name, key), None);
+        }
+        for reserve in &self.reserve {
+            let (name, key): (&str, &str) = (&reserve.name, &reserve.key);
+            let holder = made.get(&(name, key)).cloned().unwrap_or_else(|| of(name, key));
+            if holder.is_some_and(|holder| holder.lives(now)) {
+                return Err(CommitError::KeyTaken { name: name.to_owned(), key: key.to_owned() });
+            }
+            made.insert((name, key), Some(reserve.clone().into()));
+        }
+        Ok(made)
     }
 
     /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of names, keys and values as BSON.

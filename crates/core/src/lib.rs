@@ -4,6 +4,7 @@
 //!
 //! Start with [`EventLog`]: its documentation is the contract that every backend keeps.
 
+mod aggregate;
 mod append_condition;
 mod commit;
 mod condition;
@@ -25,30 +26,37 @@ mod sequencing;
 mod stats;
 mod store;
 mod streams;
+pub mod testing;
 mod time;
 mod transaction;
 mod wait;
 pub mod wire;
 
+pub use aggregate::{
+    AggregateInfo, AggregateType, Effect, EvolveError, Known, Loaded, OPERATOR_HEADER, StoredEvent, Tags, Upcasters,
+    known_event,
+};
 pub use append_condition::{AppendCondition, EventPattern};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
-pub use condition::{Condition, Matcher, Test};
+pub use condition::{
+    Condition, Days, Deletion, DocumentKind, Fragment, Matcher, Nested, Now, QueryGuard, Test, TimeOfDay, Window,
+};
 pub use copy::{CommitCopy, TransactionPlace};
 pub use data::{Data, DocumentView};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
-pub use keys::{KeyChanges, KeyValue, Release, Reserve};
+pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
     ScanQuery,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use records::{
-    ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Index, Projection, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash, Revision,
-    SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
+    ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Explained, Index, Projection,
+    Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash,
+    Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
 };
 pub use sequencing::{Ask, Asked, HeldCommit, HeldId, Leader, SequencerState, SequencerStatus, Sequencing};
 pub use stats::LogStats;

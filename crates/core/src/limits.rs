@@ -50,6 +50,10 @@ pub const DATA_DEPTH_MAX: usize = 100;
 pub const CONDITION_NODES_MAX: usize = 1_000;
 /// Most values of one operator of a condition.
 pub const CONDITION_VALUES_MAX: usize = 10_000;
+/// Longest text that a condition looks for in others, in bytes of UTF-8.
+pub const CONDITION_TEXT_BYTES_MAX: usize = 4_096;
+/// Most days that a window of time reaches back.
+pub const WINDOW_DAYS_MAX: u32 = 36_500;
 /// Longest path of a field, in bytes of UTF-8.
 pub const PATH_BYTES_MAX: usize = 1_000;
 /// Most fields of an index or of a sort.

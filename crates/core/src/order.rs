@@ -22,6 +22,9 @@ pub use keys::{Direction, ParallelArrays, document_keys, invert};
 /// Ends a document or an array; below every type.
 const END: u8 = 0;
 
+/// Ends the encoding of a text: what stands before it begins the encodings of all texts that begin with this one.
+pub const TEXT_END: [u8; 2] = [0, 0];
+
 /// The place of a type in the order. Its value is the first byte of an encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -138,7 +141,7 @@ fn bytes(content: &[u8], out: &mut Vec<u8>) {
             out.push(u8::MAX);
         }
     }
-    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&TEXT_END);
 }
 
 fn fields(document: &RawDocument, out: &mut Vec<u8>) {

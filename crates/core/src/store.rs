@@ -107,6 +107,8 @@ pub struct LogStatus {
     pub head: SequenceNumber,
     /// Why commits are refused; none when they are taken.
     pub refusing: Option<StoreError>,
+    /// Why records and streams of its tenant are refused, where they are kept apart from the log; none when they are taken.
+    pub records_refusing: Option<StoreError>,
     /// Commits made durable since it was opened.
     pub commits: u64,
     /// Batches written and synced since it was opened: commits divided by this is how well commits group.

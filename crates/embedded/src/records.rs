@@ -39,8 +39,8 @@ use std::sync::Arc;
 
 use annals_core::bson::Bson;
 use annals_core::{
-    ChangeNumber, ChangesError, Code, Collection, Condition, Invalid, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, StoreError, limits, valid_changes,
+    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, limits, valid_changes,
 };
 use async_trait::async_trait;
 
@@ -77,6 +77,11 @@ impl TenantRecords {
             records.expiry.start();
         }
         records
+    }
+
+    /// The time that windows of time are of.
+    fn now(&self) -> Now {
+        Now::utc(self.options.clock.now())
     }
 
     fn expires(&self) -> Result<bool, StoreError> {
@@ -133,12 +138,23 @@ impl Records for TenantRecords {
     }
 
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
+        let query = query.resolved(DocumentKind::Record, &self.now())?;
         query.validate()?;
+        query.condition.judgeable()?;
         find::find(&self.engine, &self.catalogs, query).await
     }
 
+    async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
+        let query = query.resolved(DocumentKind::Record, &self.now())?;
+        query.validate()?;
+        query.condition.judgeable()?;
+        find::explain(&self.engine, &self.catalogs, query).await
+    }
+
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
+        let condition = &condition.resolved(DocumentKind::Record, &self.now())?;
         condition.validate()?;
+        condition.judgeable()?;
         find::count(&self.engine, &self.catalogs, collection, condition).await
     }
 

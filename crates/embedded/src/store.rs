@@ -356,7 +356,12 @@ impl Store for EmbeddedStore {
     }
 
     fn status(&self) -> Vec<LogStatus> {
-        self.logs().map(|log| log.status()).collect()
+        let of = |tenant: &Tenant| {
+            let records_refusing = tenant.engine.refusal();
+            let status = |log: &Arc<Log>| LogStatus { records_refusing: records_refusing.clone(), ..log.status() };
+            tenant.logs.values().map(status).collect::<Vec<_>>()
+        };
+        self.tenants.values().flat_map(of).collect()
     }
 
     fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {

@@ -277,6 +277,9 @@ fn still_writing(database: &Database, before: u64, now: u64) -> String {
     )
 }
 
+/// How the streams of scopes are.
+const STATES_OF_SCOPES: &str = "-annals-streams";
+
 /// Collections that are neither read here nor ours.
 fn is_left(name: &str) -> bool {
     const KNOWN: [&str; 9] =
@@ -284,5 +287,6 @@ fn is_left(name: &str) -> bool {
     !KNOWN.contains(&name)
         && aggregate_of(name).is_none()
         && !name.starts_with("annals-")
+        && !name.ends_with(STATES_OF_SCOPES)
         && !name.starts_with("system.")
 }

@@ -12,6 +12,7 @@ pub(crate) mod index;
 pub(crate) mod mapping;
 pub(crate) mod names;
 pub(crate) mod owner;
+pub(crate) mod prepare;
 pub(crate) mod schema;
 pub(crate) mod stream;
 pub(crate) mod writer;

@@ -5,7 +5,7 @@
 //!                                                                                     │ change stream
 //!   answer ◀─ numbers.rs ◀──────────────────── sequencer: one transaction a batch ◀───┘
 //!                                                  └─▶ event-log, event-log-commits, aggregates
-//! read   ─▶ read.rs: event-log-commits ─▶ commits ─▶ events          aggregates.rs: commits of one, and ids
+//! read   ─▶ read.rs, scan.rs: event-log-commits ─▶ fetch.rs: commits ─▶ events       aggregates.rs: commits of one, and ids
 //! ```
 
 mod adopted;
@@ -14,10 +14,13 @@ mod batch;
 mod bulk;
 mod commit;
 mod events;
+mod fetch;
 pub(crate) mod heads;
+mod keyed;
 pub(crate) mod numbers;
 mod read;
 mod repeat;
+mod scan;
 mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,13 +29,13 @@ use std::time::Duration;
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, Randomness, ReadError, SequenceNumber,
-    StoreError, TransactionError,
+    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, Randomness, ReadError, ScanQuery,
+    SequenceNumber, StoreError, TransactionError, Visit,
 };
 use async_trait::async_trait;
-use mongodb::Database;
 use mongodb::bson::{RawDocumentBuf, doc};
 use mongodb::options::{FindOneOptions, ReadConcern};
+use mongodb::{ClientSession, Database};
 use tokio::sync::Semaphore;
 
 use crate::layout::entry::{self, Entry};
@@ -40,6 +43,7 @@ use crate::layout::fields::{natural, text};
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, event_stream};
 use crate::layout::schema::Schema;
 use crate::options::Options;
+use crate::patience::Patience;
 use crate::refused::{message_of, reading, unreadable};
 pub(crate) use adopted::Adopted;
 use bulk::Bulk;
@@ -51,6 +55,9 @@ use turns::Turns;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a stored commit may wait for its number. The sequencer is taken over within five seconds.
 const NUMBER_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often, and how long apart, a head is read again that is lower than one that was seen.
+const BEHIND_MAX: usize = 200;
+const BEHIND_PAUSE: Duration = Duration::from_millis(25);
 
 /// The event log of one tenant's default scope.
 pub(crate) struct Log {
@@ -60,6 +67,9 @@ pub(crate) struct Log {
     /// How many commits are held back.
     pub(crate) held: Count,
     schema: Schema,
+    /// Where the prepare keys are.
+    keys: Database,
+    keys_schema: Schema,
     bulk: Bulk,
     outcome_time: Duration,
     heads: Heads,
@@ -73,6 +83,7 @@ pub(crate) struct Log {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Randomness>,
     closed: AtomicBool,
+    patience: Patience,
 }
 
 /// A number that the sequencer tells.
@@ -90,9 +101,18 @@ impl Count {
 }
 
 impl Log {
-    pub(crate) fn new(tenant: &str, database: Database, options: &Options, context: String, adopted: Adopted) -> Self {
+    pub(crate) fn new(
+        tenant: &str,
+        database: Database,
+        keys: Database,
+        options: &Options,
+        context: String,
+        adopted: Adopted,
+    ) -> Self {
         Self {
             tenant: tenant.to_owned(),
+            keys_schema: Schema::of_keys(keys.clone(), options),
+            keys,
             schema: Schema::new(database.clone(), options),
             bulk: Bulk::new(database.clone(), options.outcome_time),
             outcome_time: options.outcome_time,
@@ -109,6 +129,7 @@ impl Log {
             clock: options.clock.clone(),
             random: options.random.clone(),
             closed: AtomicBool::new(false),
+            patience: Patience::default(),
         }
     }
 
@@ -136,12 +157,20 @@ impl Log {
         self.places.close();
     }
 
+    /// Answers what is under way without waiting for MongoDB any longer.
+    pub(crate) fn give_up(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.places.close();
+        self.patience.end();
+    }
+
     pub(crate) fn status(&self) -> LogStatus {
         LogStatus {
             tenant: self.tenant.clone(),
             scope: annals_core::DEFAULT_SCOPE.to_owned(),
             head: self.numbers.seen(),
             refusing: self.is_closed().then_some(StoreError::Closed).or_else(|| self.disturbed()),
+            records_refusing: None,
             commits: self.bulk.counts.stored.load(Ordering::Relaxed),
             syncs: self.bulk.counts.batches.load(Ordering::Relaxed),
             bytes: self.bulk.counts.bytes.load(Ordering::Relaxed),
@@ -230,7 +259,7 @@ impl Log {
                 look = true;
             }
         };
-        tokio::time::timeout(time, waiting).await.ok().flatten()
+        tokio::time::timeout(time, self.patience.during(waiting)).await.ok().flatten().flatten()
     }
 
     /// The first number of a commit that is stored, for a reader.
@@ -263,15 +292,41 @@ impl Log {
 
     /// The number of events in the log, at majority.
     pub(crate) async fn read_log_head(&self) -> Result<SequenceNumber, ReadError> {
+        self.head_read(None).await
+    }
+
+    /// The same in a session: what is read in it afterwards is of the same moment or a later one.
+    pub(crate) async fn read_log_head_in(&self, session: &mut ClientSession) -> Result<SequenceNumber, ReadError> {
+        self.head_read(Some(session)).await
+    }
+
+    /// A head is never lower than one that this process has seen: a new primary may show an earlier state for a moment, and a follower
+    /// that believed it would go back.
+    async fn head_read(&self, mut session: Option<&mut ClientSession>) -> Result<SequenceNumber, ReadError> {
         let metadata = self.database.collection::<RawDocumentBuf>(EVENT_LOG_METADATA);
-        let found = metadata.find_one(doc! { "_id": EVENT_LOG }).await.map_err(|error| reading(&error))?;
-        let head = match found {
-            None => 0,
-            Some(found) => natural(&found, "NextEventOffset")
-                .ok_or_else(|| unreadable("event-log-metadata: NextEventOffset is no whole number"))?,
-        };
-        self.numbers.publish(head);
-        Ok(head)
+        let mut head = 0;
+        for _ in 0..BEHIND_MAX {
+            let find = metadata.find_one(doc! { "_id": EVENT_LOG });
+            let found = match session.as_deref_mut() {
+                Some(session) => find.session(session).await,
+                None => find.await,
+            };
+            head = match found.map_err(|error| reading(&error))? {
+                None => 0,
+                Some(found) => natural(&found, "NextEventOffset")
+                    .ok_or_else(|| unreadable("event-log-metadata: NextEventOffset is no whole number"))?,
+            };
+            if head >= self.numbers.seen() {
+                self.numbers.publish(head);
+                return Ok(head);
+            }
+            tokio::time::sleep(BEHIND_PAUSE).await;
+        }
+        let sentence = format!(
+            "the log had {} events, and MongoDB shows {head}: it is behind, or another state of it was restored; then open the store again",
+            self.numbers.seen()
+        );
+        Err(StoreError::Unreachable(sentence).into())
     }
 }
 
@@ -304,6 +359,10 @@ impl EventLog for Log {
     async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
         query.validate()?;
         read::page(self, query).await
+    }
+
+    async fn scan(&self, query: ScanQuery, visit: &mut Visit<'_>) -> Result<SequenceNumber, ReadError> {
+        scan::scan(self, query, visit).await
     }
 
     async fn head(&self) -> Result<SequenceNumber, ReadError> {

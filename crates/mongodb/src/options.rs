@@ -14,6 +14,9 @@ use crate::{AtStep, SystemClock, SystemRandomness};
 pub struct Options {
     /// The declared tenants, each with databases of its own.
     pub tenants: Vec<Tenant>,
+    /// The scopes that every tenant has besides `default`. One that is called by a UUID is that scope of a Dolittle Runtime; another name
+    /// stands for the UUID that follows from it.
+    pub scopes: Vec<String>,
     /// Where commits and the log of the tenant `default` are, if not in the database of the URL. For other tenants that name no database
     /// it is this name with `_` and the tenant's behind it.
     pub event_stream_database: Option<String>,
@@ -55,6 +58,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             tenants: vec![Tenant::new(DEFAULT_TENANT)],
+            scopes: Vec::new(),
             event_stream_database: None,
             snapshot_database: None,
             prepare_database: None,
@@ -78,7 +82,7 @@ impl Default for Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Options");
-        shown.field("tenants", &self.tenants).field("context_name", &self.context_name);
+        shown.field("tenants", &self.tenants).field("scopes", &self.scopes).field("context_name", &self.context_name);
         shown.finish_non_exhaustive()
     }
 }

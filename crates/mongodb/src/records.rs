@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   document.rs  a record as it is stored               filter.rs   conditions as filters
-//!   catalog.rs   what is declared                       find.rs     pages and counts; behind.rs, cursor.rs: where a page goes on
+//!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
 //!   declare.rs   collections and indexes                feed.rs     what has changed
 //!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired
 //!   batch.rs     one transaction; judge.rs decides, commands.rs sends
@@ -21,6 +21,7 @@ mod cursor;
 mod declare;
 mod document;
 mod expiry;
+mod explain;
 mod feed;
 mod filter;
 mod find;
@@ -34,8 +35,9 @@ use std::time::Duration;
 
 use annals_core::bson::{Bson, RawDocumentBuf, doc};
 use annals_core::{
-    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Invalid, Record, RecordChange, RecordError,
-    RecordPage, RecordQuery, RecordedChange, Records, StoreError, limits, new_uuid, valid_changes,
+    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, limits, new_uuid,
+    valid_changes,
 };
 use async_trait::async_trait;
 use mongodb::Database;
@@ -94,6 +96,16 @@ impl MongoRecords {
         self.writer.close().await;
     }
 
+    /// Answers what is under way without waiting for MongoDB any longer.
+    pub(crate) fn give_up(&self) {
+        self.writer.give_up();
+    }
+
+    /// The time that windows of time are of.
+    fn now(&self) -> Now {
+        Now::utc(self.clock.now())
+    }
+
     fn open(&self) -> Result<(), StoreError> {
         if self.writer.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
     }
@@ -142,13 +154,23 @@ impl Records for MongoRecords {
     }
 
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
+        let query = query.resolved(DocumentKind::Record, &self.now())?;
         query.validate()?;
         self.open()?;
         self.catalog.declared(&query.collection).await?;
         find::find(&self.database, &query).await
     }
 
+    async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
+        let query = query.resolved(DocumentKind::Record, &self.now())?;
+        query.validate()?;
+        self.open()?;
+        self.catalog.declared(&query.collection).await?;
+        explain::explain(&self.database, &query).await
+    }
+
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
+        let condition = &condition.resolved(DocumentKind::Record, &self.now())?;
         condition.validate()?;
         self.open()?;
         self.catalog.declared(collection).await?;

@@ -22,7 +22,7 @@ pub(crate) fn asking(what: &str, error: &Error) -> OpenError {
     const AUTHENTICATION_FAILED: i32 = 18;
     match code_of(error) {
         Some(UNAUTHORIZED) => {
-            let sentence = "the user may not do this; give it readWrite and dbAdmin on the databases of the store, and \
+            let sentence = "the user may not do this; give it readWrite on the databases of the store, and \
                             readAnyDatabase on admin, which following all tenants by one change stream takes";
             OpenError::new(Code::UnsuitableServer, format!("{what}: {sentence} ({})", message_of(error)))
         }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use annals_core::{
     DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Sequencing, Store, Streams, UnknownLog,
-    new_uuid,
+    Uuid, new_uuid,
 };
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use mongodb::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -24,21 +24,33 @@ use crate::primary::Primary;
 use crate::reach;
 use crate::records::MongoRecords;
 use crate::refused::{Code, OpenError, asking};
+use crate::scope::ScopeLog;
+use crate::scopes::scopes;
 use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
-use crate::streams::MongoStreams;
+use crate::streams::{LogOfStreams, MongoStreams};
 use crate::tenants::{Databases, databases};
+
+/// How long closing waits for answers of MongoDB to what is under way. With the next one it keeps the promise to stop within ten seconds.
+const ANSWERS_TIME_MAX: Duration = Duration::from_secs(6);
+/// How long closing waits for the sequencer to give back its lease.
+const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A store on MongoDB.
 pub struct MongoStore {
     tenants: BTreeMap<String, (Arc<Log>, Identity)>,
     records: BTreeMap<String, Arc<MongoRecords>>,
     primary: Arc<Primary>,
-    streams: BTreeMap<String, Arc<MongoStreams>>,
+    /// By tenant and scope.
+    scopes: BTreeMap<Key, Arc<ScopeLog>>,
+    streams: BTreeMap<Key, Arc<MongoStreams>>,
     stop: watch::Sender<bool>,
     cluster: Arc<Cluster>,
     sequencer: Mutex<Option<JoinHandle<()>>>,
 }
+
+/// A tenant and a scope.
+type Key = (String, String);
 
 impl MongoStore {
     /// Opens the store at `url`, whose path is the database of the tenant `default`, and makes in it what is missing.
@@ -53,6 +65,7 @@ impl MongoStore {
         check_lease(options.lease)?;
         let Connection { client, database, primary } = connect(url, &options.connection).await?;
         let databases = databases(&options, database.as_deref())?;
+        let declared = scopes(&options)?;
         check_following(&client).await?;
         let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options));
         let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
@@ -61,21 +74,31 @@ impl MongoStore {
             (tenant.clone(), records)
         });
         let records = records.collect();
-        let streams = tenants.iter().map(|(tenant, (log, identity))| {
-            let streams = MongoStreams::new(log.clone(), *identity, &options);
-            (tenant.clone(), Arc::new(streams))
-        });
-        let streams = streams.collect();
+        let scopes = open_scopes(&tenants, &declared, &options).await?;
+        let streams = open_streams(&tenants, &scopes, &options);
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let logs = in_order_of_lease(&tenants);
         let cluster = Arc::new(Cluster::new(client, logs, holder, options.lease, options.at_step));
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
-        Ok(Self { tenants, records, streams, primary, cluster, stop, sequencer: Mutex::new(Some(sequencer)) })
+        Ok(Self { tenants, records, scopes, streams, primary, cluster, stop, sequencer: Mutex::new(Some(sequencer)) })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
         self.tenants.values().map(|(log, _)| log)
+    }
+
+    /// Takes nothing more, and waits until what is under way is answered.
+    async fn answered(&self) {
+        join_all(self.logs().map(|log| log.drain())).await;
+        join_all(self.records.values().map(|records| records.close())).await;
+        join_all(self.streams.values().map(|streams| streams.close())).await;
+    }
+
+    /// Wakes who waits for logs to go on with the news that nothing more comes.
+    fn end_waiting(&self) {
+        self.logs().for_each(|log| log.numbers.close());
+        self.scopes.values().for_each(|log| log.close());
     }
 }
 
@@ -107,9 +130,40 @@ async fn open_tenant(
     let head = identity::begin_log(&database).await?;
     let identity = identity::of(&database, options).await?;
     let adopted = Adopted::read(&database, &identity).await.map_err(|error| asking(&names.events, &error))?;
-    let log = Log::new(tenant, database, options, context, adopted);
+    let log = Log::new(tenant, database, client.database(&names.keys), options, context, adopted);
     log.numbers.publish(head);
     Ok((tenant.to_owned(), (Arc::new(log), identity)))
+}
+
+async fn open_scopes(
+    tenants: &BTreeMap<String, (Arc<Log>, Identity)>,
+    declared: &BTreeMap<String, Uuid>,
+    options: &Options,
+) -> Result<BTreeMap<Key, Arc<ScopeLog>>, OpenError> {
+    let all = tenants.iter().flat_map(|tenant| declared.iter().map(move |scope| (tenant, scope)));
+    let opening = all.map(|((tenant, (log, identity)), (scope, id))| async move {
+        let opened = ScopeLog::open((tenant, scope, *id), log.database.clone(), identity, options).await?;
+        Ok(((tenant.clone(), scope.clone()), Arc::new(opened)))
+    });
+    Ok(try_join_all(opening).await?.into_iter().collect())
+}
+
+fn open_streams(
+    tenants: &BTreeMap<String, (Arc<Log>, Identity)>,
+    scopes: &BTreeMap<Key, Arc<ScopeLog>>,
+    options: &Options,
+) -> BTreeMap<Key, Arc<MongoStreams>> {
+    let default = tenants.iter().map(|(tenant, (log, identity))| {
+        let key = (tenant.clone(), DEFAULT_SCOPE.to_owned());
+        (key, LogOfStreams::Default(log.clone()), identity)
+    });
+    let others = scopes.iter().filter_map(|(key, log)| {
+        let (_, identity) = tenants.get(&key.0)?;
+        Some((key.clone(), LogOfStreams::Scope(log.clone()), identity))
+    });
+    let opened =
+        default.chain(others).map(|(key, log, identity)| (key, Arc::new(MongoStreams::new(log, *identity, options))));
+    opened.collect()
 }
 
 fn check_lease(lease: Duration) -> Result<(), OpenError> {
@@ -131,10 +185,14 @@ fn in_order_of_lease(tenants: &BTreeMap<String, (Arc<Log>, Identity)>) -> Vec<Ar
 impl Store for MongoStore {
     fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
         let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
-        if scope != DEFAULT_SCOPE {
-            return Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() });
+        if scope == DEFAULT_SCOPE {
+            return Ok(log.clone());
         }
-        Ok(log.clone())
+        let key = (tenant.to_owned(), scope.to_owned());
+        match self.scopes.get(&key) {
+            Some(log) => Ok(log.clone()),
+            None => Err(UnknownLog::Scope { tenant: key.0, scope: key.1 }),
+        }
     }
 
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
@@ -144,8 +202,9 @@ impl Store for MongoStore {
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         self.log(tenant, scope)?;
-        let streams = self.streams.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
-        Ok(streams.clone())
+        let key = (tenant.to_owned(), scope.to_owned());
+        let streams = self.streams.get(&key);
+        streams.map(|streams| Arc::clone(streams) as _).ok_or(UnknownLog::Scope { tenant: key.0, scope: key.1 })
     }
 
     fn sequencing(&self, tenant: &str) -> Result<Arc<dyn Sequencing>, UnknownLog> {
@@ -167,38 +226,39 @@ impl Store for MongoStore {
             let sequencer = self.cluster.status(log.held.get());
             LogStatus { sequencer: Some(sequencer), ..log.status() }
         });
-        let mut status: Vec<_> = status.collect();
+        let mut status: Vec<_> = status.chain(self.scopes.values().map(|log| log.status())).collect();
         status.iter_mut().for_each(|log| log.refusing = log.refusing.take().or_else(|| no_primary.clone()));
         status
     }
 
     async fn close(&self) {
         // Commits under way need the sequencer for their numbers, so it ends last.
-        for log in self.logs() {
-            log.drain().await;
-        }
-        for records in self.records.values() {
-            records.close().await;
-        }
-        for streams in self.streams.values() {
-            streams.close().await;
+        if tokio::time::timeout(ANSWERS_TIME_MAX, self.answered()).await.is_err() {
+            tracing::warn!("MongoDB does not answer; what is under way is answered as unknown");
+            self.logs().for_each(|log| log.give_up());
+            self.records.values().for_each(|records| records.give_up());
+            self.streams.values().for_each(|streams| streams.give_up());
         }
         self.stop.send_replace(true);
         let sequencer = self.sequencer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Err(error)) = match sequencer {
-            Some(task) => Some(task.await),
-            None => None,
-        } {
-            tracing::error!(%error, "the sequencer's task failed");
+        if let Some(mut task) = sequencer {
+            match tokio::time::timeout(SEQUENCER_TIME_MAX, &mut task).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "the sequencer's task failed"),
+                Err(_) => {
+                    tracing::warn!("the sequencer's lease was not given back; it ends by itself");
+                    task.abort();
+                }
+            }
         }
-        self.logs().for_each(|log| log.numbers.close());
+        self.end_waiting();
     }
 }
 
 impl Drop for MongoStore {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        self.logs().for_each(|log| log.numbers.close());
+        self.end_waiting();
         self.streams.values().for_each(|streams| streams.stop());
     }
 }

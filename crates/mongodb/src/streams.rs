@@ -1,7 +1,8 @@
-//! The streams of one tenant, in its database: what filters said of the log's events, in the layout of the Dolittle Runtime.
+//! The streams of one scope of a tenant, in its database: what filters said of the log's events, in the layout of the Dolittle Runtime.
 //!
 //! ```text
 //!   ../layout/stream.rs  an entry as a document of stream-<id> or public-stream-<id>
+//!   collections.rs       the collections of a scope, and the log that its streams are of
 //!   meta.rs              annals-streams: how each stream is
 //!   append.rs            judge · one transaction: state from where it is believed to be, entries, offset · what is not known is resolved
 //!   entries.rs           events of the log as entries
@@ -15,8 +16,10 @@
 //! - Entries are never changed, so a page needs no snapshot: what is below a head that was read is there.
 
 mod append;
+mod collections;
 mod entries;
 mod meta;
+
 mod reader;
 mod waiting;
 
@@ -29,22 +32,23 @@ use annals_core::{
     StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
 };
 use async_trait::async_trait;
-use mongodb::Database;
 use tokio::sync::{OnceCell, Semaphore, TryAcquireError};
 
-use crate::log::Log;
 use crate::options::Options;
+use crate::patience::{Patience, given_up};
+use collections::Collections;
+pub(crate) use collections::LogOfStreams;
 use waiting::Waiting;
 
-/// The streams of one tenant's default scope.
+/// The streams of one scope of a tenant.
 pub(crate) struct MongoStreams {
     inner: Arc<Inner>,
 }
 
 /// What an append that its caller has left still needs.
 struct Inner {
-    log: Arc<Log>,
-    database: Database,
+    log: LogOfStreams,
+    collections: Collections,
     identity: Identity,
     random: Arc<dyn Randomness>,
     /// Whether collections and indexes are made when they are missing.
@@ -54,6 +58,7 @@ struct Inner {
     places: Arc<Semaphore>,
     places_max: usize,
     closed: AtomicBool,
+    patience: Patience,
 }
 
 /// A stream that this process appends to.
@@ -66,9 +71,9 @@ struct Known {
 }
 
 impl MongoStreams {
-    pub(crate) fn new(log: Arc<Log>, identity: Identity, options: &Options) -> Self {
+    pub(crate) fn new(log: LogOfStreams, identity: Identity, options: &Options) -> Self {
         let inner = Inner {
-            database: log.database.clone(),
+            collections: log.collections(),
             log,
             identity,
             random: options.random.clone(),
@@ -78,6 +83,7 @@ impl MongoStreams {
             places: Arc::new(Semaphore::new(options.waiting_max)),
             places_max: options.waiting_max,
             closed: AtomicBool::new(false),
+            patience: Patience::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -90,6 +96,12 @@ impl MongoStreams {
             places.forget();
         }
         self.stop();
+    }
+
+    /// Answers what is under way without waiting for MongoDB any longer.
+    pub(crate) fn give_up(&self) {
+        self.stop();
+        self.inner.patience.end();
     }
 
     /// Takes no more verdicts, and wakes who waits.
@@ -125,12 +137,13 @@ impl Streams for MongoStreams {
             append::append(&inner, &verdicts).await
         });
         let ended = || StoreError::Unreachable("the task that appends has ended".to_owned());
-        task.await.unwrap_or_else(|_| Err(ended().into()))
+        let answer = self.inner.patience.during(task).await.ok_or_else(given_up)?;
+        answer.unwrap_or_else(|_| Err(ended().into()))
     }
 
     async fn read(&self, query: StreamQuery) -> Result<StreamPage, ReadError> {
         query.validate()?;
-        reader::page(&self.inner.database, &query).await
+        reader::page(&self.inner.collections, &query).await
     }
 
     async fn read_events(&self, query: StreamQuery) -> Result<StreamEvents, ReadError> {
@@ -147,25 +160,25 @@ impl Streams for MongoStreams {
 
     async fn position_of(&self, stream: &str, sequence_number: SequenceNumber) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
-        match meta::read(&self.inner.database, stream).await? {
-            Some(meta) => reader::position_of(&self.inner.database, &meta, sequence_number).await,
+        match meta::read(&self.inner.collections, stream).await? {
+            Some(meta) => reader::position_of(&self.inner.collections, &meta, sequence_number).await,
             None => Ok(0),
         }
     }
 
     async fn stream(&self, name: &str) -> Result<StreamInfo, ReadError> {
         valid_name("stream", name)?;
-        let meta = meta::read(&self.inner.database, name).await?;
+        let meta = meta::read(&self.inner.collections, name).await?;
         Ok(meta.map_or_else(|| StreamInfo::unknown(name), |meta| meta.info(name)))
     }
 
     async fn list(&self, query: StreamsQuery) -> Result<Vec<StreamInfo>, ReadError> {
         query.validate()?;
-        meta::list(&self.inner.database, &query).await
+        meta::list(&self.inner.collections, &query).await
     }
 
     async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
-        self.inner.waiting.past(&self.inner.database, stream, head).await
+        self.inner.waiting.past(&self.inner.collections, stream, head).await
     }
 }

@@ -3,12 +3,17 @@
 //!
 //! A [`Processor`] hands the events of a log to a [`Handler`], one after the other, and never skips one: a failing event is tried
 //! again, later and later, until it succeeds or somebody stops the processor.
+//!
+//! [`Aggregates`] load the aggregates of a type from a log, and commit what commands make of them.
 
+mod aggregates;
 mod handler;
 mod processor;
 mod retry;
 mod status;
+mod system;
 
+pub use aggregates::{Aggregates, HandleError, Handled, LoadError, NotRefused, Past, PastCommit, Request, Retries};
 pub use handler::{Handler, HandlerError};
 pub use processor::{Processor, Running};
 pub use retry::RetryPolicy;

@@ -41,6 +41,8 @@ struct Log<'a> {
     sequencer: Option<Sequencer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refusing: Option<Refusing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records_refusing: Option<Refusing>,
 }
 
 /// What this process knows of what gives commits their numbers.
@@ -62,14 +64,14 @@ pub(crate) async fn live() -> Result<Response, Problem> {
     answer::json(StatusCode::OK, &Live::NOW)
 }
 
-/// Every log takes commits; or which do not, and why.
+/// Every log takes commits, and what is beside it takes records and streams; or which do not, and why.
 pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
     if server.options.stop.is_stopped() {
         return Err(Problem::new(Code::Closing, StoreError::Closed.to_string()));
     }
     let status = server.store.status();
     let logs: Vec<Log<'_>> = status.iter().map(shown).collect();
-    let reasons: Vec<String> = logs.iter().filter_map(reason).collect();
+    let reasons: Vec<String> = logs.iter().flat_map(reasons).collect();
     if reasons.is_empty() {
         return answer::json(StatusCode::OK, &Ready { status: "ready", logs: &logs });
     }
@@ -78,9 +80,11 @@ pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Response,
     Err(Problem::new(Code::NotReady, reasons.join("; ")).fact("logs", logs))
 }
 
-fn reason(log: &Log<'_>) -> Option<String> {
-    let refusing = log.refusing.as_ref()?;
-    Some(format!("{}/{}: {}", log.tenant, log.scope, refusing.detail))
+fn reasons(log: &Log<'_>) -> impl Iterator<Item = String> {
+    let said = |what: &str, why: &Refusing| format!("{}/{}{what}: {}", log.tenant, log.scope, why.detail);
+    let commits = log.refusing.as_ref().map(|why| said("", why));
+    let records = log.records_refusing.as_ref().map(|why| said(" (records and streams)", why));
+    commits.into_iter().chain(records)
 }
 
 fn shown(log: &LogStatus) -> Log<'_> {
@@ -95,5 +99,6 @@ fn shown(log: &LogStatus) -> Log<'_> {
         recovery: &log.recovery,
         sequencer: log.sequencer.map(|it| Sequencer { leads: it.leads, held: it.held, lag_ms: it.lag_ms }),
         refusing: log.refusing.as_ref().map(refusing),
+        records_refusing: log.records_refusing.as_ref().map(refusing),
     }
 }

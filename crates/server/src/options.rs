@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::limits;
+use annals_core::{QueryGuard, limits};
 use tokio::sync::watch;
 
 /// The limits of a server. The default suits a server that takes what the store takes.
@@ -31,6 +31,8 @@ pub struct Options {
     pub comment_interval: Duration,
     /// How long requests under way may take once the server stops; then their connections are cut. 8 s.
     pub stop_wait_max: Duration,
+    /// What queries may ask for. [`QueryGuard::default`].
+    pub query_guard: QueryGuard,
     /// Who is let in. Anyone.
     pub callers: Callers,
     /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
@@ -50,6 +52,7 @@ impl Default for Options {
             header_wait_max: Duration::from_secs(95),
             comment_interval: Duration::from_secs(15),
             stop_wait_max: Duration::from_secs(8),
+            query_guard: QueryGuard::default(),
             callers: Callers::Anyone,
             stop: Stop::default(),
         }

@@ -70,6 +70,7 @@ fn routes() -> Vec<Route> {
         ("/v1/records/collections", get(records::list)),
         ("/v1/records/collections/{collection}", get(records::describe).put(records::declare)),
         ("/v1/records/collections/{collection}/find", post(records::find)),
+        ("/v1/records/collections/{collection}/explain", post(records::explain)),
         ("/v1/records/collections/{collection}/count", post(records::count)),
         ("/v1/records/collections/{collection}/get", post(records::get)),
         ("/v1/records/collections/{collection}/ids/{id}", get(records::get_by_text)),

@@ -15,7 +15,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::direct::Direct;
 use crate::opening::{Obstacle, Opening};
@@ -58,7 +58,8 @@ pub async fn serve_opening<E>(
 /// Serves `router`, which is [`router`](crate::router) with routes of your own added, until `shutdown` is done.
 ///
 /// Then it stops gracefully: no connection is accepted any more, `options.stop` is given, which ends streams, and requests under way
-/// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed.
+/// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed, which is waited for
+/// until 1.5 s after that.
 ///
 /// Both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of them or a
 /// request line over 64 KiB, is answered 400, 431 or 414 without a body by the HTTP library itself.
@@ -118,6 +119,7 @@ async fn serve_api<E>(
     }
     drop(listener);
     tracing::info!(connections = connections.len(), "stopping");
+    let stopping = now();
     options.stop.stop();
     let answered = timeout(options.stop_wait_max, async { while connections.join_next().await.is_some() {} }).await;
     if answered.is_err() {
@@ -125,9 +127,20 @@ async fn serve_api<E>(
         connections.shutdown().await;
     }
     if let Some(store) = api.store() {
-        store.close().await;
+        let left = (options.stop_wait_max + CLOSE_TIME).saturating_sub(stopping.elapsed());
+        if timeout(left, store.close()).await.is_err() {
+            tracing::warn!("the store is not waited for any longer: it does not answer");
+        }
     }
     Ok(ended)
+}
+
+/// What closing the store has of the ten seconds when requests have taken all of theirs.
+const CLOSE_TIME: Duration = Duration::from_millis(1500);
+
+/// A deadline's clock; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// The next connection, once there is a place for it.

@@ -6,8 +6,9 @@ use annals_core::bson::Bson;
 use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::wire::records as wire;
 use annals_core::{
-    ChangeNumber, ChangesError, Code, Collection, Condition, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, StoreError, limits, valid_changes,
+    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, Timestamp, limits,
+    valid_changes,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -70,6 +71,15 @@ impl RecordsClient {
     }
 }
 
+/// Windows of time are the server's; whether they can be is the same at any time.
+fn valid_query(query: &RecordQuery) -> Result<(), Invalid> {
+    query.clone().resolved(DocumentKind::Record, &any_time())?.validate()
+}
+
+fn any_time() -> Now {
+    Now::utc(Timestamp::from_millis(0))
+}
+
 fn path(below: &[&str]) -> Path {
     Path::below(&[&["records"], below].concat())
 }
@@ -127,13 +137,19 @@ impl Records for RecordsClient {
     }
 
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
-        query.validate()?;
+        valid_query(&query)?;
         let answer = self.post(Self::collection(&query.collection, "find")?, wire::write_query(&query)?).await?;
         Ok(read(&answer, wire::read_page)?)
     }
 
+    async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
+        valid_query(&query)?;
+        let answer = self.post(Self::collection(&query.collection, "explain")?, wire::write_query(&query)?).await?;
+        Ok(read(&answer, wire::read_explained)?)
+    }
+
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
-        condition.validate()?;
+        condition.resolved(DocumentKind::Record, &any_time())?.validate()?;
         let answer = self.post(Self::collection(collection, "count")?, wire::write_condition(condition)?).await?;
         Ok(read(&answer, wire::read_count)?)
     }

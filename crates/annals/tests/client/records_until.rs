@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::bson::Bson;
 use annals::{
-    ChangeNumber, ChangesError, Collection, Condition, Record, RecordChange, RecordError, RecordPage, RecordQuery,
-    RecordedChange, Records, RecordsClient, StoreError,
+    ChangeNumber, ChangesError, Collection, Condition, Explained, Record, RecordChange, RecordError, RecordPage,
+    RecordQuery, RecordedChange, Records, RecordsClient, StoreError,
 };
 use async_trait::async_trait;
 
@@ -58,6 +58,10 @@ impl Records for RecordsUntil {
 
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
         self.told(self.client.find(query).await)
+    }
+
+    async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
+        self.told(self.client.explain(query).await)
     }
 
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,19 +27,21 @@ struct Proxy {
     to: String,
     /// Open connections, while it listens.
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+    /// Connections stay, and nothing gets through any more.
+    silent: Arc<AtomicBool>,
 }
 
 impl Proxy {
     /// One that lets nobody through yet.
     fn closed(to: String) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
-        Self { port, to, open: Arc::default() }
+        Self { port, to, open: Arc::default(), silent: Arc::default() }
     }
 
     fn open(&self) {
         let listener = TcpListener::bind(("127.0.0.1", self.port)).expect("the port is free");
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
-        let (open, to) = (Arc::clone(&self.open), self.to.clone());
+        let (open, silent, to) = (Arc::clone(&self.open), Arc::clone(&self.silent), self.to.clone());
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) =
@@ -47,8 +49,9 @@ impl Proxy {
                 let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(connections) = &mut *open else { return };
                 connections.extend([client.try_clone().expect("cloned"), server.try_clone().expect("cloned")]);
-                pipe(client.try_clone().expect("cloned"), server.try_clone().expect("cloned"));
-                pipe(server, client);
+                let (from, to) = (client.try_clone().expect("cloned"), server.try_clone().expect("cloned"));
+                pipe(from, to, Arc::clone(&silent));
+                pipe(server, client, Arc::clone(&silent));
             }
         });
     }
@@ -68,9 +71,15 @@ impl Proxy {
     }
 }
 
-fn pipe(mut from: TcpStream, mut to: TcpStream) {
+fn pipe(mut from: TcpStream, mut to: TcpStream, silent: Arc<AtomicBool>) {
     std::thread::spawn(move || {
-        let _ = std::io::copy(&mut from, &mut to);
+        let mut bytes = vec![0; 64 * 1024];
+        while let Ok(count) = from.read(&mut bytes) {
+            let passed = count > 0 && (silent.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_ok());
+            if !passed {
+                break;
+            }
+        }
         let _ = to.shutdown(Shutdown::Both);
     });
 }
@@ -85,9 +94,28 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn database() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("annals_test_cli_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+/// The name of a database of a test's own, which is dropped with this value, and with it those whose names only go on from there.
+struct Database(String);
+
+impl Database {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        Self(format!("annals_test_cli_{}_{}_", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let url = format!("mongodb://{}/?directConnection=true", server());
+            let client = mongodb::Client::with_uri_str(url).await.expect("a client");
+            let names = client.list_database_names().await.unwrap_or_default();
+            for name in names.iter().filter(|name| name.starts_with(&self.0)) {
+                let _ = client.database(name).drop().await;
+            }
+        });
+    }
 }
 
 /// Serves the store at `url`.
@@ -122,8 +150,8 @@ fn commit(folder: &Path, server: &Server, id: &str) -> crate::run::Ran {
 #[test]
 fn a_server_stays_alive_without_a_primary_and_is_ready_once_there_is_one() {
     let to = server();
-    let (folder, proxy) = (folder(), Proxy::closed(to));
-    let server = serve(folder.path(), &proxy.url(&database()));
+    let (folder, proxy, database) = (folder(), Proxy::closed(to), Database::new());
+    let server = serve(folder.path(), &proxy.url(&database.0));
     assert_eq!(get(&server, "/health/live"), (200, serde_json::json!({ "status": "live" })));
     let refused = || get(&server, "/health/ready").1["detail"].as_str().unwrap_or_default().to_owned();
     until("a reason", || refused().contains("refused"));
@@ -154,6 +182,51 @@ fn a_server_stays_alive_without_a_primary_and_is_ready_once_there_is_one() {
     let asked = std::time::Instant::now();
     assert_eq!(server.terminate(), Some(0), "it stops in order without a primary too");
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+}
+
+/// MongoDB hangs: connections to it stay, and it says nothing more. Requests are under way, of which nobody knows what becomes.
+#[test]
+fn a_server_stops_within_ten_seconds_while_its_database_is_silent() {
+    let (folder, proxy, database) = (folder(), Proxy::closed(server()), Database::new());
+    proxy.open();
+    let server = serve(folder.path(), &proxy.url(&database.0));
+    until("a ready server", || is_ready(&server));
+    commit(folder.path(), &server, "o-1").ok();
+    proxy.silent.store(true, Ordering::SeqCst);
+    let address = server.url.strip_prefix("http://").expect("a URL").to_owned();
+    let body = r#"{"aggregate":{"name":"order","id":"o-2"},"events":[{"type":"order_placed","data":{}}]}"#;
+    let mut under_way = TcpStream::connect(&address).expect("it is alive");
+    let length = body.len();
+    write!(under_way, "POST /v1/commits HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n{body}")
+        .expect("written");
+    // Behind it in line, so it has been taken by then.
+    assert_eq!(get(&server, "/health/live").0, 200);
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    let asked = std::time::Instant::now();
+    assert_eq!(server.terminate(), Some(0), "it stops in order");
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    proxy.cut();
+}
+
+#[test]
+fn scopes_of_a_store_on_mongodb_are_read() {
+    let (folder, database) = (folder(), Database::new());
+    let url = format!("mongodb://{}/{}?directConnection=true", server(), database.0);
+    let scope = "0a1b2c3d-0000-4000-8000-00000000abcd";
+    let text = format!("[store]\nurl = \"{url}\"\n[tenants]\nscopes = [\"{scope}\"]\n");
+    std::fs::write(folder.path().join("annals.toml"), text).expect("written");
+    let mut command = annals(folder.path());
+    command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]);
+    let server = Server::of(command);
+    until("a ready server", || is_ready(&server));
+    commit(folder.path(), &server, "o-1").ok();
+    let (status, page) = get(&server, &format!("/v1/log?scope={scope}"));
+    assert_eq!((status, &page["head"]), (200, &0.into()), "{page}");
+    assert_eq!(get(&server, &format!("/v1/stats?scope={scope}")).1["events"], 0);
+    assert_eq!(get(&server, "/v1/log?scope=elsewhere").1["code"], "unknown_scope");
+    let ready = get(&server, "/health/ready").1;
+    let scopes: Vec<_> = ready["logs"].as_array().expect("logs").iter().map(|log| log["scope"].clone()).collect();
+    assert_eq!(scopes, ["default", scope], "{ready}");
 }
 
 #[test]
@@ -187,7 +260,8 @@ const TENANT: &str = "445f8ea8-1a6f-40d7-b2fc-796dba92dc44";
 #[test]
 fn a_microservice_s_tenants_have_their_own_databases() {
     let to = server();
-    let (folder, base) = (folder(), database());
+    let (folder, database) = (folder(), Database::new());
+    let base = &database.0;
     std::fs::create_dir(folder.path().join(".dolittle")).expect("created");
     let resources = format!(r#"{{"{TENANT}": {{"eventStore": {{"servers": ["{to}"], "database": "{base}_a"}}}}}}"#);
     std::fs::write(folder.path().join(".dolittle/resources.json"), resources).expect("written");
@@ -215,7 +289,8 @@ fn a_microservice_s_tenants_have_their_own_databases() {
 fn held_commits_are_asked_for_on_the_command_line() {
     let to = server();
     let folder = folder();
-    let url = format!("mongodb://{to}/{}?directConnection=true", database());
+    let database = Database::new();
+    let url = format!("mongodb://{to}/{}?directConnection=true", database.0);
     let one = ["commit", "--aggregate", "order/o-1", "--type", "order_placed", "--wait", "logged"];
     run(folder.path(), &[&one, &["--store", &url][..]].concat()).ok();
     assert_eq!(run(folder.path(), &["held", "list", "--store", &url]).ok().out, "");

@@ -138,6 +138,7 @@ impl RecordsModel {
     /// The same, with their places in the order and all their fields.
     pub(super) fn placed(&self, query: &RecordQuery) -> Result<Vec<(Place, &Record)>, RecordError> {
         query.validate()?;
+        query.condition.judgeable()?;
         let kept = self.kept(&query.collection)?;
         let matcher = Matcher::new(&query.condition);
         let mut found = Vec::new();
@@ -163,6 +164,7 @@ impl RecordsModel {
     /// What the port says.
     pub fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
         condition.validate()?;
+        condition.judgeable()?;
         let matcher = Matcher::new(condition);
         let records = self.kept(collection)?.records.values();
         Ok(records.filter(|record| matcher.matches(&record.document)).count() as u64)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
 use annals_core::order::Direction;
 use annals_core::{
-    ChangeNumber, Collection, Condition, Expected, Index, Projection, Record, RecordChange, RecordError, RecordQuery,
-    Records, SortBy,
+    ChangeNumber, Collection, Condition, Expected, Fragment, Index, Projection, Record, RecordChange, RecordError,
+    RecordQuery, Records, SortBy,
 };
 
 use super::model::{RecordsModel, same_refusal};
@@ -189,7 +189,7 @@ impl RecordOperations {
             0 => Bson::Null,
             1 => Bson::Double(f64::from(n) + 0.5),
             2 => Bson::Int64(n.into()),
-            3 => ["", "a", "b"][self.random.usize(0..3)].into(),
+            3 => ["", "a", "b", "ab", "Ab"][self.random.usize(0..5)].into(),
             4 => Bson::Boolean(n > 2),
             5 => Bson::DateTime(annals_core::bson::DateTime::from_millis(n.into())),
             6 => Bson::Double(f64::NAN),
@@ -212,7 +212,7 @@ impl RecordOperations {
         }
         let path = self.any_path();
         let value = if path == "_id" { self.any_id() } else { self.any_value() };
-        match self.random.u8(0..13) {
+        match self.random.u8(0..18) {
             0..4 => Condition::eq(path, value),
             4 => Condition::ne(path, value),
             5 => Condition::gt(path, value),
@@ -222,8 +222,18 @@ impl RecordOperations {
             9 => Condition::is_in(path, [value, self.any_value(), self.any_value()]),
             10 => Condition::not_in(path, [value, self.any_value()]),
             11 => Condition::between(path, value, self.any_value()),
+            12 => Condition::all_in(path, [value]),
+            13 => Condition::elem_match(path, Condition::is_in("x", [value, self.any_value()])),
+            14 => Condition::contains(path, self.any_fragment()),
+            15 => Condition::ends_with(path, self.any_fragment()),
+            16 => Condition::starts_with(path, self.any_fragment()),
             _ => Condition::field(path, annals_core::Test::Exists(self.random.bool())),
         }
+    }
+
+    fn any_fragment(&mut self) -> Fragment {
+        let fragment = Fragment::new(["", "a", "b", "A", "ab"][self.random.usize(0..5)]);
+        if self.random.u8(0..3) == 0 { fragment.ignoring_case() } else { fragment }
     }
 
     /// A query of this collection.

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use annals_core::bson::Bson;
 use annals_core::{
-    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Cursor, Expected, Invalid, Record, RecordChange,
-    RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, Timestamp, limits,
+    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Cursor, DocumentKind, Expected, Explained, Invalid,
+    Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, Timestamp,
+    limits,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -77,6 +78,7 @@ impl Records for ReferenceRecords {
     }
 
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
+        let query = query.resolved(DocumentKind::Record, &Now::utc(self.clock.now()))?;
         let model = self.expire()?;
         let asked = format!("{}{:?}{:?}", query.collection, query.condition, query.sort);
         let cursor = |(keys, id): &Place| Cursor::new(format!("{}-{}-{}", hex(asked.as_bytes()), hex(keys), hex(id)));
@@ -101,8 +103,16 @@ impl Records for ReferenceRecords {
         Ok(page)
     }
 
+    async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
+        let documents_examined = self.count(&query.collection, &Condition::All).await?;
+        let sorted = !query.sort.is_empty();
+        let found = self.find(query).await?.records.len() as u64;
+        Ok(Explained { documents_examined, found, sorted, ..Explained::default() })
+    }
+
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
-        self.expire()?.count(collection, condition)
+        let condition = condition.resolved(DocumentKind::Record, &Now::utc(self.clock.now()))?;
+        self.expire()?.count(collection, &condition)
     }
 
     async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {

@@ -2,13 +2,11 @@
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, RawBson, RawBsonRef};
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::Error as Sentence;
 
 use super::Condition;
-use super::json::{Operand, Operator, Written};
-use crate::fields::{body, elements, fields, nested, text, unknown};
+use super::json::{Operand, Written, WrittenOptions};
+use super::operator::Operator;
+use crate::fields::{body, boolean, elements, fields, nested, text, unknown};
 use crate::records::readable_value;
 use crate::{Code, Invalid, limits};
 
@@ -46,6 +44,9 @@ impl Condition {
                 children.push(child.to_bson()?);
             }
             document.append(cstr!("children"), children);
+        }
+        if !written.options.is_empty() {
+            document.append(cstr!("options"), options(&written.options));
         }
         Ok(document)
     }
@@ -87,8 +88,7 @@ impl Reader<'_> {
                     written.children.push(self.condition(nested(path, child)?, path, depth + 1)?);
                     Ok(())
                 })?,
-                "options" if nested(path, value)?.is_empty() => {}
-                "options" => return Err(invalid(path, "are not taken by any operator yet".to_owned())),
+                "options" => written.options = read_options(path, nested(path, value)?)?,
                 _ => return Err(unknown(path)),
             }
             Ok(())
@@ -97,9 +97,36 @@ impl Reader<'_> {
     }
 }
 
-fn operator(path: &str, text: &str) -> Result<Operator, Invalid> {
-    let read = Operator::deserialize(text.into_deserializer());
-    read.map_err(|error: Sentence| invalid(path, error.to_string()))
+fn operator(path: &str, name: &str) -> Result<Operator, Invalid> {
+    Operator::of(name).ok_or_else(|| invalid(path, format!("{name:?} is no operator; EQ, AND and TODAY are some")))
+}
+
+fn options(options: &WrittenOptions) -> RawDocumentBuf {
+    let mut document = RawDocumentBuf::new();
+    if let Some(ignore_case) = options.ignore_case {
+        document.append(cstr!("ignoreCase"), ignore_case);
+    }
+    if let Some(zone) = &options.zone_id {
+        document.append(cstr!("zoneId"), zone.as_str());
+    }
+    if let Some(pattern) = &options.date_pattern {
+        document.append(cstr!("datePattern"), pattern.as_str());
+    }
+    document
+}
+
+fn read_options(at: &str, document: &RawDocument) -> Result<WrittenOptions, Invalid> {
+    let mut options = WrittenOptions::default();
+    fields(document, at, |name, path, value| {
+        match name {
+            "ignoreCase" => options.ignore_case = Some(boolean(path, value)?),
+            "zoneId" => options.zone_id = Some(text(path, value)?.to_string()),
+            "datePattern" => options.date_pattern = Some(text(path, value)?.to_string()),
+            _ => return Err(unknown(path)),
+        }
+        Ok(())
+    })?;
+    Ok(options)
 }
 
 fn invalid(path: &str, message: String) -> Invalid {

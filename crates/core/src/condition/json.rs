@@ -4,30 +4,9 @@ use bson::Bson;
 use serde::de::Error as _;
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
 
-use super::{Condition, Test};
-
-/// The operators, as they are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum Operator {
-    #[default]
-    All,
-    And,
-    Or,
-    Nor,
-    Eq,
-    Ne,
-    Gt,
-    Gte,
-    Lt,
-    Lte,
-    In,
-    NotIn,
-    Between,
-    Exists,
-}
+use super::Condition;
+use super::operator::Operator;
 
 /// A condition as it is written. What is empty is left out.
 #[derive(Default, Serialize, Deserialize)]
@@ -41,8 +20,26 @@ pub(super) struct Written {
     pub(super) value: Option<Operand>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) children: Vec<Condition>,
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    options: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "WrittenOptions::is_empty")]
+    pub(super) options: WrittenOptions,
+}
+
+/// The options of a condition as they are written.
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object with the options of a condition")]
+pub(super) struct WrittenOptions {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ignore_case: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) zone_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) date_pattern: Option<String>,
+}
+
+impl WrittenOptions {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A value, as Extended JSON. The order of a document's fields is kept: it matters to comparison.
@@ -93,99 +90,5 @@ impl Serialize for Condition {
 impl<'de> Deserialize<'de> for Condition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Written::deserialize(deserializer)?.read().map_err(D::Error::custom)
-    }
-}
-
-impl Written {
-    pub(super) fn of(condition: &Condition) -> Self {
-        let (operator, children) = match condition {
-            Condition::All => (Operator::All, &[][..]),
-            Condition::And(children) => (Operator::And, &children[..]),
-            Condition::Or(children) => (Operator::Or, &children[..]),
-            Condition::Nor(children) => (Operator::Nor, &children[..]),
-            Condition::Field { path, test } => {
-                let (operator, value) = written_test(test);
-                let (field, value) = (path.clone(), Some(value));
-                return Self { field, operator, value, children: Vec::new(), options: Map::new() };
-            }
-        };
-        let children = children.to_vec();
-        Self { field: String::new(), operator, value: None, children, options: Map::new() }
-    }
-
-    pub(super) fn read(self) -> Result<Condition, String> {
-        let operator = self.operator;
-        if !self.options.is_empty() {
-            return Err(format!("operator {operator} takes no options"));
-        }
-        let children = self.children;
-        match operator {
-            Operator::All if children.is_empty() => return Ok(Condition::All),
-            Operator::And | Operator::Or | Operator::Nor if children.is_empty() => {
-                return Err(format!("operator {operator} needs children"));
-            }
-            Operator::And => return Ok(Condition::And(children)),
-            Operator::Or => return Ok(Condition::Or(children)),
-            Operator::Nor => return Ok(Condition::Nor(children)),
-            _ if !children.is_empty() => return Err(format!("operator {operator} takes no children")),
-            _ => {}
-        }
-        let value = match self.value {
-            Some(Operand(value)) => value,
-            None if operator == Operator::Exists => Bson::Boolean(true),
-            None => return Err(format!("operator {operator} needs a value")),
-        };
-        Ok(Condition::Field { path: self.field, test: read_test(operator, value)? })
-    }
-}
-
-fn written_test(test: &Test) -> (Operator, Operand) {
-    let value = |value: &Bson| Operand(value.clone());
-    let list = |values: &[Bson]| Operand(Bson::Array(values.to_vec()));
-    match test {
-        Test::Eq(operand) => (Operator::Eq, value(operand)),
-        Test::Ne(operand) => (Operator::Ne, value(operand)),
-        Test::Gt(operand) => (Operator::Gt, value(operand)),
-        Test::Gte(operand) => (Operator::Gte, value(operand)),
-        Test::Lt(operand) => (Operator::Lt, value(operand)),
-        Test::Lte(operand) => (Operator::Lte, value(operand)),
-        Test::In(operands) => (Operator::In, list(operands)),
-        Test::NotIn(operands) => (Operator::NotIn, list(operands)),
-        Test::Between(low, high) => (Operator::Between, list(&[low.clone(), high.clone()])),
-        Test::Exists(there) => (Operator::Exists, Operand(Bson::Boolean(*there))),
-    }
-}
-
-fn read_test(operator: Operator, value: Bson) -> Result<Test, String> {
-    let list = |value: Bson| match value {
-        Bson::Array(values) => Ok(values),
-        other => Err(format!("operator {operator} needs a list of values, not {other}")),
-    };
-    Ok(match operator {
-        Operator::Eq => Test::Eq(value),
-        Operator::Ne => Test::Ne(value),
-        Operator::Gt => Test::Gt(value),
-        Operator::Gte => Test::Gte(value),
-        Operator::Lt => Test::Lt(value),
-        Operator::Lte => Test::Lte(value),
-        Operator::In => Test::In(list(value)?),
-        Operator::NotIn => Test::NotIn(list(value)?),
-        Operator::Between => match <[Bson; 2]>::try_from(list(value)?) {
-            Ok([low, high]) => Test::Between(low, high),
-            Err(_) => return Err("operator BETWEEN needs a list of two values".to_owned()),
-        },
-        Operator::Exists => match value {
-            Bson::Boolean(there) => Test::Exists(there),
-            other => return Err(format!("operator EXISTS needs true or false, not {other}")),
-        },
-        Operator::All | Operator::And | Operator::Or | Operator::Nor => {
-            return Err(format!("operator {operator} takes no value"));
-        }
-    })
-}
-
-impl std::fmt::Display for Operator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        Serialize::serialize(self, f)
     }
 }

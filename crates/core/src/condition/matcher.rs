@@ -1,13 +1,14 @@
 //! Judging documents by a condition.
 
-use bson::raw::RawDocument;
+use bson::raw::{RawArray, RawDocument};
 use bson::{Bson, RawBson, RawBsonRef};
 
+use super::fragment::{Search, Side};
 use super::path::{AtArray, walk};
-use super::{Condition, Test};
+use super::{Condition, Deletion, Test, raw};
 use crate::order::{TypeOrder, encode};
 
-/// A condition made ready to judge many documents.
+/// A condition made ready to judge many documents. It must be [`judgeable`](Condition::judgeable): what is not holds for no document.
 #[derive(Debug, Clone)]
 pub struct Matcher(Node);
 
@@ -17,8 +18,23 @@ enum Node {
     And(Vec<Node>),
     Or(Vec<Node>),
     Not(Box<Node>),
-    Compare { path: Vec<String>, with: Vec<Operand> },
-    Exists { path: Vec<String> },
+    Compare {
+        path: Vec<String>,
+        with: Vec<Operand>,
+    },
+    Exists {
+        path: Vec<String>,
+    },
+    Find {
+        path: Vec<String>,
+        search: Search,
+    },
+    Element {
+        path: Vec<String>,
+        inner: Box<Node>,
+    },
+    /// What cannot be judged.
+    Nothing,
 }
 
 /// A value to compare with, in the encoding of the order.
@@ -60,6 +76,10 @@ impl Node {
             Condition::Or(children) => Self::Or(all(children)),
             Condition::Nor(children) => Self::Not(Box::new(Self::Or(all(children)))),
             Condition::Field { path, test } => Self::of_test(path, test),
+            Condition::Deleted(Deletion::All) => Self::All,
+            Condition::Deleted(which) => Self::of_test("deleted", &Test::Eq((*which == Deletion::Deleted).into())),
+            Condition::Raw(filter) => raw::translated(filter).map_or(Self::Nothing, |translated| Self::of(&translated)),
+            Condition::Match(_) => Self::Nothing,
         }
     }
 
@@ -74,6 +94,7 @@ impl Node {
             with: values.iter().map(|value| Operand::new(Comparison::Eq, value)).collect(),
         };
         let not = |node| Self::Not(Box::new(node));
+        let find = |side, fragment| Self::Find { path: path.clone(), search: Search::new(side, fragment) };
         match test {
             Test::Eq(value) => compare(Comparison::Eq, value),
             Test::Ne(value) => not(compare(Comparison::Eq, value)),
@@ -86,6 +107,13 @@ impl Node {
             Test::Between(low, high) => Self::And(vec![compare(Comparison::Gte, low), compare(Comparison::Lte, high)]),
             Test::Exists(true) => Self::Exists { path },
             Test::Exists(false) => not(Self::Exists { path }),
+            Test::AllIn(values) if values.is_empty() => Self::Nothing,
+            Test::AllIn(values) => Self::And(values.iter().map(|value| compare(Comparison::Eq, value)).collect()),
+            Test::ElemMatch(inner) => Self::Element { inner: Box::new(Self::of(inner)), path },
+            Test::Contains(fragment) => find(Side::Anywhere, fragment),
+            Test::StartsWith(fragment) => find(Side::Start, fragment),
+            Test::EndsWith(fragment) => find(Side::End, fragment),
+            Test::Within(_) => Self::Nothing,
         }
     }
 
@@ -96,6 +124,14 @@ impl Node {
             Self::Or(nodes) => nodes.iter().any(|node| node.matches(document)),
             Self::Not(node) => !node.matches(document),
             Self::Exists { path } => walk(document, path, AtArray::Whole, &mut |value| value.is_some()),
+            Self::Nothing => false,
+            Self::Find { path, search } => {
+                walk(document, path, AtArray::Elements, &mut |value| value.is_some_and(|value| search.finds(value)))
+            }
+            Self::Element { path, inner } => walk(document, path, AtArray::Whole, &mut |value| match value {
+                Some(RawBsonRef::Array(array)) => inner.matches_element(array),
+                _ => false,
+            }),
             Self::Compare { path, with } => {
                 let mut encoding = Vec::new();
                 walk(document, path, AtArray::Elements, &mut |value| {
@@ -106,6 +142,19 @@ impl Node {
                 })
             }
         }
+    }
+}
+
+impl Node {
+    /// Whether an element of an array is a document that passes. An array is a document here too, whose fields are `0`, `1` and so on.
+    fn matches_element(&self, array: &RawArray) -> bool {
+        array.into_iter().flatten().any(|element| match element {
+            RawBsonRef::Document(document) => self.matches(document),
+            RawBsonRef::Array(inner) => {
+                RawDocument::from_bytes(inner.as_bytes()).is_ok_and(|inner| self.matches(inner))
+            }
+            _ => false,
+        })
     }
 }
 

@@ -1,8 +1,10 @@
 //! What was found by comparing with MongoDB 6.0 stays here as named cases.
 
+mod wow;
+
 use bson::{Bson, Document, RawDocumentBuf, doc};
 
-use super::{Condition, Matcher, Test};
+use super::{Condition, Deletion, Fragment, Matcher, Test};
 use crate::Code;
 
 #[track_caller]
@@ -141,13 +143,23 @@ fn json_is_spelled_as_wow_spells_it() {
 fn wrong_json_is_refused_with_a_sentence() {
     let wrong = [
         (r#"{"operator":"AND"}"#, "needs children"),
-        (r#"{"field":"a","operator":"EQ"}"#, "needs a value"),
         (r#"{"field":"a","operator":"IN","value":1}"#, "needs a list"),
         (r#"{"field":"a","operator":"BETWEEN","value":[1]}"#, "two values"),
         (r#"{"field":"a","operator":"EXISTS","value":1}"#, "true or false"),
         (r#"{"field":"a","operator":"EQ","value":1,"children":[{}]}"#, "takes no children"),
-        (r#"{"field":"a","operator":"EQ","value":1,"options":{"ignoreCase":true}}"#, "takes no options"),
-        (r#"{"field":"a","operator":"LIKE","value":1}"#, "unknown variant"),
+        (r#"{"field":"a","operator":"EQ","value":1,"options":{"ignoreCase":true}}"#, "takes no options of case"),
+        (r#"{"field":"a","operator":"EQ","value":1,"options":{"zoneId":"UTC"}}"#, "takes no options of time"),
+        (r#"{"field":"a","operator":"TODAY","options":{"zone":"UTC"}}"#, "unknown field"),
+        (r#"{"field":"a","operator":"RECENT_DAYS","value":-1}"#, "whole number of days"),
+        (r#"{"field":"a","operator":"BEFORE_TODAY","value":true}"#, "needs a time"),
+        (r#"{"field":"a","operator":"BEFORE_TODAY","value":"25:00"}"#, "no time of the day"),
+        (r#"{"field":"a","operator":"CONTAINS","value":1}"#, "needs a text"),
+        (r#"{"field":"a","operator":"ELEM_MATCH"}"#, "needs children"),
+        (r#"{"field":"a","operator":"ELEM_MATCH","children":[{},{}]}"#, "one child"),
+        (r#"{"operator":"IDS","value":"a"}"#, "needs a list"),
+        (r#"{"operator":"DELETED","value":"MAYBE"}"#, "ACTIVE, DELETED, ALL"),
+        (r#"{"operator":"RAW","value":1}"#, "filter document"),
+        (r#"{"field":"a","operator":"LIKE","value":1}"#, "an operator such as EQ"),
         (r#"{"feld":"a"}"#, "unknown field"),
     ];
     for (text, sentence) in wrong {
@@ -178,4 +190,106 @@ fn a_condition_that_cannot_be_judged_is_refused() {
         assert!(error.path.starts_with("condition"), "{error}");
     }
     assert_eq!(Condition::field("a", Test::In(vec![])).validate(), Ok(()));
+}
+
+#[test]
+fn all_in_needs_each_value_and_an_element() {
+    let document = doc! { "a": [1, 2, [3]], "b": 1 };
+    assert!(holds(&Condition::all_in("a", [1, 2]), document.clone()));
+    assert!(!holds(&Condition::all_in("a", [1, 3]), document.clone()));
+    assert!(holds(&Condition::all_in("a", [Bson::Array(vec![3.into()])]), document.clone()));
+    assert!(holds(&Condition::all_in("b", [1]), document.clone()));
+    assert!(!holds(&Condition::all_in("b", Vec::<Bson>::new()), document));
+}
+
+#[test]
+fn one_element_must_pass_all_of_an_elements_condition() {
+    let document =
+        doc! { "lines": [{ "price": 3, "n": 9 }, { "price": 8, "n": 1 }, [{ "price": 70 }]], "one": { "price": 8 } };
+    let both = |low: i32, n: i32| Condition::and([Condition::gt("price", low), Condition::gt("n", n)]);
+    assert!(holds(&Condition::elem_match("lines", both(2, 5)), document.clone()));
+    assert!(!holds(&Condition::elem_match("lines", both(5, 5)), document.clone()));
+    assert!(!holds(&Condition::elem_match("one", Condition::eq("price", 8)), document.clone()));
+    // An element that is an array is a document with places for names.
+    assert!(holds(&Condition::elem_match("lines", Condition::eq("0.price", 70)), document.clone()));
+    assert!(!holds(&Condition::elem_match("lines", Condition::eq("price", 70)), document.clone()));
+    assert!(holds(&Condition::elem_match("lines", Condition::All), document));
+}
+
+#[test]
+fn pieces_of_texts_stand_for_themselves() {
+    let document = doc! { "t": "a+b (C)", "list": [1, "xyz"], "line": "end\n", "n": 5, "none": Bson::Null };
+    for (path, fragment) in [("t", "+b ("), ("list", "y"), ("t", "")] {
+        assert!(holds(&Condition::contains(path, fragment), document.clone()), "{fragment}");
+    }
+    for (path, fragment) in [("t", "a.b"), ("t", "c)"), ("n", "5"), ("none", ""), ("missing", "")] {
+        assert!(!holds(&Condition::contains(path, fragment), document.clone()), "{fragment}");
+    }
+    assert!(holds(&Condition::contains("t", Fragment::new("B (c").ignoring_case()), document.clone()));
+    assert!(holds(&Condition::starts_with("t", "a+"), document.clone()));
+    assert!(!holds(&Condition::starts_with("t", "+"), document.clone()));
+    assert!(holds(&Condition::ends_with("t", "(C)"), document.clone()));
+    // The end is before a line feed, too.
+    assert!(holds(&Condition::ends_with("line", "end"), document.clone()));
+    assert!(holds(&Condition::ends_with("line", "d\n"), document.clone()));
+    assert!(!holds(&Condition::ends_with("t", "(c)"), document));
+}
+
+#[test]
+fn case_is_ignored_one_character_at_a_time() {
+    let found = |text: &str, fragment: &str| {
+        holds(&Condition::contains("t", Fragment::new(fragment).ignoring_case()), doc! { "t": text })
+    };
+    assert!(found("STRASSE ÄÖÜ", "äöü") && found("ΣΊΣΥΦΟΣ", "σίσυφος") && found("\u{212a}elvin", "kelvin"));
+    assert!(!found("STRASSE", "straße") && !found("ıx", "ix"));
+}
+
+#[test]
+fn what_is_deleted_is_asked_by_name() {
+    for (which, active, deleted, silent) in [
+        (Deletion::Active, true, false, false),
+        (Deletion::Deleted, false, true, false),
+        (Deletion::All, true, true, true),
+    ] {
+        let condition = Condition::deleted(which);
+        assert_eq!(holds(&condition, doc! { "deleted": false }), active);
+        assert_eq!(holds(&condition, doc! { "deleted": true }), deleted);
+        assert_eq!(holds(&condition, doc! {}), silent);
+    }
+}
+
+#[test]
+fn a_filter_document_is_judged_as_the_condition_that_it_means() {
+    let filter = Condition::raw(doc! { "a": { "$gt": 1, "$lt": 5 }, "$or": [{ "b": null }, { "b": { "$in": [7] } }] });
+    assert!(holds(&filter, doc! { "a": 3 }) && holds(&filter, doc! { "a": 3, "b": 7 }));
+    assert!(!holds(&filter, doc! { "a": 5 }) && !holds(&filter, doc! { "a": 3, "b": 1 }));
+    assert_eq!(filter.judgeable(), Ok(()));
+    for (condition, named) in [
+        (Condition::raw(doc! { "$where": "sleep(1)" }), "$where"),
+        (Condition::nor([Condition::raw(doc! { "a": { "$mod": [2, 0] } })]), "$mod"),
+        (Condition::raw(doc! { "a..b": 1 }), "path"),
+        (Condition::matching_text("words"), "text index"),
+        (Condition::elem_match("a", Condition::raw(doc! { "$expr": 1 })), "$expr"),
+    ] {
+        let error = condition.judgeable().expect_err("it cannot be judged");
+        assert!(error.code == Code::InvalidCondition && error.message.contains(named), "{error}");
+    }
+}
+
+#[test]
+fn a_text_search_stands_once_and_must_hold() {
+    let words = || Condition::matching_text("blue");
+    assert_eq!(Condition::And(vec![Condition::eq("a", 1), Condition::And(vec![words()])]).validate(), Ok(()));
+    for wrong in [
+        Condition::And(vec![words(), words()]),
+        Condition::or([words()]),
+        Condition::nor([words()]),
+        Condition::elem_match("a", words()),
+        Condition::contains("a", "x".repeat(5_000)),
+        Condition::starts_with("a", "\0"),
+        Condition::today("t"),
+        Condition::elem_match("a", Condition::Or(vec![])),
+    ] {
+        assert_eq!(wrong.validate().expect_err("it is refused").code, Code::InvalidCondition);
+    }
 }

@@ -96,7 +96,9 @@ impl Expected {
     fn validate(&self) -> Result<(), Invalid> {
         match self {
             Self::Present | Self::Revision(_) => Ok(()),
-            Self::Matching(condition) | Self::AbsentOr(condition) => condition.validate(),
+            Self::Matching(condition) | Self::AbsentOr(condition) => {
+                condition.validate().and_then(|()| condition.judgeable())
+            }
         }
     }
 }

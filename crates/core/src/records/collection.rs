@@ -154,7 +154,8 @@ impl Index {
         if self.expires_after_seconds.is_some() && self.fields.len() > 1 {
             return Err("expires, so it can have one field only: the date".to_owned());
         }
-        self.partial.as_ref().map_or(Ok(()), |condition| condition.validate().map_err(|error| error.to_string()))
+        let judged = |condition: &Condition| condition.validate().and_then(|()| condition.judgeable());
+        self.partial.as_ref().map_or(Ok(()), |condition| judged(condition).map_err(|error| error.to_string()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bson::RawBsonRef;
 use bson::raw::{RawArray, RawArrayBuf, RawDocument, RawDocumentBuf};
 
+use crate::DocumentKind;
 use crate::condition::valid_path;
 
 /// Which fields of a document are wanted. A path leads through arrays into each of their documents.
@@ -32,6 +33,16 @@ impl Projection {
     /// All fields but these.
     pub fn without<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         Self::Without(paths.into_iter().map(str::to_owned).collect())
+    }
+
+    /// The same of fields as documents of this kind store them.
+    pub(crate) fn stored(self, kind: DocumentKind) -> Self {
+        let stored = |paths: Vec<String>| paths.into_iter().map(|path| kind.stored(&path).to_owned()).collect();
+        match self {
+            Self::Whole => Self::Whole,
+            Self::Only(paths) => Self::Only(stored(paths)),
+            Self::Without(paths) => Self::Without(stored(paths)),
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), String> {

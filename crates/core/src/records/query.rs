@@ -5,7 +5,7 @@ use std::fmt;
 use super::collection::key_path;
 use super::{Projection, Record};
 use crate::order::Direction;
-use crate::{Code, Condition, Invalid, limits};
+use crate::{Code, Condition, DocumentKind, Invalid, Now, limits};
 
 /// Which records are wanted, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,6 +110,19 @@ impl RecordQuery {
     /// From where another page ended.
     pub fn after(self, cursor: Cursor) -> Self {
         Self { after: Some(cursor), ..self }
+    }
+
+    /// The query that a store is asked: see [`Condition::resolved`]. Projection and sort are converted too.
+    ///
+    /// # Errors
+    /// `invalid_condition`.
+    pub fn resolved(mut self, kind: DocumentKind, now: &Now) -> Result<Self, Invalid> {
+        self.condition = self.condition.resolved(kind, now)?;
+        self.projection = self.projection.stored(kind);
+        for by in &mut self.sort {
+            by.path = kind.stored(&by.path).to_owned();
+        }
+        Ok(self)
     }
 
     /// Checks everything that can be checked without a store.

@@ -9,13 +9,15 @@ mod extended;
 mod read;
 mod write;
 
-pub use answer::{read_changes_page, read_collections, read_count, read_numbers, read_page, read_record};
+pub use answer::{
+    read_changes_page, read_collections, read_count, read_explained, read_numbers, read_page, read_record,
+};
 pub use encoding::Encoding;
 pub use extended::{ExactJson, extended_value};
 pub use read::{read_changes, read_collection, read_condition, read_document, read_id, read_query};
 pub use write::{
-    change, changes_page, collection, collections, count, numbers, page, record, write_changes, write_collection,
-    write_condition, write_id, write_query,
+    change, changes_page, collection, collections, count, explained, numbers, page, record, write_changes,
+    write_collection, write_condition, write_id, write_query,
 };
 
 #[cfg(test)]

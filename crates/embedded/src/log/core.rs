@@ -146,6 +146,7 @@ impl Core {
             scope: self.place.scope.clone(),
             head: self.head(),
             refusing: self.refusal(),
+            records_refusing: None,
             commits: self.commits.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),

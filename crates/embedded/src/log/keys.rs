@@ -9,21 +9,14 @@
 
 use std::ops::RangeBounds;
 
-use annals_core::{ByteString, KeyChanges, KeyValue, Release, Reserve, StoreError, Timestamp};
+use annals_core::{ByteString, KeyChanges, KeyHolder, KeyValue, Release, StoreError, Timestamp};
 
 use super::segment::View;
 use crate::index::TermMap;
 use crate::terms::{ExactTerm, TermKey, short};
 
 /// What is known of a key: none where nothing is, nobody, or a holder.
-pub(super) type Known = Option<Option<Holder>>;
-
-/// What a reservation says.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Holder {
-    value: KeyValue,
-    ttl_at: Option<Timestamp>,
-}
+pub(super) type Known = Option<Option<KeyHolder>>;
 
 /// A change of a key, on its way to the log writer.
 pub(super) struct Change {
@@ -39,7 +32,7 @@ pub(super) struct Change {
 
 enum Kind {
     Release(Option<KeyValue>),
-    Reserve(Holder),
+    Reserve(KeyHolder),
 }
 
 /// Why a change is refused.
@@ -56,16 +49,16 @@ pub(super) fn changes(terms: TermKey, keys: KeyChanges) -> Vec<Change> {
         Change { name, key, term, kind, probed_below: 0, probed: None }
     };
     let release = keys.release.into_iter().map(|Release { name, key, value }| change(name, key, Kind::Release(value)));
-    let reserve = keys
-        .reserve
-        .into_iter()
-        .map(|Reserve { name, key, value, ttl_at }| change(name, key, Kind::Reserve(Holder { value, ttl_at })));
+    let reserve = keys.reserve.into_iter().map(|reserve| {
+        let (name, key) = (reserve.name.clone(), reserve.key.clone());
+        change(name, key, Kind::Reserve(reserve.into()))
+    });
     release.chain(reserve).collect()
 }
 
 impl Change {
     /// Who holds the key after this change, which was judged where it was made first.
-    pub(super) fn made(&self) -> Option<Holder> {
+    pub(super) fn made(&self) -> Option<KeyHolder> {
         match &self.kind {
             Kind::Reserve(new) => Some(new.clone()),
             Kind::Release(_) => None,
@@ -73,21 +66,19 @@ impl Change {
     }
 
     /// Who holds the key after this change of what `known` says, at `now`.
-    pub(super) fn apply(&self, known: &Known, now: Timestamp) -> Result<Option<Holder>, KeyFault> {
+    pub(super) fn apply(&self, known: &Known, now: Timestamp) -> Result<Option<KeyHolder>, KeyFault> {
         let holder = known.as_ref().and_then(Option::as_ref);
-        let lives = |holder: &Holder| holder.ttl_at.is_none_or(|ttl_at| ttl_at >= now);
         match (&self.kind, holder) {
-            (Kind::Reserve(_), Some(holder)) if lives(holder) => Err(KeyFault::Taken),
+            (Kind::Reserve(_), Some(holder)) if holder.lives(now) => Err(KeyFault::Taken),
             (Kind::Reserve(new), _) => Ok(Some(new.clone())),
-            (Kind::Release(None), Some(holder)) if lives(holder) => Ok(None),
-            (Kind::Release(Some(value)), Some(holder)) if holder.value == *value => Ok(None),
+            (Kind::Release(value), Some(holder)) if holder.gives_back(value.as_ref(), now) => Ok(None),
             (Kind::Release(_), _) => Err(KeyFault::NotHeld),
         }
     }
 }
 
 /// What the commits of a batch, or the changes before this one in a request, make of keys.
-pub(super) type Changed = TermMap<ExactTerm, Option<Holder>>;
+pub(super) type Changed = TermMap<ExactTerm, Option<KeyHolder>>;
 
 /// What the segments of these numbers say of a key.
 pub(super) fn look_up(
@@ -116,10 +107,10 @@ pub(super) fn look_up(
 }
 
 /// What a commit with these changes made of a key; none when it is not among them, as after a collision of terms.
-fn change_in(keys: KeyChanges, name: &ByteString, key: &ByteString) -> Option<Option<Holder>> {
+fn change_in(keys: KeyChanges, name: &ByteString, key: &ByteString) -> Option<Option<KeyHolder>> {
     // Releases come first, so that a reservation of the same commit is what stands.
     if let Some(taken) = keys.reserve.into_iter().find(|it| it.name == *name && it.key == *key) {
-        return Some(Some(Holder { value: taken.value, ttl_at: taken.ttl_at }));
+        return Some(Some(taken.into()));
     }
     keys.release.iter().any(|it| it.name == *name && it.key == *key).then_some(None)
 }

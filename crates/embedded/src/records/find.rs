@@ -6,13 +6,14 @@ use std::ops::ControlFlow;
 use annals_core::bson::raw::RawDocument;
 use annals_core::order::{Direction, document_keys, invert};
 use annals_core::{
-    Code, Condition, Invalid, Matcher, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError, limits,
+    Code, Condition, Explained, Invalid, Matcher, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError,
+    limits,
 };
 
-use super::catalog::CatalogCache;
+use super::catalog::{CatalogCache, KnownCollection, KnownIndex};
 use super::cursor::{self, Position};
-use super::plan::plan;
-use super::scan::{Candidate, Scan};
+use super::plan::{Ordered, plan};
+use super::scan::{Candidate, Examined, Scan};
 use super::{keys, value};
 use crate::engine::{Engine, View};
 
@@ -28,22 +29,76 @@ pub(super) async fn find(
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(&query.collection)?;
+    let looked = look(&*view, collection, &query).await?;
+    page(&query, &*view, collection.id, looked)
+}
+
+/// How a page is found.
+pub(super) async fn explain(
+    engine: &Engine,
+    catalogs: &CatalogCache,
+    query: RecordQuery,
+) -> Result<Explained, RecordError> {
+    let view = engine.snapshot()?;
+    let catalog = catalogs.of(&*view)?;
+    let collection = catalog.collection(&query.collection)?;
+    let looked = look(&*view, collection, &query).await?;
+    let by_id = looked.by_id.then(|| "_id_".to_owned());
+    Ok(Explained {
+        index: looked.index.map(|known| known.index.name).or(by_id),
+        entries_examined: looked.examined.entries,
+        documents_examined: looked.examined.documents,
+        found: looked.found.len().min(query.limit) as u64,
+        sorted: looked.ordered != Ordered::Wholly,
+    })
+}
+
+/// What a look for a page found, and how.
+struct Looked {
+    /// The records of the page, and one more if there is more.
+    found: Vec<Found>,
+    index: Option<KnownIndex>,
+    /// Only documents of some ids were looked at.
+    by_id: bool,
+    ordered: Ordered,
+    examined: Examined,
+}
+
+async fn look(
+    view: &(dyn View + Send + Sync),
+    collection: &KnownCollection,
+    query: &RecordQuery,
+) -> Result<Looked, RecordError> {
     let plan = plan(collection, &query.condition, &query.sort);
-    let after = query.after.as_ref().map(|text| cursor::read(&query, text)).transpose()?;
-    let (ordered, source) = (plan.ordered, plan.index.as_ref().map_or(0, |known| known.id));
+    let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
+    let (ordered, index, start) = (plan.ordered, plan.index.clone(), plan.prefix.len());
+    let by_id = index.is_none() && plan.narrow;
     let mut scan = Scan::new(plan, collection.id);
     let place = after.as_ref().and_then(|position| position.place.as_ref());
-    if let Some((_, key)) = place.filter(|(index, _)| ordered && *index == source) {
-        scan.go_on_after(key);
+    if let Some((_, key)) = place.filter(|(found_in, _)| *found_in == number_of(index.as_ref())) {
+        match ordered {
+            Ordered::Wholly => scan.go_on_after(key),
+            Ordered::First { .. } => scan.go_on_with(key),
+            Ordered::No => {}
+        }
     }
-    let mut wanted =
-        Wanted { matcher: Matcher::new(&query.condition), sort: &query.sort, after: after.map(|at| at.order) };
-    let found = if ordered {
-        in_order(&mut scan, &*view, &mut wanted, query.limit).await?
-    } else {
-        lowest(&mut scan, &*view, &mut wanted, query.limit).await?
+    let common = match (ordered, &index) {
+        (Ordered::First { of_index, .. }, Some(known)) => Some(Common { known, of_index, start }),
+        _ => None,
     };
-    page(&query, &*view, collection.id, found, ordered.then_some(source))
+    let wanted =
+        Wanted { matcher: Matcher::new(&query.condition), sort: &query.sort, after: after.map(|at| at.order), common };
+    let found = match ordered {
+        Ordered::Wholly => in_order(&mut scan, view, &wanted, query.limit).await?,
+        Ordered::First { fields, .. } => lowest(&mut scan, view, &wanted, query.limit, fields).await?,
+        Ordered::No => lowest(&mut scan, view, &wanted, query.limit, 0).await?,
+    };
+    Ok(Looked { found, examined: scan.examined(), ordered, index, by_id })
+}
+
+/// How a cursor names what was read: an index, or the documents.
+fn number_of(index: Option<&KnownIndex>) -> u32 {
+    index.map_or(0, |known| known.id)
 }
 
 /// How many records there are.
@@ -75,6 +130,26 @@ struct Wanted<'q> {
     sort: &'q [SortBy],
     /// Only those behind this place in the order.
     after: Option<Vec<u8>>,
+    /// Of records that come in the order of some fields only, where those that are equal in them begin.
+    common: Option<Common<'q>>,
+}
+
+/// The beginning that entries have in common whose records are equal in the first fields.
+struct Common<'q> {
+    known: &'q KnownIndex,
+    of_index: usize,
+    /// Where the entry begins in its key.
+    start: usize,
+}
+
+impl Common<'_> {
+    /// The beginning of the key of an entry; it is the only one of its document.
+    fn beginning(&self, document: &RawDocument, mut place: Vec<u8>) -> Vec<u8> {
+        let fields = self.known.fields();
+        let keys = document_keys(document, &fields[..self.of_index]).map(|(keys, _)| keys).unwrap_or_default();
+        place.truncate(self.start + keys.first().map_or(0, Vec::len));
+        place
+    }
 }
 
 /// A record that is wanted. Records compare by their place in the order.
@@ -93,20 +168,27 @@ impl Wanted<'_> {
             return Ok(None);
         }
         let order = order_of(self.sort, document, &candidate.id)?;
-        let behind = self.after.as_ref().is_none_or(|after| order > *after);
-        Ok(behind.then_some(Found { order, id: candidate.id, place: candidate.place }))
+        if self.after.as_ref().is_some_and(|after| order <= *after) {
+            return Ok(None);
+        }
+        let place = match &self.common {
+            Some(common) => common.beginning(document, candidate.place),
+            None => candidate.place,
+        };
+        Ok(Some(Found { order, id: candidate.id, place }))
+    }
+
+    /// Whether a record is behind another, and all that come after it are too, because they come in the order of the first fields.
+    fn is_past(&self, candidate: &Candidate, last: &Found, fields: usize) -> Result<bool, RecordError> {
+        let (_, document) = value::parts(&candidate.id, &candidate.stored)?;
+        let first = key_of(&self.sort[..fields], document)?;
+        Ok(first > last.order && !last.order.starts_with(&first))
     }
 }
 
 /// The place of a record in an order: the keys that it is sorted by, then its id.
 fn order_of(sort: &[SortBy], document: &RawDocument, id: &[u8]) -> Result<Vec<u8>, Invalid> {
-    let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
-    let (sort_keys, _) = document_keys(document, &paths).map_err(|error| {
-        let message = format!("{error} in at least one record, so these cannot be sorted by both");
-        Invalid::new(Code::InvalidQuery, "sort", message)
-    })?;
-    // Going up the lowest element counts, going down the highest, whose inverted encoding is the lowest.
-    let mut order = sort_keys.into_iter().next().unwrap_or_default();
+    let mut order = key_of(sort, document)?;
     let start = order.len();
     order.extend_from_slice(id);
     if sort.last().is_some_and(|by| by.direction == Direction::Descending) {
@@ -115,11 +197,22 @@ fn order_of(sort: &[SortBy], document: &RawDocument, id: &[u8]) -> Result<Vec<u8
     Ok(order)
 }
 
+/// What a record is sorted by.
+fn key_of(sort: &[SortBy], document: &RawDocument) -> Result<Vec<u8>, Invalid> {
+    let paths: Vec<_> = sort.iter().map(|by| (by.path.as_str(), by.direction)).collect();
+    let (sort_keys, _) = document_keys(document, &paths).map_err(|error| {
+        let message = format!("{error} in at least one record, so these cannot be sorted by both");
+        Invalid::new(Code::InvalidQuery, "sort", message)
+    })?;
+    // Going up the lowest element counts, going down the highest, whose inverted encoding is the lowest.
+    Ok(sort_keys.into_iter().next().unwrap_or_default())
+}
+
 /// The first records of a scan that comes in order, and one more to know whether there is more.
 async fn in_order(
     scan: &mut Scan,
     view: &(dyn View + Send + Sync),
-    wanted: &mut Wanted<'_>,
+    wanted: &Wanted<'_>,
     limit: usize,
 ) -> Result<Vec<Found>, RecordError> {
     let mut found = Vec::new();
@@ -133,15 +226,22 @@ async fn in_order(
     Ok(found)
 }
 
-/// The lowest records of a scan that comes in any order, and one more. Memory holds their keys only, and no more of them than that.
+/// The lowest records of a scan that comes in any order, and one more; of one that comes in the order of some first fields, only as many
+/// are read as it takes. Memory holds their keys only, and no more of them than that.
 async fn lowest(
     scan: &mut Scan,
     view: &(dyn View + Send + Sync),
-    wanted: &mut Wanted<'_>,
+    wanted: &Wanted<'_>,
     limit: usize,
+    first_fields: usize,
 ) -> Result<Vec<Found>, RecordError> {
-    let mut lowest = BinaryHeap::with_capacity(limit + 2);
+    let mut lowest: BinaryHeap<Found> = BinaryHeap::with_capacity(limit + 2);
     let mut visit = |candidate: Candidate| {
+        if let Some(last) = lowest.peek().filter(|_| first_fields > 0 && lowest.len() > limit)
+            && wanted.is_past(&candidate, last, first_fields)?
+        {
+            return Ok(ControlFlow::Break(()));
+        }
         if let Some(found) = wanted.judge(candidate)? {
             lowest.push(found);
             if lowest.len() > limit + 1 {
@@ -156,17 +256,12 @@ async fn lowest(
     Ok(lowest.into_sorted_vec())
 }
 
-fn page(
-    query: &RecordQuery,
-    view: &dyn View,
-    collection: u32,
-    found: Vec<Found>,
-    source: Option<u32>,
-) -> Result<RecordPage, RecordError> {
+fn page(query: &RecordQuery, view: &dyn View, collection: u32, looked: Looked) -> Result<RecordPage, RecordError> {
+    let source = (looked.ordered != Ordered::No).then_some(number_of(looked.index.as_ref()));
     let mut page = RecordPage::default();
     let mut last: Option<&Found> = None;
     let mut bytes = 0;
-    for found in &found {
+    for found in &looked.found {
         if page.records.len() == query.limit || bytes > limits::PAGE_BYTES_MAX {
             let end = last.map(|last| Position {
                 order: last.order.clone(),

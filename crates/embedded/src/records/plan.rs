@@ -2,8 +2,9 @@
 //!
 //! A plan's ranges hold every record that matches, and perhaps others: whoever scans them judges each record by the whole condition.
 
-use annals_core::bson::{Bson, RawBson};
-use annals_core::order::{Direction, TypeOrder, encoded, invert};
+use annals_core::bson::raw::CString;
+use annals_core::bson::{Bson, RawBson, RawBsonRef, Regex};
+use annals_core::order::{self, Direction, TypeOrder, encoded, invert};
 use annals_core::{Condition, SortBy, Test};
 
 use super::catalog::{KnownCollection, KnownIndex};
@@ -23,12 +24,30 @@ pub(super) struct Plan {
     pub(super) ranges: Vec<Range>,
     /// Highest key first.
     pub(super) descending: bool,
-    /// Records come in the order that was asked for.
-    pub(super) ordered: bool,
+    /// In what order records come.
+    pub(super) ordered: Ordered,
+    /// The ranges leave something out.
+    pub(super) narrow: bool,
 }
 
-/// How well a plan fits: fields looked up by, then whether nothing needs sorting.
-type Fit = (usize, bool);
+/// How far the order in which records come is the one that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ordered {
+    /// Not at all.
+    No,
+    /// By so many of the first fields of the sort; what is equal in them comes in any order.
+    First {
+        /// Of the sort.
+        fields: usize,
+        /// The fields of the index that these are, with those before them.
+        of_index: usize,
+    },
+    /// It is.
+    Wholly,
+}
+
+/// How well a plan fits: fields looked up by, then how little needs sorting.
+type Fit = (usize, Ordered);
 
 /// What one record only can have is better than anything else.
 const FIT_OF_ONE: usize = 1_000;
@@ -78,61 +97,62 @@ fn documents(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]
     let by_id = sort.first().is_none_or(|by| by.path == "_id");
     let descending = sort.first().is_some_and(|by| by.direction == Direction::Descending);
     let fit = if looked_up.fields > 0 { FIT_OF_ONE } else { usize::from(looked_up.spans) };
-    (fit.into_fit(by_id), looked_up.plan(None, prefix, by_id, by_id && descending))
+    let ordered = if by_id { Ordered::Wholly } else { Ordered::No };
+    ((fit, ordered), looked_up.plan(None, prefix, ordered, by_id && descending))
 }
 
 fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
     let prefix = keys::entries(known.id);
     let fields = known.fields();
     let looked_up = LookUp::new(prefix.clone(), &fields, parts, known.several_entries);
-    let direction = if known.several_entries || looked_up.ranges.len() != 1 {
-        None
+    let (ordered, direction) = if known.several_entries || looked_up.prefixes != 1 {
+        (Ordered::No, Direction::Ascending)
     } else {
-        scan_direction(&fields[..looked_up.fields], &fields[looked_up.fields..], known.ids_descend(), sort)
+        scan_order(&fields, looked_up.fields, known.ids_descend(), sort)
     };
     let fit = match looked_up.fields {
         all if all == fields.len() && known.index.unique => FIT_OF_ONE,
         some => 2 * some + usize::from(looked_up.spans),
     };
-    let descending = direction == Some(Direction::Descending);
-    (fit.into_fit(direction.is_some()), looked_up.plan(Some(known.clone()), prefix, direction.is_some(), descending))
+    let descending = direction == Direction::Descending;
+    ((fit, ordered), looked_up.plan(Some(known.clone()), prefix, ordered, descending))
 }
 
-trait IntoFit {
-    fn into_fit(self, ordered: bool) -> Fit;
-}
-
-impl IntoFit for usize {
-    fn into_fit(self, ordered: bool) -> Fit {
-        (self, ordered)
-    }
-}
-
-/// The direction in which the entries stand as the sort wants them; none when they do not. The fields that are the same in all of them
-/// need no order; the others must be the sort's, all of them, because ids order what is equal in all.
-fn scan_direction(
-    same: &[(&str, Direction)],
-    rest: &[(&str, Direction)],
-    ids_descend: bool,
-    sort: &[SortBy],
-) -> Option<Direction> {
-    let wanted: Vec<&SortBy> = sort.iter().filter(|by| !same.iter().any(|(path, _)| *path == by.path)).collect();
-    if wanted.len() != rest.len() || wanted.iter().zip(rest).any(|(by, (path, _))| by.path != *path) {
-        return None;
-    }
+/// How the entries of an index stand to the sort, and in which direction they are to be read. The first `same` fields are the same in all
+/// that are read, so they need no order. Of the others the sort may have some, or all: then the ids that order what is equal in all of them
+/// decide whether nothing is left to sort.
+fn scan_order(fields: &[(&str, Direction)], same: usize, ids_descend: bool, sort: &[SortBy]) -> (Ordered, Direction) {
+    let is_same = |by: &SortBy| fields[..same].iter().any(|(path, _)| *path == by.path);
     let ids_should_descend = sort.last().is_some_and(|by| by.direction == Direction::Descending);
-    let descending = match wanted.first() {
-        Some(by) => by.direction != rest[0].1,
-        None => ids_should_descend != ids_descend,
-    };
-    let fits = wanted.iter().zip(rest).all(|(by, (_, direction))| (by.direction != *direction) == descending);
-    let ids_fit = (ids_descend != descending) == ids_should_descend;
-    (fits && ids_fit).then_some(if descending { Direction::Descending } else { Direction::Ascending })
+    let mut descending = None;
+    let (mut of_sort, mut of_index) = (0, same);
+    for by in sort {
+        if !is_same(by) {
+            let Some((path, direction)) = fields.get(of_index) else { break };
+            let against = by.direction != *direction;
+            if *path != by.path || descending.is_some_and(|descending| descending != against) {
+                break;
+            }
+            descending = Some(against);
+            of_index += 1;
+        }
+        of_sort += 1;
+    }
+    let whole = of_sort == sort.len() && of_index == fields.len();
+    let against = descending.unwrap_or(ids_should_descend != ids_descend);
+    let direction = if against { Direction::Descending } else { Direction::Ascending };
+    match (whole && (ids_descend != against) == ids_should_descend, descending) {
+        (true, _) => (Ordered::Wholly, direction),
+        (false, Some(_)) => (Ordered::First { fields: of_sort, of_index }, direction),
+        (false, None) => (Ordered::No, Direction::Ascending),
+    }
 }
 
 /// The ranges that a condition leaves of some fields.
 struct LookUp {
     ranges: Vec<Range>,
+    /// In how many ways the fields that are looked up can have their values.
+    prefixes: usize,
     /// How many of the fields are looked up by their values.
     fields: usize,
     /// Whether the field after them is narrowed.
@@ -155,20 +175,26 @@ impl LookUp {
                         Direction::Ascending => (low, high),
                         Direction::Descending => (directed(high, *direction), directed(low, *direction)),
                     };
-                    let ranges = prefixes.iter().map(|prefix| span(&joined(prefix, &low), &joined(prefix, &high)));
-                    return Self { ranges: sorted(ranges.collect()), fields: n, spans: true };
+                    let beside: Vec<_> = field.beside.into_iter().map(|point| directed(point, *direction)).collect();
+                    let ranges = prefixes.iter().flat_map(|prefix| {
+                        let points = beside.iter().map(|point| Range::prefix(&joined(prefix, point)));
+                        std::iter::once(span(&joined(prefix, &low), &joined(prefix, &high))).chain(points)
+                    });
+                    let ranges = sorted(ranges.collect());
+                    return Self { ranges, prefixes: prefixes.len(), fields: n, spans: true };
                 }
-                _ => return Self { ranges: whole(&prefixes), fields: n, spans: false },
+                _ => return Self { ranges: whole(&prefixes), prefixes: prefixes.len(), fields: n, spans: false },
             }
         }
-        Self { ranges: whole(&prefixes), fields: fields.len(), spans: false }
+        Self { ranges: whole(&prefixes), prefixes: prefixes.len(), fields: fields.len(), spans: false }
     }
 
-    fn plan(mut self, index: Option<KnownIndex>, prefix: Vec<u8>, ordered: bool, descending: bool) -> Plan {
+    fn plan(mut self, index: Option<KnownIndex>, prefix: Vec<u8>, ordered: Ordered, descending: bool) -> Plan {
         if descending {
             self.ranges.reverse();
         }
-        Plan { index, prefix, ranges: self.ranges, descending, ordered }
+        let narrow = self.fields > 0 || self.spans;
+        Plan { index, prefix, ranges: self.ranges, descending, ordered, narrow }
     }
 }
 
@@ -209,6 +235,8 @@ struct Field {
     points: Option<Vec<Vec<u8>>>,
     /// The beginnings of the lowest and the highest value it can have.
     span: Option<(Vec<u8>, Vec<u8>)>,
+    /// Values that it can have beside those.
+    beside: Vec<Vec<u8>>,
 }
 
 impl Field {
@@ -224,6 +252,7 @@ impl Field {
             {
                 field.points = Some(points);
             }
+            field.beside.extend(beside(test));
             for (low, high) in spans_of(test) {
                 field.span = Some(match field.span.take() {
                     None => (low, high),
@@ -274,8 +303,21 @@ fn spans_of(test: &Test) -> Vec<(Vec<u8>, Vec<u8>)> {
         Test::Gt(value) | Test::Gte(value) => from(value).into_iter().collect(),
         Test::Lt(value) | Test::Lte(value) => to(value).into_iter().collect(),
         Test::Between(low, high) => from(low).into_iter().chain(to(high)).collect(),
+        Test::StartsWith(fragment) if !fragment.ignore_case => {
+            let mut beginning = encoded(RawBsonRef::String(&fragment.text));
+            beginning.truncate(beginning.len() - order::TEXT_END.len());
+            vec![(beginning.clone(), beginning)]
+        }
         _ => Vec::new(),
     }
+}
+
+/// Texts are looked for by a regular expression, which finds itself too.
+fn beside(test: &Test) -> Option<Vec<u8>> {
+    let Test::StartsWith(fragment) = test else { return None };
+    let pattern = CString::try_from(fragment.pattern("^", "")).ok()?;
+    let options = CString::try_from(fragment.options()).ok()?;
+    encoding(&Bson::RegularExpression(Regex { pattern, options }))
 }
 
 fn rangeable(value: &Bson) -> Option<Vec<u8>> {

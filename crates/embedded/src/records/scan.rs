@@ -26,12 +26,20 @@ pub(super) struct Scan {
     ranges: VecDeque<Range>,
     /// Records that were found already, where one may stand in several places.
     seen: HashSet<Vec<u8>>,
+    examined: Examined,
+}
+
+/// What was looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Examined {
+    pub(super) entries: u64,
+    pub(super) documents: u64,
 }
 
 impl Scan {
     pub(super) fn new(plan: Plan, collection: u32) -> Self {
         let ranges = plan.ranges.iter().cloned().collect();
-        Self { plan, collection, ranges, seen: HashSet::new() }
+        Self { plan, collection, ranges, seen: HashSet::new(), examined: Examined::default() }
     }
 
     /// Goes on behind a place in an ordered plan.
@@ -44,6 +52,28 @@ impl Scan {
             // The place is in a later range; all of this one is done.
             self.ranges.pop_front();
         }
+    }
+
+    /// Goes on with the first place that begins so.
+    pub(super) fn go_on_with(&mut self, beginning: &[u8]) {
+        let places = Range::prefix(beginning);
+        for range in &mut self.ranges {
+            match (&range.from, &range.to, &places.to) {
+                (Bound::Included(from), ..) if !self.plan.descending && from.as_slice() < beginning => {
+                    range.from = places.from.clone();
+                }
+                (_, Bound::Excluded(to), Bound::Excluded(last)) if self.plan.descending && to > last => {
+                    range.to = places.to.clone();
+                }
+                (_, Bound::Unbounded, _) if self.plan.descending => range.to = places.to.clone(),
+                _ => {}
+            }
+        }
+    }
+
+    /// What was looked at so far.
+    pub(super) fn examined(&self) -> Examined {
+        self.examined
     }
 
     /// Visits up to so many places. Answers whether there are none left or the visitor has enough.
@@ -64,10 +94,12 @@ impl Scan {
                 left -= 1;
                 let (place, value) = entry?;
                 last = Some(place.clone());
+                self.examined.entries += u64::from(self.plan.index.is_some());
                 let Some(candidate) = candidate(&self.plan, self.collection, &mut self.seen, view, place, value)?
                 else {
                     continue;
                 };
+                self.examined.documents += 1;
                 if visit(candidate)?.is_break() {
                     return Ok(true);
                 }

@@ -5,7 +5,7 @@ use annals_core::order::Direction::{Ascending, Descending};
 use annals_core::{Condition, Index, RecordQuery};
 
 use super::catalog::{Catalog, KnownCollection};
-use super::plan::{Plan, plan};
+use super::plan::{Ordered, Plan, plan};
 
 fn collection(indexes: impl IntoIterator<Item = Index>) -> KnownCollection {
     let mut catalog = Catalog::default();
@@ -22,7 +22,7 @@ fn planned(collection: &KnownCollection, query: RecordQuery) -> Plan {
 /// The name of the index and whether nothing needs sorting.
 fn used(collection: &KnownCollection, query: RecordQuery) -> (String, bool) {
     let plan = planned(collection, query);
-    (plan.index.map_or("documents".to_owned(), |known| known.index.name), plan.ordered)
+    (plan.index.map_or("documents".to_owned(), |known| known.index.name), plan.ordered == Ordered::Wholly)
 }
 
 fn query(condition: Condition) -> RecordQuery {
@@ -58,9 +58,6 @@ fn an_index_in_the_order_of_the_sort_spares_sorting() {
     assert!(planned(&of, a().ascending("b")).descending);
     assert_eq!(used(&of, a().ascending("a").descending("b")), (index(), true));
     assert_eq!(used(&of, query(Condition::All).ascending("a").descending("b")), (index(), true));
-    assert_eq!(used(&of, query(Condition::All).ascending("a").ascending("b")), ("documents".into(), false));
-    // What is equal in `a` alone stands in the order of `b`, not of the ids.
-    assert_eq!(used(&of, query(Condition::All).ascending("a")), ("documents".into(), false));
     assert_eq!(used(&of, a()), (index(), false));
     assert_eq!(used(&of, query(Condition::is_in("a", [1, 2])).descending("b")), (index(), false));
     assert_eq!(used(&of, query(Condition::gt("b", 1)).descending("_id")), ("documents".into(), true));
@@ -86,10 +83,47 @@ fn where_records_have_several_entries_ends_are_not_joined_and_order_is_not_their
     let range = || query(Condition::and([Condition::gt("a", 2), Condition::lt("a", 5)]));
     let mut of = collection([Index::on("a")]);
     let joined = planned(&of, range()).ranges;
-    assert!(planned(&of, range().ascending("a")).ordered);
+    assert!(planned(&of, range().ascending("a")).ordered == Ordered::Wholly);
     of.indexes[0].several_entries = true;
     let open = planned(&of, range()).ranges;
     assert_eq!(joined[0].from, open[0].from);
     assert!(joined[0].to != open[0].to, "an element above 5 may be above 2 for one below 5");
-    assert!(!planned(&of, range().ascending("a")).ordered);
+    assert_eq!(planned(&of, range().ascending("a")).ordered, Ordered::No);
+}
+
+#[test]
+fn an_index_in_the_order_of_the_first_fields_of_a_sort_spares_reading_the_rest() {
+    let of = collection([Index::new([("a", Ascending), ("b", Descending), ("c", Ascending)])]);
+    let first = |fields, of_index| Ordered::First { fields, of_index };
+    let any = || query(Condition::All);
+    let ordered = |query| planned(&of, query).ordered;
+    // What is equal in `a` alone stands in the order of `b`, not of the ids.
+    assert_eq!(ordered(any().ascending("a")), first(1, 1));
+    assert_eq!(ordered(any().ascending("a").ascending("b")), first(1, 1));
+    assert_eq!(ordered(any().descending("a").ascending("b").ascending("x")), first(2, 2));
+    assert_eq!(ordered(any().ascending("x").ascending("a")), Ordered::No);
+    assert_eq!(ordered(any().ascending("b")), Ordered::No);
+    // A field that is the same in all can stand anywhere.
+    let a = || query(Condition::eq("a", 1));
+    assert_eq!(ordered(a().descending("b")), first(1, 2));
+    assert_eq!(ordered(a().ascending("b").ascending("a")), first(2, 2));
+    assert_eq!(ordered(a().ascending("a")), Ordered::No);
+    assert!(planned(&of, a().ascending("b")).descending);
+    assert_eq!(ordered(query(Condition::is_in("a", [1, 2])).descending("b")), Ordered::No);
+}
+
+#[test]
+fn the_beginning_of_a_text_is_a_range_of_an_index() {
+    for direction in [Ascending, Descending] {
+        let of = collection([Index::new([("a", Ascending), ("b", direction)])]);
+        let both = |b| query(Condition::and([Condition::eq("a", 1), b]));
+        let plan = planned(&of, both(Condition::starts_with("b", "ab")));
+        // Texts, and the expression that finds itself.
+        assert_eq!((plan.index.is_some(), plan.ranges.len()), (true, 2));
+        let query = both(Condition::starts_with("b", "ab"));
+        let sorted = if direction == Ascending { query.ascending("b") } else { query.descending("b") };
+        assert_eq!(planned(&of, sorted).ordered, Ordered::Wholly);
+        let any_case = Condition::starts_with("b", annals_core::Fragment::new("ab").ignoring_case());
+        assert_eq!(planned(&of, both(any_case)).ranges.len(), 1);
+    }
 }

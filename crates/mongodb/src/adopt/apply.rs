@@ -66,7 +66,7 @@ async fn work(
     let all = log.to_take_in + report.commits.iter().map(|found| found.events_to_number).sum::<u64>();
     let mut done = 0;
     if takes_in {
-        let reader = Reader { store_id: identity.store_id, mapping: Arc::new(mapping) };
+        let reader = Reader { log: EVENT_LOG.to_owned(), store_id: identity.store_id, mapping: Arc::new(mapping) };
         let mut next = reach.known();
         while let Some((behind, count)) = take_in(database, &reader, next).await? {
             next = behind;
@@ -78,7 +78,7 @@ async fn work(
     identity::begin_log(database).await?;
     let adopted = Adopted::read(database, &identity).await.map_err(asked)?;
     let context = report.context.clone();
-    let log = Arc::new(Log::new(&place.tenant, database.clone(), options, context, adopted));
+    let log = Arc::new(Log::new(&place.tenant, database.clone(), database.clone(), options, context, adopted));
     let cluster = Cluster::new(place.client.clone(), vec![log.clone()], holder, options.lease, options.at_step);
     let head = number(turn, &cluster, &log, &mut |events| progress(done + events, all.max(done + events))).await?;
     report.done = true;

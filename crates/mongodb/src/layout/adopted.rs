@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use annals_core::{Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, SequenceNumber, Timestamp, Version};
+use annals_core::{
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, KeyChanges, SequenceNumber, Timestamp, Version,
+};
 use bytes::Bytes;
 use mongodb::bson::RawDocument;
 use uuid::Uuid;
@@ -20,6 +22,8 @@ use super::names::id_of_event;
 /// Reads events of an adopted log.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
+    /// The collection of the log, which is part of what ids follow from.
+    pub(crate) log: String,
     pub(crate) store_id: Uuid,
     pub(crate) mapping: Arc<Mapping>,
 }
@@ -85,7 +89,7 @@ impl Reader {
     }
 
     pub(crate) fn commit(&self, found: &Found<'_>) -> Result<StoredCommit, String> {
-        let commit_id = Uuid::new_v5(&self.store_id, format!("event-log/{}", found.number).as_bytes());
+        let commit_id = Uuid::new_v5(&self.store_id, format!("{}/{}", self.log, found.number).as_bytes());
         let source = ByteString::from(&*found.source);
         let (aggregate, version) = match &found.applied {
             Some(applied) => {
@@ -118,6 +122,6 @@ impl Reader {
             time: found.time,
         };
         let (key, applied) = (found.number.to_string(), found.applied.is_some());
-        Ok(StoredCommit { key, info, events: vec![event], applied })
+        Ok(StoredCommit { key, info, events: vec![event], applied, keys: KeyChanges::default() })
     }
 }

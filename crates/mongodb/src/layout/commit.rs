@@ -8,7 +8,7 @@
 //! Wow's reader ignores fields that it does not know, so what its layout has no place for stands in `body[i].tags`, `body[i].public` and
 //! one sub-document `annals`, each written only when there is something to say.
 
-use annals_core::{ExpectedVersion, NewCommit, Timestamp};
+use annals_core::{ExpectedVersion, KeyChanges, NewCommit, Timestamp};
 use uuid::Uuid;
 
 use super::writer::Writer;
@@ -35,6 +35,9 @@ pub(crate) mod ours {
     pub(crate) const CAUSATION: &str = "causationId";
     /// The times of all events, where they differ from `createTime`.
     pub(crate) const TIMES: &str = "times";
+    /// The prepare keys that the commit gave back and took, as `{name, key, (value), (ttlAt)}`.
+    pub(crate) const RELEASE: &str = "release";
+    pub(crate) const RESERVE: &str = "reserve";
 }
 
 /// What the document takes besides the events' data: an estimate from above for most, so that it is allocated once.
@@ -96,7 +99,7 @@ fn write_ours(out: &mut Writer, commit: &NewCommit, given: &Given<'_>) {
         (ours::CORRELATION, commit.correlation_id.as_deref()),
         (ours::CAUSATION, commit.causation_id.as_deref()),
     ];
-    if !any && !times && ids.iter().all(|(_, id)| id.is_none()) {
+    if !any && !times && commit.keys.is_empty() && ids.iter().all(|(_, id)| id.is_none()) {
         return;
     }
     out.document(ours::ROOT, |annals| {
@@ -113,5 +116,32 @@ fn write_ours(out: &mut Writer, commit: &NewCommit, given: &Given<'_>) {
                 }
             });
         }
+        write_keys(annals, &commit.keys);
     });
+}
+
+fn write_keys(annals: &mut Writer, keys: &KeyChanges) {
+    if !keys.release.is_empty() {
+        annals.array(ours::RELEASE, |array| {
+            for (place, release) in keys.release.iter().enumerate() {
+                array.document(&place.to_string(), |one| {
+                    one.text("name", &release.name);
+                    one.text("key", &release.key);
+                    release.value.iter().for_each(|value| one.only("value", value.data().as_bytes()));
+                });
+            }
+        });
+    }
+    if !keys.reserve.is_empty() {
+        annals.array(ours::RESERVE, |array| {
+            for (place, reserve) in keys.reserve.iter().enumerate() {
+                array.document(&place.to_string(), |one| {
+                    one.text("name", &reserve.name);
+                    one.text("key", &reserve.key);
+                    one.only("value", reserve.value.data().as_bytes());
+                    reserve.ttl_at.iter().for_each(|at| one.date("ttlAt", at.as_millis()));
+                });
+            }
+        });
+    }
 }

@@ -4,8 +4,8 @@
 //! sentence says what is missing.
 
 use annals_core::{
-    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedCommit, RecordedEvent, SequenceNumber,
-    Timestamp, Version,
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, KeyChanges, RecordedCommit, RecordedEvent, Release,
+    Reserve, SequenceNumber, Timestamp, Version,
 };
 use bytes::Bytes;
 use mongodb::bson::{RawBsonRef, RawDocument};
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::commit::ours;
 use super::fields::{boolean, inner, integer, natural, text};
 use super::names::{id_of_event, uuid_of};
+use super::prepare;
 
 /// A commit as it is stored, without numbers.
 pub(crate) struct StoredCommit {
@@ -24,6 +25,8 @@ pub(crate) struct StoredCommit {
     pub(crate) events: Vec<StoredEvent>,
     /// Whether it expected a version.
     pub(crate) applied: bool,
+    /// The prepare keys that it changed.
+    pub(crate) keys: KeyChanges,
 }
 
 pub(crate) struct StoredEvent {
@@ -82,7 +85,35 @@ pub(crate) fn read(document: &RawDocument, name: &str) -> Result<StoredCommit, S
         }
     }
     let applied = !ours.and_then(|ours| boolean(ours, ours::ANY)).unwrap_or(false);
-    Ok(StoredCommit { key, info, events, applied })
+    let keys = ours.map_or_else(|| Ok(KeyChanges::default()), keys)?;
+    Ok(StoredCommit { key, info, events, applied, keys })
+}
+
+fn keys(ours: &RawDocument) -> Result<KeyChanges, String> {
+    let mut keys = KeyChanges::default();
+    for one in documents(ours, ours::RELEASE) {
+        let value = matches!(one.get("value"), Ok(Some(_))).then(|| prepare::value(one)).transpose()?;
+        let (name, key) = named(one)?;
+        keys.release.push(Release { name, key, value });
+    }
+    for one in documents(ours, ours::RESERVE) {
+        let (name, key) = named(one)?;
+        let ttl_at = one.get_datetime("ttlAt").ok().map(|at| Timestamp::from_millis(at.timestamp_millis()));
+        keys.reserve.push(Reserve { name, key, value: prepare::value(one)?, ttl_at });
+    }
+    Ok(keys)
+}
+
+fn documents<'a>(document: &'a RawDocument, key: &str) -> impl Iterator<Item = &'a RawDocument> {
+    let array = document.get_array(key).ok();
+    array.into_iter().flatten().filter_map(|one| one.ok()?.as_document())
+}
+
+fn named(one: &RawDocument) -> Result<(ByteString, ByteString), String> {
+    match (text(one, "name"), text(one, "key")) {
+        (Some(name), Some(key)) => Ok((name.into(), key.into())),
+        _ => Err("a prepare key of annals has no name or no key".to_owned()),
+    }
 }
 
 /// Only strings are read back, as Wow does; its own headers hold nothing else.

@@ -15,16 +15,18 @@ pub(crate) struct Index {
     pub(crate) unique: bool,
     /// The condition of a partial index.
     pub(crate) partial: Option<Document>,
+    /// After how many seconds the server removes a document, counted from the date in the field.
+    pub(crate) expires_after: Option<i32>,
 }
 
 impl Index {
     pub(crate) fn ascending(name: &'static str, fields: &[&'static str]) -> Self {
         let keys = fields.iter().map(|field| (*field, Bson::Int32(1))).collect();
-        Self { name, keys, unique: false, partial: None }
+        Self { name, keys, unique: false, partial: None, expires_after: None }
     }
 
     pub(crate) fn hashed(name: &'static str, field: &'static str) -> Self {
-        Self { name, keys: vec![(field, Bson::from("hashed"))], unique: false, partial: None }
+        Self { name, keys: vec![(field, Bson::from("hashed"))], unique: false, partial: None, expires_after: None }
     }
 
     pub(crate) fn unique(name: &'static str, fields: &[&'static str]) -> Self {
@@ -43,6 +45,9 @@ impl Index {
         if let Some(condition) = &self.partial {
             declaration.insert("partialFilterExpression", condition.clone());
         }
+        if let Some(seconds) = self.expires_after {
+            declaration.insert("expireAfterSeconds", seconds);
+        }
         declaration
     }
 
@@ -55,22 +60,29 @@ impl Index {
         }
         let unique = found.get_bool("unique").unwrap_or(false);
         let partial = found.get_document("partialFilterExpression").ok();
-        let options = ["expireAfterSeconds", "sparse", "collation", "hidden"];
+        let expires = found.get("expireAfterSeconds").map(number);
+        let expires_as_due = expires == self.expires_after.map(|seconds| Bson::Int64(seconds.into()));
+        let options = ["sparse", "collation", "hidden"];
         let set = |key: &&&str| found.get(**key).is_some_and(|value| *value != Bson::Boolean(false));
         let more: Vec<_> = options.iter().filter(set).collect();
-        let as_due = same_keys && unique == self.unique && more.is_empty() && partial == self.partial.as_ref();
+        let as_due =
+            same_keys && unique == self.unique && more.is_empty() && expires_as_due && partial == self.partial.as_ref();
         (!as_due).then(|| format!("expected {}, found {found}", self.declaration()))
     }
 }
 
-/// Whether the fields, their order and their kinds are the same. Shells write 1 as a double.
-fn same_keys(found: &Document, expected: &Document) -> bool {
-    let kind = |value: &Bson| match value {
+/// Shells write 1 as a double.
+fn number(value: &Bson) -> Bson {
+    match value {
         Bson::Int32(n) => Bson::Int64((*n).into()),
         Bson::Double(n) => Bson::Int64(*n as i64),
         other => other.clone(),
-    };
-    found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.0 == b.0 && kind(a.1) == kind(b.1))
+    }
+}
+
+/// Whether the fields, their order and their kinds are the same.
+fn same_keys(found: &Document, expected: &Document) -> bool {
+    found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.0 == b.0 && number(a.1) == number(b.1))
 }
 
 /// A set of fields on which no unique index may be, because it is what another mode of the layout rests on.

@@ -57,6 +57,16 @@ pub(crate) fn stream_collection(name: &str) -> String {
     format!("{kind}-{id}")
 }
 
+/// The UUID of a scope, which its collections are named after.
+pub(crate) fn scope_uuid(name: &str) -> Uuid {
+    uuid_of("scope", name)
+}
+
+/// The name of a scope's collection, in the Dolittle Runtime's layout: `x-<scope>-` before that of the default scope's.
+pub(crate) fn of_scope(scope: Uuid, collection: &str) -> String {
+    format!("x-{}-{collection}", scope.hyphenated())
+}
+
 /// The namespace of all UUIDs that stand for names. It must never change: they are stored.
 const NAMESPACE: Uuid = Uuid::from_u128(0x5b0c_9f60_3f0e_4a52_9d3c_61c2_8f9e_7a14);
 
@@ -95,6 +105,14 @@ mod tests {
         let names = ["s", "S", "stream-1", "stream-10", "public-stream-1", &upper, &id.replace('-', "")];
         let collections: std::collections::BTreeSet<_> = names.iter().map(|name| stream_collection(name)).collect();
         assert_eq!(collections.len(), names.len(), "{collections:?}");
+    }
+
+    #[test]
+    fn a_scope_s_collections_are_named_after_its_uuid() {
+        let scope = scope_uuid("0a1b2c3d-0000-4000-8000-00000000abcd");
+        assert_eq!(of_scope(scope, EVENT_LOG), "x-0a1b2c3d-0000-4000-8000-00000000abcd-event-log");
+        assert_eq!(scope_uuid("inbox").to_string(), "8fa873a7-137d-526b-8de4-20023f197926");
+        assert_eq!(aggregate_of(&of_scope(scope, EVENT_LOG)), None);
     }
 
     #[test]

@@ -12,14 +12,15 @@ use super::index::{Forbidden, Index, missing, reconcile};
 use super::names::{
     AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS, event_stream,
 };
+use super::prepare;
 use crate::options::{Options, Requests};
 use crate::refused::{OpenError, asking, code_of};
 
-/// The collections of commits of one tenant, as far as this process knows that they are as they must be.
+/// The collections of commits of one tenant, or of its prepare keys, as far as this process knows that they are as they must be.
 pub(crate) struct Schema {
     database: Database,
     expected: Vec<Index>,
-    forbidden: [Forbidden; 1],
+    forbidden: Vec<Forbidden>,
     create: bool,
     known: Mutex<HashMap<String, Arc<OnceCell<()>>>>,
 }
@@ -27,10 +28,22 @@ pub(crate) struct Schema {
 impl Schema {
     pub(crate) fn new(database: Database, options: &Options) -> Self {
         let (expected, forbidden) = event_stream_indexes(options);
-        Self { database, expected, forbidden: [forbidden], create: options.auto_init_schema, known: Mutex::default() }
+        Self {
+            database,
+            expected,
+            forbidden: vec![forbidden],
+            create: options.auto_init_schema,
+            known: Mutex::default(),
+        }
     }
 
-    /// Sees to it that the collection of these aggregates is as it must be, once per process and before its own first insert.
+    /// The collections of prepare keys.
+    pub(crate) fn of_keys(database: Database, options: &Options) -> Self {
+        let create = options.auto_init_schema;
+        Self { database, expected: prepare::indexes(), forbidden: Vec::new(), create, known: Mutex::default() }
+    }
+
+    /// Sees to it that the collection is as it must be, once per process and before its own first insert.
     ///
     /// # Errors
     /// `unsuitable_server` or `unreachable`; the next call tries again.
@@ -86,7 +99,7 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
         Index::ascending("tags_1", &["tags", "_id"]),
     ];
     let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY].map(|name| (name, Vec::new()));
-    let streams = vec![Index::unique("collection_1", &["collection"])];
+    let streams = vec![stream_states()];
     let mut all =
         vec![(EVENT_LOG, vec![source, version]), (AGGREGATES, vec![aggregate]), (ENTRIES, entries), (STREAMS, streams)];
     all.extend(plain);
@@ -127,6 +140,24 @@ pub(crate) async fn lacking(
         count += missing(database, name, &expected, &[forbidden]).await?.len();
     }
     Ok(count)
+}
+
+/// The Dolittle Runtime's two of the log of a scope; neither is unique.
+///
+/// # Errors
+/// `unsuitable_server` or `unreachable`.
+pub(crate) async fn ensure_scope(database: &Database, log: &str, states: &str, create: bool) -> Result<(), OpenError> {
+    let indexes = [
+        Index::ascending("Metadata.EventSource_1", &["Metadata.EventSource"]),
+        Index::ascending("Metadata.EventSource_1_Aggregate.TypeId_1", &["Metadata.EventSource", "Aggregate.TypeId"]),
+    ];
+    reconcile(database, log, &indexes, &[], create).await?;
+    reconcile(database, states, &[stream_states()], &[], create).await
+}
+
+/// No two streams in one collection.
+fn stream_states() -> Index {
+    Index::unique("collection_1", &["collection"])
 }
 
 /// The Dolittle Runtime's four of a stream, and ours: a partition is read in the order of its positions, which its own index on the

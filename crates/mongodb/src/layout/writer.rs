@@ -72,6 +72,18 @@ impl Writer {
         self.out.extend_from_slice(document);
     }
 
+    /// The value of the only field of a document, under another name; null where it has no field.
+    pub(crate) fn only(&mut self, key: &str, document: &[u8]) {
+        match document[4..document.len() - 1].split_first() {
+            Some((kind, rest)) => {
+                let named = rest.iter().position(|byte| *byte == 0).unwrap_or_default();
+                self.key(*kind, key);
+                self.out.extend_from_slice(&rest[named + 1..]);
+            }
+            None => self.key(0x0A, key),
+        }
+    }
+
     pub(crate) fn document(&mut self, key: &str, fields: impl FnOnce(&mut Self)) {
         self.nested(0x03, key, fields);
     }
@@ -146,11 +158,13 @@ mod tests {
         writer.uuid("uuid", Uuid::from_u128(7));
         writer.document("inner", |inner| inner.boolean("yes", true));
         writer.texts("texts", ["a", "b"].into_iter());
+        writer.only("only", &mongodb::bson::serialize_to_vec(&doc! { "other": [1, 2] }).expect("encodes"));
+        writer.only("none", &mongodb::bson::serialize_to_vec(&doc! {}).expect("encodes"));
         let read = Document::try_from(&*writer.raw().expect("a document")).expect("valid");
         let decimal: Decimal128 = u64::MAX.to_string().parse().expect("a decimal");
         let expected = doc! {
             "text": "ä", "int": -1, "long": i64::MAX, "decimal": decimal, "uuid": uuid_value(Uuid::from_u128(7)),
-            "inner": { "yes": true }, "texts": ["a", "b"],
+            "inner": { "yes": true }, "texts": ["a", "b"], "only": [1, 2], "none": null,
         };
         assert_eq!(Bson::from(read), Bson::from(expected));
     }

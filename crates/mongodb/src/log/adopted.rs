@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use super::Log;
 use super::aggregates::{self, versions};
+use super::fetch::{Pace, fetch};
 use super::heads::Head;
-use super::read::fetch;
 use crate::identity;
 use crate::layout::adopted::Reader;
 use crate::layout::entry;
@@ -33,7 +33,8 @@ impl Adopted {
     pub(crate) async fn read(database: &Database, identity: &Identity) -> mongodb::error::Result<Self> {
         let there = identity::adopted(database).await?.is_some();
         let mapping = if there { Mapping::read(database).await? } else { Mapping::default() };
-        Ok(Self { there, reader: Reader { store_id: identity.store_id, mapping: Arc::new(mapping) } })
+        let reader = Reader { log: EVENT_LOG.to_owned(), store_id: identity.store_id, mapping: Arc::new(mapping) };
+        Ok(Self { there, reader })
     }
 }
 
@@ -121,10 +122,7 @@ async fn commits(log: &Log, query: &AggregateQuery) -> Result<(Vec<RecordedCommi
     }
     let (mut commits, mut bytes, mut whole) = (Vec::with_capacity(wanted.len()), 0, wanted.len() < query.limit);
     'pages: for some in wanted.chunks(100) {
-        let mut fetched = fetch(log, some).await?;
-        for entry in some {
-            let commit = fetched.remove(&(entry.collection.clone(), entry.commit.clone()));
-            let commit = commit.ok_or_else(|| unreadable(format!("{EVENT_LOG}: event {} is gone", entry.first)))?;
+        for (entry, commit) in some.iter().zip(fetch(log, some, &Pace::default()).await?) {
             bytes += commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
             if !commits.is_empty() && bytes > limits::PAGE_BYTES_MAX {
                 whole = false;

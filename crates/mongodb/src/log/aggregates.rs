@@ -8,10 +8,10 @@ use annals_core::{
 };
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
+use super::heads::Head;
 use super::numbers::Place;
 use super::{Log, adopted};
-use crate::layout::entry;
-use crate::layout::fields::text;
+use crate::layout::fields::{natural, text};
 use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{ENTRIES, event_stream};
 use crate::refused::{reading, unreadable};
@@ -29,27 +29,28 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
 /// What the collection of commits holds, and whether none was left out for the sake of the page's size.
 pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateCommits, bool), ReadError> {
     let collection = event_stream(&query.aggregate.name)?;
-    let (head, found, numbers) = tokio::try_join!(
-        async { Ok(log.read_head(&collection, &query.aggregate).await?) },
-        commits(log, &collection, query),
-        numbers(log, query),
-    )?;
-    let (mut found, mut whole) = found;
-    if query.tenant_id.as_ref().is_some_and(|tenant| head.version > 0 && *tenant != head.tenant_id) {
-        return Ok((AggregateCommits { commits: Vec::new(), version: 0 }, true));
-    }
+    let ((mut commits, mut whole), numbers) =
+        tokio::try_join!(self::commits(log, &collection, query), numbers(log, query))?;
     let untimed = query.from_time.is_none() && query.to_time.is_none();
-    if found.is_empty() && untimed && query.from_version.max(1) <= head.version.min(query.to_version) {
-        // They were read a moment before the head was. Now they reach it at least.
-        (found, whole) = commits(log, &collection, query).await?;
+    // A page that reaches the end says what the end is. One of a range of times does not: times need not grow, so the newest commit may be
+    // outside.
+    let reaches_end = untimed && (whole || query.last) && query.to_version >= VERSION_MAX;
+    let mut version = if reaches_end { newest(&commits) } else { 0 };
+    if version == 0 {
+        let head = log.read_head(&collection, &query.aggregate).await?;
+        if query.tenant_id.as_ref().is_some_and(|tenant| head.version > 0 && *tenant != head.tenant_id) {
+            return Ok((AggregateCommits { commits: Vec::new(), version: 0 }, true));
+        }
+        if commits.is_empty() && untimed && query.from_version.max(1) <= head.version.min(query.to_version) {
+            // They were read a moment before the head was. Now they reach it at least.
+            (commits, whole) = self::commits(log, &collection, query).await?;
+        }
+        version = head.version.max(newest(&commits));
+    } else if let Some(last) = commits.iter().find(|commit| commit.info.version == version) {
+        // Whoever loads an aggregate mostly commits to it next.
+        log.heads.learn(&query.aggregate, Head { version, tenant_id: last.info.tenant_id.clone() });
     }
-    let mut commits = found;
     commits.sort_unstable_by_key(|commit| commit.info.version);
-    // The head was read beside the commits, so either may be a moment older: a page that reaches the end is its own end. One of a range of
-    // times does not tell where the end is: times need not grow, so the newest commit may be outside.
-    let last = commits.last().map_or(0, |commit| commit.info.version);
-    let reaches_end = untimed && (whole || query.last) && query.to_version >= head.version && !commits.is_empty();
-    let version = if reaches_end { last } else { head.version.max(last) };
     let mut recorded = Vec::with_capacity(commits.len());
     for commit in commits {
         let first = match numbers.get(&commit.info.version) {
@@ -59,6 +60,10 @@ pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateC
         recorded.push(commit.recorded(first));
     }
     Ok((AggregateCommits { commits: recorded, version }, whole))
+}
+
+fn newest(commits: &[StoredCommit]) -> Version {
+    commits.iter().map(|commit| commit.info.version).max().unwrap_or(0)
 }
 
 /// The commits that the query means, and whether none was left out for the sake of the page's size.
@@ -76,7 +81,8 @@ async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<
     let order = if query.last { -1 } else { 1 };
     let documents = log.database.collection::<RawDocumentBuf>(collection);
     let find = documents.find(filter).sort(doc! { "version": order });
-    let mut cursor = find.limit(query.limit as i64).await.map_err(|error| reading(&error))?;
+    let find = find.limit(query.limit as i64).batch_size(query.limit as u32 + 1);
+    let mut cursor = find.await.map_err(|error| reading(&error))?;
     let (mut commits, mut bytes) = (Vec::new(), 0);
     while cursor.advance().await.map_err(|error| reading(&error))? {
         let document = cursor.current();
@@ -99,11 +105,13 @@ async fn numbers(log: &Log, query: &AggregateQuery) -> Result<HashMap<Version, S
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let find = entries.find(filter).sort(doc! { "version": order });
     // With a range of times the versions that pass are not known here; those that are missing are looked up one by one.
-    let mut cursor = find.limit(query.limit as i64).await.map_err(|error| reading(&error))?;
+    let find = find.limit(query.limit as i64).batch_size(query.limit as u32 + 1).projection(doc! { "version": 1 });
+    let mut cursor = find.await.map_err(|error| reading(&error))?;
     let mut numbers = HashMap::new();
     while cursor.advance().await.map_err(|error| reading(&error))? {
-        let entry = entry::read(cursor.current()).map_err(unreadable)?;
-        numbers.insert(entry.version, entry.first);
+        let (version, first) = (natural(cursor.current(), "version"), natural(cursor.current(), "_id"));
+        let missing = || unreadable(format!("{ENTRIES}: an entry of {} has no number or no version", query.aggregate));
+        numbers.insert(version.ok_or_else(missing)?, first.ok_or_else(missing)?);
     }
     Ok(numbers)
 }

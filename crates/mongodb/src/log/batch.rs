@@ -166,6 +166,14 @@ fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, outcomes
     }
 }
 
+/// What an answer to the insert of one document says, in a transaction: what passes is tried again by who began it.
+pub(super) fn judged(answer: &RawDocument) -> Outcome {
+    let mut outcomes = [Outcome::Stored];
+    read_write_errors(answer, &[0], true, &mut outcomes);
+    let [outcome] = outcomes;
+    outcome
+}
+
 /// Which of these ids are stored at majority, after everything that the session has seen.
 async fn stored_ids(
     database: &Database,

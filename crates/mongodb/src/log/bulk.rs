@@ -51,6 +51,15 @@ pub(super) struct Counts {
     pub(super) bytes: AtomicU64,
 }
 
+impl Counts {
+    /// Takes note of a batch that was answered: how many documents of it were stored, and their bytes.
+    pub(super) fn batch(&self, stored: u64, bytes: usize) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.stored.fetch_add(stored, Ordering::Relaxed);
+        self.bytes.fetch_add(if stored > 0 { bytes as u64 } else { 0 }, Ordering::Relaxed);
+    }
+}
+
 impl Bulk {
     pub(crate) fn new(database: Database, outcome_time: Duration) -> Self {
         Self { database, outcome_time, lanes: Mutex::default(), counts: Arc::default() }

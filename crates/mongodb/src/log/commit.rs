@@ -1,9 +1,9 @@
 //! A commit: judged on the caller's task, inserted with the next batch, answered when it is stored, or has its numbers.
 //!
-//! Judgement: the commit's rules, what this store does not have, the aggregate's tenantId, the request id, the version. The unique indexes
-//! decide; the head that this process knows only says which version to try. Invariant: the version that is tried is one more than one
-//! that is stored at majority, so the aggregate never gets a gap; and one that is there already is refused by the index, so nothing is
-//! ever filled in behind.
+//! Judgement: the commit's rules, what this store does not have, the aggregate's tenantId, the request id, prepare keys, the version. The
+//! unique indexes decide; the head that this process knows only says which version to try. Invariant: the version that is tried is one
+//! more than one that is stored at majority, so the aggregate never gets a gap; and one that is there already is refused by the index, so
+//! nothing is ever filled in behind.
 
 use annals_core::{
     CommitError, CommitOutcome, ExpectedVersion, NewCommit, Reached, StoreError, Timestamp, Version, event_uuid,
@@ -15,12 +15,14 @@ use uuid::Uuid;
 use super::Log;
 use super::batch::Outcome;
 use super::heads::Head;
+use super::keyed::{self, Keyed};
 use super::numbers::Place;
 use super::repeat;
 use crate::layout::commit::{Given, write};
 use crate::layout::foreign::StoredCommit;
 use crate::layout::names::event_stream;
 use crate::layout::schema::ready;
+use crate::patience::given_up;
 
 /// How often a commit at any version may be overtaken by other processes before it is given back.
 const OVERTAKEN_MAX: usize = 1000;
@@ -51,25 +53,34 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         TryAcquireError::Closed => StoreError::Closed,
         TryAcquireError::NoPermits => StoreError::Overloaded,
     })?;
-    let collection = tokio::time::timeout(log.outcome_time, ready(&log.schema, &commit.aggregate.name)).await;
+    let making = tokio::time::timeout(log.outcome_time, ready(&log.schema, &commit.aggregate.name));
+    let collection = log.patience.during(making).await.ok_or(StoreError::Closed)?;
     let collection = collection
         .map_err(|_| StoreError::Unreachable("its collection could not be made ready in time".to_owned()))??;
+    let timed = tokio::time::timeout(log.outcome_time, keyed::ready(log, &commit.keys)).await;
+    timed
+        .map_err(|_| StoreError::Unreachable("its keys' collections could not be made ready in time".to_owned()))??;
     let request = Request::new(log, &commit);
     let logged = commit.wait.until >= Reached::Logged;
     // Before it is stored, so that its number cannot be missed.
     let expected = logged.then(|| log.numbers.expect(Place::new(&collection, &request.commit_id)));
-    let stored = {
+    let storing = async {
         let turn = tokio::time::timeout(log.outcome_time, log.turns.wait(&commit.aggregate)).await;
         let _turn = turn.map_err(|_| StoreError::Overloaded)?;
         store(log, &collection, &request).await
     };
+    let stored = log.patience.during(storing).await.unwrap_or_else(|| {
+        let sentence = format!("the store was closed before MongoDB answered (request id {:?})", request.request_id);
+        Err(StoreError::Unreachable(sentence).into())
+    });
     let Stored { version, repeated } = match stored {
         Ok(stored) => stored,
         Err(error @ CommitError::Store(_)) => return Err(error),
         Err(refusal) => {
             // Who waits for the log is told of nothing that is not in it.
             if logged {
-                log.until_logged(&collection, &commit.aggregate).await?;
+                let waiting = log.until_logged(&collection, &commit.aggregate);
+                log.patience.during(waiting).await.ok_or_else(given_up)??;
             }
             return Err(refusal);
         }
@@ -100,11 +111,6 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
 fn supported(commit: &NewCommit) -> Result<(), StoreError> {
     if commit.append_condition.is_some() {
         return Err(StoreError::NotSupported("an append condition (on MongoDB)".to_owned()));
-    }
-    if !commit.keys.is_empty() {
-        return Err(StoreError::NotSupported(
-            "a commit that reserves or releases prepare keys (on MongoDB)".to_owned(),
-        ));
     }
     Ok(())
 }
@@ -192,12 +198,31 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
             return repeated(first, request);
         }
         if !admitted {
+            if let Some(refusal) = keyed::refusal(log, &commit.keys, request.now).await? {
+                return Err(refusal);
+            }
             let (expected, actual_version) = (expected.to_string(), head.version);
             return Err(CommitError::VersionConflict { expected, actual_version });
         }
         let version = head.version + 1;
         let document = request.document(log, version)?;
-        match log.bulk.insert(collection, request.commit_id.clone(), document).await {
+        let outcome = match commit.keys.is_empty() {
+            true => log.bulk.insert(collection, request.commit_id.clone(), document).await,
+            false => match keyed::insert(log, collection, &document, &commit.keys, request.now).await? {
+                Keyed::Outcome(outcome) => outcome,
+                Keyed::Refused(refusal) => {
+                    // A repeat finds its own keys taken.
+                    if commit.request_id.is_some()
+                        && let Some(first) =
+                            repeat::find(log, collection, &commit.aggregate, &request.request_id).await?
+                    {
+                        return repeated(first, request);
+                    }
+                    return Err(refusal);
+                }
+            },
+        };
+        match outcome {
             Outcome::Stored => {
                 let tenant_id = request.tenant_id().into();
                 log.heads.learn(&commit.aggregate, Head { version, tenant_id });
@@ -211,8 +236,12 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
                     // Request ids are unique in all aggregates of the name here, and this one is another aggregate's.
                     return Err(CommitError::RequestIdReused { request_id: request.request_id.clone() });
                 }
-                // The refused insert was acknowledged by a majority.
-                (head, current) = (log.read_head(collection, &commit.aggregate).await?, true);
+                // The refused insert was acknowledged by a majority; a transaction that was given up was not.
+                head = match commit.keys.is_empty() {
+                    true => log.read_head(collection, &commit.aggregate).await?,
+                    false => log.confirm_head(collection, &commit.aggregate).await?,
+                };
+                current = true;
                 collided = true;
             }
             Outcome::Refused(why) => {

@@ -5,7 +5,7 @@ use futures_util::TryStreamExt;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
 use super::Log;
-use super::read::{FETCH_MAX, fetch};
+use super::fetch::{Pace, fetch};
 use crate::layout::entry::{self, Entry};
 use crate::layout::names::ENTRIES;
 use crate::refused::{reading, unreadable};
@@ -27,13 +27,13 @@ impl Log {
         };
         let mut events = Vec::with_capacity(numbers.len());
         let mut bytes = 0;
-        for some in entries.chunks(FETCH_MAX) {
-            let mut commits = fetch(self, some).await?;
-            for entry in some {
-                let commit = commits.remove(&(entry.collection.clone(), entry.commit.clone()));
-                let missing =
-                    || unreadable(format!("{}: commit {} of the log is gone", entry.collection, entry.commit));
-                for event in commit.ok_or_else(missing)?.recorded(entry.first).events {
+        let pace = Pace::default();
+        let mut rest = &entries[..];
+        while !rest.is_empty() {
+            let (some, behind) = rest.split_at(pace.commits().min(rest.len()));
+            rest = behind;
+            for (entry, commit) in some.iter().zip(fetch(self, some, &pace).await?) {
+                for event in commit.recorded(entry.first).events {
                     if numbers.get(events.len()) != Some(&event.sequence_number) {
                         continue;
                     }

@@ -1,94 +1,211 @@
 //! A page of the log: entries say which commits stand where, the commits hold the events.
 //!
-//! Both are immutable once they are in the log, so a page needs no snapshot: what it shows was there.
+//! Both are immutable once they are in the log, so a page needs no snapshot: what it shows was there. What it must not do is take the end
+//! of what one read showed for the end of the log: another read may have been of an earlier moment.
+//!
+//! ```text
+//! all events:    head ┐
+//!                     ├─▶ entries must follow on one another, from the one that holds `from` ─▶ commits ─▶ events
+//!             entries ┘
+//! filtered:      head ─▶ entries that may pass, in the head's session, so at least of its moment ─▶ commits ─▶ events that pass
+//! ```
 
-use std::collections::HashMap;
+use std::time::Duration;
 
-use annals_core::{AggregateFilter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, StoreError, limits};
+use annals_core::{
+    AggregateFilter, Filter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, StoreError, limits,
+};
+use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
-use super::{Log, adopted};
+use super::Log;
+use super::fetch::{Pace, fetch};
 use crate::layout::entry::{self, Entry};
-use crate::layout::foreign::{self, StoredCommit};
-use crate::layout::names::{ENTRIES, EVENT_LOG, aggregate_of};
+use crate::layout::names::ENTRIES;
 use crate::reach;
 use crate::refused::{reading, unreadable};
 
 /// Entries that are looked at in one go.
 const ENTRIES_MAX: i64 = 1000;
+/// How often, and how long apart, entries are read again that were of an earlier moment than the head.
+const BEHIND_MAX: usize = 200;
+const PAUSE: Duration = Duration::from_millis(25);
 
 pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadError> {
-    let head = log.read_log_head().await?;
+    // A log that was adopted has the holes that it had.
+    let gap_free = query.filter.is_all() && !log.adopted.there;
+    if gap_free && !query.backwards { whole(log, &query).await } else { chosen(log, &query).await }
+}
+
+/// All events from a number on.
+async fn whole(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
+    let from = query.from.unwrap_or(0);
+    let mut head = 0;
+    for _ in 0..BEHIND_MAX {
+        let (stored, mut entries) = tokio::try_join!(log.read_log_head(), beginning(log, from, query.limit))?;
+        head = stored;
+        if from >= head && entries.is_empty() {
+            return Ok(LogPage { events: Vec::new(), next: head, head });
+        }
+        if entries.first().is_none_or(|first| first.first != from) {
+            let mut session = session(log).await?;
+            entries.splice(..0, holding(log, from, &mut session).await?);
+        }
+        let following = following(&entries, from);
+        if let Some(last) = following.last() {
+            let end = last.first + last.count;
+            log.numbers.publish(end);
+            let mut page = Page::new(query);
+            let full = page.take(log, following, from).await?;
+            return Ok(LogPage { events: page.events, next: full.unwrap_or(end), head: head.max(end) });
+        }
+        // Others may have moved the head, whose numbers nobody may pass over unseen.
+        judge(log).await?;
+        tokio::time::sleep(PAUSE).await;
+    }
+    Err(behind(from, head))
+}
+
+/// Events of a part of the log, by an index, or backwards.
+async fn chosen(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
+    let mut session = session(log).await?;
+    let head = log.read_log_head_in(&mut session).await?;
     let mut next = match query.from {
         Some(from) => from.min(head),
         None if query.backwards => head,
         None => 0,
     };
-    let mut page = Page { query: &query, events: Vec::new(), bytes: 0 };
+    let mut page = Page::new(query);
+    // The commit that holds `from` may begin before it.
+    let mut bound = if query.backwards { next } else { start(log, next, &mut session).await? };
     loop {
-        let entries = entries(log, &query, next, head).await?;
+        let entries = passing_entries(log, query, bound, head, &mut session).await?;
         let Some(last) = entries.last() else { break };
         // Behind these entries nothing is known yet; before that point all is.
         let seen_to = if query.backwards { last.first } else { last.first + last.count };
         let full = page.take(log, &entries, next).await?;
         next = full.unwrap_or(seen_to);
+        bound = next;
         if full.is_some() || !page.events.is_empty() {
             return Ok(LogPage { events: page.events, next, head });
         }
     }
-    // Nothing up to the head: so it is, unless the head was moved by others, whose numbers nobody may pass over unseen.
-    if !query.backwards && next < head && (query.filter.is_all() || log.adopted.there) {
-        let judged = reach::judge(&log.database).await;
-        judged.map_err(|error| StoreError::ForeignNumbers(error.message))?;
+    if !query.backwards && next < head && log.adopted.there {
+        judge(log).await?;
     }
     let end = if query.backwards { 0 } else { head };
     Ok(LogPage { events: Vec::new(), next: end, head })
 }
 
-/// The entries of commits that may hold what is asked for, in its direction, beginning with the one that holds `from`.
-async fn entries(
+async fn judge(log: &Log) -> Result<(), ReadError> {
+    let judged = reach::judge(&log.database).await;
+    judged.map_err(|error| StoreError::ForeignNumbers(error.message))?;
+    Ok(())
+}
+
+/// What was counted cannot be read: never taken for the end.
+pub(super) fn behind(next: SequenceNumber, head: SequenceNumber) -> ReadError {
+    let sentence = format!(
+        "the log has {head} events, and what follows {next} cannot be read yet: MongoDB shows an earlier state; try again"
+    );
+    StoreError::Unreachable(sentence).into()
+}
+
+/// A session in which each read is of a moment that is no earlier than that of the one before it, whichever member answers.
+pub(super) async fn session(log: &Log) -> Result<ClientSession, ReadError> {
+    let session = log.database.client().start_session().causal_consistency(true).await;
+    session.map_err(|error| reading(&error).into())
+}
+
+/// What a page needs of an entry.
+fn places() -> Document {
+    doc! { "n": 1, "coll": 1, "commit": 1, "version": 1, "applied": 1 }
+}
+
+/// The entries of commits that begin at `from` or less than `limit` behind it, in their order.
+async fn beginning(log: &Log, from: SequenceNumber, limit: usize) -> Result<Vec<Entry>, ReadError> {
+    let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
+    let to = from.saturating_add(limit as u64).min(i64::MAX as u64);
+    let find = entries.find(doc! { "_id": { "$gte": from.min(to) as i64, "$lt": to as i64 } }).sort(doc! { "_id": 1 });
+    let find = find.projection(places()).batch_size(limit as u32 + 1);
+    let mut cursor = find.await.map_err(|error| reading(&error))?;
+    let mut found = Vec::new();
+    while cursor.advance().await.map_err(|error| reading(&error))? {
+        found.push(entry::read(cursor.current()).map_err(unreadable)?);
+    }
+    Ok(found)
+}
+
+/// As many of the entries as stand without a hole from the commit that holds `from`.
+fn following(entries: &[Entry], from: SequenceNumber) -> &[Entry] {
+    let mut next = match entries.first() {
+        Some(first) if first.first <= from && first.first + first.count > from => first.first,
+        _ => return &[],
+    };
+    let hole = entries.iter().position(|entry| {
+        let follows = entry.first == next;
+        next = entry.first + entry.count;
+        !follows
+    });
+    &entries[..hole.unwrap_or(entries.len())]
+}
+
+/// The entry of the commit that holds `from` and begins before it, if there is one.
+async fn holding(log: &Log, from: SequenceNumber, session: &mut ClientSession) -> Result<Option<Entry>, ReadError> {
+    let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
+    let before = entries.find_one(doc! { "_id": { "$lt": from.min(i64::MAX as u64) as i64 } }).sort(doc! { "_id": -1 });
+    let before = before.projection(places()).session(session).await.map_err(|error| reading(&error))?;
+    let before = before.map(|found| entry::read(&found)).transpose().map_err(unreadable)?;
+    Ok(before.filter(|entry| entry.first + entry.count > from))
+}
+
+/// Where the commit begins that holds `from`.
+pub(super) async fn start(
+    log: &Log,
+    from: SequenceNumber,
+    session: &mut ClientSession,
+) -> Result<SequenceNumber, ReadError> {
+    Ok(if from == 0 { 0 } else { holding(log, from, session).await?.map_or(from, |entry| entry.first) })
+}
+
+/// The entries of commits that may hold what is asked for, in its direction from the bound, which is where a commit begins or ends.
+async fn passing_entries(
     log: &Log,
     query: &LogQuery,
-    from: SequenceNumber,
+    bound: SequenceNumber,
     head: SequenceNumber,
+    session: &mut ClientSession,
 ) -> Result<Vec<Entry>, ReadError> {
     let collection = log.database.collection::<RawDocumentBuf>(ENTRIES);
-    let mut filter = passing(query);
-    if query.backwards {
-        filter.insert("_id", doc! { "$lt": from as i64 });
-    } else {
-        if from >= head {
-            return Ok(Vec::new());
-        }
-        // The commit that holds `from` may begin before it.
-        let holding = collection.find_one(doc! { "_id": { "$lte": from as i64 } }).sort(doc! { "_id": -1 });
-        let holding = holding.projection(doc! { "_id": 1 }).await.map_err(|error| reading(&error))?;
-        let start = holding.and_then(|found| found.get_i64("_id").ok()).unwrap_or(0);
-        filter.insert("_id", doc! { "$gte": start, "$lt": head as i64 });
-    }
+    let mut filter = passing(&query.filter);
+    let range = match query.backwards {
+        true => doc! { "$lt": bound as i64 },
+        false => doc! { "$gte": bound as i64, "$lt": head as i64 },
+    };
+    filter.insert("_id", range);
     let order = if query.backwards { -1 } else { 1 };
     // Each entry holds an event at least.
     let limit = if query.filter.is_all() { query.limit as i64 + 1 } else { ENTRIES_MAX };
-    let find = collection.find(filter).sort(doc! { "_id": order }).limit(limit);
-    let mut cursor = find.await.map_err(|error| reading(&error))?;
+    let find = collection.find(filter).sort(doc! { "_id": order }).limit(limit).batch_size(limit as u32);
+    let mut cursor = find.projection(places()).session(&mut *session).await.map_err(|error| reading(&error))?;
     let mut entries = Vec::new();
-    while cursor.advance().await.map_err(|error| reading(&error))? {
+    while cursor.advance(session).await.map_err(|error| reading(&error))? {
         entries.push(entry::read(cursor.current()).map_err(unreadable)?);
     }
     Ok(entries)
 }
 
 /// What an entry must have so that one of its events may pass.
-fn passing(query: &LogQuery) -> Document {
+pub(super) fn passing(wanted: &Filter) -> Document {
     let texts = |texts: &[annals_core::ByteString]| texts.iter().map(|text| Bson::from(&**text)).collect::<Vec<_>>();
     let mut filter = Document::new();
-    if !query.filter.types.is_empty() {
-        filter.insert("types", doc! { "$in": texts(&query.filter.types) });
+    if !wanted.types.is_empty() {
+        filter.insert("types", doc! { "$in": texts(&wanted.types) });
     }
-    if !query.filter.tags.is_empty() {
-        filter.insert("tags", doc! { "$all": texts(&query.filter.tags) });
+    if !wanted.tags.is_empty() {
+        filter.insert("tags", doc! { "$all": texts(&wanted.tags) });
     }
-    if let Some(AggregateFilter { name, id }) = &query.filter.aggregate {
+    if let Some(AggregateFilter { name, id }) = &wanted.aggregate {
         filter.insert("aggregate", &**name);
         id.iter().for_each(|id| drop(filter.insert("id", &**id)));
     }
@@ -99,12 +216,14 @@ struct Page<'a> {
     query: &'a LogQuery,
     events: Vec<RecordedEvent>,
     bytes: usize,
+    pace: Pace,
 }
 
-/// Entries whose commits are fetched together.
-pub(super) const FETCH_MAX: usize = 100;
+impl<'a> Page<'a> {
+    fn new(query: &'a LogQuery) -> Self {
+        Self { query, events: Vec::new(), bytes: 0, pace: Pace::default() }
+    }
 
-impl Page<'_> {
     /// Takes the events of these entries that pass, from `from` on. Where the page is full it says where to go on.
     async fn take(
         &mut self,
@@ -112,13 +231,12 @@ impl Page<'_> {
         entries: &[Entry],
         from: SequenceNumber,
     ) -> Result<Option<SequenceNumber>, ReadError> {
-        for some in entries.chunks(FETCH_MAX) {
-            let mut commits = fetch(log, some).await?;
-            for entry in some {
-                let commit = commits.remove(&(entry.collection.clone(), entry.commit.clone()));
-                let missing =
-                    || unreadable(format!("{}: commit {} of the log is gone", entry.collection, entry.commit));
-                let mut events = commit.ok_or_else(missing)?.recorded(entry.first).events;
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let (some, behind) = rest.split_at(self.pace.commits().min(rest.len()));
+            rest = behind;
+            for (entry, commit) in some.iter().zip(fetch(log, some, &self.pace).await?) {
+                let mut events = commit.recorded(entry.first).events;
                 if self.query.backwards {
                     events.reverse();
                 }
@@ -147,29 +265,4 @@ impl Page<'_> {
         let next = if self.query.backwards { number } else { number + 1 };
         (self.events.len() == self.query.limit).then_some(next)
     }
-}
-
-/// The commits of these entries, by collection and `_id`.
-pub(super) async fn fetch(log: &Log, entries: &[Entry]) -> Result<HashMap<(String, String), StoredCommit>, ReadError> {
-    let mut wanted: HashMap<&str, Vec<&str>> = HashMap::new();
-    for entry in entries {
-        wanted.entry(&entry.collection).or_default().push(&entry.commit);
-    }
-    let mut commits = HashMap::with_capacity(entries.len());
-    for (collection, ids) in wanted {
-        if collection == EVENT_LOG {
-            let found = adopted::fetch_events(log, &ids).await?;
-            commits.extend(found.into_iter().map(|commit| ((collection.to_owned(), commit.key.clone()), commit)));
-            continue;
-        }
-        let name = aggregate_of(collection).ok_or_else(|| unreadable(format!("{collection} holds no commits")))?;
-        let documents = log.database.collection::<RawDocumentBuf>(collection);
-        let mut cursor = documents.find(doc! { "_id": { "$in": ids } }).await.map_err(|error| reading(&error))?;
-        while cursor.advance().await.map_err(|error| reading(&error))? {
-            let commit = foreign::read(cursor.current(), name);
-            let commit = commit.map_err(|why| unreadable(format!("{collection}: a commit of the log: {why}")))?;
-            commits.insert((collection.to_owned(), commit.key.clone()), commit);
-        }
-    }
-    Ok(commits)
 }

@@ -1,8 +1,8 @@
 //! Whether a commit repeats an earlier one: found by its request id, compared by its content.
 //!
-//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public and the
-//! ids that the client gave. Here the first commit is read anyway, so the contents themselves are compared, and commits of other software
-//! need no digest.
+//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public, the ids
+//! that the client gave, and the prepare keys. Here the first commit is read anyway, so the contents themselves are compared, and commits
+//! of other software need no digest.
 
 use annals_core::{Aggregate, NewCommit, ReadError, StoreError, event_uuid};
 use mongodb::bson::{RawDocumentBuf, doc};
@@ -41,7 +41,8 @@ pub(super) async fn exists(
 /// Whether `commit` has the content of the stored one.
 pub(super) fn is_same(first: &StoredCommit, commit: &NewCommit) -> bool {
     let foreign = first.is_foreign();
-    first.events.len() == commit.events.len()
+    first.keys == commit.keys
+        && first.events.len() == commit.events.len()
         && first.events.iter().zip(&commit.events).enumerate().all(|(place, (stored, new))| {
             let made = event_uuid(first.info.commit_id, place as u32);
             let same_id = match new.id {

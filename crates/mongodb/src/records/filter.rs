@@ -3,8 +3,8 @@
 //! Some cannot be: those that the server would not read because of their depth or size, or of what a list holds. Then every document is
 //! asked for, and judged here.
 
-use annals_core::bson::{Bson, Document, doc};
-use annals_core::{Condition, Matcher, Test};
+use annals_core::bson::{Bson, Document, Regex, doc};
+use annals_core::{Condition, Deletion, Fragment, Invalid, Matcher, Test};
 
 use super::document::OWN;
 
@@ -23,25 +23,31 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    pub(super) fn of(condition: &Condition) -> Self {
+    /// # Errors
+    /// `invalid_condition` for what the server would not read and cannot be judged here either.
+    pub(super) fn of(condition: &Condition) -> Result<Self, Invalid> {
         match compile(condition).filter(fits) {
-            Some(ask) => Self { ask, rest: None },
-            None => Self { ask: Document::new(), rest: Some(Matcher::new(condition)) },
+            Some(ask) => Ok(Self { ask, rest: None }),
+            None => {
+                condition.judgeable()?;
+                Ok(Self { ask: Document::new(), rest: Some(Matcher::new(condition)) })
+            }
         }
     }
 }
 
 /// The filter that means the same; none when the server would not take it.
 pub(super) fn compile(condition: &Condition) -> Option<Document> {
-    part(condition, 0)
+    part(condition, 0, &visible)
 }
 
-fn part(condition: &Condition, depth: usize) -> Option<Document> {
+/// `name` says how a path is asked for.
+fn part(condition: &Condition, depth: usize, name: &dyn Fn(&str) -> String) -> Option<Document> {
     if depth > DEPTH_MAX {
         return None;
     }
     let all = |children: &[Condition]| -> Option<Bson> {
-        let children = children.iter().map(|child| part(child, depth + 1).map(Bson::Document));
+        let children = children.iter().map(|child| part(child, depth + 1, name).map(Bson::Document));
         children.collect::<Option<Vec<_>>>().map(Bson::Array)
     };
     match condition {
@@ -49,13 +55,22 @@ fn part(condition: &Condition, depth: usize) -> Option<Document> {
         Condition::And(children) => Some(doc! { "$and": all(children)? }),
         Condition::Or(children) => Some(doc! { "$or": all(children)? }),
         Condition::Nor(children) => Some(doc! { "$nor": all(children)? }),
-        Condition::Field { path, test } => field(&visible(path), test),
+        Condition::Field { path, test } => field(&name(path), test, depth),
+        Condition::Deleted(Deletion::All) => Some(Document::new()),
+        Condition::Deleted(which) => Some(doc! { "deleted": *which == Deletion::Deleted }),
+        Condition::Match(words) => Some(doc! { "$text": { "$search": words } }),
+        Condition::Raw(filter) => Some(filter.clone()),
         _ => None,
     }
 }
 
-fn field(path: &str, test: &Test) -> Option<Document> {
+fn field(path: &str, test: &Test, depth: usize) -> Option<Document> {
     let one = |operator: &str, value: &Bson| Some(doc! { path: { operator: value.clone() } });
+    let find = |fragment: &Fragment, before, behind| {
+        let pattern = fragment.pattern(before, behind).try_into().ok()?;
+        let options = fragment.options().to_owned().try_into().ok()?;
+        Some(doc! { path: Regex { pattern, options } })
+    };
     let list = |operator: &str, values: &[Bson]| {
         // The server takes a dollar in a list for an operator.
         let dollar =
@@ -63,7 +78,9 @@ fn field(path: &str, test: &Test) -> Option<Document> {
         (!values.iter().any(dollar)).then(|| doc! { path: { operator: values.to_vec() } })
     };
     match test {
-        Test::Eq(value) => one("$eq", value),
+        // What could be taken for operators is not written the short way.
+        Test::Eq(value @ (Bson::Document(_) | Bson::Array(_))) => one("$eq", value),
+        Test::Eq(value) => Some(doc! { path: value.clone() }),
         Test::Ne(value) => one("$ne", value),
         Test::Gt(value) => one("$gt", value),
         Test::Gte(value) => one("$gte", value),
@@ -75,6 +92,11 @@ fn field(path: &str, test: &Test) -> Option<Document> {
             Some(doc! { "$and": [{ path: { "$gte": low.clone() } }, { path: { "$lte": high.clone() } }] })
         }
         Test::Exists(there) => Some(doc! { path: { "$exists": *there } }),
+        Test::AllIn(values) => list("$all", values),
+        Test::ElemMatch(inner) => Some(doc! { path: { "$elemMatch": part(inner, depth + 1, &str::to_owned)? } }),
+        Test::Contains(fragment) => find(fragment, "", ""),
+        Test::StartsWith(fragment) => find(fragment, "^", ""),
+        Test::EndsWith(fragment) => find(fragment, "", "$"),
         _ => None,
     }
 }
@@ -105,6 +127,9 @@ fn nested_value(value: &Bson, depth: usize) -> bool {
 }
 
 #[cfg(test)]
+mod table;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -114,9 +139,9 @@ mod tests {
         let dollar = Condition::is_in("a", [Bson::Document(doc! { "$x": 1 })]);
         let large = Condition::eq("a", "x".repeat(BYTES_MAX));
         for condition in [deep, dollar, large] {
-            assert!(Filter::of(&condition).rest.is_some());
+            assert!(Filter::of(&condition).expect("it is judged here").rest.is_some());
         }
-        let filter = Filter::of(&Condition::between("a", 1, 2));
+        let filter = Filter::of(&Condition::between("a", 1, 2)).expect("a filter");
         assert_eq!(filter.ask, doc! { "$and": [{ "a": { "$gte": 1 } }, { "a": { "$lte": 2 } }] });
         assert!(filter.rest.is_none());
     }

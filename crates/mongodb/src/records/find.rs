@@ -13,7 +13,7 @@ use super::document::{self, OWN};
 use super::filter::{Filter, visible};
 use crate::layout::fields::inner;
 use crate::moment::{Moment, Tries};
-use crate::refused::{message_of, reading};
+use crate::refused::{code_of, message_of, reading};
 
 /// Bytes that a page's records must not pass by more than one record.
 const BYTES_MAX: usize = limits::PAGE_BYTES_MAX;
@@ -25,7 +25,7 @@ pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<Rec
     loop {
         match Reading::begin(database, query, after.as_ref()).await?.page().await {
             Err(Ended::Server(error)) if tries.again(&error).await => {}
-            Err(Ended::Server(error)) => return Err(refused(&error)),
+            Err(Ended::Server(error)) => return Err(refused(&query.condition, &error)),
             Err(Ended::Refused(error)) => return Err(error),
             Ok(page) => return Ok(page),
         }
@@ -36,15 +36,14 @@ pub(super) async fn find(database: &Database, query: &RecordQuery) -> Result<Rec
 pub(super) async fn count(database: &Database, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
     let mut tries = Tries::default();
     loop {
-        match counted(database, collection, condition).await {
+        match counted(database, collection, Filter::of(condition)?).await {
             Err(error) if tries.again(&error).await => {}
-            other => return other.map_err(|error| refused(&error)),
+            other => return other.map_err(|error| refused(condition, &error)),
         }
     }
 }
 
-async fn counted(database: &Database, collection: &str, condition: &Condition) -> mongodb::error::Result<u64> {
-    let filter = Filter::of(condition);
+async fn counted(database: &Database, collection: &str, filter: Filter) -> mongodb::error::Result<u64> {
     let Moment { database, mut session } = Moment::of(database).await?;
     let records = database.collection::<RawDocumentBuf>(collection);
     if let Some(rest) = filter.rest {
@@ -61,8 +60,51 @@ async fn counted(database: &Database, collection: &str, condition: &Condition) -
     Ok(counted.get("n").and_then(|n| n.as_i64().or_else(|| n.as_i32().map(i64::from))).unwrap_or(0).unsigned_abs())
 }
 
-fn refused(error: &Error) -> RecordError {
+/// What of a query a store on MongoDB asks first.
+pub(super) struct FirstPage {
+    pub(super) filter: Filter,
+    pub(super) sort: Document,
+    /// 0 for all.
+    pub(super) limit: i64,
+}
+
+impl FirstPage {
+    /// The page behind the query's cursor, or the first.
+    pub(super) fn of(query: &RecordQuery) -> Result<Self, RecordError> {
+        let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
+        let filter = filter_of(query, after.as_ref())?;
+        let limit = if filter.rest.is_some() { 0 } else { query.limit as i64 + 1 };
+        Ok(Self { filter, sort: sort_of(&query.sort), limit })
+    }
+}
+
+fn filter_of(query: &RecordQuery, after: Option<&Position>) -> Result<Filter, Invalid> {
+    let mut filter = Filter::of(&query.condition)?;
+    if let Some(after) = after {
+        let sort = query.sort.iter().zip(&after.values);
+        let fields: Vec<_> = sort.map(|(by, value)| At { path: &by.path, direction: by.direction, value }).collect();
+        filter.ask = doc! { "$and": [filter.ask, behind(&fields, &after.id)] };
+    }
+    Ok(filter)
+}
+
+/// What the server says of a query that it does not take is said of the query.
+pub(super) fn refused(condition: &Condition, error: &Error) -> RecordError {
+    const BAD_VALUE: i32 = 2;
+    const FAILED_TO_PARSE: i32 = 9;
+    const TYPE_MISMATCH: i32 = 14;
+    const INDEX_NOT_FOUND: i32 = 27;
     let message = message_of(error);
+    match code_of(error) {
+        Some(INDEX_NOT_FOUND) => {
+            let message = "MATCH needs a text index of the collection, and there is none; make one, or use CONTAINS";
+            return Invalid::new(Code::InvalidCondition, "condition", message.to_owned()).into();
+        }
+        Some(BAD_VALUE | FAILED_TO_PARSE | TYPE_MISMATCH) if condition.judgeable().is_err() => {
+            return Invalid::new(Code::InvalidCondition, "condition", format!("RAW: {message}")).into();
+        }
+        _ => {}
+    }
     if message.contains("parallel arrays") {
         let message =
             "two of its fields lie in different arrays of at least one record, so these cannot be sorted by both";
@@ -118,13 +160,7 @@ impl<'a> Reading<'a> {
         after: Option<&'a Position>,
     ) -> Result<Self, RecordError> {
         let moment = Moment::of(database).await.map_err(|error| reading(&error))?;
-        let mut filter = Filter::of(&query.condition);
-        if let Some(after) = after {
-            let sort = query.sort.iter().zip(&after.values);
-            let fields: Vec<_> =
-                sort.map(|(by, value)| At { path: &by.path, direction: by.direction, value }).collect();
-            filter.ask = doc! { "$and": [filter.ask, behind(&fields, &after.id)] };
-        }
+        let filter = filter_of(query, after)?;
         Ok(Self { moment, query, after, filter })
     }
 

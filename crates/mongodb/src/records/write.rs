@@ -13,6 +13,7 @@ use tokio::sync::{oneshot, watch};
 use super::batch::{self, Answer, Place};
 use super::expiry::Due;
 use super::feed;
+use crate::patience::{Patience, given_up};
 
 /// Most jobs of one transaction.
 const JOBS_MAX: usize = 500;
@@ -44,6 +45,7 @@ struct Queue {
 pub(super) struct Writer {
     inner: Arc<Inner>,
     waiting_max: usize,
+    patience: Patience,
 }
 
 struct Inner {
@@ -62,7 +64,7 @@ impl Writer {
     pub(super) fn new(place: Place, name: String, waiting_max: usize, kept: u64) -> Self {
         let (idle, announced) = (watch::Sender::new(true), watch::Sender::new(Some(0)));
         let inner = Inner { place, queue: Mutex::default(), idle, announced, name, kept };
-        Self { inner: Arc::new(inner), waiting_max }
+        Self { inner: Arc::new(inner), waiting_max, patience: Patience::default() }
     }
 
     pub(super) fn announced(&self) -> watch::Receiver<Option<ChangeNumber>> {
@@ -97,13 +99,25 @@ impl Writer {
             }
         }
         let ended = || RecordError::Store(StoreError::Unreachable("the writer's task has ended".to_owned()));
-        answered.await.unwrap_or_else(|_| Err(ended()))
+        let answer = self.patience.during(answered).await.ok_or_else(given_up)?;
+        answer.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Takes no more, waits until everybody is answered, and wakes who waits for changes.
     pub(super) async fn close(&self) {
         self.inner.queue().closed = true;
         let _ = self.inner.idle.subscribe().wait_for(|idle| *idle).await;
+        self.inner.announced.send_replace(None);
+    }
+
+    /// Takes no more, and answers everybody without waiting for MongoDB any longer.
+    pub(super) fn give_up(&self) {
+        {
+            let mut queue = self.inner.queue();
+            queue.closed = true;
+            queue.waiting.clear();
+        }
+        self.patience.end();
         self.inner.announced.send_replace(None);
     }
 }

@@ -14,17 +14,18 @@ use std::time::Duration;
 
 use annals_core::bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use annals_core::{Appended, Code, Invalid, StoreError, StreamError, Verdicts};
+use mongodb::ClientSession;
 use mongodb::bson::{Document, doc};
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::ReadConcern;
-use mongodb::{ClientSession, Database};
 use tokio::time::Instant;
 
+use super::collections::Collections;
 use super::meta::{self, Meta};
 use super::reader::{refused, repeat};
 use super::{Inner, entries};
 use crate::connect::strict;
-use crate::layout::names::{EVENT_LOG_METADATA, STREAMS};
+use crate::layout::names::EVENT_LOG_METADATA;
 use crate::layout::stream::NO_PARTITION;
 use crate::layout::writer::decimal;
 use crate::refused::{code_of, message_of};
@@ -52,8 +53,9 @@ enum Try {
 pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appended, StreamError> {
     told_from_none(verdicts)?;
     within_log(inner, verdicts).await?;
+    let collections = &inner.collections;
     let known = inner.known(&verdicts.stream);
-    let begin = || meta::begin(&inner.database, &verdicts.stream, &inner.identity, inner.create);
+    let begin = || meta::begin(collections, &verdicts.stream, &inner.identity, inner.create);
     known.collection.get_or_try_init(begin).await?;
     let _turn = known.turn.lock().await;
     let ends = now() + TIME_MAX;
@@ -61,23 +63,23 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
     // An append that may have happened in an earlier round of the loop.
     let mut unknown = None;
     loop {
-        let meta = meta::read(&inner.database, &verdicts.stream).await.map_err(refused)?;
-        let gone = || StoreError::Damaged(format!("{STREAMS}: {:?} is gone", verdicts.stream));
+        let meta = meta::read(collections, &verdicts.stream).await.map_err(refused)?;
+        let gone = || StoreError::Damaged(format!("{}: {:?} is gone", collections.states, verdicts.stream));
         let meta = meta.ok_or_else(gone)?;
         let duplicate = unknown.is_none() || meta.by != unknown;
         if verdicts.from != meta.progress {
             if verdicts.to > meta.progress {
                 return Err(StreamError::Moved { from: verdicts.from, progress: meta.progress });
             }
-            let first = repeat(&inner.database, &meta, verdicts).await?;
+            let first = repeat(collections, &meta, verdicts).await?;
             inner.waiting.moved(&verdicts.stream, meta.head);
             return Ok(Appended { duplicate, ..first });
         }
-        let due = entries::of(&inner.database, &verdicts.included, meta.head).await?;
+        let due = entries::of(collections, &verdicts.included, meta.head).await?;
         let head = meta.head + due.len() as u64;
         let by = format!("{:032x}", inner.random.bits());
         let moves = Moves { verdicts, meta: &meta, head, by: &by };
-        let error = match attempt(&inner.database, &moves, &due, ends).await {
+        let error = match attempt(collections, &moves, &due, ends).await {
             Try::Stored => {
                 inner.waiting.moved(&verdicts.stream, head);
                 return Ok(Appended { positions: meta.head..head, duplicate: false });
@@ -88,7 +90,7 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
             // The second time there is no time left to find it out again.
             Try::Unknown(error) if unknown.is_some() => return Err(unreachable(&error)),
             Try::Unknown(error) => {
-                fence(&inner.database, &verdicts.stream).await.map_err(|_| unreachable(&error))?;
+                fence(collections, &verdicts.stream).await.map_err(|_| unreachable(&error))?;
                 unknown = Some(by);
                 continue;
             }
@@ -123,16 +125,16 @@ fn told_from_none(verdicts: &Verdicts) -> Result<(), Invalid> {
 }
 
 async fn within_log(inner: &Inner, verdicts: &Verdicts) -> Result<(), StreamError> {
-    if verdicts.to <= inner.log.numbers.seen() {
+    if verdicts.to <= inner.log.seen() {
         return Ok(());
     }
-    let head = inner.log.read_log_head().await.map_err(refused)?;
+    let head = inner.log.head().await.map_err(refused)?;
     if verdicts.to > head { Err(StreamError::BeyondLog { to: verdicts.to, head }) } else { Ok(()) }
 }
 
 /// Waits until a transaction on this stream has ended, one way or the other: it writes where that wrote.
-async fn fence(database: &Database, stream: &str) -> mongodb::error::Result<()> {
-    let states = database.collection::<Document>(STREAMS);
+async fn fence(collections: &Collections, stream: &str) -> mongodb::error::Result<()> {
+    let states = collections.database.collection::<Document>(&collections.states);
     states.update_one(doc! { "_id": stream }, doc! { "$inc": { "fence": 1_i64 } }).await.map(|_| ())
 }
 
@@ -145,11 +147,11 @@ struct Moves<'a> {
     by: &'a str,
 }
 
-async fn attempt(database: &Database, moves: &Moves<'_>, entries: &[RawDocumentBuf], ends: Instant) -> Try {
+async fn attempt(collections: &Collections, moves: &Moves<'_>, entries: &[RawDocumentBuf], ends: Instant) -> Try {
     let filled = async {
-        let mut session = database.client().start_session().await?;
+        let mut session = collections.database.client().start_session().await?;
         session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
-        match fill(database, &mut session, moves, entries).await {
+        match fill(collections, &mut session, moves, entries).await {
             Ok(None) => Ok(Ok(session)),
             Ok(Some(not)) => {
                 // The server ends it by itself when this does not reach it.
@@ -197,12 +199,13 @@ async fn commit(mut session: ClientSession, ends: Instant) -> Try {
 
 /// Writes everything; otherwise says why the transaction is of no use.
 async fn fill(
-    database: &Database,
+    collections: &Collections,
     session: &mut ClientSession,
     Moves { verdicts, meta, head, by }: &Moves<'_>,
     entries: &[RawDocumentBuf],
 ) -> mongodb::error::Result<Option<Try>> {
-    let states = database.collection::<Document>(STREAMS);
+    let database = &collections.database;
+    let states = database.collection::<Document>(&collections.states);
     let believed = doc! { "_id": &*verdicts.stream, "progress": meta.progress as i64, "head": meta.head as i64 };
     let then = doc! { "$set": { "progress": verdicts.to as i64, "head": *head as i64, "by": *by } };
     if states.update_one(believed, then).session(&mut *session).await?.matched_count != 1 {

@@ -1,11 +1,10 @@
 //! Events of the log as entries of a stream.
 
 use annals_core::{Code, Included, Invalid, StoreError, StreamError, StreamPosition};
-use mongodb::Database;
 use mongodb::bson::{Bson, RawDocumentBuf, doc};
 
+use super::collections::Collections;
 use crate::layout::fields::natural;
-use crate::layout::names::EVENT_LOG;
 use crate::layout::stream;
 use crate::layout::writer::decimal;
 use crate::refused::reading;
@@ -17,11 +16,11 @@ const EVENTS_MAX: usize = 1_000;
 
 /// What is included as documents, from this position on.
 pub(super) async fn of(
-    database: &Database,
+    collections: &Collections,
     included: &[Included],
     first: StreamPosition,
 ) -> Result<Vec<RawDocumentBuf>, StreamError> {
-    let events = database.collection::<RawDocumentBuf>(EVENT_LOG);
+    let events = collections.database.collection::<RawDocumentBuf>(&collections.events);
     let mut entries = Vec::with_capacity(included.len());
     let mut bytes = 0;
     for some in included.chunks(EVENTS_MAX) {
@@ -30,7 +29,7 @@ pub(super) async fn of(
         for included in some {
             let there = found.advance().await.map_err(|error| reading(&error))?;
             if !there || natural(found.current(), "_id") != Some(included.sequence_number) {
-                let sentence = format!("{EVENT_LOG}: event {} is missing", included.sequence_number);
+                let sentence = format!("{}: event {} is missing", collections.events, included.sequence_number);
                 return Err(StoreError::Damaged(sentence).into());
             }
             let position = first + entries.len() as u64;

@@ -9,12 +9,12 @@ use annals_core::{
     ByteString, Code, Identity, Invalid, ReadError, SequenceNumber, StreamError, StreamInfo, StreamPosition,
     StreamsQuery,
 };
-use mongodb::Database;
 use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
 
+use super::collections::Collections;
 use super::reader::refused;
 use crate::layout::fields::{natural, text};
-use crate::layout::names::{EVENT_LOG_METADATA, STREAMS, stream_collection};
+use crate::layout::names::EVENT_LOG_METADATA;
 use crate::layout::writer::decimal;
 use crate::layout::{schema, stream};
 use crate::refused::{code_of, reading, unreadable, unready};
@@ -37,10 +37,12 @@ impl Meta {
     }
 }
 
-fn of(found: &RawDocument) -> Result<Meta, ReadError> {
+fn of(collections: &Collections, found: &RawDocument) -> Result<Meta, ReadError> {
     let name = text(found, "_id").unwrap_or_default();
-    let number = |key: &str| natural(found, key).ok_or_else(|| unreadable(format!("{STREAMS}: {key} of {name:?}")));
-    let collection = text(found, "collection").ok_or_else(|| unreadable(format!("{STREAMS}: {name:?}")))?;
+    let number =
+        |key: &str| natural(found, key).ok_or_else(|| unreadable(format!("{}: {key} of {name:?}", collections.states)));
+    let collection =
+        text(found, "collection").ok_or_else(|| unreadable(format!("{}: {name:?}", collections.states)))?;
     Ok(Meta {
         collection: collection.to_owned(),
         head: number("head")?,
@@ -51,24 +53,25 @@ fn of(found: &RawDocument) -> Result<Meta, ReadError> {
 }
 
 /// The stream of this name, at majority; none when nobody has tried to append to it.
-pub(super) async fn read(database: &Database, name: &str) -> Result<Option<Meta>, ReadError> {
-    let found = database.collection::<RawDocumentBuf>(STREAMS).find_one(doc! { "_id": name }).await;
-    found.map_err(|error| reading(&error))?.map(|found| of(&found)).transpose()
+pub(super) async fn read(collections: &Collections, name: &str) -> Result<Option<Meta>, ReadError> {
+    let states = collections.database.collection::<RawDocumentBuf>(&collections.states);
+    let found = states.find_one(doc! { "_id": name }).await;
+    found.map_err(|error| reading(&error))?.map(|found| of(collections, &found)).transpose()
 }
 
 /// A page of the streams that something was appended to.
-pub(super) async fn list(database: &Database, query: &StreamsQuery) -> Result<Vec<StreamInfo>, ReadError> {
+pub(super) async fn list(collections: &Collections, query: &StreamsQuery) -> Result<Vec<StreamInfo>, ReadError> {
     let mut filter = doc! { "progress": { "$gt": 0_i64 } };
     if let Some(after) = &query.after {
         filter.insert("_id", doc! { "$gt": &**after });
     }
-    let states = database.collection::<RawDocumentBuf>(STREAMS);
+    let states = collections.database.collection::<RawDocumentBuf>(&collections.states);
     let found = states.find(filter).sort(doc! { "_id": 1 }).limit(query.limit as i64);
     let mut found = found.await.map_err(|error| reading(&error))?;
     let mut listed = Vec::new();
     while found.advance().await.map_err(|error| reading(&error))? {
         let found = found.current();
-        listed.push(of(found)?.info(text(found, "_id").unwrap_or_default()));
+        listed.push(of(collections, found)?.info(text(found, "_id").unwrap_or_default()));
     }
     Ok(listed)
 }
@@ -76,21 +79,21 @@ pub(super) async fn list(database: &Database, query: &StreamsQuery) -> Result<Ve
 /// Makes what a stream needs: nothing is created inside a transaction. Answers the name of its collection. Of two processes that begin
 /// one stream at once both find the same.
 pub(super) async fn begin(
-    database: &Database,
+    collections: &Collections,
     name: &str,
     identity: &Identity,
     create: bool,
 ) -> Result<String, StreamError> {
     const DUPLICATE_KEY: i32 = 11000;
     let asked = |error: mongodb::error::Error| StreamError::from(reading(&error));
-    let collection = stream_collection(name);
-    schema::ensure_stream(database, &collection, create).await.map_err(unready)?;
-    let (head, progress) = reach(database, &collection).await.map_err(refused)?;
+    let collection = collections.collection_of(name)?;
+    schema::ensure_stream(&collections.database, &collection, create).await.map_err(unready)?;
+    let (head, progress) = reach(collections, &collection).await.map_err(refused)?;
     let fresh = doc! { "$setOnInsert": {
         "collection": &collection, "head": head as i64, "progress": progress as i64,
         "incarnation": i64::from(identity.incarnation) as i32, "incarnationStart": 0_i64, "fence": 0_i64,
     } };
-    let states = database.collection::<Document>(STREAMS);
+    let states = collections.database.collection::<Document>(&collections.states);
     match states.update_one(doc! { "_id": name }, fresh).upsert(true).await {
         // Another process may have begun it at the same time, or another stream has this collection.
         Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => {
@@ -103,15 +106,15 @@ pub(super) async fn begin(
         }
         other => drop(other.map_err(asked)?),
     }
-    let offsets = database.collection::<Document>(EVENT_LOG_METADATA);
+    let offsets = collections.database.collection::<Document>(EVENT_LOG_METADATA);
     let offset = doc! { "$setOnInsert": { "NextEventOffset": decimal(head) } };
     offsets.update_one(doc! { "_id": &collection }, offset).upsert(true).await.map_err(asked)?;
     Ok(collection)
 }
 
 /// How far other software has filled a collection: its next position, and one past its last event.
-async fn reach(database: &Database, collection: &str) -> Result<(StreamPosition, SequenceNumber), ReadError> {
-    let entries = database.collection::<RawDocumentBuf>(collection);
+async fn reach(collections: &Collections, collection: &str) -> Result<(StreamPosition, SequenceNumber), ReadError> {
+    let entries = collections.database.collection::<RawDocumentBuf>(collection);
     let last = entries.find_one(doc! {}).sort(doc! { "_id": -1 });
     let last = last.projection(stream::projection()).await;
     let Some(last) = last.map_err(|error| reading(&error))? else { return Ok((0, 0)) };

@@ -4,17 +4,17 @@ use annals_core::{
     Appended, Partitions, ReadError, SequenceNumber, StreamEntry, StreamError, StreamPage, StreamPosition, StreamQuery,
     Verdicts,
 };
-use mongodb::Database;
 use mongodb::bson::{RawDocument, RawDocumentBuf, doc};
 
+use super::collections::Collections;
 use super::meta::{self, Meta};
 use crate::layout::stream::{self, NO_PARTITION, PARTITION, SEQUENCE_NUMBER};
 use crate::layout::writer::decimal;
 use crate::refused::{reading, unreadable};
 
 /// The page that a query asks for.
-pub(super) async fn page(database: &Database, query: &StreamQuery) -> Result<StreamPage, ReadError> {
-    let Some(meta) = meta::read(database, &query.stream).await? else {
+pub(super) async fn page(collections: &Collections, query: &StreamQuery) -> Result<StreamPage, ReadError> {
+    let Some(meta) = meta::read(collections, &query.stream).await? else {
         return Ok(StreamPage { entries: Vec::new(), next: 0, head: 0 });
     };
     let range = query.range(meta.head);
@@ -29,7 +29,7 @@ pub(super) async fn page(database: &Database, query: &StreamQuery) -> Result<Str
     let impossible = matches!(&query.partitions, Partitions::One(partition) if &**partition == NO_PARTITION);
     let mut entries = Vec::new();
     if !range.is_empty() && !impossible {
-        let all = database.collection::<RawDocumentBuf>(&meta.collection);
+        let all = collections.database.collection::<RawDocumentBuf>(&meta.collection);
         let found = all.find(filter).sort(doc! { "_id": 1 }).limit(query.limit as i64).projection(stream::projection());
         let found = found.batch_size(u32::try_from(query.limit).unwrap_or(u32::MAX));
         let mut found = found.await.map_err(|error| reading(&error))?;
@@ -58,7 +58,7 @@ fn entry(meta: &Meta, found: &RawDocument) -> Result<StreamEntry, ReadError> {
 
 /// The first position whose event has this sequence number or a greater one; the head if there is none.
 pub(super) async fn position_of(
-    database: &Database,
+    collections: &Collections,
     meta: &Meta,
     number: SequenceNumber,
 ) -> Result<StreamPosition, ReadError> {
@@ -66,7 +66,7 @@ pub(super) async fn position_of(
     if number >= meta.progress {
         return Ok(meta.head);
     }
-    let entries = database.collection::<RawDocumentBuf>(&meta.collection);
+    let entries = collections.database.collection::<RawDocumentBuf>(&meta.collection);
     let first = entries.find_one(doc! { SEQUENCE_NUMBER: { "$gte": decimal(number) } });
     let first = first.sort(doc! { SEQUENCE_NUMBER: 1 }).projection(stream::projection()).await;
     let first = first.map_err(|error| reading(&error))?;
@@ -76,10 +76,14 @@ pub(super) async fn position_of(
 }
 
 /// Events that were judged before: the first outcome, if they were judged alike.
-pub(super) async fn repeat(database: &Database, meta: &Meta, verdicts: &Verdicts) -> Result<Appended, StreamError> {
+pub(super) async fn repeat(
+    collections: &Collections,
+    meta: &Meta,
+    verdicts: &Verdicts,
+) -> Result<Appended, StreamError> {
     let asked = |error: mongodb::error::Error| ReadError::from(reading(&error));
     let judged = doc! { SEQUENCE_NUMBER: { "$gte": decimal(verdicts.from), "$lt": decimal(verdicts.to) } };
-    let all = database.collection::<RawDocumentBuf>(&meta.collection);
+    let all = collections.database.collection::<RawDocumentBuf>(&meta.collection);
     let found = all.find(judged).sort(doc! { SEQUENCE_NUMBER: 1 });
     let mut found = found.projection(stream::projection()).batch_size(1_000).await.map_err(asked).map_err(refused)?;
     let mut given = verdicts.included.iter();
@@ -109,7 +113,7 @@ pub(super) async fn repeat(database: &Database, meta: &Meta, verdicts: &Verdicts
     let positions = match positions {
         Some(positions) => positions,
         None => {
-            let position = position_of(database, meta, verdicts.from).await.map_err(refused)?;
+            let position = position_of(collections, meta, verdicts.from).await.map_err(refused)?;
             position..position
         }
     };

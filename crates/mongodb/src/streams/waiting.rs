@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use annals_core::{ByteString, ReadError, StoreError, StreamPosition};
-use mongodb::Database;
 use tokio::sync::watch;
 
+use super::collections::Collections;
 use super::meta;
 
 /// How often who waits looks for itself.
@@ -72,14 +72,14 @@ impl Waiting {
     /// Waits until the head of a stream is greater than `head`.
     pub(super) async fn past(
         &self,
-        database: &Database,
+        collections: &Collections,
         stream: &str,
         head: StreamPosition,
     ) -> Result<StreamPosition, ReadError> {
         // In line first and then looking: what is acknowledged after the look is told.
         let mut place = self.line_up(stream);
         loop {
-            let known = meta::read(database, stream).await?.map_or(0, |meta| meta.head);
+            let known = meta::read(collections, stream).await?.map_or(0, |meta| meta.head);
             if known > head {
                 return Ok(known);
             }

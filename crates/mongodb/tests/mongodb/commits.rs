@@ -3,7 +3,7 @@
 use annals_core::{
     Aggregate, AggregateQuery, Code, CommitError, EventLog, ExpectedVersion, NewCommit, NewTransaction, Store, Wait,
 };
-use annals_core::{AppendCondition, EventPattern, KeyValue, Reserve};
+use annals_core::{AppendCondition, EventPattern};
 use annals_mongodb::{MongoStore, Options};
 use mongodb::bson::{Document, doc};
 
@@ -127,12 +127,10 @@ async fn what_this_store_does_not_have_is_refused_by_name() {
     let condition =
         AppendCondition { fail_if: vec![EventPattern { types: vec!["t".into()], tags: Vec::new() }], after: None };
     let conditional = log.commit(order("a", 1).fail_if(condition)).await.expect_err("refused");
-    let value = KeyValue::new(1).expect("a value");
-    let keyed = log.commit(order("a", 1).reserve(Reserve::new("user", "eva", value))).await.expect_err("refused");
     // What an answer waits for is the transaction's to say.
     let plain = |id| NewCommit { wait: Wait::default(), ..order(id, 1) };
     let together = log.transact(NewTransaction::new([plain("a"), plain("b")])).await.expect_err("refused").error;
-    for error in [conditional, keyed, together] {
+    for error in [conditional, together] {
         assert_eq!(error.code(), Code::NotSupportedByStore);
         assert!(error.to_string().contains("nothing was stored"), "{error}");
     }

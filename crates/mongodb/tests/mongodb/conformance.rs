@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals_conformance::model::EPOCH;
 use annals_conformance::{ManualClock, Subject};
-use annals_core::Store;
+use annals_core::{Store, Timestamp};
 use annals_mongodb::Options;
 use async_trait::async_trait;
 
@@ -32,7 +32,15 @@ impl Subject for Mongo {
     }
 }
 
+/// A store in times to come: a key that expires by its clock is not removed by the server's.
+fn in_a_hundred_years() -> Mongo {
+    const CENTURY: i64 = 100 * 366 * 24 * 60 * 60 * 1000;
+    let later = Timestamp::from_millis(EPOCH.as_millis() + CENTURY);
+    Mongo { databases: Databases::new(), clock: Arc::new(ManualClock::at(later)) }
+}
+
 mod replica_set {
     use super::*;
     annals_conformance::commits_and_log!(Mongo::new());
+    annals_conformance::keys!(in_a_hundred_years());
 }

@@ -11,7 +11,7 @@ use crate::proxy::{Network, Proxy};
 use crate::server::{Databases, log_of, order, until, url};
 
 /// A store whose every connection goes through the relay.
-async fn opened(outcome_time: Duration) -> (Databases, Proxy, Arc<MongoStore>, Arc<dyn EventLog>) {
+pub async fn opened(outcome_time: Duration) -> (Databases, Proxy, Arc<MongoStore>, Arc<dyn EventLog>) {
     let databases = Databases::new();
     let place = url();
     let host = place.trim_start_matches("mongodb://").split(['/', ',']).next().expect("a host").to_owned();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -14,6 +15,8 @@ pub enum Network {
     Whole,
     /// What the client sends arrives, and no answer comes back.
     OneWay,
+    /// Connections stay, and nothing gets through. Those that are there are of no use afterwards.
+    Silent,
     /// Every connection is broken, and no new one can be made.
     Cut,
 }
@@ -68,23 +71,29 @@ async fn relay(client: TcpStream, port: u16, mut network: watch::Receiver<Networ
     let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
         (client.into_split(), server.into_split());
-    let answers = network.clone();
-    let there = async move { tokio::io::copy(&mut from_client, &mut to_server).await.map(|_| ()) };
-    let back = async move {
-        let mut bytes = vec![0; 64 * 1024];
-        loop {
-            let count = from_server.read(&mut bytes).await?;
-            if count == 0 {
-                return std::io::Result::Ok(());
-            }
-            if *answers.borrow() == Network::Whole {
-                to_client.write_all(&bytes[..count]).await?;
-            }
-        }
-    };
+    let (requests, answers) = (network.clone(), network.clone());
+    let there = async { pass(&mut from_client, &mut to_server, || *requests.borrow() != Network::Silent).await };
+    let back = async { pass(&mut from_server, &mut to_client, || *answers.borrow() == Network::Whole).await };
     tokio::select! {
         _ = there => {}
         _ = back => {}
         () = cut(&mut network) => {}
+    }
+}
+
+async fn pass(
+    from: &mut OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
+    gets_through: impl Fn() -> bool,
+) -> std::io::Result<()> {
+    let mut bytes = vec![0; 64 * 1024];
+    loop {
+        let count = from.read(&mut bytes).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        if gets_through() {
+            to.write_all(&bytes[..count]).await?;
+        }
     }
 }

@@ -9,7 +9,8 @@ use annals_core::bson::spec::BinarySubtype;
 use annals_core::bson::{self, Bson, Document, RawDocumentBuf, doc};
 use annals_core::order::Direction;
 use annals_core::{
-    Collection, Condition, DEFAULT_TENANT, Index, RecordChange, RecordError, RecordQuery, Records, SortBy, Store, Test,
+    Collection, Condition, DEFAULT_TENANT, Deletion, Fragment, Index, RecordChange, RecordError, RecordQuery, Records,
+    SortBy, Store, Test,
 };
 use annals_mongodb::Options;
 use fastrand::Rng;
@@ -63,7 +64,7 @@ fn scalar(random: &mut Rng) -> Bson {
     match random.u8(0..16) {
         0..=5 => number(random),
         6 => Bson::Null,
-        7 | 8 => Bson::from(pick(random, &["", "a", "b", "ab", "a\0b", "ä", "Z"])),
+        7 | 8 => Bson::from(pick(random, &["", "a", "b", "ab", "Ab", "a\0b", "ä", "äB", "Z", "a.b", "b\n", "\n"])),
         9 => Bson::Boolean(random.bool()),
         10 => bson::DateTime::from_millis(pick(random, &[-5, 0, 5, 1_700_000_000_000])).into(),
         11 => Bson::Timestamp(bson::Timestamp { time: random.u32(0..2), increment: random.u32(0..3) }),
@@ -96,11 +97,51 @@ fn document(random: &mut Rng, depth: u8) -> Document {
     random.shuffle(&mut names);
     names
         .into_iter()
-        .filter_map(|name| match random.u8(0..5) {
-            0..3 => Some((name.to_owned(), value(random, depth))),
+        .filter_map(|name| match random.u8(0..40) {
+            0 => Some((name.to_owned(), expression(random))),
+            0..24 => Some((name.to_owned(), value(random, depth))),
             _ => None,
         })
         .collect()
+}
+
+/// An expression as a value, which finds itself.
+fn expression(random: &mut Rng) -> Bson {
+    let text = |text: &str| text.try_into().expect("without NUL");
+    let (pattern, options) = (pick(random, &["a", "^a", "a$", "^"]), pick(random, &["", "i"]));
+    Bson::RegularExpression(bson::Regex { pattern: text(pattern), options: text(options) })
+}
+
+fn fragment(random: &mut Rng) -> Fragment {
+    let fragment = Fragment::new(pick(random, &["", "a", "b", "A", "ab", ".", "Ä", "b\n", "\n"]));
+    if random.u8(0..3) == 0 { fragment.ignoring_case() } else { fragment }
+}
+
+/// A filter document of MongoDB, of operators that are judged everywhere.
+fn raw(random: &mut Rng, depth: u8) -> Document {
+    if depth > 0 && random.u8(0..3) == 0 {
+        let children: Vec<Bson> = (0..random.usize(1..3)).map(|_| raw(random, depth - 1).into()).collect();
+        return doc! { pick(random, &["$and", "$or", "$nor"]): children };
+    }
+    let operator =
+        pick(random, &["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$all", "$exists", "$elemMatch"]);
+    let value = match operator {
+        "$in" | "$nin" | "$all" => Bson::Array((0..random.usize(0..3)).map(|_| scalar(random)).collect()),
+        "$exists" => pick(random, &[true.into(), false.into(), 0.into(), Bson::Null, 2.5.into()]),
+        "$elemMatch" => raw(random, 0).into(),
+        _ => scalar(random),
+    };
+    let tests = doc! { operator: value };
+    let tests = if random.u8(0..4) == 0 {
+        doc! { "$not": tests }
+    } else {
+        tests
+    };
+    let mut filter = doc! { path(random): tests };
+    if random.u8(0..4) == 0 {
+        filter.insert(path(random), scalar(random));
+    }
+    filter
 }
 
 fn path(random: &mut Rng) -> String {
@@ -122,7 +163,12 @@ fn condition(random: &mut Rng, depth: u8) -> Condition {
         value(random, depth)
     };
     let list = |random: &mut Rng| (0..random.usize(0..4)).map(|_| operand(random)).collect::<Vec<_>>();
-    let test = match random.u8(0..11) {
+    match random.u8(0..24) {
+        0 => return Condition::Raw(raw(random, 2)),
+        1 => return Condition::deleted(pick(random, &[Deletion::Active, Deletion::Deleted, Deletion::All])),
+        _ => {}
+    }
+    let test = match random.u8(0..16) {
         0 | 1 => Test::Eq(operand(random)),
         2 => Test::Ne(operand(random)),
         3 => Test::Gt(operand(random)),
@@ -132,6 +178,11 @@ fn condition(random: &mut Rng, depth: u8) -> Condition {
         7 => Test::In(list(random)),
         8 => Test::NotIn(list(random)),
         9 => Test::Between(operand(random), operand(random)),
+        10 => Test::AllIn(list(random)),
+        11 => Test::ElemMatch(Box::new(condition(random, depth.saturating_sub(1)))),
+        12 => Test::Contains(fragment(random)),
+        13 => Test::StartsWith(fragment(random)),
+        14 => Test::EndsWith(fragment(random)),
         _ => Test::Exists(random.bool()),
     };
     Condition::field(path(random), test)

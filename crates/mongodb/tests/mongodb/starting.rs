@@ -2,7 +2,6 @@
 
 use annals_core::{Code, OpenError, Store};
 use annals_mongodb::{MongoStore, Options};
-use mongodb::Client;
 use mongodb::bson::{Document, doc};
 
 use crate::server::{log_of, order, until};
@@ -36,43 +35,6 @@ async fn a_replica_set_that_was_not_initiated_is_refused_with_what_to_do() {
         assert!([Code::UnsuitableServer, Code::Unreachable].contains(&error.code), "{}", error.message);
         assert!(error.message.contains("rs.initiate") || error.message.contains("no primary"), "{}", error.message);
     }
-}
-
-#[tokio::test]
-async fn a_user_without_rights_is_refused_with_the_rights_that_are_needed_and_no_password() {
-    let key = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("key-{}", std::process::id()));
-    std::fs::write(&key, "bm90IGEgc2VjcmV0IG9mIGFueWJvZHk=\n").expect("written");
-    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
-    let server = Member::start(&["--replSet", "rs0", "--keyFile", &key.display().to_string()]);
-    let admin = server.admin().await;
-    let members = vec![doc! { "_id": 0, "host": server.address() }];
-    let initiate = doc! { "replSetInitiate": { "_id": "rs0", "members": members } };
-    until("a set", async || admin.run_command(initiate.clone()).await.is_ok()).await;
-    let create = |user: &str, role: &str, database: &str| {
-        doc! { "createUser": user, "pwd": "s3cr3t", "roles": [{ "role": role, "db": database }] }
-    };
-    until("the first user", async || admin.run_command(create("root", "root", "admin")).await.is_ok()).await;
-    let url = |user: &str, password: &str| {
-        format!("mongodb://{user}:{password}@{}/shop?replicaSet=rs0&authSource=admin", server.address())
-    };
-    let root = Client::with_uri_str(url("root", "s3cr3t")).await.expect("a client").database("admin");
-    root.run_command(create("reader", "read", "shop")).await.expect("created");
-    root.run_command(create("writer", "readWrite", "shop")).await.expect("created");
-    for (user, password, says) in
-        [("reader", "s3cr3t", "readWrite"), ("writer", "s3cr3t", "readAnyDatabase"), ("reader", "wr0ng", "password")]
-    {
-        let error = refused(&url(user, password)).await;
-        assert_eq!(error.code, Code::UnsuitableServer, "{user}: {}", error.message);
-        assert!(error.message.contains(says), "{user}: {}", error.message);
-        assert!(!error.message.contains(password), "{}", error.message);
-    }
-    let roles = ["readWrite", "dbAdmin"].map(|role| doc! { "role": role, "db": "shop" });
-    let roles = [&roles[..], &[doc! { "role": "readAnyDatabase", "db": "admin" }]].concat();
-    root.run_command(doc! { "createUser": "annals", "pwd": "s3cr3t", "roles": roles }).await.expect("created");
-    let store = MongoStore::open(&url("annals", "s3cr3t"), Options::default()).await.expect("the store opens");
-    log_of(&store).commit(order("a", 1)).await.expect("committed");
-    store.close().await;
-    let _ = std::fs::remove_file(key);
 }
 
 /// The store outlives its server: what waits is answered when it is back, and what was told stays.

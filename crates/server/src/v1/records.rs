@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::bson::Bson;
 use annals_core::wire::records as wire;
 use annals_core::wire::records::Encoding;
-use annals_core::{Code, Invalid, Record, RecordError, Records, is_system_collection, limits};
+use annals_core::{Code, Invalid, Record, RecordError, RecordQuery, Records, is_system_collection, limits};
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
@@ -71,10 +71,30 @@ pub(crate) async fn find(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let asked = read(&server, request, Ok(()), move |bytes, encoding| wire::read_query(&name, bytes, encoding));
-    let Asked { records, headers, read: query, _held } = asked.await?;
+    let Asked { records, headers, read: query, _held } = asked(&server, name, request).await?;
     let page = records.find(query).await?;
     answer(&headers, wire::page(&page)).await
+}
+
+/// `POST /v1/records/collections/{collection}/explain`: how the same query finds its page.
+pub(crate) async fn explain(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Asked { records, headers, read: query, _held } = asked(&server, name, request).await?;
+    answer(&headers, wire::explained(&records.explain(query).await?)).await
+}
+
+/// A query that is asked for.
+async fn asked(server: &Arc<Server>, name: String, request: Request) -> Result<Asked<RecordQuery>, Problem> {
+    let guard = server.options.query_guard;
+    let read_query = move |bytes: &[u8], encoding| {
+        let query = wire::read_query(&name, bytes, encoding)?;
+        guard.check_raw(&query.condition)?;
+        Ok(query)
+    };
+    read(server, request, Ok(()), read_query).await
 }
 
 /// `POST /v1/records/collections/{collection}/count`.
@@ -83,7 +103,13 @@ pub(crate) async fn count(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Asked { records, headers, read, _held } = read(&server, request, Ok(()), wire::read_condition).await?;
+    let guard = server.options.query_guard;
+    let read_condition = move |bytes: &[u8], encoding| {
+        let condition = wire::read_condition(bytes, encoding)?;
+        guard.check_raw(&condition)?;
+        Ok(condition)
+    };
+    let Asked { records, headers, read, _held } = read(&server, request, Ok(()), read_condition).await?;
     answer(&headers, wire::count(records.count(&name, &read).await?)).await
 }
 

@@ -77,6 +77,24 @@ async fn a_damaged_log_is_answered_up_to_the_damage_and_its_end_is_the_damage() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn records_that_are_refused_make_a_server_not_ready_and_commits_go_on() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let mut server = Running::over(store_on(Arc::clone(&disk), Default::default()), Options::default()).await;
+    let declare = server.request(Method::PUT, "/v1/records/collections/things").body("{}");
+    server.send(declare).await.json();
+    server.begin_stop();
+    server.stopped().await;
+    let file = disk.open("tenants/default/_engine/map.redb", Open::Write).expect("opens");
+    file.write_at(&[0xff; 4096], 0).expect("is written");
+    let server = Running::over(store_on(disk, Default::default()), Options::default()).await;
+    let not_ready = server.get("/health/ready").await.problem(Code::NotReady);
+    let log: &Value = &not_ready["logs"][0];
+    assert_eq!((&log["records_refusing"]["code"], &log["refusing"]), (&json!("store_damaged"), &Value::Null), "{log}");
+    assert!(not_ready["detail"].to_string().contains("records and streams"), "{not_ready}");
+    server.commit_orders("o-1", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lines_of_a_damaged_log_are_broken_off_and_a_follower_is_told() {
     let server = damaged().await;
     let head = server.get("/v1/log?limit=1").await.json()["head"].as_u64().expect("a number");

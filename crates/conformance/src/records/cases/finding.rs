@@ -1,11 +1,14 @@
 //! Finding records: conditions, sorts, pages, projections and counts.
 
 use annals_core::bson::{Bson, DateTime, doc};
-use annals_core::{Code, Condition, Cursor, Projection, RecordQuery, Test, limits};
+use annals_core::{
+    Clock, Code, Collection, Condition, Cursor, Days, Deletion, Expected, Fragment, Index, Projection, RecordChange,
+    RecordQuery, Test, Window, limits,
+};
 
 use crate::Subject;
 use crate::records::sample::{
-    THINGS, delete, document, ids, insert, matching, numbers, open, pages, put, write, write_one,
+    THINGS, delete, document, ids, insert, matching, numbers, open, open_with, pages, put, raw, write, write_one,
 };
 
 fn all() -> RecordQuery {
@@ -62,6 +65,106 @@ pub async fn every_operator_finds_what_it_means(subject: &dyn Subject) {
         let count = records.count(THINGS, &condition).await.expect("they are counted");
         assert_eq!(count, expected.len() as u64, "{condition:?}");
     }
+}
+
+/// Pieces of texts, lists of values, elements and filter documents mean what MongoDB means by them.
+pub async fn texts_elements_and_filter_documents_are_found(subject: &dyn Subject) {
+    let (_store, records) = open(subject).await;
+    let documents = [
+        doc! { "_id": 1, "s": "a+b (C)", "tags": ["x", "y"], "lines": [{ "n": 1, "p": 9 }, { "n": 5, "p": 2 }], "deleted": false },
+        doc! { "_id": 2, "s": "AB\n", "tags": ["y"], "lines": [{ "n": 1, "p": 2 }], "deleted": true },
+        doc! { "_id": 3, "s": ["zzz", "äb"], "tags": "x", "lines": { "n": 1, "p": 9 } },
+        doc! { "_id": 4, "s": 5, "tags": [["x", "y"]], "lines": [[{ "n": 1, "p": 9 }], 7] },
+        doc! { "_id": 5 },
+    ];
+    write(&records, documents.into_iter().map(put).collect()).await;
+    let any_case = |text: &str| Fragment::new(text).ignoring_case();
+    let line = |n: i32, p: i32| Condition::and([Condition::eq("n", n), Condition::eq("p", p)]);
+    let cases = [
+        (Condition::contains("s", "+b ("), vec![1]),
+        (Condition::contains("s", "."), vec![]),
+        (Condition::contains("s", ""), vec![1, 2, 3]),
+        (Condition::contains("s", "b"), vec![1, 3]),
+        (Condition::contains("s", any_case("B")), vec![1, 2, 3]),
+        (Condition::contains("s", any_case("Ä")), vec![3]),
+        (Condition::starts_with("s", "a"), vec![1]),
+        (Condition::starts_with("s", any_case("a")), vec![1, 2]),
+        (Condition::starts_with("s", ""), vec![1, 2, 3]),
+        (Condition::ends_with("s", "b"), vec![3]),
+        (Condition::ends_with("s", "B"), vec![2]),
+        (Condition::ends_with("s", "B\n"), vec![2]),
+        (Condition::all_in("tags", ["x", "y"]), vec![1]),
+        (Condition::all_in("tags", ["y"]), vec![1, 2]),
+        (Condition::all_in("tags", ["x"]), vec![1, 3]),
+        (Condition::all_in("tags", Vec::<Bson>::new()), vec![]),
+        (Condition::elem_match("lines", line(1, 2)), vec![2]),
+        (Condition::elem_match("lines", line(1, 9)), vec![1]),
+        (Condition::elem_match("lines", Condition::eq("0.n", 1)), vec![4]),
+        (Condition::elem_match("lines", Condition::All), vec![1, 2, 4]),
+        (Condition::deleted(Deletion::Active), vec![1]),
+        (Condition::deleted(Deletion::Deleted), vec![2]),
+        (Condition::deleted(Deletion::All), vec![1, 2, 3, 4, 5]),
+        (Condition::is_null("s"), vec![5]),
+        (Condition::not_null("s"), vec![1, 2, 3, 4]),
+        (Condition::is_true("deleted"), vec![2]),
+        (Condition::is_false("deleted"), vec![1]),
+        (Condition::ids([2, 9]), vec![2]),
+        (Condition::raw(doc! { "tags": "y", "deleted": { "$ne": true } }), vec![1]),
+        (Condition::raw(doc! { "s": { "$not": { "$exists": true } } }), vec![5]),
+        (Condition::raw(doc! { "lines": { "$elemMatch": { "n": { "$gt": 4, "$lt": 6 } } } }), vec![1]),
+        (Condition::nor([Condition::raw(doc! { "$or": [{ "s": 5 }, { "tags": "x" }] })]), vec![2, 5]),
+    ];
+    for (condition, expected) in cases {
+        assert_eq!(matching(&records, condition.clone()).await, expected, "{condition:?}");
+        let count = records.count(THINGS, &condition).await.expect("they are counted");
+        assert_eq!(count, expected.len() as u64, "{condition:?}");
+    }
+}
+
+/// Windows of time are those of the store's clock.
+pub async fn windows_of_time_move_with_the_clock(subject: &dyn Subject) {
+    const DAY: i64 = 86_400_000;
+    let (_store, records) = open(subject).await;
+    let today = subject.clock().now().as_millis() / DAY * DAY;
+    let times = [today - 7 * DAY, today - DAY, today - 1, today, today + DAY - 1, today + DAY, today + 2 * DAY];
+    write(&records, times.iter().zip(1..).map(|(time, id)| put(doc! { "_id": id, "t": *time })).collect()).await;
+    let cases = [
+        (Condition::today("t"), vec![4, 5]),
+        (Condition::tomorrow("t"), vec![6]),
+        (Condition::recent_days("t", 2), vec![2, 3, 4, 5]),
+        (Condition::earlier_days("t", 1), vec![1, 2, 3]),
+        (Condition::nor([Condition::earlier_days("t", 2)]), vec![2, 3, 4, 5, 6, 7]),
+    ];
+    for (condition, expected) in cases {
+        assert_eq!(matching(&records, condition.clone()).await, expected, "{condition:?}");
+        let count = records.count(THINGS, &condition).await.expect("they are counted");
+        assert_eq!(count, expected.len() as u64, "{condition:?}");
+    }
+    let never = Condition::within("t", Window::from(Days::Today).in_zone("Nowhere"));
+    let error = records.count(THINGS, &never).await.expect_err("it is refused");
+    assert_eq!(error.code(), Code::InvalidCondition);
+    let change = RecordChange::replace_if(THINGS, raw(doc! { "_id": 1 }), Expected::Matching(Condition::today("t")));
+    let error = records.write(vec![change]).await.expect_err("a change does not depend on the day");
+    assert_eq!(error.code(), Code::InvalidCondition);
+}
+
+/// What is said of a query is what it finds, and what it costs.
+pub async fn a_query_is_explained(subject: &dyn Subject) {
+    let collection = Collection::new(THINGS).index(Index::on("n"));
+    let (_store, records) = open_with(subject, collection).await;
+    write(&records, (0..200).map(|id| put(doc! { "_id": id, "n": id % 20 })).collect()).await;
+    for (query, found) in [
+        (all().matching(Condition::eq("n", 3)), 10),
+        (all().matching(Condition::eq("n", 3)).limit(4), 4),
+        (all().matching(Condition::ne("n", 3)).limit(1_000).descending("n"), 190),
+        (all().matching(Condition::eq("_id", 7)), 1),
+    ] {
+        let explained = records.explain(query.clone()).await.expect("it is explained");
+        assert_eq!(explained.found, found, "{query:?}");
+        assert!(explained.documents_examined >= found, "{query:?}: {explained:?}");
+    }
+    let error = records.explain(RecordQuery::new("undeclared")).await.expect_err("it is refused");
+    assert_eq!(error.code(), Code::UnknownCollection);
 }
 
 /// A sort puts types in MongoDB's order, and missing fields with null.
@@ -241,6 +344,7 @@ pub async fn a_query_that_breaks_a_rule_is_refused(subject: &dyn Subject) {
         (all().projection(Projection::without(["a..b"])), Code::InvalidQuery),
         (all().matching(Condition::eq("$a", 1)), Code::InvalidCondition),
         (all().matching(Condition::Or(vec![])), Code::InvalidCondition),
+        (all().matching(Condition::nor([Condition::matching_text("x")])), Code::InvalidCondition),
         (all().matching(Condition::field("a", Test::Eq(Bson::Undefined))), Code::InvalidCondition),
     ];
     for (query, code) in wrong {

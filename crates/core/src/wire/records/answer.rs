@@ -5,7 +5,7 @@ use bson::{Bson, RawBsonRef};
 
 use super::Encoding;
 use super::read::read_index;
-use crate::{ChangeKind, ChangeNumber, Collection, Cursor, Record, RecordPage, RecordedChange};
+use crate::{ChangeKind, ChangeNumber, Collection, Cursor, Explained, Record, RecordPage, RecordedChange};
 
 /// Reads a page of records.
 ///
@@ -35,6 +35,25 @@ pub fn read_record(bytes: &[u8]) -> Result<Record, String> {
 /// As [`read_page`].
 pub fn read_count(bytes: &[u8]) -> Result<u64, String> {
     number(document(bytes)?, "count")
+}
+
+/// Reads how a query finds its records.
+///
+/// # Errors
+/// As [`read_page`].
+pub fn read_explained(bytes: &[u8]) -> Result<Explained, String> {
+    let answer = document(bytes)?;
+    let index = match field(answer, "index")? {
+        RawBsonRef::String(name) => Some(name.to_owned()),
+        _ => None,
+    };
+    Ok(Explained {
+        index,
+        entries_examined: number(answer, "entries_examined")?,
+        documents_examined: number(answer, "documents_examined")?,
+        found: number(answer, "found")?,
+        sorted: field(answer, "sorted")?.as_bool().ok_or("sorted is neither true nor false")?,
+    })
 }
 
 /// Reads the numbers of changes.

@@ -5,8 +5,8 @@ use bson::{Bson, RawBson};
 
 use crate::order::Direction;
 use crate::{
-    ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Index, Invalid, Projection, Record, RecordChange,
-    RecordPage, RecordQuery, RecordedChange,
+    ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Explained, Index, Invalid, Projection, Record,
+    RecordChange, RecordPage, RecordQuery, RecordedChange,
 };
 
 /// The body of a batch.
@@ -108,6 +108,17 @@ pub fn page(page: &RecordPage) -> RawDocumentBuf {
     let mut shown = only(cstr!("records"), array(page.records.iter().map(record)));
     shown.append(cstr!("next"), page.next.as_ref().map_or(RawBson::Null, |next| text(next.as_str())));
     shown
+}
+
+/// The answer that says how a query finds its records.
+pub fn explained(explained: &Explained) -> RawDocumentBuf {
+    let index = explained.index.clone().map_or(RawBson::Null, RawBson::String);
+    let mut answer = only(cstr!("index"), index);
+    answer.append(cstr!("entries_examined"), number(explained.entries_examined));
+    answer.append(cstr!("documents_examined"), number(explained.documents_examined));
+    answer.append(cstr!("found"), number(explained.found));
+    answer.append(cstr!("sorted"), explained.sorted);
+    answer
 }
 
 /// How many records there are.

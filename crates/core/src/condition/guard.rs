@@ -1,0 +1,288 @@
+//! What a query from outside may cost.
+
+use bson::{Bson, Document};
+
+use super::{Condition, Fragment, Test};
+use crate::{Code, Invalid};
+
+/// What queries from outside may ask for, over HTTP. Whoever has the library in hand needs none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueryGuard {
+    /// Most conditions inside one another.
+    pub depth_max: usize,
+    /// Most parts of a condition.
+    pub nodes_max: usize,
+    /// Most values of one operator.
+    pub values_max: usize,
+    /// Most entries of a list; at least 1 is asked for.
+    pub list_max: u64,
+    /// Most entries of a page.
+    pub page_max: u64,
+    /// How far pages reach: page number times entries of a page.
+    pub reach_max: u64,
+    /// Filter documents of MongoDB are taken. Those that run code never are.
+    pub raw: bool,
+    /// Operators are taken that no index serves: NE, NOT_IN, NOR, NULL, NOT_NULL, CONTAINS, ENDS_WITH, EXISTS of what is missing, and
+    /// STARTS_WITH of nothing or in any case.
+    pub expensive: bool,
+    /// Pages and counts may mean every document.
+    pub everything: bool,
+}
+
+impl Default for QueryGuard {
+    /// What is safe to offer.
+    fn default() -> Self {
+        Self {
+            depth_max: 16,
+            nodes_max: 64,
+            values_max: 1_000,
+            list_max: 1_000,
+            page_max: 100,
+            reach_max: 10_000,
+            raw: false,
+            expensive: false,
+            everything: false,
+        }
+    }
+}
+
+/// What has been gone through.
+struct Cost<'g> {
+    guard: &'g QueryGuard,
+    nodes: usize,
+}
+
+impl QueryGuard {
+    /// For development: every operator is taken.
+    pub fn open() -> Self {
+        Self { raw: true, expensive: true, everything: true, ..Self::default() }
+    }
+
+    /// Judges a condition.
+    ///
+    /// # Errors
+    /// `query_too_deep`, `query_too_large`, `query_too_many_values`, `raw_not_allowed`, `query_too_expensive`.
+    pub fn check(&self, condition: &Condition) -> Result<(), Invalid> {
+        Cost { guard: self, nodes: 0 }.condition(condition, "condition", 1)
+    }
+
+    /// Judges a condition of which many are asked for by page or number.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and `query_of_everything`.
+    pub fn check_many(&self, condition: &Condition) -> Result<(), Invalid> {
+        self.check(condition)?;
+        if !self.everything && means_everything(condition) {
+            let message = "means every document; say which are wanted".to_owned();
+            return Err(Invalid::new(Code::QueryOfEverything, "condition", message));
+        }
+        Ok(())
+    }
+
+    /// Judges the length of a list.
+    ///
+    /// # Errors
+    /// `page_too_large`, also for 0, which would be all.
+    pub fn check_limit(&self, limit: u64) -> Result<(), Invalid> {
+        if (1..=self.list_max).contains(&limit) {
+            return Ok(());
+        }
+        let message = format!("is {limit}; 1 to {} are allowed", self.list_max);
+        Err(Invalid::new(Code::PageTooLarge, "limit", message))
+    }
+
+    /// Judges a page: its number, from 1, and its size.
+    ///
+    /// # Errors
+    /// `page_too_large`, `page_too_far`.
+    pub fn check_page(&self, index: u64, size: u64) -> Result<(), Invalid> {
+        if !(1..=self.page_max).contains(&size) {
+            let message = format!("is {size}; 1 to {} are allowed", self.page_max);
+            return Err(Invalid::new(Code::PageTooLarge, "pagination.size", message));
+        }
+        if index.checked_mul(size).is_none_or(|reach| reach > self.reach_max) {
+            let message = format!("times the size is more than {}; narrow the condition", self.reach_max);
+            return Err(Invalid::new(Code::PageTooFar, "pagination.index", message));
+        }
+        Ok(())
+    }
+
+    /// Judges only whether filter documents of MongoDB are taken.
+    ///
+    /// # Errors
+    /// `raw_not_allowed`.
+    pub fn check_raw(&self, condition: &Condition) -> Result<(), Invalid> {
+        match condition {
+            Condition::And(children) | Condition::Or(children) | Condition::Nor(children) => {
+                children.iter().try_for_each(|child| self.check_raw(child))
+            }
+            Condition::Field { test: Test::ElemMatch(inner), .. } => self.check_raw(inner),
+            Condition::Raw(filter) => self.raw(filter, "condition"),
+            _ => Ok(()),
+        }
+    }
+
+    fn raw(&self, filter: &Document, at: &str) -> Result<(), Invalid> {
+        let refused = |message: String| Err(Invalid::new(Code::RawNotAllowed, at, message));
+        if !self.raw {
+            return refused("RAW is not allowed here; use the other operators".to_owned());
+        }
+        match code_in(filter) {
+            Some(name) => refused(format!("{name} runs code, and is never taken from outside")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Cost<'_> {
+    fn condition(&mut self, condition: &Condition, at: &str, depth: usize) -> Result<(), Invalid> {
+        let refused = |code, message: String| Err(Invalid::new(code, at, message));
+        let guard = self.guard;
+        self.nodes += 1;
+        if depth > guard.depth_max {
+            return refused(Code::QueryTooDeep, format!("is nested deeper than {}", guard.depth_max));
+        }
+        if self.nodes > guard.nodes_max {
+            return refused(Code::QueryTooLarge, format!("is past the {} parts that are allowed", guard.nodes_max));
+        }
+        if !guard.expensive
+            && let Some(operator) = expensive(condition)
+        {
+            return refused(Code::QueryTooExpensive, format!("{operator} is served by no index, and not allowed here"));
+        }
+        match condition {
+            Condition::And(children) | Condition::Or(children) | Condition::Nor(children) => children
+                .iter()
+                .enumerate()
+                .try_for_each(|(n, child)| self.condition(child, &format!("{at}.children[{n}]"), depth + 1)),
+            Condition::Field { test: Test::ElemMatch(inner), .. } => {
+                self.condition(inner, &format!("{at}.children[0]"), depth + 1)
+            }
+            Condition::Field { test: Test::In(values) | Test::NotIn(values) | Test::AllIn(values), .. }
+                if values.len() > guard.values_max =>
+            {
+                refused(Code::QueryTooManyValues, format!("has more than {} values", guard.values_max))
+            }
+            Condition::Raw(filter) => guard.raw(filter, at),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The operator of a condition, if no index serves it.
+fn expensive(condition: &Condition) -> Option<&'static str> {
+    let Condition::Field { test, .. } = condition else {
+        return matches!(condition, Condition::Nor(_)).then_some("NOR");
+    };
+    match test {
+        Test::Ne(Bson::Null) => Some("NOT_NULL"),
+        Test::Ne(_) => Some("NE"),
+        Test::NotIn(_) => Some("NOT_IN"),
+        Test::Eq(Bson::Null) => Some("NULL"),
+        Test::Contains(_) => Some("CONTAINS"),
+        Test::EndsWith(_) => Some("ENDS_WITH"),
+        Test::Exists(false) => Some("EXISTS of what is missing"),
+        Test::StartsWith(Fragment { ignore_case: true, .. }) => Some("STARTS_WITH in any case"),
+        Test::StartsWith(Fragment { text, .. }) if text.is_empty() => Some("STARTS_WITH of nothing"),
+        _ => None,
+    }
+}
+
+/// Whether no document is left out, apart from those that are deleted.
+fn means_everything(condition: &Condition) -> bool {
+    match condition {
+        Condition::All | Condition::Deleted(_) => true,
+        Condition::And(children) => children.iter().all(means_everything),
+        Condition::Or(children) => children.iter().any(means_everything),
+        Condition::Raw(filter) => filter.is_empty(),
+        _ => false,
+    }
+}
+
+/// An operator that runs code, anywhere in a filter document.
+fn code_in(filter: &Document) -> Option<&str> {
+    filter.iter().find_map(|(name, value)| match name.as_str() {
+        "$where" | "$function" | "$accumulator" => Some(name.as_str()),
+        _ => code_in_value(value),
+    })
+}
+
+fn code_in_value(value: &Bson) -> Option<&str> {
+    match value {
+        Bson::Document(inner) => code_in(inner),
+        Bson::Array(values) => values.iter().find_map(code_in_value),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+    use crate::Deletion;
+
+    #[track_caller]
+    fn refused(checked: Result<(), Invalid>, code: Code) {
+        assert_eq!(checked.expect_err("it is refused").code, code);
+    }
+
+    #[test]
+    fn each_guard_has_its_own_error() {
+        let guard = QueryGuard::default();
+        let cheap = Condition::and([Condition::eq("a", 1), Condition::starts_with("b", "x"), Condition::exists("c")]);
+        assert_eq!(guard.check_many(&cheap), Ok(()));
+        let deep = (0..16).fold(Condition::eq("a", 1), |inner, _| Condition::Or(vec![inner]));
+        refused(guard.check(&deep), Code::QueryTooDeep);
+        let many = || (0..64).map(|n| Condition::eq("a", n));
+        refused(guard.check(&Condition::or(many())), Code::QueryTooLarge);
+        assert_eq!(guard.check(&Condition::or(many().take(63))), Ok(()));
+        refused(guard.check(&Condition::is_in("a", 0..1_001)), Code::QueryTooManyValues);
+        refused(guard.check(&Condition::raw(doc! { "a": 1 })), Code::RawNotAllowed);
+        refused(guard.check_raw(&Condition::elem_match("a", Condition::raw(doc! {}))), Code::RawNotAllowed);
+        for everything in [
+            Condition::All,
+            Condition::deleted(Deletion::All),
+            Condition::And(vec![Condition::All, Condition::deleted(Deletion::Active)]),
+            Condition::or([Condition::eq("a", 1), Condition::All]),
+        ] {
+            refused(guard.check_many(&everything), Code::QueryOfEverything);
+            assert_eq!(guard.check(&everything), Ok(()));
+        }
+        refused(guard.check_limit(0), Code::PageTooLarge);
+        refused(guard.check_limit(1_001), Code::PageTooLarge);
+        refused(guard.check_page(1, 101), Code::PageTooLarge);
+        refused(guard.check_page(101, 100), Code::PageTooFar);
+        refused(guard.check_page(u64::MAX, 100), Code::PageTooFar);
+        assert_eq!((guard.check_limit(1_000), guard.check_page(100, 100)), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn what_no_index_serves_is_not_allowed_unless_it_is_said() {
+        for expensive in [
+            Condition::ne("a", 1),
+            Condition::not_in("a", [1]),
+            Condition::nor([Condition::eq("a", 1)]),
+            Condition::is_null("a"),
+            Condition::not_null("a"),
+            Condition::contains("a", "x"),
+            Condition::ends_with("a", "x"),
+            Condition::missing("a"),
+            Condition::starts_with("a", ""),
+            Condition::starts_with("a", Fragment::new("x").ignoring_case()),
+            Condition::or([Condition::elem_match("a", Condition::ne("b", 1))]),
+        ] {
+            refused(QueryGuard::default().check(&expensive), Code::QueryTooExpensive);
+            assert_eq!(QueryGuard::open().check(&expensive), Ok(()));
+        }
+    }
+
+    #[test]
+    fn code_is_never_taken() {
+        assert_eq!(QueryGuard::open().check(&Condition::raw(doc! { "a": { "$size": 1 } })), Ok(()));
+        for code in [doc! { "$where": "1" }, doc! { "$or": [{ "$expr": { "$function": {} } }] }] {
+            refused(QueryGuard::open().check_raw(&Condition::raw(code)), Code::RawNotAllowed);
+        }
+    }
+}

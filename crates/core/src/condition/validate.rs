@@ -1,0 +1,159 @@
+//! What can be checked of a condition without a document.
+
+use bson::{Bson, RawBson, RawDocumentBuf};
+
+use super::{Condition, Fragment, Test, raw};
+use crate::{Code, Invalid, limits};
+
+/// Where a part of a condition stands.
+struct Place<'p> {
+    path: &'p str,
+    depth: usize,
+    /// Only `And` is above it.
+    required: bool,
+}
+
+/// Parts that were counted.
+#[derive(Default)]
+struct Parts {
+    all: usize,
+    text: usize,
+}
+
+impl Condition {
+    /// Checks everything that can be checked without a document.
+    ///
+    /// # Errors
+    /// `invalid_condition`, with the place inside the condition; also for a window of time that is not [`resolved`](Self::resolved).
+    pub fn validate(&self) -> Result<(), Invalid> {
+        self.validate_at(&Place { path: "condition", depth: 0, required: true }, &mut Parts::default())
+    }
+
+    /// Checks that [`Matcher`](super::Matcher) can judge it: not what only an index can say, and of MongoDB's filters what is known here.
+    ///
+    /// # Errors
+    /// `invalid_condition`, with the name of what cannot be judged.
+    pub fn judgeable(&self) -> Result<(), Invalid> {
+        let refused = |message: String| Err(Invalid::new(Code::InvalidCondition, "condition", message));
+        match self {
+            Self::And(children) | Self::Or(children) | Self::Nor(children) => {
+                children.iter().try_for_each(Self::judgeable)
+            }
+            Self::Match(_) => refused("MATCH needs a text index, and there is none here; use CONTAINS".to_owned()),
+            Self::Raw(filter) => match raw::translated(filter) {
+                Ok(translated) => translated.validate().and_then(|()| translated.judgeable()),
+                Err(message) => refused(format!("RAW: {message}")),
+            },
+            Self::Field { test: Test::ElemMatch(inner), .. } => inner.judgeable(),
+            Self::Field { test: Test::Within(window), .. } => refused(unresolved(window)),
+            Self::All | Self::Field { .. } | Self::Deleted(_) => Ok(()),
+        }
+    }
+
+    fn validate_at(&self, place: &Place<'_>, parts: &mut Parts) -> Result<(), Invalid> {
+        let invalid = |message: String| Err(Invalid::new(Code::InvalidCondition, place.path, message));
+        parts.all += 1;
+        if place.depth > limits::DATA_DEPTH_MAX || parts.all > limits::CONDITION_NODES_MAX {
+            let (deep, many) = (limits::DATA_DEPTH_MAX, limits::CONDITION_NODES_MAX);
+            return invalid(format!(
+                "has more than {many} parts or is nested deeper than {deep}; ask for less at once"
+            ));
+        }
+        match self {
+            Self::All | Self::Deleted(_) => Ok(()),
+            Self::And(children) | Self::Or(children) | Self::Nor(children) => {
+                if children.is_empty() {
+                    return invalid("needs at least one child".to_owned());
+                }
+                let required = place.required && matches!(self, Self::And(_));
+                let child = |(n, child): (usize, &Condition)| {
+                    let path = format!("{}.children[{n}]", place.path);
+                    child.validate_at(&Place { path: &path, depth: place.depth + 1, required }, parts)
+                };
+                children.iter().enumerate().try_for_each(child)
+            }
+            Self::Match(words) => {
+                parts.text += 1;
+                if parts.text > 1 || !place.required {
+                    return invalid("MATCH can stand once in a condition, alone or below AND".to_owned());
+                }
+                fragment(words).or_else(invalid)
+            }
+            Self::Raw(filter) => match RawDocumentBuf::try_from(filter) {
+                Ok(_) => Ok(()),
+                Err(error) => invalid(format!("value cannot be sent: {error}")),
+            },
+            Self::Field { path, test } => {
+                valid_path(path).or_else(|message| invalid(format!("field {path:?} {message}")))?;
+                match test {
+                    Test::ElemMatch(inner) => {
+                        let path = format!("{}.children[0]", place.path);
+                        inner.validate_at(&Place { path: &path, depth: place.depth + 1, required: false }, parts)
+                    }
+                    Test::Contains(wanted) | Test::StartsWith(wanted) | Test::EndsWith(wanted) => {
+                        let Fragment { text, .. } = wanted;
+                        fragment(text).or_else(invalid)
+                    }
+                    Test::Within(window) => invalid(unresolved(window)),
+                    _ => test.validate_values().or_else(invalid),
+                }
+            }
+        }
+    }
+}
+
+impl Test {
+    fn validate_values(&self) -> Result<(), String> {
+        let values = self.values();
+        if values.len() > limits::CONDITION_VALUES_MAX {
+            return Err(format!("has more than {} values", limits::CONDITION_VALUES_MAX));
+        }
+        match values.iter().find(|value| matches!(value, Bson::RegularExpression(_) | Bson::Undefined)) {
+            Some(value) => Err(format!("value {value} cannot be compared with; use another operator")),
+            None => values.iter().try_for_each(|value| match RawBson::try_from((*value).clone()) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(format!("value {value} cannot be stored: {error}")),
+            }),
+        }
+    }
+
+    /// The values it compares with.
+    fn values(&self) -> Vec<&Bson> {
+        match self {
+            Self::Eq(value)
+            | Self::Ne(value)
+            | Self::Gt(value)
+            | Self::Gte(value)
+            | Self::Lt(value)
+            | Self::Lte(value) => vec![value],
+            Self::In(values) | Self::NotIn(values) | Self::AllIn(values) => values.iter().collect(),
+            Self::Between(low, high) => vec![low, high],
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn unresolved(window: &super::Window) -> String {
+    format!("{} moves with the clock; give its times, or have it resolved first", window.days)
+}
+
+/// Whether a text can be looked for.
+fn fragment(text: &str) -> Result<(), String> {
+    let most = limits::CONDITION_TEXT_BYTES_MAX;
+    match text.len() <= most && !text.contains('\0') {
+        true => Ok(()),
+        false => Err(format!("value is not a text of {most} bytes at most, without NUL")),
+    }
+}
+
+/// Whether a text can name a field.
+pub(crate) fn valid_path(path: &str) -> Result<(), String> {
+    let fine = |name: &str| !name.is_empty() && !name.starts_with('$') && !name.contains('\0');
+    if path.len() <= limits::PATH_BYTES_MAX && path.split('.').all(fine) {
+        return Ok(());
+    }
+    let most = limits::PATH_BYTES_MAX;
+    Err(format!(
+        "is not a path: names of 1 or more bytes that do not begin with $, with dots between, {most} bytes at most"
+    ))
+}

@@ -1,0 +1,110 @@
+//! A key of `prepare_{name}`, as Wow's Mongo extension has it: `{_id: key, value, ttlAt}`, with a date for ever.
+
+use annals_core::{Code, Data, Invalid, KeyHolder, KeyValue, Timestamp};
+use bytes::Bytes;
+use mongodb::bson::raw::cstr;
+use mongodb::bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::index::Index;
+use super::names::aggregate_of;
+use super::writer::Writer;
+
+/// What Wow writes for a key that never expires: 6666-06-06.
+const FOR_EVER: i64 = 148_204_944_000_000;
+
+/// The one index: the server removes a key some time after it has expired.
+pub(crate) fn indexes() -> Vec<Index> {
+    vec![Index { expires_after: Some(0), ..Index::ascending("ttlAt_1", &["ttlAt"]) }]
+}
+
+/// Where the keys of this name are; `path` says where the name stands.
+///
+/// # Errors
+/// `invalid_keys` for a name whose collection would be taken for one of commits or snapshots.
+pub(crate) fn collection(name: &str, path: impl Fn() -> String) -> Result<String, Invalid> {
+    let collection = format!("prepare_{name}");
+    if aggregate_of(&collection).is_some() || collection.ends_with("_snapshot") {
+        let message = format!("MongoDB's layout keeps collections that are called like {collection}; use another name");
+        return Err(Invalid::new(Code::InvalidKeys, path(), message));
+    }
+    Ok(collection)
+}
+
+pub(crate) fn write(key: &str, holder: &KeyHolder) -> Result<RawDocumentBuf, mongodb::bson::error::Error> {
+    let value = holder.value.data().as_bytes();
+    let mut out = Writer::with_capacity(value.len() + key.len() + 64);
+    out.text("_id", key);
+    out.only("value", value);
+    out.date("ttlAt", holder.ttl_at.map_or(FOR_EVER, |at| at.as_millis().min(FOR_EVER)));
+    out.raw()
+}
+
+/// Who holds a key; a key without a date is held for ever.
+///
+/// # Errors
+/// A sentence that says what is not as it must be.
+pub(crate) fn read(document: &RawDocument) -> Result<KeyHolder, String> {
+    let ttl_at = match document.get("ttlAt").map_err(|error| error.to_string())? {
+        None => None,
+        Some(RawBsonRef::DateTime(at)) => Some(at.timestamp_millis()),
+        Some(_) => return Err("ttlAt is no date".to_owned()),
+    };
+    let ttl_at = ttl_at.filter(|at| *at < FOR_EVER).map(Timestamp::from_millis);
+    Ok(KeyHolder { value: value(document)?, ttl_at })
+}
+
+/// The field `value` of a document; null where there is none.
+///
+/// # Errors
+/// A sentence, for a value that BSON cannot hold.
+pub(crate) fn value(document: &RawDocument) -> Result<KeyValue, String> {
+    let mut out = RawDocumentBuf::new();
+    let found = document.get("value").map_err(|error| error.to_string())?;
+    out.append(cstr!("value"), found.unwrap_or(RawBsonRef::Null));
+    Data::from_stored(Bytes::from(out.into_bytes())).map(KeyValue::from_data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mongodb::bson::{Bson, Document, doc};
+
+    fn stored(holder: &KeyHolder) -> Document {
+        Document::try_from(&*write("eva", holder).expect("encodes")).expect("a document")
+    }
+
+    #[test]
+    fn a_key_is_stored_as_wow_stores_it() {
+        let value: KeyValue = serde_json::from_str(r#"{"b":1,"a":"x"}"#).expect("a value");
+        let ever = KeyHolder { value: value.clone(), ttl_at: None };
+        let date = |millis| Bson::DateTime(mongodb::bson::DateTime::from_millis(millis));
+        let found = stored(&ever);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["_id", "value", "ttlAt"]);
+        assert_eq!(found.get("ttlAt"), Some(&date(148_204_944_000_000)));
+        assert_eq!(found.get_document("value").expect("embedded").keys().collect::<Vec<_>>(), ["b", "a"]);
+        let timed = KeyHolder { value: KeyValue::new(7).expect("a value"), ttl_at: Some(Timestamp::from_millis(9)) };
+        assert_eq!(stored(&timed).get("ttlAt"), Some(&date(9)));
+        assert!(matches!(stored(&timed).get("value"), Some(Bson::Int32(7) | Bson::Int64(7))));
+        for holder in [ever, timed] {
+            assert_eq!(read(&write("eva", &holder).expect("encodes")), Ok(holder));
+        }
+    }
+
+    #[test]
+    fn a_key_of_other_software_is_read() {
+        let read_document = |document: Document| read(&RawDocumentBuf::try_from(&document).expect("encodes"));
+        let holder = read_document(doc! { "_id": "k", "value": "u-1" }).expect("held for ever");
+        assert_eq!(holder, KeyHolder { value: KeyValue::new("u-1").expect("a value"), ttl_at: None });
+        assert_eq!(read_document(doc! { "_id": "k" }).expect("null").value, KeyValue::new(()).expect("a value"));
+        assert!(read_document(doc! { "_id": "k", "value": 1, "ttlAt": 5_i64 }).is_err());
+    }
+
+    #[test]
+    fn a_name_never_reaches_into_commits_or_snapshots() {
+        let of = |name: &str| collection(name, || "reserve[0].name".to_owned());
+        assert_eq!(of("user").as_deref(), Ok("prepare_user"));
+        for name in ["a_event_stream", "x_snapshot"] {
+            assert_eq!(of(name).expect_err("refused").path, "reserve[0].name");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Commits of the log, fetched in the order of the entries that name them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use annals_core::ReadError;
+use futures_util::future::try_join_all;
+use mongodb::bson::{RawDocumentBuf, doc};
+
+use super::{Log, adopted};
+use crate::layout::entry::Entry;
+use crate::layout::foreign::{self, StoredCommit};
+use crate::layout::names::{EVENT_LOG, aggregate_of};
+use crate::refused::{reading, unreadable};
+
+/// About so many bytes of commits are fetched together.
+const BYTES: usize = 4 * 1024 * 1024;
+/// Commits that are fetched together at first, and at most.
+const FIRST: usize = 100;
+const MOST: usize = 1000;
+/// How often and how long apart commits are looked for that an entry names: after a change of the primary it may show the one a moment
+/// before the other.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How many commits are fetched together, by the size of those that were.
+pub(super) struct Pace(AtomicUsize);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(AtomicUsize::new(FIRST))
+    }
+}
+
+impl Pace {
+    pub(super) fn commits(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn learn(&self, commits: usize, bytes: usize) {
+        let each = bytes / commits.max(1) + 1;
+        self.0.store((BYTES / each).clamp(1, MOST), Ordering::Relaxed);
+    }
+}
+
+/// The commits of these entries, in their order.
+pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<Vec<StoredCommit>, ReadError> {
+    let mut places: HashMap<&str, HashMap<&str, usize>> = HashMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        places.entry(&entry.collection).or_default().insert(&entry.commit, place);
+    }
+    let found = try_join_all(places.iter().map(|(collection, places)| of_collection(log, collection, places))).await?;
+    let mut commits: Vec<Option<StoredCommit>> = entries.iter().map(|_| None).collect();
+    let mut bytes = 0;
+    for (place, size, commit) in found.into_iter().flatten() {
+        bytes += size;
+        commits[place] = Some(commit);
+    }
+    pace.learn(entries.len(), bytes);
+    let commits = commits.into_iter().zip(entries).map(|(commit, entry)| {
+        commit.ok_or_else(|| unreadable(format!("{}: commit {} of the log is gone", entry.collection, entry.commit)))
+    });
+    commits.collect()
+}
+
+/// A commit with its place among those that were asked for, and its size.
+type Found = (usize, usize, StoredCommit);
+
+async fn of_collection(log: &Log, collection: &str, places: &HashMap<&str, usize>) -> Result<Vec<Found>, ReadError> {
+    let mut missing: Vec<&str> = places.keys().copied().collect();
+    let mut found: Vec<Found> = Vec::with_capacity(places.len());
+    for _ in 0..TRIES {
+        if collection == EVENT_LOG {
+            let events = adopted::fetch_events(log, &missing).await?;
+            found.extend(events.into_iter().filter_map(|event| Some((*places.get(&*event.key)?, 0, event))));
+        } else {
+            of_ids(log, collection, &missing, places, &mut found).await?;
+        }
+        if found.len() == places.len() {
+            break;
+        }
+        let there: HashSet<usize> = found.iter().map(|(place, ..)| *place).collect();
+        missing.retain(|id| !there.contains(&places[id]));
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(found)
+}
+
+async fn of_ids(
+    log: &Log,
+    collection: &str,
+    ids: &[&str],
+    places: &HashMap<&str, usize>,
+    found: &mut Vec<Found>,
+) -> Result<(), ReadError> {
+    let name = aggregate_of(collection).ok_or_else(|| unreadable(format!("{collection} holds no commits")))?;
+    let documents = log.database.collection::<RawDocumentBuf>(collection);
+    let find = documents.find(doc! { "_id": { "$in": ids } }).batch_size(ids.len() as u32 + 1);
+    let mut cursor = find.await.map_err(|error| reading(&error))?;
+    while cursor.advance().await.map_err(|error| reading(&error))? {
+        let document = cursor.current();
+        let commit = foreign::read(document, name);
+        let commit = commit.map_err(|why| unreadable(format!("{collection}: a commit of the log: {why}")))?;
+        if let Some(place) = places.get(&*commit.key) {
+            found.push((*place, document.as_bytes().len(), commit));
+        }
+    }
+    Ok(())
+}

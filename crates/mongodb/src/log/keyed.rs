@@ -1,0 +1,298 @@
+//! A commit that changes prepare keys: the keys and the commit's document are one transaction, so that neither a refusal nor a crash
+//! leaves a key that no commit holds.
+//!
+//! Invariants:
+//! - Every key that is judged is written, so of two transactions that judge one key the server lets one happen.
+//! - A refusal rests on a key that a majority confirmed after it was read: a transaction that is given up confirms nothing.
+//! - A commit is sent until its outcome is known: the server answers a repeat of it as it answered the first.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use annals_core::{CommitError, Invalid, KeyChanges, KeyHolder, StoreError, Timestamp};
+use mongodb::ClientSession;
+use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
+use mongodb::options::ReadConcern;
+use tokio::time::Instant;
+
+use super::Log;
+use super::batch::{Outcome, judged};
+use crate::connect::strict;
+use crate::layout::prepare;
+use crate::layout::writer::Writer;
+use crate::refused::{code_of, message_of, not_ready};
+
+/// Between two tries, growing.
+const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// What became of the commit.
+pub(super) enum Keyed {
+    Outcome(Outcome),
+    /// `key_taken` or `key_not_held`: nothing was written.
+    Refused(CommitError),
+}
+
+/// Who holds the keys that a commit names; who is missing, nobody does.
+type Holders = HashMap<(String, String), KeyHolder>;
+
+/// Sees to it that the collections of these keys are as they must be.
+pub(super) async fn ready(log: &Log, keys: &KeyChanges) -> Result<(), CommitError> {
+    for name in keys.names().map(|(name, _)| &**name).collect::<BTreeSet<_>>() {
+        let collection = prepare::collection(name, || path_of(keys, name))?;
+        log.keys_schema.ensure(&collection).await.map_err(not_ready)?;
+    }
+    Ok(())
+}
+
+fn path_of(keys: &KeyChanges, name: &str) -> String {
+    let place = keys.release.iter().position(|release| *release.name == *name);
+    let place = place.map(|at| format!("release[{at}].name"));
+    let reserved = || keys.reserve.iter().position(|reserve| *reserve.name == *name).unwrap_or_default();
+    place.unwrap_or_else(|| format!("reserve[{}].name", reserved()))
+}
+
+fn collection(name: &str) -> Result<String, Invalid> {
+    prepare::collection(name, || "keys".to_owned())
+}
+
+/// Why these changes would be refused now; nothing when they would not.
+pub(super) async fn refusal(log: &Log, keys: &KeyChanges, now: Timestamp) -> Result<Option<CommitError>, CommitError> {
+    let mut holders = Holders::new();
+    for (name, key) in keys.names() {
+        if let Some(holder) = confirmed(log, name, key).await? {
+            holders.insert((name.to_string(), key.to_string()), holder);
+        }
+    }
+    Ok(judge(keys, &holders, now).err())
+}
+
+fn judge(keys: &KeyChanges, holders: &Holders, now: Timestamp) -> Result<Vec<Change>, CommitError> {
+    let of = |name: &str, key: &str| holders.get(&(name.to_owned(), key.to_owned())).cloned();
+    let made = keys.judge(of, now)?;
+    Ok(made.into_iter().map(|((name, key), holder)| (name.to_owned(), key.to_owned(), holder)).collect())
+}
+
+/// A key's name, the key, and who holds it then.
+type Change = (String, String, Option<KeyHolder>);
+
+/// Who holds a key, confirmed by a majority behind the reading.
+async fn confirmed(log: &Log, name: &str, key: &str) -> Result<Option<KeyHolder>, CommitError> {
+    let keys = log.keys.collection::<RawDocumentBuf>(&collection(name)?);
+    let find = keys.find_one(doc! { "_id": key }).read_concern(ReadConcern::linearizable()).max_time(log.outcome_time);
+    let found = tokio::time::timeout(log.outcome_time, find).await;
+    let found = found.map_err(|_| "MongoDB gave no answer in time".to_owned());
+    let found = found.and_then(|found| found.map_err(|error| message_of(&error))).map_err(|why| {
+        StoreError::Unreachable(format!("the key {key:?} of {name} could not be confirmed by a majority: {why}"))
+    })?;
+    found.map(|found| holder(name, key, &found)).transpose()
+}
+
+fn holder(name: &str, key: &str, found: &RawDocumentBuf) -> Result<KeyHolder, CommitError> {
+    prepare::read(found).map_err(|why| StoreError::Damaged(format!("the key {key:?} of {name}: {why}")).into())
+}
+
+/// Inserts a commit and changes its keys, or neither.
+pub(super) async fn insert(
+    log: &Log,
+    collection: &str,
+    document: &[u8],
+    keys: &KeyChanges,
+    now: Timestamp,
+) -> Result<Keyed, CommitError> {
+    let ends = self::now() + log.outcome_time;
+    let mut pause = PAUSE;
+    loop {
+        let trying = attempt(log, collection, document, keys, now, ends);
+        let why = match tokio::time::timeout_at(ends, trying).await {
+            Ok(Ok(Attempt::Ended(outcome))) => {
+                log.bulk.counts.batch(u64::from(outcome == Outcome::Stored), document.len());
+                return Ok(Keyed::Outcome(outcome));
+            }
+            Ok(Ok(Attempt::Refused(refusal, mut holders))) => {
+                if still(log, keys, &refusal, &mut holders, now).await? {
+                    return Ok(Keyed::Refused(refusal));
+                }
+                "its keys change all the time".to_owned()
+            }
+            Ok(Ok(Attempt::Again(error))) => message_of(&error),
+            Ok(Err(refusal)) => return Err(refusal),
+            Err(_) => "MongoDB gave no answer in time".to_owned(),
+        };
+        if self::now() + pause >= ends {
+            return Ok(Keyed::Outcome(Outcome::Unknown(why)));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// A deadline's clock; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Whether the refusal stands once a majority has confirmed the key that it is about.
+async fn still(
+    log: &Log,
+    keys: &KeyChanges,
+    refusal: &CommitError,
+    holders: &mut Holders,
+    now: Timestamp,
+) -> Result<bool, CommitError> {
+    let (CommitError::KeyTaken { name, key } | CommitError::KeyNotHeld { name, key }) = refusal else {
+        return Ok(true);
+    };
+    let place = (name.clone(), key.clone());
+    match confirmed(log, name, key).await? {
+        Some(holder) => drop(holders.insert(place, holder)),
+        None => drop(holders.remove(&place)),
+    }
+    Ok(judge(keys, holders, now).is_err_and(|again| again == *refusal))
+}
+
+enum Attempt {
+    Ended(Outcome),
+    Refused(CommitError, Holders),
+    /// Nothing was written: another transaction came first, or the server went away before the commit.
+    Again(Error),
+}
+
+async fn attempt(
+    log: &Log,
+    collection: &str,
+    document: &[u8],
+    keys: &KeyChanges,
+    now: Timestamp,
+    ends: Instant,
+) -> Result<Attempt, CommitError> {
+    let mut session = match begin(log).await {
+        Ok(session) => session,
+        Err(error) => return Ok(Attempt::Again(error)),
+    };
+    let filled = fill(log, collection, document, keys, now, &mut session).await;
+    if !matches!(filled, Ok(Filled::Written)) {
+        // The server ends it by itself when this does not reach it.
+        let _ = session.abort_transaction().await;
+    }
+    match filled {
+        Ok(Filled::Written) => Ok(finish(&mut session, ends).await),
+        Ok(Filled::Judged(refusal, holders)) => Ok(Attempt::Refused(refusal, holders)),
+        Ok(Filled::Insert(outcome)) => Ok(Attempt::Ended(outcome)),
+        Err(Fault::Server(error)) if lasts(&error) => Ok(Attempt::Ended(Outcome::Refused(message_of(&error)))),
+        Err(Fault::Server(error)) => Ok(Attempt::Again(error)),
+        Err(Fault::Read(error)) => Err(error),
+    }
+}
+
+async fn begin(log: &Log) -> mongodb::error::Result<ClientSession> {
+    let mut session = log.database.client().start_session().await?;
+    session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
+    Ok(session)
+}
+
+/// Whether trying again changes nothing: the user may not do this, there is no room, the document is none that the server takes. What
+/// passes has a label; a key that another transaction inserted a moment ago has none.
+fn lasts(error: &Error) -> bool {
+    const DUPLICATE_KEY: i32 = 11000;
+    !error.contains_label(TRANSIENT_TRANSACTION_ERROR) && code_of(error).is_some_and(|code| code != DUPLICATE_KEY)
+}
+
+async fn finish(session: &mut ClientSession, ends: Instant) -> Attempt {
+    loop {
+        let error = match session.commit_transaction().await {
+            Ok(()) => return Attempt::Ended(Outcome::Stored),
+            Err(error) => error,
+        };
+        if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) {
+            let given_up = error.contains_label(TRANSIENT_TRANSACTION_ERROR);
+            let unknown = |error| Attempt::Ended(Outcome::Unknown(message_of(&error)));
+            return if given_up { Attempt::Again(error) } else { unknown(error) };
+        }
+        if now() + PAUSE_MAX >= ends {
+            return Attempt::Ended(Outcome::Unknown(message_of(&error)));
+        }
+        tokio::time::sleep(PAUSE_MAX).await;
+    }
+}
+
+enum Filled {
+    Written,
+    Judged(CommitError, Holders),
+    /// What the insert of the commit came to.
+    Insert(Outcome),
+}
+
+enum Fault {
+    Server(Error),
+    Read(CommitError),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+async fn fill(
+    log: &Log,
+    collection: &str,
+    document: &[u8],
+    keys: &KeyChanges,
+    now: Timestamp,
+    session: &mut ClientSession,
+) -> Result<Filled, Fault> {
+    let holders = holders(log, keys, session).await?;
+    let changes = match judge(keys, &holders, now) {
+        Ok(changes) => changes,
+        Err(refusal) => return Ok(Filled::Judged(refusal, holders)),
+    };
+    for (name, key, holder) in changes {
+        let name = self::collection(&name).map_err(|invalid| Fault::Read(invalid.into()))?;
+        let keys = log.keys.collection::<RawDocumentBuf>(&name);
+        let one = doc! { "_id": &key };
+        match holder {
+            Some(holder) => {
+                let document = prepare::write(&key, &holder).map_err(Error::custom)?;
+                keys.replace_one(one, document).upsert(true).session(&mut *session).await.map(drop)?;
+            }
+            None => keys.delete_one(one).session(&mut *session).await.map(drop)?,
+        }
+    }
+    let mut command = Writer::with_capacity(document.len() + 200);
+    command.text("insert", collection);
+    command.array("documents", |array| array.whole("0", document));
+    let command = command.raw().map_err(Error::custom)?;
+    let answer = log.database.run_raw_command(command).session(&mut *session).await?;
+    let answer = RawDocumentBuf::try_from(&answer).map_err(Error::custom)?;
+    match judged(&answer) {
+        Outcome::Stored => Ok(Filled::Written),
+        // Another transaction came first.
+        Outcome::Unknown(why) => Err(Error::custom(why).into()),
+        outcome => Ok(Filled::Insert(outcome)),
+    }
+}
+
+/// Who holds the keys at the transaction's moment.
+async fn holders(log: &Log, keys: &KeyChanges, session: &mut ClientSession) -> Result<Holders, Fault> {
+    let mut wanted: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+    for (name, key) in keys.names() {
+        wanted.entry(name).or_default().insert(key);
+    }
+    let mut holders = Holders::new();
+    for (name, keys) in wanted {
+        let collection = collection(name).map_err(|invalid| Fault::Read(invalid.into()))?;
+        let ids: Vec<&str> = keys.into_iter().collect();
+        let found = log.keys.collection::<RawDocumentBuf>(&collection);
+        let mut found = found.find(doc! { "_id": { "$in": ids } }).session(&mut *session).await?;
+        while let Some(found) = found.next(&mut *session).await.transpose()? {
+            let key = found.get_str("_id").map(str::to_owned);
+            let key =
+                key.map_err(|_| Fault::Read(StoreError::Damaged(format!("a key of {name} is no text")).into()))?;
+            let holder = holder(name, &key, &found).map_err(Fault::Read)?;
+            holders.insert((name.to_owned(), key), holder);
+        }
+    }
+    Ok(holders)
+}

@@ -1,0 +1,64 @@
+//! How the server finds the records of a query.
+
+use annals_core::bson::{Bson, Document, doc};
+use annals_core::{Explained, RecordError, RecordQuery};
+use mongodb::Database;
+
+use super::find::{FirstPage, refused};
+
+/// Runs the find that reads a page first, and tells what the server did.
+pub(super) async fn explain(database: &Database, query: &RecordQuery) -> Result<Explained, RecordError> {
+    let page = FirstPage::of(query)?;
+    let mut find = doc! { "find": &query.collection, "filter": page.filter.ask, "sort": page.sort };
+    if page.limit > 0 {
+        find.insert("limit", page.limit);
+    }
+    find.insert("allowDiskUse", true);
+    let command = doc! { "explain": find, "verbosity": "executionStats" };
+    let answer = database.run_command(command).await.map_err(|error| refused(&query.condition, &error))?;
+    let statistics = answer.get_document("executionStats").cloned().unwrap_or_default();
+    let plan = answer.get_document("queryPlanner").and_then(|planner| planner.get_document("winningPlan"));
+    let plan = plan.cloned().unwrap_or_default();
+    let index = index_of(&plan);
+    Ok(Explained {
+        entries_examined: number(&statistics, "totalKeysExamined"),
+        documents_examined: number(&statistics, "totalDocsExamined"),
+        found: number(&statistics, "nReturned").min(query.limit as u64),
+        sorted: has_stage(&plan, "SORT"),
+        index,
+    })
+}
+
+fn number(document: &Document, name: &str) -> u64 {
+    let number = match document.get(name) {
+        Some(Bson::Int32(number)) => i64::from(*number),
+        Some(Bson::Int64(number)) => *number,
+        Some(Bson::Double(number)) => *number as i64,
+        _ => 0,
+    };
+    number.unsigned_abs()
+}
+
+/// The name of the first index that a plan reads.
+fn index_of(plan: &Document) -> Option<String> {
+    match plan.get_str("stage") {
+        Ok("IDHACK") => return Some("_id_".to_owned()),
+        _ => {
+            if let Ok(name) = plan.get_str("indexName") {
+                return Some(name.to_owned());
+            }
+        }
+    }
+    below(plan).find_map(index_of)
+}
+
+fn has_stage(plan: &Document, stage: &str) -> bool {
+    plan.get_str("stage").is_ok_and(|found| found == stage) || below(plan).any(|plan| has_stage(plan, stage))
+}
+
+/// The stages that a stage reads from. A plan of the slot-based engine has one of the usual form inside.
+fn below(plan: &Document) -> impl Iterator<Item = &Document> {
+    let one = ["queryPlan", "inputStage"].into_iter().filter_map(|name| plan.get_document(name).ok());
+    let several = plan.get_array("inputStages").into_iter().flatten().filter_map(Bson::as_document);
+    one.chain(several)
+}

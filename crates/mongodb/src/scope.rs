@@ -1,0 +1,188 @@
+//! The log of a scope other than the default one: events that were received from other microservices, in the layout in which a Dolittle
+//! Runtime keeps them, `x-<scope>-event-log`. What receives events writes it; here it is read and followed, and nothing is committed.
+//!
+//! ```text
+//!   scope/end.rs         how far the log reaches, and waiting for more
+//!   scope/read.rs        pages, and events by their numbers
+//!   scope/aggregates.rs  events of an aggregate, which a Runtime never writes here and a tool may
+//!   scope/stats.rs       counting
+//! ```
+//!
+//! An event is a commit of its own, as an adopted one is (`layout/adopted.rs`). There are no `event-log-commits` beside it, so what is
+//! asked for is looked for in the events themselves.
+
+mod aggregates;
+mod end;
+mod read;
+mod stats;
+
+use std::sync::Arc;
+
+use annals_core::{
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog, Identity,
+    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, ReadError, RecordedEvent,
+    SequenceNumber, StoreError, TransactionError,
+};
+use async_trait::async_trait;
+use mongodb::Database;
+use mongodb::bson::{RawDocument, RawDocumentBuf};
+use uuid::Uuid;
+
+use crate::layout::adopted::Reader;
+use crate::layout::foreign::StoredCommit;
+use crate::layout::mapping::Mapping;
+use crate::layout::names::{EVENT_LOG, STREAMS, of_scope};
+use crate::layout::schema;
+use crate::options::Options;
+use crate::refused::{OpenError, asking, unreadable};
+use end::End;
+
+/// The log of one scope of a tenant.
+pub(crate) struct ScopeLog {
+    tenant: String,
+    /// The scope's name, as it is declared.
+    scope: String,
+    pub(crate) database: Database,
+    /// Where the events are.
+    pub(crate) collection: String,
+    /// Where it is kept how the scope's streams are.
+    pub(crate) states: String,
+    /// The scope's UUID.
+    pub(crate) id: Uuid,
+    end: End,
+    reader: Reader,
+}
+
+impl ScopeLog {
+    /// Opens it, and makes what its layout has indexes for.
+    ///
+    /// # Errors
+    /// `unsuitable_server`, `unreachable`.
+    pub(crate) async fn open(
+        (tenant, scope, id): (&str, &str, Uuid),
+        database: Database,
+        identity: &Identity,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let (collection, states) = (of_scope(id, EVENT_LOG), of_scope(id, STREAMS));
+        schema::ensure_scope(&database, &collection, &states, options.auto_init_schema).await?;
+        let asked = |error: mongodb::error::Error| asking(database.name(), &error);
+        let mapping = Arc::new(Mapping::read(&database).await.map_err(asked)?);
+        let reader = Reader { log: collection.clone(), store_id: identity.store_id, mapping };
+        let end = End::at(end::last(&database, &collection).await.map_err(asked)?);
+        Ok(Self { tenant: tenant.to_owned(), scope: scope.to_owned(), database, collection, states, id, end, reader })
+    }
+
+    /// Wakes who waits with the news that nothing more comes.
+    pub(crate) fn close(&self) {
+        self.end.close();
+    }
+
+    pub(crate) fn status(&self) -> LogStatus {
+        LogStatus {
+            tenant: self.tenant.clone(),
+            scope: self.scope.clone(),
+            head: self.end.seen(),
+            refusing: self.end.hole().map(|number| StoreError::ForeignNumbers(self.hole_sentence(number))),
+            records_refusing: None,
+            commits: 0,
+            syncs: 0,
+            bytes: 0,
+            recovery: Vec::new(),
+            sequencer: None,
+        }
+    }
+
+    fn hole_sentence(&self, number: SequenceNumber) -> String {
+        format!(
+            "database {}: {} has later events than {number}, which is missing: it is waited for; where it was deleted, start again",
+            self.database.name(),
+            self.collection
+        )
+    }
+
+    /// The highest head that this process has seen.
+    pub(crate) fn seen(&self) -> SequenceNumber {
+        self.end.seen()
+    }
+
+    /// The number of events in the log, at majority: as far as there is no hole in it.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub(crate) async fn read_head(&self) -> Result<SequenceNumber, ReadError> {
+        end::read(self).await
+    }
+
+    /// The events of these numbers, which ascend and are below the head. It ends early where they are large, and holds one at least.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub(crate) async fn events(&self, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>, ReadError> {
+        read::events(self, numbers).await
+    }
+
+    fn all(&self) -> mongodb::Collection<RawDocumentBuf> {
+        self.database.collection(&self.collection)
+    }
+
+    fn read_one(&self, found: &RawDocument) -> Result<(SequenceNumber, StoredCommit), ReadError> {
+        let broken = |why: String| unreadable(format!("{}: an event: {why}", self.collection));
+        let found = crate::layout::adopted::find(found).map_err(broken)?;
+        Ok((found.number, self.reader.commit(&found).map_err(broken)?))
+    }
+
+    fn takes_no_commits(&self) -> StoreError {
+        StoreError::NotSupported(format!(
+            "a commit to scope {:?} (on MongoDB its log is written by what receives events of other microservices; commit to the default \
+             scope)",
+            self.scope
+        ))
+    }
+}
+
+#[async_trait]
+impl EventLog for ScopeLog {
+    async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
+        commit.validate()?;
+        Err(self.takes_no_commits().into())
+    }
+
+    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
+        transaction.validate()?;
+        Err(self.takes_no_commits().into())
+    }
+
+    async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
+        query.validate()?;
+        aggregates::read(self, query).await
+    }
+
+    /// No event that was received has a request.
+    async fn request_exists(&self, aggregate: &Aggregate, _: &str) -> Result<bool, ReadError> {
+        aggregate.validate()?;
+        Ok(false)
+    }
+
+    async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
+        query.validate()?;
+        aggregates::ids(self, query).await
+    }
+
+    async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
+        query.validate()?;
+        read::page(self, query).await
+    }
+
+    async fn head(&self) -> Result<SequenceNumber, ReadError> {
+        self.read_head().await
+    }
+
+    async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
+        end::wait_past(self, head).await
+    }
+
+    async fn stats(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
+        stats::count(self, progress).await
+    }
+}

@@ -1,0 +1,76 @@
+//! Events of an aggregate in the log of a scope. A Runtime receives events without their aggregates; where a document names one all the
+//! same, it is read as in an adopted log.
+
+use annals_core::{
+    AggregateCommits, AggregateIdsQuery, AggregateQuery, DEFAULT_TENANT_ID, KnownAggregate, ReadError, RecordedCommit,
+    Version, limits,
+};
+use mongodb::bson::{DateTime, Document, doc};
+
+use super::ScopeLog;
+use super::read::of_aggregate;
+use crate::layout::adopted::find;
+use crate::layout::fields::inner;
+use crate::layout::guid::text_or_uuid;
+use crate::layout::writer::decimal;
+use crate::refused::{reading, unreadable};
+
+pub(super) async fn read(log: &ScopeLog, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
+    let none = || AggregateCommits { commits: Vec::new(), version: 0 };
+    let of_other = query.tenant_id.as_deref().is_some_and(|tenant| tenant != DEFAULT_TENANT_ID);
+    let filter = of_aggregate(log, &query.aggregate.name, Some(&query.aggregate.id)).filter(|_| !of_other);
+    let Some(mut filter) = filter else { return Ok(none()) };
+    let head = log.read_head().await?;
+    filter.insert("_id", doc! { "$lt": decimal(head) });
+    let newest = log.all().find_one(filter.clone()).sort(doc! { "Aggregate.Version": -1 }).await;
+    let Some(newest) = newest.map_err(|error| reading(&error))? else { return Ok(none()) };
+    let (_, newest) = log.read_one(&newest)?;
+    filter.insert("Aggregate.Version", versions(&query));
+    let mut time = Document::new();
+    query.from_time.iter().for_each(|from| drop(time.insert("$gte", DateTime::from_millis(from.as_millis()))));
+    query.to_time.iter().for_each(|to| drop(time.insert("$lte", DateTime::from_millis(to.as_millis()))));
+    if !time.is_empty() {
+        filter.insert("Metadata.Occurred", time);
+    }
+    let order = if query.last { -1 } else { 1 };
+    let all = log.all();
+    let found = all.find(filter).sort(doc! { "Aggregate.Version": order }).limit(query.limit as i64);
+    let mut found = found.await.map_err(|error| reading(&error))?;
+    let (mut commits, mut bytes): (Vec<RecordedCommit>, usize) = (Vec::new(), 0);
+    while found.advance().await.map_err(|error| reading(&error))? {
+        bytes += found.current().as_bytes().len();
+        if !commits.is_empty() && bytes > limits::PAGE_BYTES_MAX {
+            break;
+        }
+        let (number, commit) = log.read_one(found.current())?;
+        commits.push(commit.recorded(number));
+    }
+    commits.sort_unstable_by_key(|commit| commit.info.version);
+    Ok(AggregateCommits { commits, version: newest.info.version })
+}
+
+/// The layout counts events from 0, and a commit is one event.
+fn versions(query: &AggregateQuery) -> Document {
+    let before = |version: Version| decimal(version.saturating_sub(1));
+    doc! { "$gte": before(query.from_version), "$lte": before(query.to_version) }
+}
+
+pub(super) async fn ids(log: &ScopeLog, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
+    let Some(mut filter) = of_aggregate(log, &query.name, None) else { return Ok(Vec::new()) };
+    filter.insert("Aggregate.Version", 0);
+    filter.insert("_id", doc! { "$lt": decimal(log.read_head().await?) });
+    if let Some(after) = &query.after {
+        filter.insert("Metadata.EventSource", doc! { "$gt": &**after });
+    }
+    let all = log.all();
+    let found = all.find(filter).sort(doc! { "Metadata.EventSource": 1 }).limit(query.limit as i64);
+    let mut found = found.await.map_err(|error| reading(&error))?;
+    let mut ids = Vec::new();
+    while found.advance().await.map_err(|error| reading(&error))? {
+        let current = found.current();
+        find(current).map_err(|why| unreadable(format!("{}: an event: {why}", log.collection)))?;
+        let source = inner(current, "Metadata").and_then(|metadata| text_or_uuid(metadata, "EventSource"));
+        ids.extend(source.map(|id| KnownAggregate { id: id.into(), tenant_id: DEFAULT_TENANT_ID.into() }));
+    }
+    Ok(ids)
+}

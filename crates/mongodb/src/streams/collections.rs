@@ -1,0 +1,83 @@
+//! Where the streams of a scope are, and the log that they are of.
+
+use std::sync::Arc;
+
+use annals_core::{Code, Invalid, ReadError, RecordedEvent, SequenceNumber};
+use mongodb::Database;
+
+use crate::layout::names::{EVENT_LOG, STREAMS, of_scope, stream_collection};
+use crate::log::Log;
+use crate::scope::ScopeLog;
+
+/// A log that streams are of.
+#[derive(Clone)]
+pub(crate) enum LogOfStreams {
+    Default(Arc<Log>),
+    Scope(Arc<ScopeLog>),
+}
+
+impl LogOfStreams {
+    /// The highest head that this process has seen.
+    pub(super) fn seen(&self) -> SequenceNumber {
+        match self {
+            Self::Default(log) => log.numbers.seen(),
+            Self::Scope(log) => log.seen(),
+        }
+    }
+
+    /// The number of events in it, at majority.
+    pub(super) async fn head(&self) -> Result<SequenceNumber, ReadError> {
+        match self {
+            Self::Default(log) => log.read_log_head().await,
+            Self::Scope(log) => log.read_head().await,
+        }
+    }
+
+    /// The events of these numbers, which ascend and are below the head. It ends early where they are large, and holds one at least.
+    pub(super) async fn events(&self, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>, ReadError> {
+        match self {
+            Self::Default(log) => log.events(numbers).await,
+            Self::Scope(log) => log.events(numbers).await,
+        }
+    }
+
+    pub(super) fn collections(&self) -> Collections {
+        match self {
+            Self::Default(log) => {
+                let (events, states) = (EVENT_LOG.to_owned(), STREAMS.to_owned());
+                Collections { database: log.database.clone(), events, states, scope: None }
+            }
+            Self::Scope(log) => {
+                let (events, states) = (log.collection.clone(), log.states.clone());
+                Collections { database: log.database.clone(), events, states, scope: Some(log.id) }
+            }
+        }
+    }
+}
+
+/// The collections of a scope's streams.
+pub(super) struct Collections {
+    pub(super) database: Database,
+    /// Where the log's events are.
+    pub(super) events: String,
+    /// Where it is kept how each stream is.
+    pub(super) states: String,
+    scope: Option<uuid::Uuid>,
+}
+
+impl Collections {
+    /// Where the entries of the stream of this name are.
+    ///
+    /// # Errors
+    /// A scope has no public streams.
+    pub(super) fn collection_of(&self, stream: &str) -> Result<String, Invalid> {
+        let collection = stream_collection(stream);
+        let Some(scope) = self.scope else { return Ok(collection) };
+        if collection.starts_with("public-stream-") {
+            let message =
+                format!("{stream:?} would be a public stream, which only the default scope has; use another name");
+            return Err(Invalid::new(Code::InvalidName, "stream", message));
+        }
+        Ok(of_scope(scope, &collection))
+    }
+}

@@ -1,0 +1,143 @@
+//! What the commits of an aggregate make of its state.
+
+use std::sync::Arc;
+
+use annals_core::{
+    Aggregate, AggregateQuery, AggregateType, ByteString, Code, CommitInfo, EvolveError, Known, Loaded, ReadError,
+    RecordedCommit, StoredEvent, Timestamp, Version, known_event, limits,
+};
+
+use super::Aggregates;
+
+/// Why an aggregate could not be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// Its commits could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Its commits make no state.
+    #[error(transparent)]
+    Evolve(#[from] EvolveError),
+}
+
+impl LoadError {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Read(error) => error.code(),
+            Self::Evolve(error) => error.code(),
+        }
+    }
+}
+
+/// A part of an aggregate's history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Past<E> {
+    /// Commits, in ascending order of version; empty only at the end.
+    pub commits: Vec<PastCommit<E>>,
+    /// The aggregate's version now.
+    pub version: Version,
+}
+
+/// A commit with its events as the type knows them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastCommit<E> {
+    /// What its events have in common.
+    pub info: Arc<CommitInfo>,
+    /// Its events, without those that the upcasters discard.
+    pub events: Vec<Known<E>>,
+}
+
+/// Up to where an aggregate is loaded.
+#[derive(Clone, Copy)]
+pub(super) struct Until {
+    pub(super) version: Version,
+    pub(super) time: Option<Timestamp>,
+}
+
+impl Until {
+    const NOW: Self = Self { version: Version::MAX, time: None };
+}
+
+impl<A: AggregateType> Aggregates<A> {
+    /// The aggregate as it is now. One without commits has version 0 and the type's default state.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub async fn load(&self, id: impl Into<ByteString>) -> Result<Loaded<A>, LoadError> {
+        self.latest(id.into(), None).await
+    }
+
+    /// The aggregate as it was at a version, or as it is now if it has not reached that.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub async fn load_at(&self, id: impl Into<ByteString>, version: Version) -> Result<Loaded<A>, LoadError> {
+        self.replay(Loaded::new(id), None, Until { version, time: None }).await
+    }
+
+    /// The aggregate as it was at a time: with the commits before the first that is of a later time.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub async fn load_at_time(&self, id: impl Into<ByteString>, time: Timestamp) -> Result<Loaded<A>, LoadError> {
+        self.replay(Loaded::new(id), None, Until { time: Some(time), ..Until::NOW }).await
+    }
+
+    /// Commits from a version on with their events, those of unknown types too: a page of them, the next begins behind its last.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub async fn history(&self, id: impl Into<ByteString>, from_version: Version) -> Result<Past<A::Event>, LoadError> {
+        let query = AggregateQuery { from_version, ..AggregateQuery::new(Aggregate::new(A::NAME, id)) };
+        let found = self.log.read_aggregate(query).await?;
+        let commits = found.commits.iter().map(|commit| self.past(commit)).collect::<Result<_, _>>()?;
+        Ok(Past { commits, version: found.version })
+    }
+
+    /// The aggregate as it is now, if it has this tenantId.
+    pub(super) async fn latest(&self, id: ByteString, tenant_id: Option<&ByteString>) -> Result<Loaded<A>, LoadError> {
+        self.replay(Loaded::new(id), tenant_id, Until::NOW).await
+    }
+
+    /// Goes on from where `loaded` is.
+    pub(super) async fn replay(
+        &self,
+        mut loaded: Loaded<A>,
+        tenant_id: Option<&ByteString>,
+        until: Until,
+    ) -> Result<Loaded<A>, LoadError> {
+        while loaded.version() < until.version {
+            let query = AggregateQuery {
+                from_version: loaded.version() + 1,
+                to_version: until.version,
+                to_time: until.time,
+                limit: limits::PAGE_MAX,
+                tenant_id: tenant_id.cloned(),
+                ..AggregateQuery::new(loaded.info.aggregate.clone())
+            };
+            let found = self.log.read_aggregate(query).await?;
+            let before = loaded.version();
+            for commit in &found.commits {
+                // Between them is one of a later time: what came behind it was built on it.
+                if until.time.is_some() && commit.info.version != loaded.version() + 1 {
+                    return Ok(loaded);
+                }
+                loaded = loaded.after(commit, &self.upcasters)?;
+            }
+            if loaded.version() == before || loaded.version() >= found.version {
+                break;
+            }
+        }
+        Ok(loaded)
+    }
+
+    fn past(&self, commit: &RecordedCommit) -> Result<PastCommit<A::Event>, EvolveError> {
+        let mut events = Vec::with_capacity(commit.events.len());
+        for (ordinal, event) in commit.events.iter().enumerate() {
+            events.extend(known_event::<A>(&commit.info, ordinal, StoredEvent::from(event), &self.upcasters)?);
+        }
+        Ok(PastCommit { info: commit.info.clone(), events })
+    }
+}

@@ -1,0 +1,120 @@
+//! The orders of a store, from the command line.
+
+use annals::runtime::{Aggregates, Request};
+use annals::{DEFAULT_SCOPE, DEFAULT_TENANT, Known, Loaded};
+use annals_example_orders::{Line, Order};
+use clap::{Parser, Subcommand};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Orders in an event store.
+#[derive(Parser)]
+struct Arguments {
+    /// The store: embedded:PATH or mongodb://HOST/DATABASE.
+    #[arg(long, default_value = "embedded:./orders-data", global = true)]
+    store: String,
+    /// Names the request, so that giving the command again does nothing.
+    #[arg(long, global = true)]
+    request_id: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Places an order.
+    Place {
+        id: String,
+        /// What is ordered, such as "tea*2@350": two of tea at 350 cents each.
+        #[arg(required = true)]
+        lines: Vec<String>,
+    },
+    /// Pays an order, and ships it at once with this carrier.
+    Pay {
+        id: String,
+        cents: u64,
+        #[arg(long)]
+        carrier: Option<String>,
+    },
+    /// Ships an order that is paid.
+    Ship { id: String, carrier: String },
+    /// Gives an order up.
+    Cancel { id: String, reason: String },
+    /// Shows an order as it is, or as it was at a version.
+    Show {
+        id: String,
+        #[arg(long)]
+        version: Option<u64>,
+    },
+    /// Shows what happened to an order.
+    History { id: String },
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let arguments = Arguments::parse();
+    let store = annals::open(&arguments.store).await?;
+    let orders = Aggregates::<Order>::new(store.log(DEFAULT_TENANT, DEFAULT_SCOPE)?);
+    let done = run(&orders, &arguments).await;
+    store.close().await;
+    done
+}
+
+async fn run(orders: &Aggregates<Order>, arguments: &Arguments) -> Result<(), Failure> {
+    let request = |id: &str| Request { request_id: arguments.request_id.clone().map(Into::into), ..Request::new(id) };
+    let handled = match &arguments.command {
+        Command::Place { id, lines } => {
+            let lines = lines.iter().map(|line| read_line(line)).collect::<Result<Vec<_>, _>>()?;
+            orders.handle(request(id), |order| order.place(&lines)).await?
+        }
+        Command::Pay { id, cents, carrier } => {
+            orders.handle(request(id), |order| order.pay(*cents, carrier.as_deref())).await?
+        }
+        Command::Ship { id, carrier } => orders.handle(request(id), |order| order.ship(carrier)).await?,
+        Command::Cancel { id, reason } => orders.handle(request(id), |order| order.cancel(reason)).await?,
+        Command::Show { id, version: Some(version) } => return show(&orders.load_at(id.clone(), *version).await?),
+        Command::Show { id, version: None } => return show(&orders.load(id.clone()).await?),
+        Command::History { id } => return history(orders, id).await,
+    };
+    show(&handled.aggregate)
+}
+
+fn read_line(text: &str) -> Result<Line, String> {
+    let parts = || {
+        let (product, rest) = text.split_once('*')?;
+        let (count, price) = rest.split_once('@')?;
+        Some(Line { product: product.to_owned(), count: count.parse().ok()?, price_cents: price.parse().ok()? })
+    };
+    parts().ok_or_else(|| format!("{text:?} is not a product, a count and a price in cents, such as \"tea*2@350\""))
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn show(order: &Loaded<Order>) -> Result<(), Failure> {
+    let Order { status, lines, paid_cents } = &order.state;
+    println!("{} version {}: {status:?}", order.info.aggregate, order.version());
+    for line in lines {
+        println!("  {} × {} at {} cents", line.count, line.product, line.price_cents);
+    }
+    println!("  {paid_cents} of {} cents paid", order.due_cents());
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+async fn history(orders: &Aggregates<Order>, id: &str) -> Result<(), Failure> {
+    let mut from = 1;
+    loop {
+        let past = orders.history(id, from).await?;
+        for commit in &past.commits {
+            for event in &commit.events {
+                match event {
+                    Known::Event(event) => println!("{} {} {event:?}", commit.info.version, commit.info.time),
+                    Known::Unknown(event) => println!("{} {} {event:?}", commit.info.version, commit.info.time),
+                }
+            }
+        }
+        match past.commits.last() {
+            Some(last) => from = last.info.version + 1,
+            None => return Ok(()),
+        }
+    }
+}
