@@ -66,7 +66,8 @@ impl Subject for Remote {
         let serving = tokio::spawn(async move {
             let stopped = async { stopped.await.unwrap_or_default() };
             // Whatever the port takes, as a server in development does.
-            let options = Options { query_guard: QueryGuard::open(), ..Options::default() };
+            let mut options = Options::default();
+            options.query_guard = QueryGuard::open();
             serve(listener, served, options, stopped).await.expect("it serves");
         });
         Arc::new(Served { url, store, closed: Arc::default(), serving: Mutex::new(Some((stop, serving))) })
