@@ -38,7 +38,7 @@ pub use window::{Days, TimeOfDay, Window};
 /// without the field pass them.
 ///
 /// As JSON it is `{"field", "operator", "value", "children", "options"}`, the spelling of Wow's queries, with values as Extended JSON, for
-/// example `{"operator":"AND","children":[{"field":"state.total","operator":"GT","value":5},{"field":"tags","operator":"EQ","value":"new"}]}`.
+/// example `{"operator":"AND","children":[{"field":"state.total","operator":"GT","value":5},{"operator":"OWNER_ID","value":"o"}]}`.
 /// What is left out is field `""`, operator `ALL`, value `""`.
 ///
 /// A store judges what it is given: names of fields as they are stored, and times that do not move. [`resolved`](Self::resolved) makes that

@@ -65,8 +65,8 @@ pub type Revision = ChangeNumber;
 /// - **Order.** [`find`](Self::find) sorts as MongoDB does: by the lowest element of an array going up and the highest going down,
 ///   missing fields as null. Records that are equal stand in the order of their `_id`, in the direction of the last sort field; without
 ///   a sort, by `_id` going up.
-/// - **Time.** Windows of time in the condition of a query are those of the store's clock, with the days of UTC where they name no zone; each
-///   page is asked anew. Conditions of changes and of indexes have none.
+/// - **Time.** Windows of time in the condition of a query are those of the store's clock, with the days of UTC where they name no zone;
+///   each page is asked anew. Conditions of changes and of indexes have none.
 /// - **Indexes change no answer**, only how fast it comes: without one that fits, a collection is read as a whole. An index holds one
 ///   entry for each different element of an array on its path; a document with two different arrays on the paths of one index is refused
 ///   (`invalid_record`), and cannot be sorted by both.

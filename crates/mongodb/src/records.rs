@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   document.rs  a record as it is stored               filter.rs   conditions as filters
-//!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs, behind.rs, cursor.rs: where a page goes on
+//!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
 //!   declare.rs   collections and indexes                feed.rs     what has changed
 //!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired
 //!   batch.rs     one transaction; judge.rs decides, commands.rs sends

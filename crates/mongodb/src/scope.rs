@@ -8,8 +8,8 @@
 //!   scope/stats.rs       counting
 //! ```
 //!
-//! An event is a commit of its own, as an adopted one is (`layout/adopted.rs`). There are no `event-log-commits` beside it, so what is asked
-//! for is looked for in the events themselves.
+//! An event is a commit of its own, as an adopted one is (`layout/adopted.rs`). There are no `event-log-commits` beside it, so what is
+//! asked for is looked for in the events themselves.
 
 mod aggregates;
 mod end;

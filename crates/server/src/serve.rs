@@ -58,8 +58,8 @@ pub async fn serve_opening<E>(
 /// Serves `router`, which is [`router`](crate::router) with routes of your own added, until `shutdown` is done.
 ///
 /// Then it stops gracefully: no connection is accepted any more, `options.stop` is given, which ends streams, and requests under way
-/// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed, which is waited for until
-/// 1.5 s after that.
+/// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed, which is waited for
+/// until 1.5 s after that.
 ///
 /// Both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of them or a
 /// request line over 64 KiB, is answered 400, 431 or 414 without a body by the HTTP library itself.

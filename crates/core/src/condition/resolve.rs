@@ -18,7 +18,7 @@ pub enum DocumentKind {
 
 impl DocumentKind {
     /// The path under which a field is stored. Only the whole path is converted: `body.id` is the id of an event.
-    pub fn stored<'p>(self, path: &'p str) -> &'p str {
+    pub fn stored(self, path: &str) -> &str {
         match (self, path) {
             (Self::Commit, "id") | (Self::Snapshot, "aggregateId") => "_id",
             _ => path,
@@ -59,8 +59,8 @@ impl Condition {
         Resolver { kind, now, parts: 0 }.condition(self, "condition", 0)
     }
 
-    /// Leaves out what is deleted, unless the condition says itself which are meant: `Deleted` as the whole of it, or joined by `And`, however
-    /// deep.
+    /// Leaves out what is deleted, unless the condition says itself which are meant: `Deleted` as the whole of it, or joined by `And`,
+    /// however deep.
     pub fn guarded(self) -> Self {
         match self {
             Self::All => Self::Deleted(Deletion::Active),

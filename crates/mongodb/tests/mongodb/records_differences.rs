@@ -99,7 +99,7 @@ fn document(random: &mut Rng, depth: u8) -> Document {
         .into_iter()
         .filter_map(|name| match random.u8(0..40) {
             0 => Some((name.to_owned(), expression(random))),
-            0..24 => Some((name.to_owned(), value(random, depth))),
+            1..24 => Some((name.to_owned(), value(random, depth))),
             _ => None,
         })
         .collect()

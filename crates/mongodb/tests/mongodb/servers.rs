@@ -107,13 +107,13 @@ pub struct ReplicaSet {
 }
 
 impl ReplicaSet {
-    /// Starts so many members and waits until all of them work. A new primary is chosen within two seconds or so.
+    /// Starts so many members and waits until all of them work. A new primary is chosen within two seconds.
     pub async fn start(count: usize) -> Self {
         let members: Vec<Member> = (0..count).map(|_| Member::start(&["--replSet", "rs0"])).collect();
         let hosts = members.iter().enumerate();
         let hosts: Vec<Document> =
             hosts.map(|(id, member)| doc! { "_id": id as i32, "host": member.address() }).collect();
-        let settings = doc! { "electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 500 };
+        let settings = doc! { "electionTimeoutMillis": 1500, "heartbeatIntervalMillis": 300 };
         let initiate = doc! { "replSetInitiate": { "_id": "rs0", "members": hosts, "settings": settings } };
         let first = members[0].admin().await;
         until("a member that can be initiated", async || first.run_command(initiate.clone()).await.is_ok()).await;
@@ -132,30 +132,34 @@ impl ReplicaSet {
         Client::with_uri_str(self.url("admin")).await.expect("a URL")
     }
 
+    /// A client of each member alone: each has connections and heartbeats of its own, so they are made once for many looks.
+    async fn admins(&self) -> Vec<Database> {
+        futures_util::future::join_all(self.members.iter().map(Member::admin)).await
+    }
+
     /// The place of the primary among the members.
     pub async fn primary(&self) -> usize {
+        let admins = self.admins().await;
         let mut found = None;
-        let deadline = tokio::time::timeout(Duration::from_secs(30), async {
-            while found.is_none() {
-                for (place, member) in self.members.iter().enumerate() {
-                    let hello = member.admin().await.run_command(doc! { "hello": 1 }).await;
-                    if hello.is_ok_and(|hello| hello.get_bool("isWritablePrimary").unwrap_or(false)) {
-                        found = Some(place);
-                    }
+        until("a primary", async || {
+            for (place, admin) in admins.iter().enumerate() {
+                let hello = answer(admin, doc! { "hello": 1 }).await;
+                if hello.is_some_and(|hello| hello.get_bool("isWritablePrimary").unwrap_or(false)) {
+                    found = Some(place);
                 }
             }
-        });
-        deadline.await.expect("a primary is there");
+            found.is_some()
+        })
+        .await;
         found.expect("found")
     }
 
     /// Waits until one member is primary and all others follow it.
     pub async fn until_well(&self) {
+        let admins = self.admins().await;
         until("a replica set of which all members work", async || {
-            for member in &self.members {
-                let Ok(status) = member.admin().await.run_command(doc! { "replSetGetStatus": 1 }).await else {
-                    continue;
-                };
+            for admin in &admins {
+                let Some(status) = answer(admin, doc! { "replSetGetStatus": 1 }).await else { continue };
                 let Ok(members) = status.get_array("members") else { continue };
                 let states: Vec<i32> =
                     members.iter().filter_map(|member| member.as_document()?.get_i32("state").ok()).collect();
@@ -177,6 +181,12 @@ impl ReplicaSet {
             member.admin().await.run_command(set).await.expect("the fail point is set");
         }
     }
+}
+
+/// What a member answers; none while it does not, which a stopped one never does.
+async fn answer(admin: &Database, command: Document) -> Option<Document> {
+    let answered = tokio::time::timeout(Duration::from_secs(1), admin.run_command(command)).await;
+    answered.ok().and_then(Result::ok)
 }
 
 /// The one replica set of three that the tests of this process use in turn: three servers are enough for one machine.
