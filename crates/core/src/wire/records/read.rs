@@ -189,7 +189,8 @@ pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
     id.ok_or_else(|| missing("", "id"))
 }
 
-/// Reads a declaration: `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","sparse","partial","expires_after_seconds"}]}`.
+/// Reads a declaration:
+/// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","sparse","partial","expires_after_seconds"}]}`.
 ///
 /// # Errors
 /// As [`read_changes`].
