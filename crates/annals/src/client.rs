@@ -7,6 +7,7 @@ mod http;
 mod line;
 mod records;
 mod sequencing;
+mod snapshots;
 mod streams;
 mod transactions;
 mod waits;
@@ -31,6 +32,7 @@ use self::http::{Answer, Happening, Http};
 
 pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;
+pub use self::snapshots::SnapshotsClient;
 pub use self::streams::StreamsClient;
 use self::waits::{Wait, Waits};
 

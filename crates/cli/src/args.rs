@@ -3,6 +3,7 @@
 mod held;
 mod operations;
 mod records;
+mod snapshots;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ pub use records::{
     Documents, Expectation, Id, Record, RecordDeclare, RecordDelete, RecordFind, RecordGet, RecordInsert,
     RecordReplace, RecordWatch,
 };
+pub use snapshots::{Snapshot, SnapshotOf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -102,6 +104,9 @@ pub enum Command {
     /// Read or change records: documents in collections, beside the log
     #[command(subcommand)]
     Record(Record),
+    /// Show, save or delete snapshots: the states of aggregates at a version
+    #[command(subcommand)]
+    Snapshot(Snapshot),
     /// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
     #[command(
         after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an earlier import of the same export began; the hashes of the logs are compared at the end. Without it a line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole store.jsonl --store embedded:./new"

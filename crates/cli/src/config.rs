@@ -2,6 +2,7 @@
 
 mod layers;
 mod mongodb;
+mod queries;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 use layers::Layers;
 pub use layers::Origins;
 pub use mongodb::MongoDbSection;
+pub use queries::QueriesSection;
 
 /// The file that is read when none is named.
 const FILE: &str = "annals.toml";
@@ -26,6 +28,7 @@ pub struct Config {
     pub tenants: TenantsSection,
     pub mongodb: MongoDbSection,
     pub server: ServerSection,
+    pub queries: QueriesSection,
     pub log: LogSection,
     /// The servers that the Dolittle configuration names for the tenants' event stores.
     #[serde(skip)]

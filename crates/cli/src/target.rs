@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::{Client, EventLog, OpenOptions, Records, Sequencing, Store, StoreError, Streams};
+use annals::{Client, EventLog, OpenOptions, Records, Sequencing, Snapshots, Store, StoreError, Streams};
 
 use crate::args::Global;
 use crate::config::Config;
@@ -15,6 +15,8 @@ pub struct Target {
     pub streams: Arc<dyn Streams>,
     /// The records of the tenant.
     pub records: Arc<dyn Records>,
+    /// The snapshots of the tenant.
+    pub snapshots: Arc<dyn Snapshots>,
     /// What gives the tenant's commits their numbers, where that is not the log itself.
     pub sequencing: Arc<dyn Sequencing>,
     pub tenant: String,
@@ -38,14 +40,15 @@ impl Target {
         if let Some(server) = &global.server {
             let client = Client::new(server, &tenant, &scope)?;
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
-            let sequencing = Arc::new(client.sequencing());
-            return Ok(Self { log: Arc::new(client), streams, records, sequencing, tenant, scope, store: None });
+            let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
+            let log = Arc::new(client);
+            return Ok(Self { log, streams, records, snapshots, sequencing, tenant, scope, store: None });
         }
         let store = open_store(config, must_exist).await?;
         let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
-        let records = store.records(&tenant)?;
+        let (records, snapshots) = (store.records(&tenant)?, store.snapshots(&tenant)?);
         let sequencing = store.sequencing(&tenant)?;
-        Ok(Self { log, streams, records, sequencing, tenant, scope, store: Some(store) })
+        Ok(Self { log, streams, records, snapshots, sequencing, tenant, scope, store: Some(store) })
     }
 
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no

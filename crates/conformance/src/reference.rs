@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
     DEFAULT_TENANT, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
-    Randomness, ReadError, Records, SequenceNumber, Store, StoreError, Streams, TransactionError, UnknownLog, Version,
-    new_uuid,
+    Randomness, ReadError, RecordSnapshots, Records, SequenceNumber, Snapshots, Store, StoreError, Streams,
+    TransactionError, UnknownLog, Version, new_uuid,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -89,6 +89,10 @@ impl Store for ReferenceStore {
             Some(tenant) => Ok(tenant.records.clone()),
             None => Err(UnknownLog::Tenant(tenant.into())),
         }
+    }
+
+    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
+        Ok(Arc::new(RecordSnapshots::new(self.records(tenant)?, "annals", self.0[tenant].log.clock.clone())))
     }
 
     fn tenants(&self) -> Vec<String> {

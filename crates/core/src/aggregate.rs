@@ -21,7 +21,7 @@ pub use loaded::{AggregateInfo, EvolveError, Loaded, OPERATOR_HEADER, known_even
 pub use stored::{Known, StoredEvent};
 pub use upcasters::Upcasters;
 
-use crate::NewEvent;
+use crate::{Index, NewEvent};
 
 /// What an aggregate of one name is: the type is its state, [`Event`](Self::Event) what can happen to it.
 ///
@@ -94,6 +94,11 @@ pub trait AggregateType: Default + Serialize + DeserializeOwned + Send + Sync + 
     fn annotate(event: &Self::Event, new: NewEvent) -> NewEvent {
         let _ = event;
         new
+    }
+
+    /// The indexes of its snapshots beside the layout's, for queries of the state: `Index::on("state.status")`. By default none.
+    fn indexes() -> Vec<Index> {
+        Vec::new()
     }
 
     /// What becomes of events that were recorded by earlier versions of the program. It also says which generation new events have.

@@ -266,6 +266,7 @@ codes! {
     UnknownEvent "unknown_event" 404 4 "The log has no event of this number yet." "Ask for a number below the head."
     UnknownHeldCommit "unknown_held_commit" 404 4 "The sequencer holds back no such commit." "`annals held list` prints those that it does."
     UnknownRecord "unknown_record" 404 4 "The collection has no record of this id." "Correct the id, and its type: the text \"7\" is another id than the number 7."
+    UnknownSnapshot "unknown_snapshot" 404 4 "The aggregate has no snapshot." "Read its commits, and save one."
     SystemCollection "system_collection" 403 2 "The collection is of a feature of Annals, or of a layout that it keeps, so it is not written to from outside." "Use that feature's own commands, or another name for records of your own."
     UnknownCollection "unknown_collection" 404 4 "The collection is not declared." "Declare it first, or correct the name."
     UnknownChange "unknown_change" 404 4 "No change of records has this number yet." "Read the collections anew and follow from the newest change: the number is of another store."

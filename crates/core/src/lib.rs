@@ -23,6 +23,7 @@ mod query;
 mod recorded;
 mod records;
 mod sequencing;
+mod snapshots;
 mod stats;
 mod store;
 mod streams;
@@ -59,6 +60,7 @@ pub use records::{
     Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
 };
 pub use sequencing::{Ask, Asked, HeldCommit, HeldId, Leader, SequencerState, SequencerStatus, Sequencing};
+pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, snapshot_collection};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use streams::{

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::sequencing::NoSequencer;
-use crate::{Code, EventLog, Records, SequenceNumber, SequencerStatus, Sequencing, StoreError, Streams, Uuid};
+use crate::{
+    Code, EventLog, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots, StoreError, Streams, Uuid,
+};
 
 /// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
 #[async_trait]
@@ -22,6 +24,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog>;
+
+    /// The snapshots of a tenant's aggregates.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog>;
 
     /// The streams of a tenant's scope.
     ///

@@ -15,8 +15,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Backup, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, Records, Store, StoreError, Streams,
-    UnknownLog, Uuid, limits, new_uuid,
+    Backup, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, RecordSnapshots, Records, Snapshots, Store,
+    StoreError, Streams, UnknownLog, Uuid, limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -323,6 +323,9 @@ fn make_durable_again(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> i
     }
 }
 
+/// The bounded context that snapshots say they are of. A folder holds one, and nobody else reads it.
+const CONTEXT: &str = "annals";
+
 #[async_trait]
 impl Store for EmbeddedStore {
     fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
@@ -336,6 +339,10 @@ impl Store for EmbeddedStore {
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog> {
         let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
         Ok(found.records.clone())
+    }
+
+    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
+        Ok(Arc::new(RecordSnapshots::new(self.records(tenant)?, CONTEXT, self.options.clock.clone())))
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {

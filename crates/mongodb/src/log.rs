@@ -76,7 +76,7 @@ pub(crate) struct Log {
     turns: Turns,
     places: Semaphore,
     places_max: usize,
-    context: String,
+    pub(crate) context: String,
     pub(crate) adopted: Adopted,
     /// Says that other software gives numbers to events, as long as it is known to.
     disturbed: Mutex<Option<String>>,

@@ -10,6 +10,7 @@
 //! The lease is for liveness only. The fence is the offset: every transaction moves `event-log-metadata.NextEventOffset` from the number
 //! at which this process believes the log to stand, so one that was deposed can never write, and nobody ever sees half a commit.
 
+mod aggregates;
 mod asked;
 mod assign;
 mod backlog;

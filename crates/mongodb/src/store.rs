@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Sequencing, Store, Streams, UnknownLog,
-    Uuid, new_uuid,
+    DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, RecordSnapshots, Records, Sequencing, Snapshots,
+    Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
@@ -40,6 +40,8 @@ const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(2);
 pub struct MongoStore {
     tenants: BTreeMap<String, (Arc<Log>, Identity)>,
     records: BTreeMap<String, Arc<MongoRecords>>,
+    /// Where snapshots are: the records, unless snapshots have a database of their own.
+    snapshots: BTreeMap<String, Arc<MongoRecords>>,
     primary: Arc<Primary>,
     /// By tenant and scope.
     scopes: BTreeMap<Key, Arc<ScopeLog>>,
@@ -73,7 +75,13 @@ impl MongoStore {
             let records = MongoRecords::new(log.database.clone(), &options);
             (tenant.clone(), records)
         });
-        let records = records.collect();
+        let records: BTreeMap<_, _> = records.collect();
+        let snapshots = tenants.keys().map(|tenant| {
+            let Databases { events, snapshots, .. } = &databases[tenant];
+            let own = || MongoRecords::new(client.database(snapshots), &options);
+            (tenant.clone(), if snapshots == events { records[tenant].clone() } else { own() })
+        });
+        let snapshots = snapshots.collect();
         let scopes = open_scopes(&tenants, &declared, &options).await?;
         let streams = open_streams(&tenants, &scopes, &options);
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
@@ -81,7 +89,8 @@ impl MongoStore {
         let cluster = Arc::new(Cluster::new(client, logs, holder, options.lease, options.at_step));
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
-        Ok(Self { tenants, records, scopes, streams, primary, cluster, stop, sequencer: Mutex::new(Some(sequencer)) })
+        let sequencer = Mutex::new(Some(sequencer));
+        Ok(Self { tenants, records, snapshots, scopes, streams, primary, cluster, stop, sequencer })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -91,7 +100,7 @@ impl MongoStore {
     /// Takes nothing more, and waits until what is under way is answered.
     async fn answered(&self) {
         join_all(self.logs().map(|log| log.drain())).await;
-        join_all(self.records.values().map(|records| records.close())).await;
+        join_all(self.records.values().chain(self.snapshots.values()).map(|records| records.close())).await;
         join_all(self.streams.values().map(|streams| streams.close())).await;
     }
 
@@ -200,6 +209,12 @@ impl Store for MongoStore {
         Ok(records.clone())
     }
 
+    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
+        let unknown = || UnknownLog::Tenant(tenant.to_owned());
+        let ((log, _), records) = self.tenants.get(tenant).zip(self.snapshots.get(tenant)).ok_or_else(unknown)?;
+        Ok(Arc::new(RecordSnapshots::new(records.clone(), &*log.context, log.clock.clone())))
+    }
+
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         self.log(tenant, scope)?;
         let key = (tenant.to_owned(), scope.to_owned());
@@ -236,7 +251,7 @@ impl Store for MongoStore {
         if tokio::time::timeout(ANSWERS_TIME_MAX, self.answered()).await.is_err() {
             tracing::warn!("MongoDB does not answer; what is under way is answered as unknown");
             self.logs().for_each(|log| log.give_up());
-            self.records.values().for_each(|records| records.give_up());
+            self.records.values().chain(self.snapshots.values()).for_each(|records| records.give_up());
             self.streams.values().for_each(|streams| streams.give_up());
         }
         self.stop.send_replace(true);

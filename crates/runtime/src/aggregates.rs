@@ -3,29 +3,36 @@
 //! ```text
 //!   request.rs   what a command is about        handle.rs   load, decide, commit; again after a conflict
 //!   load.rs      what commits make of a state   retries.rs  how often, and when
+//!   keep.rs      snapshots                      regenerate.rs  snapshots made anew
 //! ```
 
 mod handle;
+mod keep;
 mod load;
+mod regenerate;
 mod request;
 mod retries;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use annals_core::{AggregateType, Clock, EventLog, Randomness, Upcasters};
+use annals_core::{AggregateType, Clock, DEFAULT_SCOPE, EventLog, Randomness, Snapshots, Store, UnknownLog, Upcasters};
 
 pub use handle::{HandleError, Handled, NotRefused};
+pub use keep::{RemakeError, SnapshotStrategy};
 pub use load::{LoadError, Past, PastCommit};
+pub use regenerate::{IdRange, RegenerateError, Regenerated};
 pub use request::Request;
 pub use retries::Retries;
+
+use keep::Keeping;
 
 use crate::system::{SystemClock, SystemRandomness};
 
 /// The aggregates of one type in a log: loads them, and commits what commands make of them. Cloning shares everything.
 ///
 /// ```
-/// # use annals_core::{AggregateType, DEFAULT_SCOPE, DEFAULT_TENANT, Store};
+/// # use annals_core::{AggregateType, DEFAULT_TENANT};
 /// # use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
 /// # use annals_runtime::{Aggregates, Request};
 /// # use serde::{Deserialize, Serialize};
@@ -46,7 +53,7 @@ use crate::system::{SystemClock, SystemRandomness};
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let store = EmbeddedStore::open(std::sync::Arc::new(MemoryDisk::default()), Options::default())?;
-/// let doors = Aggregates::<Door>::new(store.log(DEFAULT_TENANT, DEFAULT_SCOPE)?);
+/// let doors = Aggregates::<Door>::open(&store, DEFAULT_TENANT)?;
 /// let door = doors.handle("d-1", |door| door.open()).await.expect("it is closed").aggregate;
 /// assert_eq!((door.open, door.version()), (true, 1));
 /// // The same request again is answered with its first outcome, although the door is open now.
@@ -60,6 +67,7 @@ use crate::system::{SystemClock, SystemRandomness};
 /// ```
 pub struct Aggregates<A> {
     log: Arc<dyn EventLog>,
+    keeping: Option<Keeping>,
     upcasters: Arc<Upcasters>,
     retries: Retries,
     clock: Arc<dyn Clock>,
@@ -71,6 +79,7 @@ impl<A> Clone for Aggregates<A> {
     fn clone(&self) -> Self {
         Self {
             log: self.log.clone(),
+            keeping: self.keeping.clone(),
             upcasters: self.upcasters.clone(),
             retries: self.retries,
             clock: self.clock.clone(),
@@ -81,16 +90,32 @@ impl<A> Clone for Aggregates<A> {
 }
 
 impl<A: AggregateType> Aggregates<A> {
-    /// The aggregates of the type in this log.
+    /// The aggregates of the type in the default scope of a tenant, with a snapshot after every commit.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    pub fn open(store: &dyn Store, tenant: &str) -> Result<Self, UnknownLog> {
+        let log = store.log(tenant, DEFAULT_SCOPE)?;
+        Ok(Self::new(log).snapshots(store.snapshots(tenant)?, SnapshotStrategy::default()))
+    }
+
+    /// The aggregates of the type in this log, without snapshots.
     pub fn new(log: Arc<dyn EventLog>) -> Self {
         Self {
             log,
+            keeping: None,
             upcasters: Arc::new(A::upcasters()),
             retries: Retries::default(),
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::default()),
             of: PhantomData,
         }
+    }
+
+    /// Where snapshots are kept, and when they are saved. They are used to load aggregates as they are now, and for nothing else.
+    #[must_use]
+    pub fn snapshots(self, snapshots: Arc<dyn Snapshots>, strategy: SnapshotStrategy) -> Self {
+        Self { keeping: Some(Keeping::new(snapshots, strategy)), ..self }
     }
 
     /// Other retries after a version conflict.

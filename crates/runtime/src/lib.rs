@@ -13,7 +13,10 @@ mod retry;
 mod status;
 mod system;
 
-pub use aggregates::{Aggregates, HandleError, Handled, LoadError, NotRefused, Past, PastCommit, Request, Retries};
+pub use aggregates::{
+    Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,
+    RemakeError, Request, Retries, SnapshotStrategy,
+};
 pub use handler::{Handler, HandlerError};
 pub use processor::{Processor, Running};
 pub use retry::RetryPolicy;

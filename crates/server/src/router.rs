@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, any, get, post};
+use axum::routing::{MethodRouter, any, get, post, put};
 use tokio::sync::Semaphore;
 
 use crate::body;
@@ -17,8 +17,8 @@ use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
 use crate::v1::{
-    aggregates, backup, changes, commits, follow, index, log, records, sequencer, stats, streams, transactions,
-    verdicts,
+    aggregates, backup, changes, commits, follow, index, log, records, sequencer, snapshots, stats, streams,
+    transactions, verdicts,
 };
 use crate::{health, metrics};
 
@@ -77,6 +77,8 @@ fn routes() -> Vec<Route> {
         ("/v1/records/changes", get(changes::page).post(records::write)),
         ("/v1/records/changes/last", get(changes::last)),
         ("/v1/records/changes/follow", get(changes::follow)),
+        ("/v1/snapshots/{aggregate}", put(snapshots::declare)),
+        ("/v1/snapshots/{aggregate}/{id}", get(snapshots::load).put(snapshots::save).delete(snapshots::delete)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
         ("/metrics", get(metrics::metrics)),

@@ -12,6 +12,7 @@ pub(crate) mod log;
 pub(crate) mod many;
 pub(crate) mod records;
 pub(crate) mod sequencer;
+pub(crate) mod snapshots;
 pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod transactions;

@@ -1,7 +1,9 @@
 //! The orders of a store, from the command line.
 
-use annals::runtime::{Aggregates, Request};
-use annals::{DEFAULT_SCOPE, DEFAULT_TENANT, Known, Loaded};
+use std::process::ExitCode;
+
+use annals::runtime::{Aggregates, IdRange, Request};
+use annals::{DEFAULT_TENANT, Known, Loaded};
 use annals_example_orders::{Line, Order};
 use clap::{Parser, Subcommand};
 
@@ -48,14 +50,33 @@ enum Command {
     },
     /// Shows what happened to an order.
     History { id: String },
+    /// Makes the snapshots of orders anew: of all, or of those behind an id.
+    Regenerate {
+        #[arg(long)]
+        after: Option<String>,
+    },
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
-    let arguments = Arguments::parse();
+async fn main() -> ExitCode {
+    match open_and_run(&Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            report(&*failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "this is what the program is for")]
+fn report(failure: &dyn std::error::Error) {
+    eprintln!("{failure}");
+}
+
+async fn open_and_run(arguments: &Arguments) -> Result<(), Failure> {
     let store = annals::open(&arguments.store).await?;
-    let orders = Aggregates::<Order>::new(store.log(DEFAULT_TENANT, DEFAULT_SCOPE)?);
-    let done = run(&orders, &arguments).await;
+    let orders = Aggregates::<Order>::open(&*store, DEFAULT_TENANT)?;
+    let done = run(&orders, arguments).await;
     store.close().await;
     done
 }
@@ -75,6 +96,7 @@ async fn run(orders: &Aggregates<Order>, arguments: &Arguments) -> Result<(), Fa
         Command::Show { id, version: Some(version) } => return show(&orders.load_at(id.clone(), *version).await?),
         Command::Show { id, version: None } => return show(&orders.load(id.clone()).await?),
         Command::History { id } => return history(orders, id).await,
+        Command::Regenerate { after } => return regenerate(orders, after.clone()).await,
     };
     show(&handled.aggregate)
 }
@@ -96,6 +118,24 @@ fn show(order: &Loaded<Order>) -> Result<(), Failure> {
         println!("  {} × {} at {} cents", line.count, line.product, line.price_cents);
     }
     println!("  {paid_cents} of {} cents paid", order.due_cents());
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+async fn regenerate(orders: &Aggregates<Order>, after: Option<String>) -> Result<(), Failure> {
+    let range = IdRange { after: after.map(Into::into), until: None };
+    let tell = |done: &annals::runtime::Regenerated| {
+        if done.saved.is_multiple_of(1_000) {
+            println!("{} snapshots, up to {}", done.saved, done.after.as_deref().unwrap_or_default());
+        }
+    };
+    match orders.regenerate_range(range, tell).await {
+        Ok(done) => println!("{} snapshots were made anew", done.saved),
+        Err(error) => {
+            let after = error.done.after.as_deref().unwrap_or_default();
+            return Err(format!("{error}; mend it, then go on with --after {after:?}").into());
+        }
+    }
     Ok(())
 }
 

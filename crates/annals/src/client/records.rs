@@ -15,7 +15,8 @@ use bytes::Bytes;
 use hyper::Method;
 use serde::Deserialize;
 
-use self::refusals::{changes_refused, refused};
+use self::refusals::changes_refused;
+pub(super) use self::refusals::refused;
 use super::http::Answer;
 use super::{Client, Path, answers};
 

@@ -16,7 +16,8 @@ use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
 use annals::{
-    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, Records, Store, Streams, UnknownLog,
+    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, QueryGuard, Records, Snapshots, Store,
+    Streams, UnknownLog,
 };
 use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
 use annals_embedded::EmbeddedStore;
@@ -36,6 +37,10 @@ mod remote_streams {
 
 mod remote_records {
     annals_conformance::records!(crate::Remote::default());
+}
+
+mod remote_snapshots {
+    annals_conformance::snapshots!(crate::Remote::default());
 }
 
 /// Opens its store behind a server, and shows it through clients.
@@ -60,7 +65,10 @@ impl Subject for Remote {
         let served = Arc::clone(&store);
         let serving = tokio::spawn(async move {
             let stopped = async { stopped.await.unwrap_or_default() };
-            serve(listener, served, Options::default(), stopped).await.expect("it serves");
+            // Whatever the port takes, as a server in development does.
+            let mut options = Options::default();
+            options.query_guard = QueryGuard::open();
+            serve(listener, served, options, stopped).await.expect("it serves");
         });
         Arc::new(Served { url, store, closed: Arc::default(), serving: Mutex::new(Some((stop, serving))) })
     }
@@ -96,6 +104,11 @@ impl Store for Served {
         self.store.records(tenant)?;
         let client = Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").records();
         Ok(Arc::new(RecordsUntil { client, closed: Arc::clone(&self.closed) }))
+    }
+
+    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
+        self.store.snapshots(tenant)?;
+        Ok(Arc::new(Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").snapshots()))
     }
 
     fn tenants(&self) -> Vec<String> {

@@ -19,13 +19,14 @@ pub enum Record {
     Get(RecordGet),
     /// Print the records for which a condition holds
     #[command(
-        after_help = "Operators: EQ NE GT GTE LT LTE IN NOT_IN BETWEEN EXISTS, and AND OR NOR with children.\n\nExample:\n  annals record find orders --condition '{\"field\": \"total\", \"operator\": \"GTE\", \"value\": 100}' --sort -total,_id --limit 10"
+        after_help = "A condition is typed, or is JSON. Typed: FIELD TEST, joined by and, or, ( ) and nor(…, …). Tests: = != > >= < <= VALUE; contains, startsWith, endsWith TEXT [ignoreCase]; isIn, notIn, allIn, between [VALUE, …]; elemMatch (CONDITION); isNull notNull isTrue isFalse; exists [false]; today tomorrow thisWeek nextWeek lastWeek thisMonth lastMonth, recentDays and earlierDays DAYS, beforeToday '12:00', each [zone 'Europe/Berlin'] [pattern 'yyyy-MM-dd']. Of the whole document: id, ids, tenantId, ownerId, spaceId, deleted, match, raw. Texts stand in quotes.\n\nExample:\n  annals record find orders --condition \"total >= 100 and state isIn ['open', 'paid']\" --sort -total,_id --limit 10\n  annals record find orders --condition '{\"field\": \"total\", \"operator\": \"GTE\", \"value\": 100}'"
     )]
     Find(RecordFind),
+    /// Print how a page of the same records is found: by which index, and how much was read
+    #[command(after_help = "Example:\n  annals record explain orders --condition \"state = 'open'\" --sort -total")]
+    Explain(RecordFind),
     /// Print how many records there are for which a condition holds
-    #[command(
-        after_help = "Example:\n  annals record count orders --condition '{\"field\": \"state\", \"operator\": \"EQ\", \"value\": \"open\"}'"
-    )]
+    #[command(after_help = "Example:\n  annals record count orders --condition \"state = 'open'\"")]
     Count(RecordCount),
     /// Insert documents that are not there yet: one by --document, or one a line
     #[command(
@@ -80,7 +81,7 @@ pub struct RecordFind {
     /// The collection
     pub collection: String,
     /// What must hold; every record when absent
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "CONDITION")]
     pub condition: Option<String>,
     /// In what order, - for highest first; by _id when absent
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', allow_hyphen_values = true)]
@@ -101,7 +102,7 @@ pub struct RecordCount {
     /// The collection
     pub collection: String,
     /// What must hold; every record when absent
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "CONDITION")]
     pub condition: Option<String>,
 }
 

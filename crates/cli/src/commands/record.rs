@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use annals::bson::Bson;
 use annals::wire::records::{Encoding, extended_value, read_collection, read_condition};
-use annals::{ChangeFollower, Code, Condition, Invalid, Projection, RecordQuery, is_system_collection, limits};
+use annals::{
+    ChangeFollower, Code, Condition, DocumentKind, Invalid, Now, Projection, RecordQuery, Timestamp,
+    is_system_collection, limits,
+};
 
 use crate::args::{Global, Id, Record, RecordDeclare, RecordFind, RecordGet, RecordWatch};
 use crate::config::Config;
@@ -21,6 +24,7 @@ pub async fn run(global: &Global, args: &Record, config: &Config) -> Result<(), 
         Record::Declare(args) => declare(global, args, config).await,
         Record::Get(args) => get(global, args, config).await,
         Record::Find(args) => find(global, args, config).await,
+        Record::Explain(args) => explain(global, args, config).await,
         Record::Count(args) => {
             let condition = condition("--condition", args.condition.as_deref())?;
             let target = to_read(global, config).await?;
@@ -86,7 +90,8 @@ async fn get(global: &Global, args: &RecordGet, config: &Config) -> Result<(), S
         .await
 }
 
-async fn find(global: &Global, args: &RecordFind, config: &Config) -> Result<(), Stop> {
+/// The query that is asked for.
+fn query(args: &RecordFind) -> Result<RecordQuery, Failure> {
     let mut query = RecordQuery::new(args.collection.as_str()).limit(limits::PAGE_MAX);
     query.condition = condition("--condition", args.condition.as_deref())?;
     for field in &args.sort {
@@ -100,7 +105,27 @@ async fn find(global: &Global, args: &RecordFind, config: &Config) -> Result<(),
         (include, []) => Projection::Only(include.to_vec()),
         (_, exclude) => Projection::Without(exclude.to_vec()),
     };
-    query.validate()?;
+    query.clone().resolved(DocumentKind::Record, &any_time())?.validate()?;
+    Ok(query)
+}
+
+async fn explain(global: &Global, args: &RecordFind, config: &Config) -> Result<(), Stop> {
+    let mut query = query(args)?;
+    if let Some(limit) = args.limit {
+        query.limit = usize::try_from(limit).unwrap_or(usize::MAX).clamp(1, limits::PAGE_MAX);
+    }
+    let target = to_read(global, config).await?;
+    target
+        .run(async |target| {
+            let mut output = Output::new(global.output);
+            output.explained(&target.records.explain(query).await?)?;
+            output.flush()
+        })
+        .await
+}
+
+async fn find(global: &Global, args: &RecordFind, config: &Config) -> Result<(), Stop> {
+    let mut query = query(args)?;
     let target = to_read(global, config).await?;
     target
         .run(async |target| {
@@ -159,13 +184,21 @@ fn id(args: &Id) -> Result<Bson, Failure> {
     extended_value(&args.id).map_err(|message| Failure::new(Code::InvalidRecord, format!("the id: {message}")))
 }
 
-/// The condition that a flag gives; every record without it.
+/// The condition that a flag gives, as JSON or as a person types it; every record without it.
 fn condition(flag: &str, text: Option<&str>) -> Result<Condition, Failure> {
     let Some(text) = text else { return Ok(Condition::All) };
-    let body = format!("{{\"condition\":{text}}}");
-    let read = read_condition(body.as_bytes(), Encoding::ExtendedJson).map_err(|error| at_flag(flag, error))?;
-    read.validate()?;
+    let read = match text.trim_start().starts_with('{') {
+        true => read_condition(format!("{{\"condition\":{text}}}").as_bytes(), Encoding::ExtendedJson),
+        false => Condition::parse(text),
+    };
+    let read = read.map_err(|error| at_flag(flag, error))?;
+    read.resolved(DocumentKind::Record, &any_time())?.validate()?;
     Ok(read)
+}
+
+/// Windows of time are the store's; whether they can be is the same at any time.
+fn any_time() -> Now {
+    Now::utc(Timestamp::from_millis(0))
 }
 
 fn at_flag(flag: &str, error: Invalid) -> Failure {

@@ -43,9 +43,7 @@ pub async fn run(config: &Config) -> Result<(), Stop> {
     let mut limits = server::Options::default();
     // Without credentials whoever gets through may do everything, and a browser gets through from any page.
     limits.callers = server::Callers::ThisMachine;
-    if config.server.dev {
-        limits.query_guard = annals::QueryGuard::open();
-    }
+    limits.query_guard = config.queries.guard(config.server.dev);
     let opening = async {
         match first {
             Some(store) => Ok(store),

@@ -2,7 +2,7 @@
 
 use annals::bson::{Bson, RawDocumentBuf};
 use annals::wire::records as wire;
-use annals::{Collection, DocumentView, Invalid, Record, RecordedChange, Revision};
+use annals::{Collection, DocumentView, Explained, Invalid, Record, RecordedChange, Revision};
 
 use super::Output;
 use crate::args::Format;
@@ -50,6 +50,19 @@ impl Output {
         match self.format {
             Format::Json => self.document(&wire::count(count)),
             Format::Table => self.text(format_args!("{count}")),
+        }
+    }
+
+    pub fn explained(&mut self, explained: &Explained) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.document(&wire::explained(explained)),
+            Format::Table => {
+                self.text(format_args!("index               {}", explained.index.as_deref().unwrap_or("-")))?;
+                self.text(format_args!("entries examined    {}", explained.entries_examined))?;
+                self.text(format_args!("documents examined  {}", explained.documents_examined))?;
+                self.text(format_args!("found               {}", explained.found))?;
+                self.text(format_args!("sorted              {}", if explained.sorted { "yes" } else { "no" }))
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod operations;
 mod pipes;
 mod records;
 mod serving;
+mod snapshots;
 mod stores;
 mod streams;
 mod transactions;

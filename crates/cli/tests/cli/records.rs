@@ -45,6 +45,14 @@ fn records_are_declared_inserted_and_found() {
     assert_eq!(ids(&find(&[])).len(), 10);
     let condition = r#"{"field":"n","operator":"BETWEEN","value":[3,6]}"#;
     assert_eq!(ids(&find(&["--condition", condition, "--sort", "-n", "--limit", "2"])), ["c-6", "c-5"]);
+    let typed = "n between [3, 6] and (email startsWith '5' or email contains '3@EX' ignoreCase)";
+    assert_eq!(ids(&find(&["--condition", typed])), ["c-3", "c-5"]);
+    let by_email = "email = '4@example.org'";
+    let explained = record(folder, &["explain", "customers", "--condition", by_email]).ok().json();
+    let how = json!({"index": "email_1", "entries_examined": 1, "documents_examined": 1, "found": 1, "sorted": false});
+    assert_eq!(explained, [how]);
+    let table = record(folder, &["explain", "customers", "--condition", "n today", "--output", "table"]).ok().out;
+    assert!(table.contains("documents examined  10") && table.contains("found               0"), "{table}");
     let only = find(&["--include", "n", "--limit", "1"]).json();
     assert_eq!(only[0]["document"], json!({"_id": "c-0", "n": 0}));
     let without = find(&["--exclude", "n,email", "--limit", "1"]).json();
@@ -123,6 +131,9 @@ fn what_cannot_be_meant_is_refused() {
     let refused = |arguments: &[&str], code: &str, exit: i32| record(folder, arguments).refused(code, exit);
     refused(&["count", "none"], "unknown_collection", 4);
     refused(&["find", "customers", "--condition", "{"], "not_json", 2);
+    let said = refused(&["find", "customers", "--condition", "n = 5 and m ~ 7"], "invalid_condition", 2);
+    assert!(said.contains("--condition: ") && said.contains("at character 13, \"~ 7\""), "{said}");
+    refused(&["count", "customers", "--condition", "n today zone 'Nowhere'"], "invalid_condition", 2);
     let said = refused(&["find", "customers", "--condition", r#"{"feld":1}"#], "invalid_condition", 2);
     assert!(said.contains("--condition: condition.feld: "), "{said}");
     refused(

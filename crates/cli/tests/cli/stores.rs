@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::json;
 
@@ -62,7 +63,9 @@ fn run_without_rights(folder: &Path, arguments: &[&str]) -> Ran {
     let place = tempfile::tempdir().expect("a folder");
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).expect("set");
     let program = place.path().join("annals");
-    fs::copy(env!("CARGO_BIN_EXE_annals"), &program).expect("copied");
+    // By another process: a file that this one has open for writing, be it through a fork of another test, cannot be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_annals")).arg(&program).status();
+    assert!(copied.expect("cp runs").success());
     let mut command = annals_at(&program, folder);
     if fs::metadata(folder).expect("a folder").uid() == 0 {
         command.uid(NOBODY).gid(NOBODY);

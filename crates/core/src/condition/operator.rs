@@ -103,6 +103,17 @@ impl Operator {
         )
     }
 
+    /// Whether it tests a field that it names.
+    pub(super) fn tests_a_field(self) -> bool {
+        !self.is_about_the_document() && !matches!(self, Self::All | Self::And | Self::Or | Self::Nor)
+    }
+
+    /// Whether it tests the document as a whole, with a value.
+    pub(super) fn is_about_the_document(self) -> bool {
+        use Operator::{AggregateId, AggregateIds, Deleted, Id, Ids, Match, OwnerId, Raw, SpaceId, TenantId};
+        matches!(self, Id | Ids | AggregateId | AggregateIds | TenantId | OwnerId | SpaceId | Deleted | Match | Raw)
+    }
+
     /// Whether it joins conditions.
     pub(super) fn joins(self) -> bool {
         matches!(self, Self::And | Self::Or | Self::Nor | Self::ElemMatch)

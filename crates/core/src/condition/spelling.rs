@@ -172,7 +172,7 @@ fn time_of_day(value: Option<Bson>) -> Result<TimeOfDay, String> {
 fn filter(value: Option<Bson>) -> Result<Document, String> {
     match value {
         Some(Bson::Document(filter)) => Ok(filter),
-        Some(Bson::String(text)) => match crate::wire::records::extended_value(&text)? {
+        Some(Bson::String(text)) => match super::query_text::relaxed_value(&text)? {
             Bson::Document(filter) => Ok(filter),
             other => Err(format!("operator RAW needs a filter document, not {other}")),
         },

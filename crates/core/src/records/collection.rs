@@ -28,6 +28,9 @@ pub struct Index {
     /// No two records have the same entry.
     #[serde(default)]
     pub unique: bool,
+    /// It is for equality only, where a backend makes something else of that: MongoDB's hashed indexes, which hold no arrays.
+    #[serde(default)]
+    pub hashed: bool,
     /// Records that have none of the fields have no entry.
     #[serde(default)]
     pub sparse: bool,
@@ -89,12 +92,17 @@ impl Index {
             Direction::Descending => format!("{path}_-1"),
         };
         let name = fields.iter().map(part).collect::<Vec<_>>().join("_");
-        Self { name, fields, unique: false, sparse: false, partial: None, expires_after_seconds: None }
+        Self { name, fields, unique: false, hashed: false, sparse: false, partial: None, expires_after_seconds: None }
     }
 
     /// An index on one path, lowest first.
     pub fn on(path: &str) -> Self {
         Self::new([(path, Direction::Ascending)])
+    }
+
+    /// An index on one path for equality only, named as MongoDB names it: `state_hashed`.
+    pub fn hashed(path: &str) -> Self {
+        Self { hashed: true, ..Self::on(path).named(format!("{path}_hashed")) }
     }
 
     /// Gives it another name.
@@ -150,6 +158,9 @@ impl Index {
             if !paths.insert(path) {
                 return Err(format!("has the field {path:?} twice"));
             }
+        }
+        if self.hashed && (self.unique || self.fields.len() > 1 || self.expires_after_seconds.is_some()) {
+            return Err("is hashed, so it has one field, and neither is unique nor expires".to_owned());
         }
         if self.expires_after_seconds.is_some() && self.fields.len() > 1 {
             return Err("expires, so it can have one field only: the date".to_owned());

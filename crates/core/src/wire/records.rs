@@ -13,6 +13,7 @@ pub use answer::{
     read_changes_page, read_collections, read_count, read_explained, read_numbers, read_page, read_record,
 };
 pub use encoding::Encoding;
+pub(crate) use extended::extended;
 pub use extended::{ExactJson, extended_value};
 pub use read::{read_changes, read_collection, read_condition, read_document, read_id, read_query};
 pub use write::{

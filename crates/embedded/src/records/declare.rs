@@ -76,6 +76,7 @@ fn conflict(collection: &Collection, there: &Index, declared: &Index) -> RecordE
     let message = match () {
         () if there.fields != declared.fields => differs("fields"),
         () if there.unique != declared.unique => differs("uniqueness"),
+        () if there.hashed != declared.hashed => differs("hashing"),
         () if there.sparse != declared.sparse => differs("sparseness"),
         () if there.partial != declared.partial => differs("partial condition"),
         () => differs("expiry"),

@@ -22,7 +22,8 @@ pub(crate) const STREAMS: &str = "annals-streams";
 /// Whose database it is, in Wow's layout.
 pub(crate) const OWNER: &str = "wow_database_metadata";
 
-const EVENT_STREAM: &str = "_event_stream";
+/// How the name of a collection of commits ends.
+pub(crate) const EVENT_STREAM: &str = "_event_stream";
 
 /// Where the commits of the aggregates of this name are.
 ///

@@ -98,6 +98,25 @@ impl Numbers {
         }
     }
 
+    /// The same for many commits at once, by collection and `_id`.
+    pub(crate) fn give_all<'a>(&self, numbered: impl Iterator<Item = (&'a str, &'a str, SequenceNumber)>) {
+        let mut given = Vec::new();
+        {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            for (collection, commit, first) in numbered {
+                // Mostly nobody waits for any.
+                if waiting.is_empty() {
+                    break;
+                }
+                given.extend(waiting.remove(&Place::new(collection, commit)).map(|senders| (senders, first)));
+            }
+        }
+        for (sender, first) in given.into_iter().flat_map(|(all, first)| all.into_iter().map(move |one| (one, first))) {
+            // Whoever asked may have gone away.
+            let _ = sender.send(first);
+        }
+    }
+
     /// The commits that somebody waits for.
     pub(crate) fn waiting(&self) -> Vec<Place> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()

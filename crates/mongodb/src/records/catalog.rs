@@ -88,7 +88,7 @@ fn written(index: &Index) -> Result<Document, StoreError> {
         }
     };
     Ok(doc! {
-        "name": &index.name, "fields": fields, "unique": index.unique, "sparse": index.sparse, "partial": partial,
+        "name": &index.name, "fields": fields, "unique": index.unique, "hashed": index.hashed, "sparse": index.sparse, "partial": partial,
         "expiresAfterSeconds": index.expires_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into())),
     })
 }
@@ -121,6 +121,8 @@ fn index_of(found: &Document) -> Option<Index> {
         name: found.get_str("name").ok()?.to_owned(),
         fields: found.get_array("fields").ok()?.iter().map(field).collect::<Option<_>>()?,
         unique: found.get_bool("unique").ok()?,
+        // Left out by versions that had none.
+        hashed: found.get_bool("hashed").unwrap_or(false),
         sparse: found.get_bool("sparse").ok()?,
         partial,
         expires_after_seconds: seconds.and_then(|seconds| u32::try_from(seconds).ok()),

@@ -118,11 +118,15 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
 
 /// The index as the server makes it; none when it makes none like it.
 pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
-    if matches!(index.fields.as_slice(), [(path, _)] if path == "_id") {
+    if !index.hashed && matches!(index.fields.as_slice(), [(path, _)] if path == "_id") {
         return Ok(None);
     }
-    let direction = |direction| if direction == Direction::Ascending { 1_i32 } else { -1 };
-    let key: Document = index.fields.iter().map(|(path, way)| (path.clone(), direction(*way).into())).collect();
+    let kind = |way| match way {
+        _ if index.hashed => Bson::from("hashed"),
+        Direction::Ascending => Bson::Int32(1),
+        Direction::Descending => Bson::Int32(-1),
+    };
+    let key: Document = index.fields.iter().map(|(path, way)| (path.clone(), kind(*way))).collect();
     let mut due = doc! { "key": key, "name": &index.name };
     if index.unique {
         due.insert("unique", true);
@@ -183,14 +187,15 @@ fn is_bound(condition: &Condition) -> bool {
 /// Whether two are the same to the server, apart from their names and expiry.
 fn same(found: &Document, due: &Document) -> bool {
     let flag = |index: &Document, name| index.get_bool(name).unwrap_or(false);
-    let number = |value: &Bson| match value {
-        Bson::Int32(n) => Some(i64::from(*n)),
-        Bson::Int64(n) => Some(*n),
-        Bson::Double(n) => Some(*n as i64),
+    let kind = |value: &Bson| match value {
+        Bson::Int32(n) => Some(Bson::Int64(i64::from(*n))),
+        Bson::Int64(n) => Some(Bson::Int64(*n)),
+        Bson::Double(n) => Some(Bson::Int64(*n as i64)),
+        Bson::String(kind) if kind == "hashed" => Some(value.clone()),
         _ => None,
     };
-    let keys = |index: &Document| -> Option<Vec<(String, i64)>> {
-        index.get_document("key").ok()?.iter().map(|(path, way)| Some((path.clone(), number(way)?))).collect()
+    let keys = |index: &Document| -> Option<Vec<(String, Bson)>> {
+        index.get_document("key").ok()?.iter().map(|(path, way)| Some((path.clone(), kind(way)?))).collect()
     };
     keys(found).is_some()
         && keys(found) == keys(due)

@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::{SequenceNumber, Version};
 use mongodb::ClientSession;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
+use tokio::time::Instant;
 
 use super::assign::{Arrived, Numbered, assign, first_versions};
 use super::held::{self, Held};
@@ -32,6 +34,10 @@ pub(super) struct Head {
 /// An aggregate's name and id.
 pub(super) type AggregateKey = (String, String);
 
+/// How often the position in the stream is saved with what is written: what the log has beyond it is told apart after a restart, so it
+/// may lie behind, and saving it costs a round trip inside the transaction.
+const SAVE_EVERY: Duration = Duration::from_millis(500);
+
 /// Aggregates whose heads are kept. Beyond it all are forgotten and looked up again.
 const HEADS_MAX: usize = 200_000;
 
@@ -47,6 +53,8 @@ pub(super) struct Place {
     /// Whether what comes may be in the log already: from the opening of the stream until something came that was not. It spares what
     /// the unique index would refuse, and decides nothing.
     replaying: bool,
+    /// When the position was saved; none before the first time.
+    saved: Option<Instant>,
 }
 
 impl Place {
@@ -74,7 +82,7 @@ impl Place {
         let held = Held::read(&log.database).await?;
         log.held.set(held.count());
         let at_step = cluster.at_step;
-        Ok(Self { log, session, at_step, next, token, heads: HashMap::new(), held, replaying: true })
+        Ok(Self { log, session, at_step, next, token, heads: HashMap::new(), held, replaying: true, saved: None })
     }
 
     pub(super) fn session_id(&self) -> Document {
@@ -96,6 +104,8 @@ impl Place {
 
     async fn take(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
         let token = commits.iter().rev().find_map(|commit| commit.token.clone());
+        let began = now();
+        let due = self.saved.is_none_or(|saved| began - saved >= SAVE_EVERY);
         let mut arrived: Vec<Arrived> = commits.into_iter().map(Arrived::read).collect();
         loop {
             let looked = self.replaying;
@@ -108,11 +118,14 @@ impl Place {
             self.look_up_heads(&arrived).await?;
             let late = self.late(&arrived).await?;
             let batch = assign(&arrived, &self.heads, &self.held, &late);
-            match write::write(self, &batch, token.as_ref()).await? {
+            match write::write(self, &batch, token.as_ref().filter(|_| due)).await? {
                 Written::Done => {
                     batch.released.iter().for_each(|held| self.held.remove(held));
                     batch.held.iter().for_each(|held| self.held.add(held.clone()));
                     self.log.held.set(self.held.count());
+                    if due && token.is_some() && !batch.is_empty() {
+                        self.saved = Some(began);
+                    }
                     break;
                 }
                 Written::Known if looked && !self.replaying => {
@@ -158,10 +171,16 @@ impl Place {
         }
         let mut first = std::mem::replace(&mut self.next, next);
         self.log.numbers.publish(next);
-        for one in written {
-            self.heads.insert(one.key.clone(), one.after());
-            self.log.numbers.give(&CommitPlace::new(one.collection, &one.commit.key), first);
+        self.log.numbers.give_all(written.iter().map(|one| {
+            let number = first;
             first += one.commit.events.len() as u64;
+            (one.collection, &*one.commit.key, number)
+        }));
+        for one in written {
+            match self.heads.get_mut(one.key) {
+                Some(head) => *head = one.after(),
+                None => drop(self.heads.insert(one.key.clone(), one.after())),
+            }
         }
     }
 
@@ -267,4 +286,9 @@ pub(super) async fn read_next(log: &Log) -> Result<SequenceNumber, Ended> {
     let found = metadata.find_one(doc! { "_id": EVENT_LOG }).await?;
     let next = found.as_deref().and_then(|found| natural(found, "NextEventOffset"));
     next.ok_or_else(|| Ended::Damaged(format!("{}: {EVENT_LOG_METADATA} has no number", log.database.name())))
+}
+
+/// For the pace of saving; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
 }

@@ -1,7 +1,7 @@
 //! How far a log has come in the change stream.
 //!
 //! ```text
-//! sequencer-state: {_id: "event-log", token}      moved with the log, and every ten seconds while nothing comes
+//! sequencer-state: {_id: "event-log", token}      moved with the log twice a second at most, and every ten seconds while nothing comes
 //! ```
 
 use mongodb::bson::{Document, doc};

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::state::{Token, resume, stored};
 use super::{Cluster, Ended};
 use crate::layout::fields::{inner, text};
-use crate::layout::names::HELD;
+use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_STREAM, HELD};
 use crate::refused::code_of;
 
 /// Changes read ahead, at most.
@@ -68,13 +68,7 @@ impl Drop for Stream {
 
 /// Opens the stream behind `after`, or from now on.
 pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Stream, Ended> {
-    let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    let commits = doc! { "$match": { "ns.db": { "$in": databases }, "$or": [
-        { "ns.coll": { "$regex": "_event_stream$" },
-          "operationType": { "$in": ["insert", "update", "replace", "delete", "drop", "rename"] } },
-        { "ns.coll": HELD, "operationType": "update", "updateDescription.updatedFields.asked": { "$exists": true } },
-    ] } };
-    let watch = cluster.client.watch().pipeline([commits]).max_await_time(WAIT).batch_size(1000);
+    let watch = cluster.client.watch().pipeline([filter(cluster)]).max_await_time(WAIT).batch_size(1000);
     let watch = match after.and_then(resume) {
         Some(token) => watch.resume_after(token),
         None => watch,
@@ -83,6 +77,17 @@ pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Str
     let start = changes.resume_token().as_ref().and_then(stored);
     let (sender, news) = mpsc::channel(AHEAD_MAX);
     Ok(Stream { news, start, reader: tokio::spawn(read(changes, sender)) })
+}
+
+/// Changes of commits, and of what is held back. What the sequencer itself writes is most of what there is, and is left out by names first:
+/// the server compares them much faster than it looks for the end of a name.
+fn filter(cluster: &Cluster) -> Document {
+    let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
+    doc! { "$match": {
+        "ns.coll": { "$nin": [EVENT_LOG, ENTRIES, AGGREGATES], "$regex": format!("{EVENT_STREAM}$|^{HELD}$") },
+        "ns.db": { "$in": databases },
+        "operationType": { "$in": ["insert", "update", "replace", "delete", "drop", "rename"] },
+    } }
 }
 
 async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>, sender: mpsc::Sender<News>) {
@@ -110,6 +115,9 @@ async fn incoming(change: &RawDocumentBuf, budget: &Arc<Semaphore>) -> Option<Ne
     let place = inner(change, "ns");
     let (database, collection) = (place.and_then(|ns| text(ns, "db"))?, place.and_then(|ns| text(ns, "coll"))?);
     if collection == HELD {
+        let updated = inner(change, "updateDescription").and_then(|update| inner(update, "updatedFields"));
+        // Anything else that happens to it is this sequencer's own doing.
+        updated.filter(|updated| inner(updated, "asked").is_some())?;
         let id = inner(change, "documentKey").and_then(|key| inner(key, "_id"))?;
         let part = |key: &str| text(id, key).map(str::to_owned);
         return Some(News::Asked { database: database.to_owned(), collection: part("coll")?, commit: part("commit")? });

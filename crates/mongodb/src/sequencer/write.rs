@@ -3,20 +3,21 @@
 
 use std::collections::HashMap;
 
-use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
-use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
-use mongodb::{ClientSession, Database};
+use mongodb::ClientSession;
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 
 use super::Ended;
+use super::aggregates::{self, Standing};
 use super::assign::{Batch, Numbered};
-use super::place::{Place, read_next};
+use super::place::{AggregateKey, Place, read_next};
 use super::state::{self, Token};
 use super::step::{AtStep, Step};
 use crate::connect::strict;
-use crate::layout::mapping::Kind;
-use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, SEQUENCER};
-use crate::layout::writer::{decimal, uuid_value};
-use crate::layout::{entry, event, guid};
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, SEQUENCER};
+use crate::layout::writer::decimal;
+use crate::layout::{entry, event};
+use crate::log::Log;
 use crate::refused::code_of;
 
 /// Bytes of the commits of one transaction, about.
@@ -35,10 +36,10 @@ pub(super) enum Written {
 
 /// What one transaction writes.
 #[derive(Default)]
-struct Documents {
+struct Documents<'a> {
     events: Vec<RawDocumentBuf>,
     entries: Vec<RawDocumentBuf>,
-    aggregates: Vec<Document>,
+    aggregates: HashMap<&'a AggregateKey, Standing>,
 }
 
 /// Writes as many transactions as the batch's size needs; all but the first are small in number. Commits that are written are noted in
@@ -52,10 +53,10 @@ pub(super) async fn write(place: &mut Place, batch: &Batch<'_>, token: Option<&T
     for (at, part) in parts.into_iter().enumerate() {
         // Only the last one has come to the position, and has the rest of the batch.
         let (token, rest) = if at + 1 == count { (token, Some(batch)) } else { (None, None) };
-        let documents =
+        let mut documents =
             documents(place, part).map_err(|error| Ended::Damaged(format!("a commit of the log: {error}")))?;
         let next = place.next + documents.events.len() as u64;
-        match transaction(place, &documents, next, rest, token).await? {
+        match transaction(place, &mut documents, next, rest, token).await? {
             Written::Done => {
                 (place.at_step)(Step::BatchCommitted);
                 place.note(part, next);
@@ -84,11 +85,10 @@ fn parts<'a, 'b>(numbered: &'b [Numbered<'a>]) -> Vec<&'b [Numbered<'a>]> {
     parts
 }
 
-fn documents(place: &Place, part: &[Numbered<'_>]) -> Result<Documents, mongodb::bson::error::Error> {
+fn documents<'a>(place: &Place, part: &[Numbered<'a>]) -> Result<Documents<'a>, mongodb::bson::error::Error> {
     let mut documents = Documents::default();
     let (tenant, database) = (&*place.log.tenant, place.log.database.name());
     let mapping = &*place.log.adopted.reader.mapping;
-    let mut heads = HashMap::new();
     for one in part {
         let first = place.next + documents.events.len() as u64;
         let after = one.after();
@@ -98,43 +98,29 @@ fn documents(place: &Place, part: &[Numbered<'_>]) -> Result<Documents, mongodb:
         }
         documents.entries.push(entry::write(one.commit, database, one.collection, first, after.applied)?);
         if one.commit.applied {
-            heads.insert(one.key, after.applied);
+            let new = one.before.applied == 0;
+            let standing = documents.aggregates.entry(one.key).or_insert(Standing { applied: 0, new });
+            standing.applied = after.applied;
         }
     }
-    documents.aggregates = heads
-        .into_iter()
-        .map(|((name, id), applied)| {
-            let uuid = mapping.uuid(Kind::Aggregate, name);
-            // An adopted document may have other forms of the same values.
-            let (source, kind) = match place.log.adopted.there {
-                true => (doc! { "$in": guid::source_forms(id) }.into(), doc! { "$in": guid::forms(uuid) }.into()),
-                false => (Bson::from(id), Bson::from(uuid_value(uuid))),
-            };
-            let fresh = doc! { "EventSource": id, "AggregateType": uuid_value(uuid) };
-            doc! {
-                "q": { "EventSource": source, "AggregateType": kind },
-                "u": { "$set": { "Version": decimal(applied) }, "$setOnInsert": fresh },
-                "upsert": true,
-            }
-        })
-        .collect();
     Ok(documents)
 }
 
 async fn transaction(
     place: &mut Place,
-    documents: &Documents,
+    documents: &mut Documents<'_>,
     next: u64,
     rest: Option<&Batch<'_>>,
     token: Option<&Token>,
 ) -> Result<Written, Ended> {
     const DUPLICATE_KEY: i32 = 11000;
-    let (database, at_step) = (place.log.database.clone(), place.at_step);
+    let log = place.log.clone();
     for _ in 0..TRIES {
         let moves = (place.next, next);
-        match attempt(&database, &mut place.session, documents, moves, rest, token, at_step).await {
-            Ok(true) => return Ok(Written::Done),
-            Ok(false) => return Err(Ended::Deposed("another process has moved the log")),
+        match attempt(&log, &mut place.session, documents, moves, rest, token, place.at_step).await {
+            Ok(Filled::Whole) => return Ok(Written::Done),
+            Ok(Filled::Moved) => return Err(Ended::Deposed("another process has moved the log")),
+            Ok(Filled::AggregateThere) => documents.aggregates.values_mut().for_each(|standing| standing.new = false),
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Written::Known),
             Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -153,20 +139,30 @@ async fn transaction(
     Err(Ended::Deposed("the server gave up a transaction again and again"))
 }
 
-/// Writes everything, or nothing when the offset is not where it is believed to be.
+/// What became of the inside of a transaction. Only a whole one is committed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    Whole,
+    /// The offset is not where it is believed to be.
+    Moved,
+    /// An aggregate that no commit here was applied by is known by other software.
+    AggregateThere,
+}
+
+/// Writes everything, or nothing.
 async fn attempt(
-    database: &Database,
+    log: &Log,
     session: &mut ClientSession,
-    documents: &Documents,
+    documents: &Documents<'_>,
     (from, to): (u64, u64),
     rest: Option<&Batch<'_>>,
     token: Option<&Token>,
     at_step: AtStep,
-) -> mongodb::error::Result<bool> {
+) -> mongodb::error::Result<Filled> {
     session.start_transaction().write_concern(strict()).await?;
-    let written = fill(database, session, documents, (from, to), rest, token, at_step).await;
+    let written = fill(log, session, documents, (from, to), rest, token, at_step).await;
     match written {
-        Ok(true) => {}
+        Ok(Filled::Whole) => {}
         other => {
             // The server ends it by itself when this does not reach it.
             let _ = session.abort_transaction().await;
@@ -176,7 +172,7 @@ async fn attempt(
     let mut tries = 0;
     loop {
         match session.commit_transaction().await {
-            Ok(()) => return Ok(true),
+            Ok(()) => return Ok(Filled::Whole),
             Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) && tries < 3 => tries += 1,
             Err(error) => return Err(error),
         }
@@ -184,19 +180,20 @@ async fn attempt(
 }
 
 async fn fill(
-    database: &Database,
+    log: &Log,
     session: &mut ClientSession,
-    documents: &Documents,
+    documents: &Documents<'_>,
     (from, to): (u64, u64),
     rest: Option<&Batch<'_>>,
     token: Option<&Token>,
     at_step: AtStep,
-) -> mongodb::error::Result<bool> {
+) -> mongodb::error::Result<Filled> {
+    let database = &log.database;
     let metadata = database.collection::<Document>(EVENT_LOG_METADATA);
     let believed = doc! { "_id": EVENT_LOG, "NextEventOffset": decimal(from) };
     let moved = metadata.update_one(believed, doc! { "$set": { "NextEventOffset": decimal(to) } });
     if moved.session(&mut *session).await?.matched_count != 1 {
-        return Ok(false);
+        return Ok(Filled::Moved);
     }
     at_step(Step::OffsetMoved);
     for (name, inserts) in [(EVENT_LOG, &documents.events), (ENTRIES, &documents.entries)] {
@@ -205,12 +202,8 @@ async fn fill(
         }
     }
     at_step(Step::EventsWritten);
-    if !documents.aggregates.is_empty() {
-        let update = doc! { "update": AGGREGATES, "updates": &documents.aggregates, "ordered": true };
-        let answer = database.run_command(update).session(&mut *session).await?;
-        if let Ok(errors) = answer.get_array("writeErrors") {
-            return Err(Error::custom(format!("{AGGREGATES}: {errors:?}")));
-        }
+    if !aggregates::write(log, session, &documents.aggregates).await? {
+        return Ok(Filled::AggregateThere);
     }
     let held = database.collection::<Document>(HELD);
     for one in rest.into_iter().flat_map(|batch| &batch.held) {
@@ -224,5 +217,5 @@ async fn fill(
         state.update_one(state::of_log(), state::set(token)).upsert(true).session(&mut *session).await?;
     }
     at_step(Step::BatchWritten);
-    Ok(true)
+    Ok(Filled::Whole)
 }

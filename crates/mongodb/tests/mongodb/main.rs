@@ -26,6 +26,7 @@ mod scopes;
 mod sequencer;
 mod server;
 mod servers;
+mod snapshots;
 mod starting;
 mod streams;
 mod streams_differences;

@@ -7,6 +7,7 @@ use annals_core::{
     Invalid, Loaded, NewCommit, NewEvent, ReadError, RecordedCommit, StoredEvent, Version, limits,
 };
 
+use super::keep::Latest;
 use super::{Aggregates, LoadError, Request};
 
 /// What became of a command.
@@ -72,6 +73,8 @@ impl<A: AggregateType> Aggregates<A> {
     /// A request with a request id is carried out once, for ever: a repeat is answered with the first outcome and adds nothing, even where
     /// it would be refused now, and whatever command it is.
     ///
+    /// Where snapshots are kept, the one of this commit is saved before the answer, if it is due.
+    ///
     /// # Errors
     /// See [`HandleError`].
     pub async fn handle<I, E>(
@@ -131,9 +134,14 @@ impl<A: AggregateType> Aggregates<A> {
     ) -> Result<Handled<A>, HandleError<E>> {
         let mut conflicts = 0;
         loop {
-            let loaded = self.latest(request.id.clone(), request.tenant_id.as_ref()).await?;
+            let Latest { loaded, kept } = self.latest(request.id.clone(), request.tenant_id.as_ref()).await?;
             match self.decided(loaded, request, &decide).await? {
-                Attempt::Ended(handled) => return Ok(*handled),
+                Attempt::Ended(handled) => {
+                    if handled.outcome.as_ref().is_some_and(|outcome| !outcome.duplicate) {
+                        self.keep_if_due(&handled.aggregate, kept).await;
+                    }
+                    return Ok(*handled);
+                }
                 Attempt::Conflict(error) => {
                     if conflicts == self.retries.count || request.expected_version.is_some() {
                         return Err(error.into());
@@ -186,14 +194,14 @@ impl<A: AggregateType> Aggregates<A> {
             }
             Ok(outcome) => {
                 let now = self.latest(request.id.clone(), request.tenant_id.as_ref()).await?;
-                Ok(Attempt::ended(Some(outcome), now))
+                Ok(Attempt::ended(Some(outcome), now.loaded))
             }
             Err(error @ CommitError::VersionConflict { .. }) => Ok(Attempt::Conflict(error)),
             // Its first time found another state, from which something else followed.
             Err(error @ CommitError::RequestIdReused { .. }) => match self.first_outcome(request).await? {
                 Some(outcome) => {
                     let now = self.latest(request.id.clone(), request.tenant_id.as_ref()).await?;
-                    Ok(Attempt::ended(Some(outcome), now))
+                    Ok(Attempt::ended(Some(outcome), now.loaded))
                 }
                 None => Err(error.into()),
             },

@@ -57,7 +57,13 @@ pub(super) struct Until {
 }
 
 impl Until {
-    const NOW: Self = Self { version: Version::MAX, time: None };
+    pub(super) const NOW: Self = Self { version: Version::MAX, time: None };
+}
+
+/// What came of it, and the version that the log said the aggregate has.
+pub(super) struct Replayed<A> {
+    pub(super) loaded: Loaded<A>,
+    pub(super) log_version: Version,
 }
 
 impl<A: AggregateType> Aggregates<A> {
@@ -66,7 +72,7 @@ impl<A: AggregateType> Aggregates<A> {
     /// # Errors
     /// See [`LoadError`].
     pub async fn load(&self, id: impl Into<ByteString>) -> Result<Loaded<A>, LoadError> {
-        self.latest(id.into(), None).await
+        Ok(self.latest(id.into(), None).await?.loaded)
     }
 
     /// The aggregate as it was at a version, or as it is now if it has not reached that.
@@ -74,7 +80,7 @@ impl<A: AggregateType> Aggregates<A> {
     /// # Errors
     /// See [`LoadError`].
     pub async fn load_at(&self, id: impl Into<ByteString>, version: Version) -> Result<Loaded<A>, LoadError> {
-        self.replay(Loaded::new(id), None, Until { version, time: None }).await
+        Ok(self.replay(Loaded::new(id), None, Until { version, time: None }).await?.loaded)
     }
 
     /// The aggregate as it was at a time: with the commits before the first that is of a later time.
@@ -82,7 +88,7 @@ impl<A: AggregateType> Aggregates<A> {
     /// # Errors
     /// See [`LoadError`].
     pub async fn load_at_time(&self, id: impl Into<ByteString>, time: Timestamp) -> Result<Loaded<A>, LoadError> {
-        self.replay(Loaded::new(id), None, Until { time: Some(time), ..Until::NOW }).await
+        Ok(self.replay(Loaded::new(id), None, Until { time: Some(time), ..Until::NOW }).await?.loaded)
     }
 
     /// Commits from a version on with their events, those of unknown types too: a page of them, the next begins behind its last.
@@ -96,18 +102,14 @@ impl<A: AggregateType> Aggregates<A> {
         Ok(Past { commits, version: found.version })
     }
 
-    /// The aggregate as it is now, if it has this tenantId.
-    pub(super) async fn latest(&self, id: ByteString, tenant_id: Option<&ByteString>) -> Result<Loaded<A>, LoadError> {
-        self.replay(Loaded::new(id), tenant_id, Until::NOW).await
-    }
-
     /// Goes on from where `loaded` is.
     pub(super) async fn replay(
         &self,
         mut loaded: Loaded<A>,
         tenant_id: Option<&ByteString>,
         until: Until,
-    ) -> Result<Loaded<A>, LoadError> {
+    ) -> Result<Replayed<A>, LoadError> {
+        let mut log_version = 0;
         while loaded.version() < until.version {
             let query = AggregateQuery {
                 from_version: loaded.version() + 1,
@@ -119,10 +121,11 @@ impl<A: AggregateType> Aggregates<A> {
             };
             let found = self.log.read_aggregate(query).await?;
             let before = loaded.version();
+            log_version = found.version;
             for commit in &found.commits {
                 // Between them is one of a later time: what came behind it was built on it.
                 if until.time.is_some() && commit.info.version != loaded.version() + 1 {
-                    return Ok(loaded);
+                    return Ok(Replayed { loaded, log_version });
                 }
                 loaded = loaded.after(commit, &self.upcasters)?;
             }
@@ -130,7 +133,7 @@ impl<A: AggregateType> Aggregates<A> {
                 break;
             }
         }
-        Ok(loaded)
+        Ok(Replayed { loaded, log_version })
     }
 
     fn past(&self, commit: &RecordedCommit) -> Result<PastCommit<A::Event>, EvolveError> {

@@ -4,3 +4,4 @@ mod aggregates;
 mod counter;
 mod processor;
 mod racing;
+mod snapshots;

@@ -24,6 +24,7 @@ mod raw;
 mod records;
 mod running;
 mod site;
+mod snapshots;
 mod stopping;
 mod streams;
 mod tapped;

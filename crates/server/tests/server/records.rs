@@ -309,6 +309,33 @@ async fn extended_json_and_bson_keep_every_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_query_is_explained_and_filter_documents_are_taken_only_if_it_is_said() {
+    let mut options = Options::default();
+    options.query_guard = annals_core::QueryGuard::open();
+    let server = Running::start_with(options).await;
+    let index = json!({"fields": [{"field": "number"}]});
+    server.put("/v1/records/collections/orders", &json!({ "indexes": [index] })).await.json();
+    server.write((0..50).map(|n| insert(json!({"_id": n, "number": n % 5, "text": "A+b"}))).collect()).await;
+    let condition = json!({"operator": "AND", "children": [
+        {"field": "number", "operator": "EQ", "value": 3},
+        {"field": "text", "operator": "ENDS_WITH", "value": "+B", "options": {"ignoreCase": true}}]});
+    let explained = server.ask("/v1/records/collections/orders/explain", &json!({ "condition": condition })).await;
+    let how =
+        json!({"index": "number_1", "entries_examined": 10, "documents_examined": 10, "found": 10, "sorted": false});
+    assert_eq!(explained.json(), how);
+    let raw = |filter: Value| json!({"condition": {"operator": "RAW", "value": filter}});
+    assert_eq!(found(&server, raw(json!({"_id": {"$lt": 2}}))).await, [json!(0), json!(1)]);
+    let find = "/v1/records/collections/orders/find";
+    server.ask(find, &raw(json!({"$where": "true"}))).await.problem(Code::RawNotAllowed);
+    server.ask(find, &raw(json!({"a": {"$mod": [2, 0]}}))).await.problem(Code::InvalidCondition);
+    let guarded = serving().await;
+    for path in ["find", "count", "explain"] {
+        let path = format!("/v1/records/collections/orders/{path}");
+        guarded.ask(&path, &raw(json!({"_id": 1}))).await.problem(Code::RawNotAllowed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_may_be_larger_than_other_bodies_and_has_a_limit_of_its_own() {
     let mut options = Options::default();
     options.body_bytes_max = 2_000;

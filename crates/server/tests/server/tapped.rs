@@ -59,6 +59,10 @@ impl Store for Tapped {
         self.inner.records(tenant)
     }
 
+    fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
+        self.inner.snapshots(tenant)
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.inner.tenants()
     }

@@ -25,7 +25,7 @@ struct Facts {
 }
 
 /// The error of a request about records.
-pub(super) fn refused(answer: &Answer) -> RecordError {
+pub(in crate::client) fn refused(answer: &Answer) -> RecordError {
     let (code, problem) = match problem(answer) {
         Ok(found) => found,
         Err(unknown) => return unknown.into(),

@@ -41,7 +41,7 @@ impl Encoding {
     }
 
     /// The body as a document.
-    pub(super) fn document(self, bytes: &[u8]) -> Result<Cow<'_, RawDocument>, Invalid> {
+    pub(in crate::wire) fn document(self, bytes: &[u8]) -> Result<Cow<'_, RawDocument>, Invalid> {
         if self == Self::Bson {
             return RawDocument::from_bytes(bytes).map(Cow::Borrowed).map_err(|error| body("", error));
         }
@@ -62,7 +62,7 @@ impl Encoding {
     }
 
     /// A document to be stored.
-    pub(super) fn record(self, path: &str, value: RawBsonRef<'_>) -> Result<RawDocumentBuf, Invalid> {
+    pub(in crate::wire) fn record(self, path: &str, value: RawBsonRef<'_>) -> Result<RawDocumentBuf, Invalid> {
         let invalid = |message: String| Invalid::new(Code::InvalidRecord, path, message);
         let document = value.as_document().ok_or_else(|| invalid("is not a document".to_owned()))?;
         if self != Self::ExtendedJson {

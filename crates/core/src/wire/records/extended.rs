@@ -56,7 +56,7 @@ pub fn extended_value(text: &str) -> Result<Bson, String> {
 }
 
 /// The value that a value of JSON spells.
-pub(super) fn extended(value: Bson) -> Result<Bson, String> {
+pub(crate) fn extended(value: Bson) -> Result<Bson, String> {
     match value {
         Bson::Document(document) if document.keys().any(|key| KEYS.contains(&key.as_str())) => {
             let json = Bson::Document(document).into_relaxed_extjson();

@@ -189,7 +189,8 @@ pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
     id.ok_or_else(|| missing("", "id"))
 }
 
-/// Reads a declaration: `{"indexes":[{"name","fields":[{"field","direction"}],"unique","sparse","partial","expires_after_seconds"}]}`.
+/// Reads a declaration:
+/// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","sparse","partial","expires_after_seconds"}]}`.
 ///
 /// # Errors
 /// As [`read_changes`].
@@ -219,6 +220,7 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
                 })?;
             }
             "unique" => index.unique = boolean(path, value)?,
+            "hashed" => index.hashed = boolean(path, value)?,
             "sparse" => index.sparse = boolean(path, value)?,
             "partial" => index.partial = Some(condition(encoding, path, value)?),
             "expires_after_seconds" => {
@@ -232,7 +234,10 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
     if !has_fields {
         return Err(missing(at, "fields"));
     }
-    let usual = || Index::new(index.fields.iter().map(|(path, direction)| (path.as_str(), *direction))).name;
+    let usual = || match index.fields.as_slice() {
+        [(path, _)] if index.hashed => Index::hashed(path).name,
+        fields => Index::new(fields.iter().map(|(path, direction)| (path.as_str(), *direction))).name,
+    };
     index.name = name.unwrap_or_else(usual);
     Ok(index)
 }

@@ -135,7 +135,7 @@ fn every_refusal_says_where_and_what() {
     let queries = [
         (nested.as_str(), Code::InvalidCondition, "condition.children[0]"),
         (r#"{"condition":[]}"#, Code::InvalidBody, "condition"),
-        (r#"{"condition":{"field":"a","operator":"EQ"}}"#, Code::InvalidCondition, "condition"),
+        (r#"{"condition":{"field":"a","operator":"IN"}}"#, Code::InvalidCondition, "condition"),
         (r#"{"condition":{"feld":"a"}}"#, Code::InvalidCondition, "condition.feld"),
         (r#"{"condition":{"operator":"AND","children":[{},5]}}"#, Code::InvalidCondition, "condition.children[1]"),
         (

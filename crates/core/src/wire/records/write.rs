@@ -191,6 +191,9 @@ fn index(index: &Index) -> Result<RawDocumentBuf, Invalid> {
     if index.unique {
         shown.append(cstr!("unique"), true);
     }
+    if index.hashed {
+        shown.append(cstr!("hashed"), true);
+    }
     if index.sparse {
         shown.append(cstr!("sparse"), true);
     }

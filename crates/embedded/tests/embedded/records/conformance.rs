@@ -15,9 +15,11 @@ fn watchful() -> Options {
 mod memory {
     use super::*;
     annals_conformance::records!(Embedded::in_memory(watchful()));
+    annals_conformance::snapshots!(Embedded::in_memory(watchful()));
 }
 
 mod real_disk {
     use super::*;
     annals_conformance::records!(Embedded::in_a_folder(watchful()));
+    annals_conformance::snapshots!(Embedded::in_a_folder(watchful()));
 }

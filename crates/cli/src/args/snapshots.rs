@@ -1,0 +1,44 @@
+//! What is said of the snapshots of aggregates.
+
+use annals::Version;
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub enum Snapshot {
+    /// Print the snapshot of an aggregate
+    #[command(after_help = "Example:\n  annals snapshot show order o-1")]
+    Show(SnapshotOf),
+    /// Save a snapshot, unless one of a later version is there
+    #[command(
+        after_help = "Takes what PUT /v1/snapshots/{aggregate}/{id} takes; \"saved\" is false where a later version is kept.\n\nExample:\n  annals snapshot save order o-1 '{\"version\": 3, \"state\": {\"status\": \"paid\"}}'"
+    )]
+    Save(SnapshotSave),
+    /// Delete the snapshot of an aggregate; whoever needs it makes it anew of its commits
+    #[command(after_help = "Example:\n  annals snapshot delete order o-1 --version 3")]
+    Delete(SnapshotDelete),
+}
+
+#[derive(Debug, Args)]
+pub struct SnapshotOf {
+    /// The aggregate's name
+    pub name: String,
+    /// The aggregate's id
+    pub id: String,
+}
+
+#[derive(Debug, Args)]
+pub struct SnapshotSave {
+    #[command(flatten)]
+    pub of: SnapshotOf,
+    /// The snapshot, as JSON
+    pub snapshot: String,
+}
+
+#[derive(Debug, Args)]
+pub struct SnapshotDelete {
+    #[command(flatten)]
+    pub of: SnapshotOf,
+    /// Only if it is of this version
+    #[arg(long, value_name = "N")]
+    pub version: Option<Version>,
+}

@@ -1,0 +1,93 @@
+//! Snapshots as records: what makes them monotonic is a condition on the version that is there.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bson::Bson;
+use bytestring::ByteString;
+
+use super::{Snapshot, Snapshots, document};
+use crate::{
+    Aggregate, Clock, Code, Collection, Condition, Expected, Index, Invalid, RecordError, Records, Version, valid_name,
+};
+
+/// Where the snapshots of the aggregates of this name are.
+///
+/// # Errors
+/// `invalid_name`; a name must leave room for what stands behind it.
+pub fn snapshot_collection(name: &str) -> Result<String, Invalid> {
+    valid_name("aggregate.name", name)?;
+    let collection = format!("{name}_snapshot");
+    if !Collection::can_be_called(&collection) {
+        let message = format!("{name:?} is too long for an aggregate with snapshots; use at most 91 bytes");
+        return Err(Invalid::new(Code::InvalidName, "aggregate.name", message));
+    }
+    Ok(collection)
+}
+
+/// The snapshots of a tenant, in records.
+pub struct RecordSnapshots {
+    records: Arc<dyn Records>,
+    context: ByteString,
+    clock: Arc<dyn Clock>,
+}
+
+impl RecordSnapshots {
+    /// Snapshots in these records; `context` is whose they are, Wow's bounded context.
+    pub fn new(records: Arc<dyn Records>, context: impl Into<ByteString>, clock: Arc<dyn Clock>) -> Self {
+        Self { records, context: context.into(), clock }
+    }
+}
+
+#[async_trait]
+impl Snapshots for RecordSnapshots {
+    async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError> {
+        // Wow's, in the order in which it makes them.
+        let mut declared = ["tenantId", "ownerId", "_id", "deleted"].map(Index::hashed).to_vec();
+        declared.extend(indexes);
+        self.records.declare(Collection { name: snapshot_collection(name)?, indexes: declared }).await
+    }
+
+    async fn save(&self, snapshot: &Snapshot) -> Result<bool, RecordError> {
+        snapshot.validate()?;
+        let name = &snapshot.info.aggregate.name;
+        let collection = snapshot_collection(name)?;
+        let document = document::write(snapshot, &self.context, self.clock.now());
+        let version = Bson::Int64(snapshot.info.version.cast_signed());
+        // What is no number is not greater than one, so it is replaced.
+        let not_higher = || Expected::AbsentOr(Condition::nor([Condition::gt("version", version.clone())]));
+        let mut saved = self.records.replace_if(&collection, document.clone(), not_higher()).await;
+        if let Err(RecordError::UnknownCollection(_)) = saved {
+            self.declare(name, Vec::new()).await?;
+            saved = self.records.replace_if(&collection, document, not_higher()).await;
+        }
+        match saved {
+            Ok(_) => Ok(true),
+            Err(RecordError::NotAsExpected { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn load(&self, aggregate: &Aggregate) -> Result<Option<Snapshot>, RecordError> {
+        aggregate.validate()?;
+        let id = Bson::from(&*aggregate.id);
+        match self.records.get(&snapshot_collection(&aggregate.name)?, &id).await {
+            Ok(found) => Ok(found.and_then(|found| document::read(aggregate, &found.document))),
+            Err(RecordError::UnknownCollection(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete(&self, aggregate: &Aggregate, version: Option<Version>) -> Result<bool, RecordError> {
+        aggregate.validate()?;
+        let expected = version.map_or(Expected::Present, |version| {
+            Expected::Matching(Condition::eq("version", Bson::Int64(version.try_into().unwrap_or(i64::MAX))))
+        });
+        let id = Bson::from(&*aggregate.id);
+        match self.records.delete_if(&snapshot_collection(&aggregate.name)?, id, expected).await {
+            Ok(_) => Ok(true),
+            Err(RecordError::UnknownCollection(_) | RecordError::NotAsExpected { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Snapshots of aggregates: when they are saved, and what is done about one that cannot be used.
+
+use std::sync::Arc;
+
+use annals_core::{Aggregate, AggregateType, ByteString, Loaded, RecordError, Snapshot, Snapshots, Version};
+use tokio::sync::OnceCell;
+
+use super::load::Until;
+use super::{Aggregates, LoadError};
+
+/// When the snapshot of an aggregate is saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SnapshotStrategy {
+    /// After every commit.
+    #[default]
+    Every,
+    /// After a commit that is at least so many versions behind the snapshot that there is.
+    EveryVersions(Version),
+    /// Never; those that are there are used.
+    Never,
+}
+
+impl SnapshotStrategy {
+    fn is_due(self, version: Version, kept: Version) -> bool {
+        match self {
+            Self::Every => true,
+            Self::EveryVersions(versions) => version.saturating_sub(kept) >= versions,
+            Self::Never => false,
+        }
+    }
+}
+
+/// Where snapshots are kept, and when.
+#[derive(Clone)]
+pub(super) struct Keeping {
+    pub(super) snapshots: Arc<dyn Snapshots>,
+    pub(super) strategy: SnapshotStrategy,
+    /// Whether the type's indexes were declared.
+    declared: Arc<OnceCell<()>>,
+}
+
+impl Keeping {
+    pub(super) fn new(snapshots: Arc<dyn Snapshots>, strategy: SnapshotStrategy) -> Self {
+        Self { snapshots, strategy, declared: Arc::default() }
+    }
+
+    /// Declared before the first look, so that snapshots are found that other software saved.
+    async fn ready<A: AggregateType>(&self) -> Result<&Arc<dyn Snapshots>, RecordError> {
+        let declare = || self.snapshots.declare(A::NAME, A::indexes());
+        self.declared.get_or_try_init(declare).await?;
+        Ok(&self.snapshots)
+    }
+}
+
+/// An aggregate as it is now, and the version of the snapshot that there is of it.
+pub(super) struct Latest<A> {
+    pub(super) loaded: Loaded<A>,
+    pub(super) kept: Version,
+}
+
+/// Of what use a snapshot is.
+enum Basis<A> {
+    Of(Box<Loaded<A>>),
+    None,
+    /// Its state cannot be read, or is of another revision: the next one takes its place.
+    Unusable,
+}
+
+impl<A: AggregateType> Aggregates<A> {
+    /// The aggregate as it is now, if it has this tenantId: from its snapshot, and what came behind that.
+    pub(super) async fn latest(&self, id: ByteString, tenant_id: Option<&ByteString>) -> Result<Latest<A>, LoadError> {
+        let aggregate = Aggregate::new(A::NAME, id.clone());
+        let mut heal = false;
+        match self.basis(&aggregate).await {
+            Basis::None => {}
+            Basis::Unusable => heal = true,
+            Basis::Of(basis) if tenant_id.is_some_and(|wanted| *wanted != basis.info.tenant_id) => {}
+            Basis::Of(basis) => {
+                let kept = basis.version();
+                let replayed = self.replay(*basis, tenant_id, Until::NOW).await?;
+                if replayed.log_version >= kept {
+                    return Ok(Latest { loaded: replayed.loaded, kept });
+                }
+                // Of another log than this one: it is gone before its state can be taken for this one's.
+                self.forget(&aggregate, kept).await;
+                heal = true;
+            }
+        }
+        let loaded = self.replay(Loaded::new(id), tenant_id, Until::NOW).await?.loaded;
+        let may_save = self.keeping.as_ref().is_some_and(|keeping| keeping.strategy != SnapshotStrategy::Never);
+        let kept = if heal && may_save && loaded.version() > 0 { self.keep(&loaded).await } else { 0 };
+        Ok(Latest { loaded, kept })
+    }
+
+    async fn basis(&self, aggregate: &Aggregate) -> Basis<A> {
+        let Some(keeping) = &self.keeping else { return Basis::None };
+        let loading = async { keeping.ready::<A>().await?.load(aggregate).await };
+        match loading.await {
+            Ok(Some(snapshot)) => snapshot.loaded().map_or(Basis::Unusable, |loaded| Basis::Of(Box::new(loaded))),
+            Ok(None) => Basis::None,
+            Err(error) => {
+                tracing::warn!(%aggregate, %error, "its snapshot cannot be read; all of its commits are");
+                Basis::None
+            }
+        }
+    }
+
+    /// Saves the snapshot of an aggregate after a commit, if that is due. The commit is what counts: it stands, even where there is no
+    /// snapshot of it.
+    pub(super) async fn keep_if_due(&self, loaded: &Loaded<A>, kept: Version) {
+        if self.keeping.as_ref().is_some_and(|keeping| keeping.strategy.is_due(loaded.version(), kept)) {
+            self.keep(loaded).await;
+        }
+    }
+
+    /// The version that is kept afterwards, as far as is known.
+    async fn keep(&self, loaded: &Loaded<A>) -> Version {
+        match self.save(loaded).await {
+            Ok(_) => loaded.version(),
+            Err(error) => {
+                tracing::warn!(aggregate = %loaded.info.aggregate, %error, "its snapshot was not saved");
+                0
+            }
+        }
+    }
+
+    async fn save(&self, loaded: &Loaded<A>) -> Result<bool, RecordError> {
+        let Some(keeping) = &self.keeping else { return Ok(false) };
+        let snapshot = Snapshot { time: Some(self.clock.now()), ..Snapshot::of(loaded)? };
+        keeping.ready::<A>().await?.save(&snapshot).await
+    }
+
+    async fn forget(&self, aggregate: &Aggregate, version: Version) {
+        let Some(keeping) = &self.keeping else { return };
+        match keeping.snapshots.delete(aggregate, Some(version)).await {
+            Ok(_) => tracing::warn!(%aggregate, version, "its snapshot was ahead of the log; it is made anew"),
+            Err(error) => tracing::warn!(%aggregate, %error, "its snapshot is ahead of the log, and stays for now"),
+        }
+    }
+
+    /// Makes the snapshot of an aggregate anew from all of its commits, and saves it. False where it has none, and where a snapshot of a
+    /// higher version was saved meanwhile.
+    pub(super) async fn remake(&self, id: &ByteString) -> Result<bool, RemakeError> {
+        let Some(keeping) = &self.keeping else { return Ok(false) };
+        let aggregate = Aggregate::new(A::NAME, id.clone());
+        let mut replayed = self.replay(Loaded::new(id.clone()), None, Until::NOW).await?;
+        let kept = keeping.ready::<A>().await?.version(&aggregate).await?;
+        if kept > replayed.log_version {
+            // It may be of a commit that came meanwhile.
+            replayed = self.replay(replayed.loaded, None, Until::NOW).await?;
+            if kept > replayed.log_version {
+                keeping.snapshots.delete(&aggregate, Some(kept)).await?;
+            }
+        }
+        Ok(replayed.loaded.version() > 0 && self.save(&replayed.loaded).await?)
+    }
+}
+
+/// Why a snapshot could not be made anew.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RemakeError {
+    /// The aggregate could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The snapshot could not be saved.
+    #[error(transparent)]
+    Save(#[from] RecordError),
+}

@@ -1,0 +1,90 @@
+//! `/v1/snapshots/…`: saved, loaded and deleted by clients in any language.
+
+use annals_core::Code;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::running::{Answer, Running};
+
+const ORDER: &str = "/v1/snapshots/order/o-1";
+
+impl Running {
+    async fn bare(&self, method: Method, path: &str) -> Answer {
+        self.send(self.request(method, path)).await
+    }
+}
+
+async fn saved(server: &Running, snapshot: Value) -> Value {
+    server.put(ORDER, &snapshot).await.json()["saved"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_saved_unless_a_higher_version_is_there() {
+    let server = Running::start().await;
+    server.bare(Method::GET, ORDER).await.problem(Code::UnknownSnapshot);
+    assert_eq!(saved(&server, json!({"version": 3, "state": {"status": "paid"}})).await, json!(true));
+    assert_eq!(saved(&server, json!({"version": 2, "state": {"status": "placed"}})).await, json!(false));
+    let full = json!({
+        "version": 3, "state": {"status": "shipped", "lines": [1, 2.5, null]}, "deleted": true, "tenantId": "t",
+        "ownerId": "eva", "spaceId": "s", "eventId": "e", "firstOperator": "a", "operator": "b", "firstEventTime": 1,
+        "eventTime": 2, "snapshotTime": 3, "tags": {"region": ["eu"]}, "stateRevision": 2,
+    });
+    assert_eq!(saved(&server, full.clone()).await, json!(true));
+    let loaded = server.bare(Method::GET, ORDER).await.json();
+    let mut expected = full;
+    expected["aggregateName"] = json!("order");
+    expected["aggregateId"] = json!("o-1");
+    assert_eq!(loaded, expected);
+    // What was loaded can be saved again.
+    assert_eq!(saved(&server, loaded).await, json!(true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_deleted_if_it_is_of_the_version_that_is_named() {
+    let server = Running::start().await;
+    assert_eq!(server.bare(Method::DELETE, ORDER).await.json(), json!({"deleted": false}));
+    saved(&server, json!({"version": 3, "state": {}})).await;
+    let of_2 = format!("{ORDER}?version=2");
+    assert_eq!(server.bare(Method::DELETE, &of_2).await.json(), json!({"deleted": false}));
+    assert_eq!(server.bare(Method::DELETE, ORDER).await.json(), json!({"deleted": true}));
+    server.bare(Method::GET, ORDER).await.problem(Code::UnknownSnapshot);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_are_found_as_records_by_the_indexes_that_are_declared() {
+    let server = Running::start().await;
+    let index = json!({"indexes": [{"fields": [{"field": "state.status"}]}, {"fields": [{"field": "spaceId"}], "hashed": true}]});
+    let declared = server.put("/v1/snapshots/order", &index).await.json();
+    let names: Vec<_> = declared["indexes"].as_array().expect("indexes").iter().map(|index| &index["name"]).collect();
+    assert_eq!(names, ["state.status_1", "spaceId_hashed"]);
+    saved(&server, json!({"version": 1, "state": {"status": "paid"}})).await;
+    let collection = "/v1/records/collections/order_snapshot";
+    assert_eq!(server.bare(Method::GET, collection).await.json()["indexes"].as_array().map(Vec::len), Some(6));
+    let query = json!({"condition": {"field": "state.status", "operator": "EQ", "value": "paid"}});
+    let found = server.ask(&format!("{collection}/find"), &query).await.json();
+    assert_eq!(found["records"][0]["document"]["_id"], json!("o-1"));
+    assert_eq!(found["records"][0]["document"]["contextName"], json!("annals"));
+    // From outside it is written to here only.
+    server.put(collection, &json!({"indexes": []})).await.problem(Code::SystemCollection);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_a_snapshot_is_refused_with_its_place() {
+    let server = Running::start().await;
+    for (body, code, path) in [
+        (json!({"state": {}}), Code::InvalidBody, "version"),
+        (json!({"version": 1}), Code::InvalidBody, "state"),
+        (json!({"version": 1, "state": 5}), Code::InvalidRecord, "state"),
+        (json!({"version": 2_147_483_648_u64, "state": {}}), Code::InvalidRange, "version"),
+        (json!({"version": 1, "state": {}, "status": "paid"}), Code::InvalidBody, "status"),
+        (json!({"version": 1, "state": {}, "aggregateId": "o-2"}), Code::InvalidBody, "aggregateId"),
+    ] {
+        assert_eq!(server.put(ORDER, &body).await.problem(code)["path"], path, "{body}");
+    }
+    let plain = json!({"version": 1, "state": {}});
+    let long = format!("/v1/snapshots/{}/o-1", "n".repeat(92));
+    server.put(&long, &plain).await.problem(Code::InvalidName);
+    server.bare(Method::GET, &long).await.problem(Code::InvalidName);
+    server.bare(Method::GET, &format!("{ORDER}?x=1")).await.problem(Code::InvalidQuery);
+    server.bare(Method::POST, ORDER).await.problem(Code::MethodNotAllowed);
+}
