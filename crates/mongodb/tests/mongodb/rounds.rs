@@ -94,7 +94,9 @@ async fn rounds_on_one(set: &mut ReplicaSet, seed: u64, rounds: u64) {
     store.close().await;
     database.drop().await.expect("dropped");
     let Compared { commits, events, acknowledged, refused, unknown } = compared;
-    tracing::info!(seed, rounds, kills, steps_down, primaries, "rounds are over");
-    tracing::info!(commits, events, acknowledged, refused, unknown, "all is where it must be");
+    println!(
+        "seed {seed:x}: {rounds} rounds, {kills} writers and {primaries} primaries killed, {steps_down} stepped down"
+    );
+    println!("{commits} commits, {events} events; {acknowledged} acknowledged, {refused} refused, {unknown} unknown");
     assert!(acknowledged > 50 && refused > 0, "{compared:?}");
 }
