@@ -7,6 +7,7 @@ mod lag;
 mod reads;
 mod records;
 mod sample;
+mod steps;
 mod writes;
 
 use std::path::PathBuf;
@@ -141,7 +142,9 @@ impl Place {
         self.client.database(name).drop().await.map_err(text)?;
         let (place, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
         let url = format!("{}/{name}?{query}", place.trim_end_matches('/'));
-        let store = MongoStore::open(&url, Options::default()).await.map_err(|error| error.to_string())?;
+        let store = MongoStore::open(&url, Options { at_step: steps::note, ..Options::default() })
+            .await
+            .map_err(|error| error.to_string())?;
         let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(|error| error.to_string())?;
         let first = sample::commit("warm-up", 0, 0).wait_until(annals_core::Reached::Logged);
         log.commit(first).await.map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ use annals_core::{EventLog, Filter, Follower, Reached};
 use tokio::task::JoinSet;
 
 use super::figures::Figures;
-use super::{Arguments, Place, bare, sample, text};
+use super::{Arguments, Place, bare, sample, steps, text};
 use crate::cell::{Commits, percentile_us};
 
 const CALLERS: usize = 16;
@@ -107,6 +107,7 @@ async fn ours(place: &Place, arguments: &Arguments, figures: &mut Figures) -> Re
             }
         }
     });
+    steps::forget();
     let made = paced(arguments.time(), |number| Logged { log: opened.log.clone(), turns: sample::Turns::new(number) });
     let made = made.await?;
     let last = made.iter().map(|(_, _, number)| *number).max().unwrap_or(0);
@@ -118,6 +119,7 @@ async fn ours(place: &Place, arguments: &Arguments, figures: &mut Figures) -> Re
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     following.abort();
+    steps::add(figures);
     add(figures, "start of the insert to logged at 1,000/s", made.iter().map(|(nanos, ..)| *nanos));
     // A follower may have an event before its caller is told.
     let later = made

@@ -1,7 +1,7 @@
 //! How many events each aggregate has applied, in `aggregates`, as the Dolittle Runtime counts them: the newest count of each aggregate of
 //! a batch.
 //!
-//! An aggregate that has applied none has no document, so its first one is an insert, which costs the server a third of an upsert. Where
+//! An aggregate that has applied none has no document, so its first one is an insert, which plans no query. Where
 //! other software has made one all the same, the insert is refused and everything is upserted.
 
 use std::collections::HashMap;

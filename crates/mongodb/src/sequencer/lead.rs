@@ -14,7 +14,7 @@ use super::stream::{self, Incoming, News, Stream};
 use super::{Cluster, Ended, backlog, lease::Lease};
 use crate::reach;
 
-/// Most commits that are taken out of the stream in one go.
+/// So many commits are taken out of the stream in one go, and what came together with the last of them.
 const BATCH_MAX: usize = 1000;
 /// How often the position is saved while nothing comes, so that the oplog does not run away from it.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
@@ -139,28 +139,34 @@ struct Held {
 }
 
 /// Waits for news and takes what is there with it.
-async fn next(news: &mut mpsc::Receiver<News>) -> Batch {
+async fn next(news: &mut mpsc::Receiver<Vec<News>>) -> Batch {
     let mut batch = Batch { commits: Vec::new(), asked: Vec::new(), idle: None, ended: None };
-    let mut one = news.recv().await;
+    let mut some = news.recv().await;
     loop {
-        match one {
-            Some(News::Commit(commit)) => {
-                batch.commits.push(commit);
-                batch.idle = None;
-            }
-            Some(News::Asked { database, collection, commit }) => {
-                batch.asked.push(Held { database, collection, commit });
-            }
-            Some(News::Idle(token)) => batch.idle = token,
-            Some(News::Ended(ended)) => batch.ended = Some(ended),
+        match some {
+            Some(some) => some.into_iter().for_each(|one| batch.add(one)),
             None => batch.ended = Some(Ended::Deposed("the change stream's reader has ended")),
         }
         if batch.ended.is_some() || batch.commits.len() >= BATCH_MAX {
             return batch;
         }
         match news.try_recv() {
-            Ok(more) => one = Some(more),
+            Ok(more) => some = Some(more),
             Err(_) => return batch,
+        }
+    }
+}
+
+impl Batch {
+    fn add(&mut self, one: News) {
+        match one {
+            News::Commit(commit) => {
+                self.commits.push(commit);
+                self.idle = None;
+            }
+            News::Asked { database, collection, commit } => self.asked.push(Held { database, collection, commit }),
+            News::Idle(token) => self.idle = token,
+            News::Ended(ended) => self.ended = Some(ended),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! The one change stream over the commits of all tenants: every further one would read the whole oplog again.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use mongodb::bson::{Document, RawDocumentBuf, doc};
@@ -13,8 +16,9 @@ use crate::layout::fields::{inner, text};
 use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_STREAM, HELD};
 use crate::refused::code_of;
 
-/// Changes read ahead, at most.
-const AHEAD_MAX: usize = 4096;
+/// Changes that are handed over in one piece, at most, and pieces read ahead.
+const TOGETHER_MAX: usize = 256;
+const AHEAD_MAX: usize = 16;
 /// KiB of changes read ahead, at most; one change is let through whatever its size.
 const AHEAD_KIB_MAX: usize = 64 * 1024;
 /// How long the server waits for a change before it says how far it has looked.
@@ -42,19 +46,19 @@ pub(super) struct Incoming {
     /// When the server stored it, in milliseconds since 1970.
     pub(super) stored: Option<i64>,
     /// Its share of what may be read ahead.
-    _share: Option<OwnedSemaphorePermit>,
+    share: Option<OwnedSemaphorePermit>,
 }
 
 impl Incoming {
     pub(super) fn stored(database: &str, collection: &str, document: RawDocumentBuf) -> Self {
         let (database, collection) = (database.to_owned(), collection.to_owned());
-        Self { database, collection, document, token: None, stored: None, _share: None }
+        Self { database, collection, document, token: None, stored: None, share: None }
     }
 }
 
 /// An open stream, read ahead by a task of its own.
 pub(super) struct Stream {
-    pub(super) news: mpsc::Receiver<News>,
+    pub(super) news: mpsc::Receiver<Vec<News>>,
     /// The position at which it was opened, if it began now.
     pub(super) start: Option<Token>,
     reader: JoinHandle<()>,
@@ -90,11 +94,27 @@ fn filter(cluster: &Cluster) -> Document {
     } }
 }
 
-async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>, sender: mpsc::Sender<News>) {
+/// Hands over what the server sent together in one piece. One by one, the first of them would get a transaction of its own, for whose end
+/// the others would wait.
+async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>, sender: mpsc::Sender<Vec<News>>) {
     let budget = Arc::new(Semaphore::new(AHEAD_KIB_MAX));
+    let mut ready = Vec::new();
     loop {
-        let next = match changes.next_if_any().await {
-            Ok(Some(change)) => match incoming(&change, &budget).await {
+        let next = {
+            let mut next = pin!(changes.next_if_any());
+            match poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
+                Poll::Ready(next) => next,
+                // The server is asked for more.
+                Poll::Pending => {
+                    if !hand_over(&mut ready, &sender).await {
+                        return;
+                    }
+                    next.await
+                }
+            }
+        };
+        let mut next = match next {
+            Ok(Some(change)) => match incoming(&change) {
                 Some(news) => news,
                 None => continue,
             },
@@ -102,15 +122,32 @@ async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>,
             Ok(None) => News::Ended(Ended::Deposed("the change stream was closed by the server")),
             Err(error) => News::Ended(ended(error)),
         };
+        if let News::Commit(commit) = &mut next {
+            let kib = (commit.document.as_bytes().len() / 1024 + 1).min(AHEAD_KIB_MAX) as u32;
+            commit.share = match budget.clone().try_acquire_many_owned(kib) {
+                Ok(share) => Some(share),
+                // What is waited for may be what stands ready here.
+                Err(_) if hand_over(&mut ready, &sender).await => budget.clone().acquire_many_owned(kib).await.ok(),
+                Err(_) => return,
+            };
+        }
         let last = matches!(next, News::Ended(_));
-        if sender.send(next).await.is_err() || last {
+        ready.push(next);
+        let full = last || ready.len() >= TOGETHER_MAX;
+        let heard = !full || hand_over(&mut ready, &sender).await;
+        if last || !heard {
             return;
         }
     }
 }
 
+/// False when nobody listens any more.
+async fn hand_over(ready: &mut Vec<News>, sender: &mpsc::Sender<Vec<News>>) -> bool {
+    ready.is_empty() || sender.send(std::mem::take(ready)).await.is_ok()
+}
+
 /// An insert; anything else is reported and never followed, because commits do not change.
-async fn incoming(change: &RawDocumentBuf, budget: &Arc<Semaphore>) -> Option<News> {
+fn incoming(change: &RawDocumentBuf) -> Option<News> {
     let what = text(change, "operationType").unwrap_or_default();
     let place = inner(change, "ns");
     let (database, collection) = (place.and_then(|ns| text(ns, "db"))?, place.and_then(|ns| text(ns, "coll"))?);
@@ -127,12 +164,10 @@ async fn incoming(change: &RawDocumentBuf, budget: &Arc<Semaphore>) -> Option<Ne
         return None;
     }
     let document = inner(change, "fullDocument")?.to_owned();
-    let kib = (document.as_bytes().len() / 1024 + 1).min(AHEAD_KIB_MAX) as u32;
-    let share = budget.clone().acquire_many_owned(kib).await.ok();
     let token = inner(change, "_id").and_then(|token| Document::try_from(token).ok());
     let stored = change.get_datetime("wallTime").ok().map(|time| time.timestamp_millis());
     let (database, collection) = (database.to_owned(), collection.to_owned());
-    Some(News::Commit(Incoming { database, collection, document, token, stored, _share: share }))
+    Some(News::Commit(Incoming { database, collection, document, token, stored, share: None }))
 }
 
 /// A position that the server cannot read is as good as one that it has forgotten: what it stood for is found in the collections.

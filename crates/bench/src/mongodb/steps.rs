@@ -1,0 +1,50 @@
+//! Where the sequencer's time goes: how long it takes from each of its steps to the next.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use annals_mongodb::Step;
+
+use super::figures::Figures;
+
+/// The step before, and the microseconds that each step took, by its name.
+struct Taken {
+    before: Option<Instant>,
+    micros: BTreeMap<&'static str, Vec<u64>>,
+}
+
+static TAKEN: Mutex<Taken> = Mutex::new(Taken { before: None, micros: BTreeMap::new() });
+
+/// Called by the sequencer at each step.
+pub fn note(step: Step) {
+    let now = Instant::now();
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = match step {
+        Step::CommitsTaken => "waiting for commits",
+        Step::OffsetMoved => "moving the offset",
+        Step::EventsWritten => "writing events and entries",
+        Step::BatchWritten => "writing aggregates and the rest",
+        Step::BatchCommitted => "committing",
+        _ => "",
+    };
+    if let (Some(before), false) = (taken.before, name.is_empty()) {
+        taken.micros.entry(name).or_default().push((now - before).as_micros() as u64);
+    }
+    taken.before = Some(now);
+}
+
+/// Forgets what was taken so far.
+pub fn forget() {
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner).micros.clear();
+}
+
+/// The median of each since they were last forgotten or added.
+pub fn add(figures: &mut Figures) {
+    let micros = std::mem::take(&mut TAKEN.lock().unwrap_or_else(PoisonError::into_inner).micros);
+    for (name, mut all) in micros {
+        all.sort_unstable();
+        figures.add(&format!("sequencer, {name} p50 ms"), all[all.len() / 2] as f64 / 1e3);
+        figures.add(&format!("sequencer, {name}, times"), all.len() as f64);
+    }
+}
