@@ -40,9 +40,9 @@ use tokio::sync::Semaphore;
 
 use crate::layout::entry::{self, Entry};
 use crate::layout::fields::{natural, text};
-use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, event_stream};
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, event_stream};
 use crate::layout::schema::Schema;
-use crate::options::Options;
+use crate::options::{Options, Requests};
 use crate::patience::Patience;
 use crate::refused::{message_of, reading, unreadable};
 pub(crate) use adopted::Adopted;
@@ -70,6 +70,7 @@ pub(crate) struct Log {
     /// Where the prepare keys are.
     keys: Database,
     keys_schema: Schema,
+    requests: Requests,
     bulk: Bulk,
     outcome_time: Duration,
     heads: Heads,
@@ -114,6 +115,7 @@ impl Log {
             keys_schema: Schema::of_keys(keys.clone(), options),
             keys,
             schema: Schema::new(database.clone(), options),
+            requests: options.requests,
             bulk: Bulk::new(database.clone(), options.outcome_time),
             outcome_time: options.outcome_time,
             database,
@@ -264,12 +266,26 @@ impl Log {
 
     /// The first number of a commit that is stored, for a reader.
     async fn number_of(&self, place: Place) -> Result<SequenceNumber, StoreError> {
+        if let Some(why) = self.held_back(&place).await? {
+            let commit = &place.commit;
+            return Err(StoreError::Unreachable(format!(
+                "commit {commit} has no number because the sequencer holds it back: {why}; see `annals held`"
+            )));
+        }
         let expected = self.numbers.expect(place.clone());
         self.numbered(expected, true, NUMBER_TIME_MAX).await.ok_or_else(|| {
             let why = self.disturbed().map(|disturbed| disturbed.to_string());
             let why = why.unwrap_or_else(|| "no sequencer is at work, or it holds the commit back".to_owned());
             StoreError::Unreachable(format!("commit {}: it is stored, and has no number yet: {why}", place.commit))
         })
+    }
+
+    /// Why a commit is held back, if it is.
+    async fn held_back(&self, place: &Place) -> Result<Option<String>, StoreError> {
+        let held = self.database.collection::<RawDocumentBuf>(HELD);
+        let id = doc! { "coll": &place.collection, "commit": &place.commit };
+        let found = held.find_one(doc! { "_id": { "$eq": id } }).await.map_err(|error| reading(&error))?;
+        Ok(found.map(|found| text(&found, "reason").unwrap_or("malformed").to_owned()))
     }
 
     /// Waits until an aggregate's newest commit is in the log: a refusal tells of it, and whoever hears of a commit finds it there.

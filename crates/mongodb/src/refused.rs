@@ -16,6 +16,12 @@ pub(crate) fn code_of(error: &Error) -> Option<i32> {
     }
 }
 
+/// Whether the server answered, and the driver cannot read it: the server cuts a message that quotes a long value in the middle of a
+/// character, as it does where a unique index refuses the value.
+pub(crate) fn is_garbled(error: &Error) -> bool {
+    matches!(&*error.kind, ErrorKind::Bson(_) | ErrorKind::BsonDeserialization(_))
+}
+
 /// An error while a store is opened.
 pub(crate) fn asking(what: &str, error: &Error) -> OpenError {
     const UNAUTHORIZED: i32 = 13;
@@ -62,7 +68,12 @@ pub(crate) fn unready(error: OpenError) -> StoreError {
 
 /// An error while reading.
 pub(crate) fn reading(error: &Error) -> StoreError {
-    StoreError::Io(message_of(error))
+    match &*error.kind {
+        ErrorKind::ServerSelection { .. } | ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } => {
+            StoreError::Unreachable(message_of(error))
+        }
+        _ => StoreError::Io(message_of(error)),
+    }
 }
 
 /// A document that is not as it must be.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::bulk::Insert;
 use crate::layout::fields::{inner, integer, text};
 use crate::layout::writer::Writer;
-use crate::refused::{code_of, message_of};
+use crate::refused::{code_of, is_garbled, message_of};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,7 +28,8 @@ const DUPLICATE_KEY: i64 = 11000;
 pub(crate) enum Outcome {
     /// It is stored, at majority and journaled.
     Stored,
-    /// Another document has the same values in a unique index; these are its fields. That document stays.
+    /// Another document has the same values in a unique index; these are its fields, and none where they are not known. That document
+    /// stays, unless they are not known.
     Duplicate(Vec<String>),
     /// The server does not take it, and says why.
     Refused(String),
@@ -87,6 +88,9 @@ async fn attempt(
     let answer = database.run_raw_command(command).session(&mut session).await;
     let answer = match answer.and_then(|answer| Ok(RawDocumentBuf::try_from(&answer)?)) {
         Ok(answer) => answer,
+        Err(error) if is_garbled(&error) => {
+            return told_apart(database, collection, inserts, open, &mut session, outcomes).await;
+        }
         // A later try is refused before it is looked at; the first may have been stored all the same.
         Err(error) if first && is_refusal(&error) => return give_all(Outcome::Refused(message_of(&error))),
         Err(error) => return give_all(Outcome::Unknown(message_of(&error))),
@@ -162,6 +166,26 @@ fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, outcomes
             }
             Some(code) if !is_passing(code) && first => Outcome::Refused(message()),
             _ => Outcome::Unknown(message()),
+        };
+    }
+}
+
+/// An answer came, and cannot be read: what is stored now is, and what is not was refused by an index that is not known.
+async fn told_apart(
+    database: &Database,
+    collection: &str,
+    inserts: &[Insert],
+    open: &[usize],
+    session: &mut ClientSession,
+    outcomes: &mut [Outcome],
+) {
+    let ids: Vec<&str> = open.iter().map(|place| &*inserts[*place].id).collect();
+    let stored = stored_ids(database, collection, &ids, session).await;
+    for place in open {
+        outcomes[*place] = match &stored {
+            Ok(stored) if stored.contains(&inserts[*place].id) => Outcome::Stored,
+            Ok(_) => Outcome::Duplicate(Vec::new()),
+            Err(error) => Outcome::Unknown(message_of(error)),
         };
     }
 }

@@ -22,6 +22,7 @@ use crate::layout::commit::{Given, write};
 use crate::layout::foreign::StoredCommit;
 use crate::layout::names::event_stream;
 use crate::layout::schema::ready;
+use crate::options::Requests;
 use crate::patience::given_up;
 
 /// How often a commit at any version may be overtaken by other processes before it is given back.
@@ -229,15 +230,23 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
                 return Ok(Stored { version, repeated: None });
             }
             Outcome::Duplicate(index) => {
-                let of_requests = index.len() == 1 && index.iter().all(|field| field == "requestId");
+                let known = !index.is_empty();
+                let of_requests = match known {
+                    true => index.len() == 1 && index.iter().all(|field| field == "requestId"),
+                    false => {
+                        log.requests == Requests::Global
+                            && repeat::elsewhere(log, collection, &request.request_id).await?
+                    }
+                };
                 let of_other = of_requests
                     && repeat::find(log, collection, &commit.aggregate, &request.request_id).await?.is_none();
                 if of_other {
                     // Request ids are unique in all aggregates of the name here, and this one is another aggregate's.
                     return Err(CommitError::RequestIdReused { request_id: request.request_id.clone() });
                 }
-                // The refused insert was acknowledged by a majority; a transaction that was given up was not.
-                head = match commit.keys.is_empty() {
+                // The refused insert was acknowledged by a majority; a transaction that was given up was not, and an answer that
+                // cannot be read proves nothing.
+                head = match commit.keys.is_empty() && known {
                     true => log.read_head(collection, &commit.aggregate).await?,
                     false => log.confirm_head(collection, &commit.aggregate).await?,
                 };

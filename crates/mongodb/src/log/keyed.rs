@@ -21,7 +21,7 @@ use super::batch::{Outcome, judged};
 use crate::connect::strict;
 use crate::layout::prepare;
 use crate::layout::writer::Writer;
-use crate::refused::{code_of, message_of, not_ready};
+use crate::refused::{code_of, is_garbled, message_of, not_ready};
 
 /// Between two tries, growing.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -105,7 +105,8 @@ pub(super) async fn insert(
     let mut pause = PAUSE;
     loop {
         let trying = attempt(log, collection, document, keys, now, ends);
-        let why = match tokio::time::timeout_at(ends, trying).await {
+        // Whether the commit may have been sent.
+        let unknown = match tokio::time::timeout_at(ends, trying).await {
             Ok(Ok(Attempt::Ended(outcome))) => {
                 log.bulk.counts.batch(u64::from(outcome == Outcome::Stored), document.len());
                 return Ok(Keyed::Outcome(outcome));
@@ -114,14 +115,21 @@ pub(super) async fn insert(
                 if still(log, keys, &refusal, &mut holders, now).await? {
                     return Ok(Keyed::Refused(refusal));
                 }
-                "its keys change all the time".to_owned()
+                false
             }
-            Ok(Ok(Attempt::Again(error))) => message_of(&error),
+            Ok(Ok(Attempt::Again(error))) => {
+                tracing::debug!(%error, "a commit with keys met another transaction; trying again");
+                false
+            }
             Ok(Err(refusal)) => return Err(refusal),
-            Err(_) => "MongoDB gave no answer in time".to_owned(),
+            Err(_) => true,
         };
         if self::now() + pause >= ends {
-            return Ok(Keyed::Outcome(Outcome::Unknown(why)));
+            let outcome = match unknown {
+                true => Outcome::Unknown("MongoDB gave no answer in time".to_owned()),
+                false => Outcome::NotSent,
+            };
+            return Ok(Keyed::Outcome(outcome));
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -264,7 +272,10 @@ async fn fill(
     command.text("insert", collection);
     command.array("documents", |array| array.whole("0", document));
     let command = command.raw().map_err(Error::custom)?;
-    let answer = log.database.run_raw_command(command).session(&mut *session).await?;
+    let answer = match log.database.run_raw_command(command).session(&mut *session).await {
+        Err(error) if is_garbled(&error) => return Ok(Filled::Insert(Outcome::Duplicate(Vec::new()))),
+        answer => answer?,
+    };
     let answer = RawDocumentBuf::try_from(&answer).map_err(Error::custom)?;
     match judged(&answer) {
         Outcome::Stored => Ok(Filled::Written),

@@ -38,6 +38,13 @@ pub(super) async fn exists(
     Ok(found.map_err(|error| reading(&error))?.is_some())
 }
 
+/// Whether a request of this id is stored for any aggregate of the name.
+pub(super) async fn elsewhere(log: &Log, collection: &str, request_id: &str) -> Result<bool, StoreError> {
+    let commits = log.database.collection::<RawDocumentBuf>(collection);
+    let found = commits.find_one(doc! { "requestId": request_id }).projection(doc! { "_id": 1 }).await;
+    Ok(found.map_err(|error| reading(&error))?.is_some())
+}
+
 /// Whether `commit` has the content of the stored one.
 pub(super) fn is_same(first: &StoredCommit, commit: &NewCommit) -> bool {
     let foreign = first.is_foreign();

@@ -8,6 +8,7 @@ use mongodb::{ClientSession, Database};
 
 use super::document::is_odd;
 use super::judge::Op;
+use crate::refused::is_garbled;
 
 /// Bytes of one command, but for one document that is larger; the server takes 16 MiB.
 const BYTES_MAX: usize = 12 * 1024 * 1024;
@@ -114,7 +115,14 @@ pub(super) async fn send(
         command.append(verb, part[0].2.collection());
         command.append(cstr!("ordered"), true);
         command.append(list, entries);
-        let answer = database.run_raw_command(command).session(&mut *session).await?;
+        let answer = match database.run_raw_command(command).session(&mut *session).await {
+            Err(error) if is_garbled(&error) => {
+                // Only a value that a unique index refuses is quoted at such length.
+                let message = "a unique index has such a value already; the server's message about it cannot be read";
+                return Ok(Some(Refused { op: start, error: doc! { "code": 11000, "errmsg": message } }));
+            }
+            answer => answer?,
+        };
         if let Some(error) =
             answer.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned())
         {
