@@ -30,6 +30,7 @@ async fn whatever_is_killed_the_log_holds_every_acknowledged_commit_once() {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "who runs many rounds wants to see what happened in them")]
 async fn rounds_on_one(set: &mut ReplicaSet, seed: u64, rounds: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let name = format!("annals_test_rounds_{}_{seed:x}", std::process::id());
