@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 
 use crate::connect::{Connection, check_following, connect};
 use crate::identity;
-use crate::layout::names::{EVENT_LOG, IDENTITY};
+use crate::layout::names::{EVENT_LOG, IDENTITY, aggregate_of};
+use crate::layout::schema::Schema;
 use crate::layout::{owner, schema};
 use crate::log::{Adopted, Log};
 use crate::options::Options;
@@ -123,6 +124,8 @@ async fn open_tenant(
     if there.iter().any(|name| name == EVENT_LOG) {
         reach::judge(&database).await?;
     }
+    let commits: Vec<String> = there.iter().filter(|name| aggregate_of(name).is_some()).cloned().collect();
+    Schema::new(database.clone(), options).inspect(&commits).await?;
     let ours = there.iter().any(|name| name == IDENTITY);
     let context = owner::context(&database, options.context_name.as_deref(), ours).await?;
     if options.must_exist && !ours {

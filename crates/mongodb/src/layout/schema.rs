@@ -16,6 +16,9 @@ use super::prepare;
 use crate::options::{Options, Requests};
 use crate::refused::{OpenError, asking, code_of};
 
+/// Collections that are looked at side by side.
+const LOOKS: usize = 16;
+
 /// The collections of commits of one tenant, or of its prepare keys, as far as this process knows that they are as they must be.
 pub(crate) struct Schema {
     database: Database,
@@ -41,6 +44,18 @@ impl Schema {
     pub(crate) fn of_keys(database: Database, options: &Options) -> Self {
         let create = options.auto_init_schema;
         Self { database, expected: prepare::indexes(), forbidden: Vec::new(), create, known: Mutex::default() }
+    }
+
+    /// Compares the indexes that these collections have with what they must be, and makes none.
+    ///
+    /// # Errors
+    /// `unsuitable_server` for an index that is something else, or belongs to the other way of keeping request ids apart; `unreachable`.
+    pub(crate) async fn inspect(&self, collections: &[String]) -> Result<(), OpenError> {
+        for some in collections.chunks(LOOKS) {
+            let looks = some.iter().map(|name| missing(&self.database, name, &self.expected, &self.forbidden));
+            try_join_all(looks).await?;
+        }
+        Ok(())
     }
 
     /// Sees to it that the collection is as it must be, once per process and before its own first insert.

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use annals_core::{Ask, Asked, Code, HeldCommit, HeldId, LogQuery, ReadError, SequencerStatus, Sequencing, Store};
+use annals_core::{
+    Aggregate, AggregateQuery, Ask, Asked, Code, HeldCommit, HeldId, LogQuery, ReadError, SequencerStatus, Sequencing,
+    Store,
+};
 use annals_mongodb::{MongoStore, Options};
 use mongodb::Collection;
 use mongodb::bson::{Document, doc};
@@ -56,6 +59,12 @@ async fn a_gap_is_seen_and_accepted_and_what_comes_late_is_seen_too() {
         commits.insert_one(wow_commit(id, "a", version, 1)).await.expect("inserted");
     }
     until_held(&store, 2).await;
+    // Who reads what is held back is told so at once, and reads what comes before it.
+    let all = AggregateQuery::new(Aggregate::new("order", "a"));
+    let refused = log_of(&store).read_aggregate(all.clone()).await.expect_err("they have no numbers");
+    assert!(refused.to_string().contains("holds it back"), "{refused}");
+    let first = log_of(&store).read_aggregate(AggregateQuery { to_version: 1, ..all }).await.expect("read");
+    assert_eq!(first.commits.len(), 1);
     let seen = held(&store).await;
     assert_eq!(seen.iter().map(|it| &*it.id.commit).collect::<Vec<_>>(), ["a3", "a4"]);
     assert_eq!(seen[0].reason, "gap: version 3 came when the log had version 1");

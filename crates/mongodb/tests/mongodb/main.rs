@@ -13,6 +13,7 @@ mod failover;
 mod held;
 mod keys;
 mod layout;
+mod long_values;
 mod network;
 mod proxy;
 mod readers;
