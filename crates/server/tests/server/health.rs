@@ -25,9 +25,10 @@ async fn the_index_lists_the_addresses() {
     assert_eq!((&index["service"], &index["incarnation_start"]), (&json!("annals"), &json!(0)));
     for address in index["addresses"].as_array().expect("a list") {
         let path = address.as_str().expect("text").replace("{name}", "x").replace("{id}", "x");
-        let path = path.replace("{request_id}", "x").replace("{sequence_number}", "0");
-        let delete = server.send(server.request(reqwest::Method::DELETE, &path)).await;
-        delete.problem(Code::MethodNotAllowed);
+        let path = path.replace("{request_id}", "x").replace("{sequence_number}", "0").replace("{aggregate}", "x");
+        // A method that none of them has.
+        let patch = server.send(server.request(reqwest::Method::PATCH, &path)).await;
+        patch.problem(Code::MethodNotAllowed);
     }
 }
 
