@@ -21,6 +21,7 @@ pub(crate) mod numbers;
 mod read;
 mod repeat;
 mod scan;
+pub(crate) mod tail;
 mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,6 +50,7 @@ pub(crate) use adopted::Adopted;
 use bulk::Bulk;
 use heads::{Head, Heads};
 use numbers::{Expected, Numbers, Place};
+use tail::Tail;
 use turns::Turns;
 
 /// How often who waits looks for itself, should no announcement come.
@@ -64,6 +66,7 @@ pub(crate) struct Log {
     pub(crate) tenant: String,
     pub(crate) database: Database,
     pub(crate) numbers: Arc<Numbers>,
+    pub(crate) tail: Tail,
     /// How many commits are held back.
     pub(crate) held: Count,
     schema: Schema,
@@ -120,6 +123,7 @@ impl Log {
             outcome_time: options.outcome_time,
             database,
             numbers: Arc::default(),
+            tail: Tail::default(),
             held: Count::default(),
             heads: Heads::default(),
             turns: Turns::default(),

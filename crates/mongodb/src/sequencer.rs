@@ -23,6 +23,7 @@ mod standby;
 mod state;
 pub(crate) mod step;
 mod stream;
+mod watched;
 mod write;
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use mongodb::ClientSession;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use tokio::time::Instant;
 
+use super::aggregates::Known;
 use super::assign::{Arrived, Numbered, assign, first_versions};
 use super::held::{self, Held};
 use super::state::{self, Token};
@@ -49,6 +50,7 @@ pub(super) struct Place {
     pub(super) next: SequenceNumber,
     pub(super) token: Option<Token>,
     pub(super) heads: HashMap<AggregateKey, Head>,
+    pub(super) aggregates: Known,
     pub(super) held: Held,
     /// Whether what comes may be in the log already: from the opening of the stream until something came that was not. It spares what
     /// the unique index would refuse, and decides nothing.
@@ -82,7 +84,8 @@ impl Place {
         let held = Held::read(&log.database).await?;
         log.held.set(held.count());
         let at_step = cluster.at_step;
-        Ok(Self { log, session, at_step, next, token, heads: HashMap::new(), held, replaying: true, saved: None })
+        let (heads, aggregates) = (HashMap::new(), Known::default());
+        Ok(Self { log, session, at_step, next, token, heads, aggregates, held, replaying: true, saved: None })
     }
 
     pub(super) fn session_id(&self) -> Document {
@@ -135,6 +138,7 @@ impl Place {
                 Written::Known => {
                     self.replaying = true;
                     self.heads.clear();
+                    self.aggregates.forget();
                 }
             }
         }
@@ -170,6 +174,8 @@ impl Place {
             self.heads.clear();
         }
         let mut first = std::mem::replace(&mut self.next, next);
+        // Before anybody is woken to read it.
+        self.log.tail.push(first, written.iter().map(|one| one.commit));
         self.log.numbers.publish(next);
         self.log.numbers.give_all(written.iter().map(|one| {
             let number = first;

@@ -34,5 +34,6 @@ mod streams_differences;
 mod streams_faults;
 mod streams_layout;
 mod takeover;
+mod watched;
 mod whole;
 mod writers;
