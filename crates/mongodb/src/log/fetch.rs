@@ -12,7 +12,7 @@ use super::{Log, adopted};
 use crate::layout::entry::Entry;
 use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{EVENT_LOG, aggregate_of};
-use crate::refused::{reading, unreadable};
+use crate::refused::{deleted, malformed, reading, unreadable};
 
 /// About so many bytes of commits are fetched together.
 const BYTES: usize = 4 * 1024 * 1024;
@@ -59,7 +59,9 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
     }
     pace.learn(entries.len(), bytes);
     let commits = commits.into_iter().zip(entries).map(|(commit, entry)| {
-        commit.ok_or_else(|| unreadable(format!("{}: commit {} of the log is gone", entry.collection, entry.commit)))
+        let gone =
+            || deleted(&log.database, &entry.collection, format_args!("commit {:?} of the log", entry.commit)).into();
+        commit.ok_or_else(gone)
     });
     commits.collect()
 }
@@ -101,7 +103,8 @@ async fn of_ids(
     while cursor.advance().await.map_err(|error| reading(&error))? {
         let document = cursor.current();
         let commit = foreign::read(document, name);
-        let commit = commit.map_err(|why| unreadable(format!("{collection}: a commit of the log: {why}")))?;
+        // It was well-formed when it got its numbers.
+        let commit = commit.map_err(|why| malformed(&log.database, collection, document, why))?;
         if let Some(place) = places.get(&*commit.key) {
             found.push((*place, document.as_bytes().len(), commit));
         }

@@ -10,6 +10,7 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 use tokio::time::Instant;
 
 use super::assign::{Arrived, Numbered, assign, first_versions};
+use super::contexts::Contexts;
 use super::held::{self, Held};
 use super::state::{self, Token};
 use super::step::AtStep;
@@ -55,6 +56,7 @@ pub(super) struct Place {
     replaying: bool,
     /// When the position was saved; none before the first time.
     saved: Option<Instant>,
+    contexts: Contexts,
 }
 
 impl Place {
@@ -82,7 +84,8 @@ impl Place {
         let held = Held::read(&log.database).await?;
         log.held.set(held.count());
         let at_step = cluster.at_step;
-        Ok(Self { log, session, at_step, next, token, heads: HashMap::new(), held, replaying: true, saved: None })
+        let (heads, contexts) = (HashMap::new(), Contexts::default());
+        Ok(Self { log, session, at_step, next, token, heads, held, replaying: true, saved: None, contexts })
     }
 
     pub(super) fn session_id(&self) -> Document {
@@ -106,6 +109,7 @@ impl Place {
         let token = commits.iter().rev().find_map(|commit| commit.token.clone());
         let began = now();
         let due = self.saved.is_none_or(|saved| began - saved >= SAVE_EVERY);
+        self.contexts.note(&self.log, &commits).await?;
         let mut arrived: Vec<Arrived> = commits.into_iter().map(Arrived::read).collect();
         loop {
             let looked = self.replaying;

@@ -14,6 +14,7 @@ mod held;
 mod keys;
 mod layout;
 mod long_values;
+mod malformed;
 mod network;
 mod proxy;
 mod readers;
