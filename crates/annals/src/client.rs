@@ -5,6 +5,7 @@ mod backup;
 mod commits;
 mod http;
 mod line;
+mod queries;
 mod records;
 mod sequencing;
 mod snapshots;
@@ -30,6 +31,7 @@ use self::answers::{Exists, Ids};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
 
+pub use self::queries::QueriesClient;
 pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;

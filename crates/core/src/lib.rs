@@ -19,6 +19,7 @@ pub mod json;
 mod keys;
 pub mod limits;
 pub mod order;
+mod queries;
 mod query;
 mod recorded;
 mod records;
@@ -49,6 +50,10 @@ pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
+pub use queries::{
+    Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged, Pagination,
+    Queries, QueriedCommit, QueriedEvent, QuerySource, SnapshotQueryService, StoreDocuments, StoredQuery,
+};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
     ScanQuery,

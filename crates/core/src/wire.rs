@@ -6,6 +6,7 @@ mod commit;
 mod event;
 mod list;
 mod plain;
+pub mod queries;
 pub mod records;
 mod snapshot;
 mod stream;

@@ -10,6 +10,7 @@ pub(crate) mod index;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod many;
+pub(crate) mod queries;
 pub(crate) mod records;
 pub(crate) mod sequencer;
 pub(crate) mod snapshots;
