@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use crate::sequencing::NoSequencer;
 use crate::{
-    Code, EventLog, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots, StoreError, Streams, Uuid,
+    Code, EventLog, PrepareKeys, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots, StoreError, Streams,
+    Uuid,
 };
 
 /// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
@@ -30,6 +31,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog>;
+
+    /// The prepare keys of a tenant: those that commits reserve and release.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog>;
 
     /// The streams of a tenant's scope.
     ///

@@ -15,8 +15,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Backup, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, RecordSnapshots, Records, Snapshots, Store,
-    StoreError, Streams, UnknownLog, Uuid, limits, new_uuid,
+    Backup, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, PrepareKeys, RecordSnapshots, Records,
+    Snapshots, Store, StoreError, Streams, UnknownLog, Uuid, limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -343,6 +343,11 @@ impl Store for EmbeddedStore {
 
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
         Ok(Arc::new(RecordSnapshots::new(self.records(tenant)?, CONTEXT, self.options.clock.clone())))
+    }
+
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        let log = self.tenants.get(tenant).and_then(|tenant| tenant.logs.get(DEFAULT_SCOPE));
+        log.map(|log| Arc::clone(log) as _).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, RecordSnapshots, Records, Sequencing, Snapshots,
-    Store, Streams, UnknownLog, Uuid, new_uuid,
+    DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, PrepareKeys, RecordSnapshots, Records, Sequencing,
+    Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
@@ -216,6 +216,11 @@ impl Store for MongoStore {
         let unknown = || UnknownLog::Tenant(tenant.to_owned());
         let ((log, _), records) = self.tenants.get(tenant).zip(self.snapshots.get(tenant)).ok_or_else(unknown)?;
         Ok(Arc::new(RecordSnapshots::new(records.clone(), &*log.context, log.clock.clone())))
+    }
+
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(log.clone())
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
