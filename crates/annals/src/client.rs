@@ -4,6 +4,7 @@ mod answers;
 mod backup;
 mod commits;
 mod http;
+mod keys;
 mod line;
 mod records;
 mod sequencing;
@@ -30,6 +31,7 @@ use self::answers::{Exists, Ids};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
 
+pub use self::keys::KeysClient;
 pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;

@@ -17,7 +17,7 @@ use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
 use crate::v1::{
-    aggregates, backup, changes, commits, follow, index, log, records, sequencer, snapshots, stats, streams,
+    aggregates, backup, changes, commits, follow, index, keys, log, records, sequencer, snapshots, stats, streams,
     transactions, verdicts,
 };
 use crate::{health, metrics};
@@ -79,6 +79,8 @@ fn routes() -> Vec<Route> {
         ("/v1/records/changes/follow", get(changes::follow)),
         ("/v1/snapshots/{aggregate}", put(snapshots::declare)),
         ("/v1/snapshots/{aggregate}/{id}", get(snapshots::load).put(snapshots::save).delete(snapshots::delete)),
+        ("/v1/keys/{name}/{key}", get(keys::look).put(keys::put).delete(keys::delete)),
+        ("/v1/keys/{name}/{key}/rollback", post(keys::rollback)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
         ("/metrics", get(metrics::metrics)),

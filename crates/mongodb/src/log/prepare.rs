@@ -10,7 +10,7 @@ use annals_core::{
 use async_trait::async_trait;
 use mongodb::Collection;
 use mongodb::bson::{RawDocumentBuf, doc};
-use mongodb::error::{Error, ErrorKind};
+use mongodb::error::{Error, ErrorKind, WriteFailure};
 use tokio::sync::{SemaphorePermit, TryAcquireError};
 
 use super::Log;
@@ -151,7 +151,9 @@ fn refused(why: &str) -> String {
 fn writing(error: &Error) -> StoreError {
     let why = message_of(error);
     match &*error.kind {
-        ErrorKind::Command(_) | ErrorKind::Write(_) if error.labels().is_empty() => StoreError::ReadOnly(refused(&why)),
+        ErrorKind::Command(_) | ErrorKind::Write(WriteFailure::WriteError(_)) if error.labels().is_empty() => {
+            StoreError::ReadOnly(refused(&why))
+        }
         _ => StoreError::Unreachable(why),
     }
 }

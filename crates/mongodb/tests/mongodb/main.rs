@@ -15,6 +15,7 @@ mod keys;
 mod layout;
 mod long_values;
 mod network;
+mod prepare;
 mod proxy;
 mod readers;
 mod reading;
