@@ -140,8 +140,9 @@ async fn a_change_happens_once_or_is_said_to_be_unknown() {
         (1, doc! { "writeConcernError": { "code": 64, "errmsg": "too late" } }, Code::Unreachable),
         (1, doc! { "errorCode": 14031 }, Code::StoreReadOnly),
     ] {
-        fault.set(times, update(fails)).await;
-        let error = keys.change(KeyChange::Prepare(user("otto", "1"))).await.expect_err("no answer");
+        fault.set(times, update(fails.clone())).await;
+        let told = keys.change(KeyChange::Prepare(user("otto", "1"))).await;
+        let error = told.expect_err(&format!("{fails}"));
         fault.end().await;
         assert_eq!(error.code(), due, "{error}");
     }
