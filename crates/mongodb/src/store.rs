@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, Queries, RecordSnapshots, Records,
-    Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
+    DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries,
+    RecordSnapshots, Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
@@ -228,6 +228,11 @@ impl Store for MongoStore {
         let commits = self.records.get(tenant).ok_or_else(unknown)?;
         let documents = MongoDocuments::new(commits.clone(), snapshots.clone(), self.indexed.clone());
         Ok(Arc::new(DocumentQueries::new(documents, log.clock.clone())))
+    }
+
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(log.clone())
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {

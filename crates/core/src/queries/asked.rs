@@ -29,7 +29,8 @@ impl StoredQuery {
         source.validate()?;
         let kind = source.kind();
         let DocumentQuery { condition, projection, sort, bytes_max } = query;
-        let asked = RecordQuery { condition, projection, sort, limit: 1, ..RecordQuery::new("") }.resolved(kind, now)?;
+        let asked =
+            RecordQuery { condition, projection, sort, limit: 1, ..RecordQuery::new("") }.resolved(kind, now)?;
         let asked = match kind {
             DocumentKind::Snapshot => RecordQuery { condition: asked.condition.guarded(), ..asked },
             _ => asked,

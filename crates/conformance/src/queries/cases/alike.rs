@@ -28,7 +28,8 @@ pub async fn pages_have_their_part_and_the_total(subject: &dyn Subject) {
     let asked = with_some(subject, 25).await;
     for source in both() {
         let page = async |index, size| {
-            let query = DocumentQuery::default().descending("aggregateId").projection(Projection::only(["aggregateId"]));
+            let query =
+                DocumentQuery::default().descending("aggregateId").projection(Projection::only(["aggregateId"]));
             let paged = asked.queries.paged(&source, query, Pagination { index, size }).await.expect("it is answered");
             let found = texts(&paged.list, "aggregateId");
             (paged.total, found.len(), found.first().cloned().unwrap_or_default())
