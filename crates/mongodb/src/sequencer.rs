@@ -15,6 +15,7 @@ mod asked;
 mod assign;
 mod backlog;
 pub(crate) mod catch_up;
+pub(crate) mod contexts;
 mod held;
 mod lead;
 mod lease;

@@ -13,7 +13,7 @@ use crate::layout::entry::Entry;
 use crate::layout::fields::text;
 use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{EVENT_LOG, aggregate_of};
-use crate::refused::{reading, unreadable};
+use crate::refused::{deleted, malformed, reading, unreadable};
 
 /// About so many bytes of commits are fetched together.
 const BYTES: usize = 4 * 1024 * 1024;
@@ -60,7 +60,9 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
     }
     pace.learn(entries.len(), bytes);
     let commits = commits.into_iter().zip(entries).map(|(commit, entry)| {
-        commit.ok_or_else(|| unreadable(format!("{}: commit {} of the log is gone", entry.collection, entry.commit)))
+        let gone =
+            || deleted(&log.database, &entry.collection, format_args!("commit {:?} of the log", entry.commit)).into();
+        commit.ok_or_else(gone)
     });
     commits.collect()
 }
@@ -122,7 +124,8 @@ async fn of_ids(
             continue;
         }
         let commit = foreign::read(document, name);
-        let commit = commit.map_err(|why| unreadable(format!("{collection}: a commit of the log: {why}")))?;
+        // It was well-formed when it got its numbers.
+        let commit = commit.map_err(|why| malformed(&log.database, collection, document, why))?;
         if let Some(place) = places.get(&*commit.key) {
             found.push((*place, document.as_bytes().len(), commit));
         }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::aggregates::Known;
 use super::assign::{Arrived, Numbered, assign, first_versions};
+use super::contexts::Contexts;
 use super::held::{self, Held};
 use super::state::{self, Token};
 use super::step::AtStep;
@@ -57,6 +58,7 @@ pub(super) struct Place {
     replaying: bool,
     /// When the position was saved; none before the first time.
     saved: Option<Instant>,
+    contexts: Contexts,
 }
 
 impl Place {
@@ -84,8 +86,9 @@ impl Place {
         let held = Held::read(&log.database).await?;
         log.held.set(held.count());
         let at_step = cluster.at_step;
-        let (heads, aggregates) = (HashMap::new(), Known::default());
-        Ok(Self { log, session, at_step, next, token, heads, aggregates, held, replaying: true, saved: None })
+        let (heads, aggregates, contexts) = (HashMap::new(), Known::default(), Contexts::default());
+        let (replaying, saved) = (true, None);
+        Ok(Self { log, session, at_step, next, token, heads, aggregates, held, replaying, saved, contexts })
     }
 
     pub(super) fn session_id(&self) -> Document {
@@ -109,6 +112,7 @@ impl Place {
         let token = commits.iter().rev().find_map(|commit| commit.token.clone());
         let began = now();
         let due = self.saved.is_none_or(|saved| began - saved >= SAVE_EVERY);
+        self.contexts.note(&self.log, &commits).await?;
         let mut arrived: Vec<Arrived> = commits.into_iter().map(Arrived::read).collect();
         loop {
             let looked = self.replaying;
