@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use annals::operations::OperationError;
 use annals::{
-    ChangesError, Code, CommitError, Invalid, OpenError, ReadError, RecordError, TransactionError, UnknownLog,
+    ChangesError, Code, CommitError, Invalid, KeyError, OpenError, ReadError, RecordError, TransactionError, UnknownLog,
 };
 
 /// An error as it is printed, with the code that decides the exit code.
@@ -69,6 +69,15 @@ impl From<ReadError> for Failure {
 impl From<RecordError> for Failure {
     fn from(error: RecordError) -> Self {
         Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
     }
 }
 

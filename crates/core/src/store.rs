@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use crate::sequencing::NoSequencer;
 use crate::{
-    Code, EventLog, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots, StoreError, Streams, Uuid,
+    Code, EventLog, PrepareKeys, Queries, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots, StoreError,
+    Streams, Uuid,
 };
 
 /// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
@@ -31,6 +32,18 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog>;
+
+    /// The queries of a tenant's snapshots, and of the commits of its default scope.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog>;
+
+    /// The prepare keys of a tenant: those that commits reserve and release.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog>;
 
     /// The streams of a tenant's scope.
     ///

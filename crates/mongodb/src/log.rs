@@ -18,6 +18,7 @@ mod fetch;
 pub(crate) mod heads;
 mod keyed;
 pub(crate) mod numbers;
+mod prepare;
 mod read;
 mod repeat;
 mod scan;

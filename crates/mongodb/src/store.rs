@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, RecordSnapshots, Records, Sequencing, Snapshots,
-    Store, Streams, UnknownLog, Uuid, new_uuid,
+    DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries,
+    RecordSnapshots, Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
@@ -24,7 +24,7 @@ use crate::log::{Adopted, Log};
 use crate::options::Options;
 use crate::primary::Primary;
 use crate::reach;
-use crate::records::MongoRecords;
+use crate::records::{MongoDocuments, MongoRecords};
 use crate::refused::{Code, OpenError, asking};
 use crate::scope::ScopeLog;
 use crate::scopes::{canonical, scopes};
@@ -44,6 +44,8 @@ pub struct MongoStore {
     records: BTreeMap<String, Arc<MongoRecords>>,
     /// Where snapshots are: the records, unless snapshots have a database of their own.
     snapshots: BTreeMap<String, Arc<MongoRecords>>,
+    /// Fields of commits that begin an index.
+    indexed: Arc<[&'static str]>,
     primary: Arc<Primary>,
     /// By tenant and scope.
     scopes: BTreeMap<Key, Arc<ScopeLog>>,
@@ -88,11 +90,12 @@ impl MongoStore {
         let streams = open_streams(&tenants, &scopes, &options);
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let logs = in_order_of_lease(&tenants);
+        let indexed = schema::indexed_fields_of_commits(&options).into();
         let cluster = Arc::new(Cluster::new(client, logs, holder, options.lease, options.at_step));
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
         let sequencer = Mutex::new(Some(sequencer));
-        Ok(Self { tenants, records, snapshots, scopes, streams, primary, cluster, stop, sequencer })
+        Ok(Self { tenants, records, snapshots, indexed, scopes, streams, primary, cluster, stop, sequencer })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -217,6 +220,19 @@ impl Store for MongoStore {
         let unknown = || UnknownLog::Tenant(tenant.to_owned());
         let ((log, _), records) = self.tenants.get(tenant).zip(self.snapshots.get(tenant)).ok_or_else(unknown)?;
         Ok(Arc::new(RecordSnapshots::new(records.clone(), &*log.context, log.clock.clone())))
+    }
+
+    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
+        let unknown = || UnknownLog::Tenant(tenant.to_owned());
+        let ((log, _), snapshots) = self.tenants.get(tenant).zip(self.snapshots.get(tenant)).ok_or_else(unknown)?;
+        let commits = self.records.get(tenant).ok_or_else(unknown)?;
+        let documents = MongoDocuments::new(commits.clone(), snapshots.clone(), self.indexed.clone());
+        Ok(Arc::new(DocumentQueries::new(documents, log.clock.clone())))
+    }
+
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(log.clone())
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {

@@ -3,7 +3,8 @@
 use annals_core::bson::Bson;
 use annals_core::wire::records::ExactJson;
 use annals_core::{
-    ChangesError, Code, CommitError, Invalid, ReadError, RecordError, StreamError, TransactionError, UnknownLog,
+    ChangesError, Code, CommitError, Invalid, KeyError, ReadError, RecordError, StreamError, TransactionError,
+    UnknownLog,
 };
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -153,6 +154,17 @@ impl From<CommitError> for Problem {
                 problem.fact("name", name).fact("key", key)
             }
             CommitError::AggregateOfOtherTenant { tenant_id } => problem.fact("tenant_id", tenant_id),
+            _ => problem,
+        }
+    }
+}
+
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            KeyError::Invalid(invalid) => invalid.into(),
+            KeyError::NotHeld { name, key } => problem.fact("name", name).fact("key", key),
             _ => problem,
         }
     }

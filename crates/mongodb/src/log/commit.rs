@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::Log;
 use super::batch::Outcome;
 use super::heads::Head;
-use super::keyed::{self, Keyed};
+use super::keyed::{self, Keyed, Task};
 use super::numbers::Place;
 use super::repeat;
 use crate::layout::commit::{Given, write};
@@ -140,6 +140,10 @@ impl<'a> Request<'a> {
         self.commit.tenant_id.as_deref().unwrap_or(annals_core::DEFAULT_TENANT_ID)
     }
 
+    fn task<'b>(&'b self, collection: &'b str, document: &'b [u8]) -> Task<'b> {
+        Task { keys: &self.commit.keys, commit: Some((collection, document)), now: self.now }
+    }
+
     fn document(&self, log: &Log, version: Version) -> Result<Vec<u8>, CommitError> {
         let full =
             |_| StoreError::ReadOnly("the aggregate has as many versions as MongoDB's layout can count".to_owned());
@@ -210,7 +214,7 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
         let document = request.document(log, version)?;
         let outcome = match commit.keys.is_empty() {
             true => log.bulk.insert(collection, request.commit_id.clone(), document).await,
-            false => match keyed::insert(log, collection, &document, &commit.keys, request.now).await? {
+            false => match keyed::carry_out(log, request.task(collection, &document)).await? {
                 Keyed::Outcome(outcome) => outcome,
                 Keyed::Refused(refusal) => {
                     // A repeat finds its own keys taken.

@@ -16,6 +16,7 @@ mod layout;
 mod long_values;
 mod malformed;
 mod network;
+mod prepare;
 mod proxy;
 mod readers;
 mod reading;
