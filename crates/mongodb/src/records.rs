@@ -48,6 +48,7 @@ use crate::refused::reading;
 use batch::Place;
 use catalog::Catalog;
 use expiry::Due;
+pub use filter::filter_of;
 use write::{Work, Writer};
 
 /// How often who waits looks for itself, should another process write.
