@@ -4,7 +4,9 @@ mod answers;
 mod backup;
 mod commits;
 mod http;
+mod keys;
 mod line;
+mod queries;
 mod records;
 mod sequencing;
 mod snapshots;
@@ -30,6 +32,8 @@ use self::answers::{Exists, Ids};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
 
+pub use self::keys::KeysClient;
+pub use self::queries::QueriesClient;
 pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;

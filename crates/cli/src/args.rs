@@ -1,6 +1,7 @@
 //! The command line as types: what clap reads and what `--help` says.
 
 mod held;
+mod keys;
 mod operations;
 mod records;
 mod snapshots;
@@ -8,6 +9,7 @@ mod snapshots;
 use std::path::PathBuf;
 
 pub use held::{Held, HeldOne};
+pub use keys::{Key, KeyOf, KeyPrepare};
 pub use operations::{Adopt, Backup, Export, Repair, Restore, Stats};
 pub use records::{
     Documents, Expectation, Id, Record, RecordDeclare, RecordDelete, RecordFind, RecordGet, RecordInsert,
@@ -107,6 +109,9 @@ pub enum Command {
     /// Show, save or delete snapshots: the states of aggregates at a version
     #[command(subcommand)]
     Snapshot(Snapshot),
+    /// Show, take, change or give back prepare keys: names that one holder at a time may have
+    #[command(subcommand, visible_alias = "keys")]
+    Key(Key),
     /// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
     #[command(
         after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an earlier import of the same export began; the hashes of the logs are compared at the end. Without it a line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole store.jsonl --store embedded:./new"
