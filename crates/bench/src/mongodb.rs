@@ -1,12 +1,15 @@
 //! The store on MongoDB beside the bare driver, on one mongod: one insert of the same document with the same five indexes, and finds of the
-//! same documents. Interleaved rounds; what travels is the ratio.
+//! same documents. Interleaved rounds; what travels is the ratio. Snapshots and queries are measured on the embedded store, too.
 
+mod backends;
 mod bare;
 mod figures;
 mod lag;
+mod queries;
 mod reads;
 mod records;
 mod sample;
+mod snapshots;
 mod steps;
 mod writes;
 
@@ -31,7 +34,9 @@ cargo xtask bench mongodb [OPTIONS]
   --rounds N     rounds of everything (5); medians are taken over them
   --seconds S    measured seconds of each cell (2)
   --corpus N     commits of the log that is read (40000)
-  --only LIST    only these parts: writes,lag,reads,records
+  --snapshots N  snapshots that are queried (1000000)
+  --history N    commits of an aggregate that is loaded (1000)
+  --only LIST    only these parts: writes,lag,reads,records,snapshots,queries
   --callers LIST callers of the part `writes` (1,8,64,256)
   --json FILE    every figure of every round
   --url URL      a replica set that may be written to, instead of a mongod of its own
@@ -45,6 +50,8 @@ pub struct Arguments {
     rounds: usize,
     seconds: f64,
     corpus: u64,
+    snapshots: u64,
+    history: u64,
     only: Vec<String>,
     callers: Vec<usize>,
     json: Option<PathBuf>,
@@ -53,10 +60,11 @@ pub struct Arguments {
 
 impl Arguments {
     fn parse(words: &[&str]) -> Result<Option<Self>, String> {
-        let only = ["writes", "lag", "reads", "records"].map(str::to_owned).to_vec();
+        let only = ["writes", "lag", "reads", "records", "snapshots", "queries"].map(str::to_owned).to_vec();
         let callers = vec![1, 8, 64, 256];
         let (json, url) = (None, String::new());
-        let mut arguments = Self { rounds: 5, seconds: 2.0, corpus: 40_000, only, callers, json, url };
+        let (corpus, snapshots, history) = (40_000, 1_000_000, 1_000);
+        let mut arguments = Self { rounds: 5, seconds: 2.0, corpus, snapshots, history, only, callers, json, url };
         let mut words = words.iter();
         while let Some(option) = words.next() {
             if matches!(*option, "--help" | "-h") {
@@ -68,6 +76,8 @@ impl Arguments {
                 "--rounds" => arguments.rounds = value.parse().map_err(wrong)?,
                 "--seconds" => arguments.seconds = value.parse().map_err(|_| format!("{option}: {value:?}"))?,
                 "--corpus" => arguments.corpus = value.parse().map_err(wrong)?,
+                "--snapshots" => arguments.snapshots = value.parse().map_err(wrong)?,
+                "--history" => arguments.history = value.parse().map_err(wrong)?,
                 "--only" => arguments.only = value.split(',').map(str::to_owned).collect(),
                 "--callers" => {
                     arguments.callers = value.split(',').map(str::parse).collect::<Result<_, _>>().map_err(wrong)?
@@ -76,6 +86,9 @@ impl Arguments {
                 "--url" => arguments.url = value.to_owned(),
                 other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
             }
+        }
+        if arguments.snapshots == 0 || arguments.history == 0 {
+            return Err("--snapshots and --history take a number above 0".to_owned());
         }
         if arguments.url.is_empty() {
             return Err("no --url; `cargo xtask bench mongodb` starts a mongod and gives it".to_owned());
@@ -114,9 +127,15 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         if arguments.wants("records") {
             records::measure(&place, round, &arguments, &mut figures).await?;
         }
+        if arguments.wants("snapshots") {
+            snapshots::measure(&place, round, &arguments, &mut figures).await?;
+        }
     }
     if arguments.wants("reads") {
         reads::measure(&place, &arguments, &mut figures).await?;
+    }
+    if arguments.wants("queries") {
+        queries::measure(&place, &arguments, &mut figures).await?;
     }
     let machine = machine::describe(std::path::Path::new("."));
     print!("{}", figures.markdown(&machine, &arguments));

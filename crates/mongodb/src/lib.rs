@@ -32,6 +32,7 @@ mod tenants;
 
 pub use dolittle::{DolittleTenants, dolittle_tenants};
 pub use options::{ConnectionOptions, Options, Requests, Tenant};
+pub use records::filter_of;
 pub use sequencer::step::{AtStep, Step};
 pub use store::MongoStore;
 pub use system::{SystemClock, SystemRandomness};

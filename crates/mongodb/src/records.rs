@@ -50,6 +50,7 @@ use crate::refused::reading;
 use batch::Place;
 use catalog::Catalog;
 use expiry::Due;
+pub use filter::filter_of;
 pub(crate) use queries::MongoDocuments;
 use write::{Work, Writer};
 

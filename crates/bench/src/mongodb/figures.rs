@@ -5,6 +5,9 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Arguments;
+use super::backends::Backend;
+use super::queries::{Asked, COMPILER, Side};
+use super::snapshots;
 
 /// Every figure of every round, in the order in which the first round gave them.
 #[derive(Default)]
@@ -117,6 +120,23 @@ fn ratios(callers: &[usize]) -> Vec<Ratio> {
             "",
         ),
     ]);
+    for backend in Backend::in_turn(0) {
+        let name = backend.name();
+        let (through, replay) = (snapshots::through_a_snapshot(backend), snapshots::by_replay(backend));
+        ratios.push(ratio(&format!("{name}: loads through a snapshot ÷ by replay"), &through, &replay, "≥ 50"));
+        let (saves, commits) = (snapshots::saves(backend), snapshots::commits(backend));
+        ratios.push(ratio(&format!("{name}: snapshot saves ÷ commits, 64 callers"), &saves, &commits, "≥ 0.8"));
+    }
+    for asked in Asked::ALL {
+        let bare = Side::Bare.figure(asked);
+        for backend in Backend::in_turn(0) {
+            let meant = if backend == Backend::Embedded { "≤ 2" } else { "" };
+            let name = format!("{}: {} ÷ bare driver on the mongod, p50", backend.name(), asked.name());
+            ratios.push(ratio(&name, &Side::Store(backend).figure(asked), &bare, meant));
+        }
+    }
+    let bare = Side::Bare.figure(Asked::Equality);
+    ratios.push(ratio("condition to filter ÷ bare query by it, p50", COMPILER, &bare, "< 0.02"));
     ratios
 }
 

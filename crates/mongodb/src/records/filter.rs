@@ -26,7 +26,7 @@ impl Filter {
     /// # Errors
     /// `invalid_condition` for what the server would not read and cannot be judged here either.
     pub(super) fn of(condition: &Condition) -> Result<Self, Invalid> {
-        match compile(condition).filter(fits) {
+        match filter_of(condition) {
             Some(ask) => Ok(Self { ask, rest: None }),
             None => {
                 condition.judgeable()?;
@@ -34,6 +34,12 @@ impl Filter {
             }
         }
     }
+}
+
+/// The filter document that a store on MongoDB asks for a condition that is [`resolved`](Condition::resolved); none when the server would not
+/// take it, because of its depth or size or of what a list holds, so that the store reads every document and judges it itself.
+pub fn filter_of(condition: &Condition) -> Option<Document> {
+    compile(condition).filter(fits)
 }
 
 /// The filter that means the same; none when the server would not take it.

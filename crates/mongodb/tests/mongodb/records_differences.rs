@@ -44,11 +44,15 @@ struct Set {
 
 impl Set {
     fn new(number: u64) -> Self {
+        Self::of(number, DOCUMENTS)
+    }
+
+    fn of(number: u64, count: usize) -> Self {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&number.to_le_bytes());
         let random = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
         let mut runner = TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, random);
-        let documents = made(&documents::documents(DOCUMENTS), &mut runner).current();
+        let documents = made(&documents::documents(count), &mut runner).current();
         let held = Held::by(&documents);
         let indexes = made(&queries::indexes(&held), &mut runner).current();
         Self { documents, indexes, queries: queries::query(&held), runner }
@@ -250,6 +254,27 @@ async fn random_queries_find_the_same_as_mongodb_in_the_same_order() {
         "{some} of {whole} queries tell documents apart, {refused} are refused"
     );
     Arc::into_inner(pair).expect("nobody asks any more").close().await;
+}
+
+/// More documents than a store looks at in one go, so that it goes on inside ranges and behind pages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_sets_are_found_piece_by_piece_in_the_same_order() {
+    const LARGE: usize = 1_200;
+    let pair = Pair::open().await;
+    for number in 0..2 {
+        let mut set = Set::of(number, LARGE);
+        let queries: Vec<_> = (0..24).map(|_| set.next_query().current()).collect();
+        let loaded = pair.load(&format!("large-{number}"), &set.documents, &set.indexes).await.expect("loaded");
+        let mut most = 0;
+        for (n, query) in queries.into_iter().enumerate() {
+            let query = query.limit([1_000, 400, 150][n % 3]);
+            let answer = loaded.find(&query).await;
+            let answer = answer.unwrap_or_else(|why| panic!("set {number}, query {n} {why}\n{query:?}"));
+            most = most.max(answer.map_or(0, |found| found.len()));
+        }
+        assert!(most > 1_000, "no query finds more than {most}");
+    }
+    pair.close().await;
 }
 
 /// What was found, one case a line; empty lines and lines that begin with `#` say why.

@@ -150,10 +150,10 @@ fn fields(values: BoxedStrategy<Bson>) -> BoxedStrategy<Document> {
 fn id(place: usize) -> BoxedStrategy<Bson> {
     let n = place as i32;
     let mut uuid = [0_u8; 16];
-    uuid[15] = place as u8;
+    uuid[12..].copy_from_slice(&(place as u32).to_be_bytes());
     let bytes = bson::Binary { subtype: BinarySubtype::Uuid, bytes: uuid.to_vec() };
     let mut object = [0_u8; 12];
-    object[0] = place as u8;
+    object[..4].copy_from_slice(&(place as u32).to_be_bytes());
     prop_oneof![
         6 => Just(Bson::Int32(n)),
         2 => Just(Bson::Int64(n.into())),
