@@ -11,6 +11,7 @@ mod export;
 mod import;
 mod log;
 mod pack;
+mod query;
 mod record;
 mod repair;
 mod sequencer;
@@ -38,7 +39,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     );
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
-        let message = "--server only goes with commit, transact, aggregate, log, stream, record, snapshot, import, stats, backup, sequencer and held; the others work on a store";
+        let message = "--server only goes with commit, transact, aggregate, log, stream, record, snapshot, query, import, stats, backup, sequencer and held; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {
@@ -54,6 +55,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Stream(Stream::Read(ref args)) => stream::read(global, args, config).await,
         Command::Record(ref args) => record::run(global, args, config).await,
         Command::Snapshot(ref args) => snapshot::run(global, args, config).await,
+        Command::Query(ref args) => query::run(global, args, config).await,
         Command::Import(ref args) if args.whole => export::import(global, args, config).await,
         Command::Import(ref args) => import::run(global, args, config).await,
         Command::Export(ref args) => export::export(global, args, config).await,

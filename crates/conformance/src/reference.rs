@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
-    DEFAULT_TENANT, DocumentQueries, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
-    Queries, Randomness, ReadError, RecordSnapshots, Records, SequenceNumber, Snapshots, Store, StoreDocuments, StoreError, Streams,
-    TransactionError, UnknownLog, Version, new_uuid,
+    DEFAULT_TENANT, DocumentQueries, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit,
+    NewTransaction, Queries, Randomness, ReadError, RecordSnapshots, Records, SequenceNumber, Snapshots, Store,
+    StoreDocuments, StoreError, Streams, TransactionError, UnknownLog, Version, new_uuid,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;

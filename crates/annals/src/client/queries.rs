@@ -4,8 +4,7 @@ use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::wire::queries as wire;
 use annals_core::wire::records;
 use annals_core::{
-    Code, Condition, DocumentQuery, Explained, Invalid, Paged, Pagination, Queries, QuerySource, ReadError,
-    StoreError,
+    Code, Condition, DocumentQuery, Explained, Invalid, Paged, Pagination, Queries, QuerySource, ReadError, StoreError,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -97,7 +96,8 @@ impl Queries for QueriesClient {
     async fn single(&self, source: &QuerySource, query: DocumentQuery) -> Result<Option<RawDocumentBuf>, ReadError> {
         match self.ask(source, "single", wire::write_single_query(&query)?).await {
             Ok(answer) => {
-                let document = |body: &[u8]| RawDocumentBuf::from_bytes(body.to_vec()).map_err(|error| error.to_string());
+                let document =
+                    |body: &[u8]| RawDocumentBuf::from_bytes(body.to_vec()).map_err(|error| error.to_string());
                 Ok(fits(vec![read(&answer, document)?], query.bytes_max)?.pop())
             }
             Err(ReadError::Invalid(invalid)) if invalid.code == Code::NothingFound => Ok(None),

@@ -10,6 +10,7 @@ mod demo;
 mod importing;
 mod operations;
 mod pipes;
+mod queries;
 mod records;
 mod serving;
 mod snapshots;

@@ -291,7 +291,10 @@ mod tests {
         refused(guard.check_every_commit(true), Code::QueryTooExpensive);
         assert_eq!(guard.check_every_commit(false), Ok(()));
         let open = QueryGuard::open();
-        assert_eq!((open.check_limit(0), open.check_page(u64::MAX, 0), open.check_every_commit(true)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(
+            (open.check_limit(0), open.check_page(u64::MAX, 0), open.check_every_commit(true)),
+            (Ok(()), Ok(()), Ok(()))
+        );
     }
 
     #[test]

@@ -114,9 +114,15 @@ mod tests {
         );
         let any = rawdoc! { "_id": "c", "annals": { "any": true } };
         assert_eq!(shown(&any, &whole, DocumentKind::Commit), rawdoc! { "id": "c" });
-        assert_eq!(shown(&any, &whole, DocumentKind::Snapshot), rawdoc! { "aggregateId": "c", "annals": { "any": true } });
+        assert_eq!(
+            shown(&any, &whole, DocumentKind::Snapshot),
+            rawdoc! { "aggregateId": "c", "annals": { "any": true } }
+        );
         let only = query(Projection::only(["n"]), None);
-        assert_eq!(shown(&rawdoc! { "n": 1, "_id": 2, "m": 3 }, &only, DocumentKind::Commit), rawdoc! { "n": 1, "id": 2 });
+        assert_eq!(
+            shown(&rawdoc! { "n": 1, "_id": 2, "m": 3 }, &only, DocumentKind::Commit),
+            rawdoc! { "n": 1, "id": 2 }
+        );
         let without = query(Projection::without(["_id"]), None);
         assert_eq!(shown(&any, &without, DocumentKind::Snapshot), rawdoc! { "annals": { "any": true } });
     }

@@ -175,10 +175,14 @@ mod tests {
         let placed = Condition::eq("body.name", "placed");
         assert_eq!(of(&placed), events(&["placed"], &[]));
         assert_eq!(of(&Condition::is_in("body.bodyType", ["a", "b"])), events(&["a", "b"], &[]));
-        assert_eq!(of(&Condition::Or(vec![placed.clone(), Condition::eq("body.name", "paid")])), events(&["placed", "paid"], &[]));
+        assert_eq!(
+            of(&Condition::Or(vec![placed.clone(), Condition::eq("body.name", "paid")])),
+            events(&["placed", "paid"], &[])
+        );
         assert_eq!(of(&Condition::And(vec![placed.clone(), Condition::eq("body.tags", "t")])), events(&[], &["t"]));
         assert_eq!(of(&Condition::all_in("body.tags", ["t", "u"])), events(&[], &["t"]));
-        let inside = Condition::elem_match("body", Condition::And(vec![Condition::eq("name", "a"), Condition::gt("body.n", 5)]));
+        let inside =
+            Condition::elem_match("body", Condition::And(vec![Condition::eq("name", "a"), Condition::gt("body.n", 5)]));
         assert_eq!(of(&inside), events(&["a"], &[]));
         assert!(of(&Condition::eq("body.name", "no name!")).is_nowhere());
         for open in [

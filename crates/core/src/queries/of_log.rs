@@ -12,8 +12,8 @@ use super::candidates::Candidates;
 use super::commit_document::CommitDocument;
 use super::lowest::Lowest;
 use crate::{
-    Aggregate, AggregateFilter, AggregateQuery, Condition, DocumentKind, EventLog, EventRef, Explained, Filter, Invalid,
-    Matcher, ReadError, RecordedCommit, ScanQuery, Version, limits,
+    Aggregate, AggregateFilter, AggregateQuery, Condition, DocumentKind, EventLog, EventRef, Explained, Filter,
+    Invalid, Matcher, ReadError, RecordedCommit, ScanQuery, Version, limits,
 };
 
 /// Commits that are named before they are read.
@@ -118,12 +118,7 @@ impl LogCommits {
     }
 
     /// The commits that have events which pass the filter: they are named first, and then read whole.
-    async fn with_events(
-        &self,
-        name: &ByteString,
-        filter: Filter,
-        judge: &mut Judge<'_, '_>,
-    ) -> Result<(), ReadError> {
+    async fn with_events(&self, name: &ByteString, filter: Filter, judge: &mut Judge<'_, '_>) -> Result<(), ReadError> {
         let mut scan = ScanQuery { filter, ..ScanQuery::default() };
         let mut named: Vec<(ByteString, Version)> = Vec::new();
         // The events of a commit stand together, so one that was named is recognised by being the last.
@@ -132,9 +127,8 @@ impl LogCommits {
             let mut full = false;
             let mut visit = |event: EventRef<'_>| {
                 let commit = event.commit;
-                let known = |(id, version): &(ByteString, Version)| {
-                    **id == *commit.aggregate_id && *version == commit.version
-                };
+                let known =
+                    |(id, version): &(ByteString, Version)| **id == *commit.aggregate_id && *version == commit.version;
                 if !last.as_ref().is_some_and(known) {
                     let key = (ByteString::from(commit.aggregate_id), commit.version);
                     last = Some(key.clone());

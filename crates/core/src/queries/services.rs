@@ -7,7 +7,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use bytestring::ByteString;
 use serde::de::DeserializeOwned;
 
-use super::{DocumentQuery, MaterializedSnapshot, Paged, Pagination, Queries, QueriedCommit, QuerySource};
+use super::{DocumentQuery, MaterializedSnapshot, Paged, Pagination, QueriedCommit, Queries, QuerySource};
 use crate::{AggregateType, Code, Condition, Invalid, Projection, ReadError};
 
 /// Queries of the snapshots of the aggregates of a name, whose state is of type `S`.
@@ -69,10 +69,7 @@ impl<S: DeserializeOwned> SnapshotQueryService<S> {
     ///
     /// # Errors
     /// See [`ReadError`]; `invalid_record` where what was found is no snapshot of this type, or the query leaves out what makes it one.
-    pub async fn single(
-        &self,
-        query: impl Into<DocumentQuery>,
-    ) -> Result<Option<MaterializedSnapshot<S>>, ReadError> {
+    pub async fn single(&self, query: impl Into<DocumentQuery>) -> Result<Option<MaterializedSnapshot<S>>, ReadError> {
         self.of.single(query.into()).await?.map(|found| snapshot(&found)).transpose()
     }
 
@@ -120,11 +117,7 @@ impl<S: DeserializeOwned> SnapshotQueryService<S> {
     ///
     /// # Errors
     /// As [`single`](Self::single).
-    pub async fn paged_states(
-        &self,
-        query: impl Into<DocumentQuery>,
-        page: Pagination,
-    ) -> Result<Paged<S>, ReadError> {
+    pub async fn paged_states(&self, query: impl Into<DocumentQuery>, page: Pagination) -> Result<Paged<S>, ReadError> {
         each_of_page(self.of.paged(of_state(query.into()), page).await?, state)
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals_core::bson::RawDocumentBuf;
 use annals_core::{
-    Answered, Condition, DocumentReads, Explained, Invalid, QuerySource, ReadError, RecordError, RecordQuery, StoredQuery,
-    limits, snapshot_collection,
+    Answered, Condition, DocumentReads, Explained, Invalid, QuerySource, ReadError, RecordError, RecordQuery,
+    StoredQuery, limits, snapshot_collection,
 };
 use async_trait::async_trait;
 use mongodb::Database;

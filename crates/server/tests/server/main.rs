@@ -20,6 +20,7 @@ mod log;
 mod many;
 mod operations;
 mod problems;
+mod queries;
 mod raw;
 mod records;
 mod running;

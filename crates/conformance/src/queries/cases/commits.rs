@@ -3,8 +3,8 @@
 use annals_core::bson::raw::{RawDocumentBuf, cstr};
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::{
-    Code, Condition, DEFAULT_TENANT, Deletion, DocumentKind, DocumentQuery, EventStreamQueryService, Matcher, NewCommit,
-    NewEvent, Now, Pagination, Projection, Timestamp,
+    Code, Condition, DEFAULT_TENANT, Deletion, DocumentKind, DocumentQuery, EventStreamQueryService, Matcher,
+    NewCommit, NewEvent, Now, Pagination, Projection, Timestamp,
 };
 use serde_json::json;
 
@@ -46,7 +46,10 @@ pub async fn the_one_commit_is_answered_in_every_form(subject: &dyn Subject) {
     assert_eq!(found.time, Timestamp::from_millis(4_000));
     let [placed, paid] = &found.events[..] else { panic!("two events, not {:?}", found.events) };
     assert_eq!((&*placed.event_type, &*placed.revision, placed.public), ("placed", "3.0.0", false));
-    assert_eq!((placed.tags.len(), &placed.data, placed.time), (2, &data(json!({ "n": 1 })), Timestamp::from_millis(4_000)));
+    assert_eq!(
+        (placed.tags.len(), &placed.data, placed.time),
+        (2, &data(json!({ "n": 1 })), Timestamp::from_millis(4_000))
+    );
     assert_eq!((&*paid.event_type, paid.public, paid.time), ("paid", true, Timestamp::from_millis(5_000)));
     assert_eq!(service.list(one(), 10).await.expect("found"), [found.clone()]);
     let paged = service.paged(one(), page).await.expect("found");
@@ -172,7 +175,8 @@ pub async fn ids_of_commits_have_their_names_and_those_of_events_stay(subject: &
     assert_ne!(event, ids[0]);
     let by_event = asked.list(&commits(), Condition::eq("body.id", event.as_str()), 0).await;
     assert_eq!(texts(&by_event, "id"), [ids[0].as_str()]);
-    let by_element = asked.list(&commits(), Condition::elem_match("body", Condition::eq("id", event.as_str())), 0).await;
+    let by_element =
+        asked.list(&commits(), Condition::elem_match("body", Condition::eq("id", event.as_str())), 0).await;
     assert_eq!(by_element, by_event);
     let only = DocumentQuery::new(Condition::id(ids[0].as_str())).projection(Projection::only(["id", "version"]));
     assert_eq!(fields(&asked.list(&commits(), only, 0).await[0]), ["id", "version"]);
@@ -254,7 +258,11 @@ pub async fn whatever_is_asked_of_commits_is_what_judging_all_of_them_finds(subj
         let paged = asked.queries.paged(&commits(), query, page).await.expect("it is answered");
         let skip = ((index - 1) * limit) as usize;
         let due: Vec<_> = expected.iter().skip(skip).take(limit as usize).map(|(id, _)| id.as_str()).collect();
-        assert_eq!((paged.total, texts(&paged.list, "id")), (total, due.iter().map(ToString::to_string).collect()), "{condition:?}");
+        assert_eq!(
+            (paged.total, texts(&paged.list, "id")),
+            (total, due.iter().map(ToString::to_string).collect()),
+            "{condition:?}"
+        );
     }
     asked.store.close().await;
 }
