@@ -4,6 +4,7 @@ mod answers;
 mod backup;
 mod commits;
 mod http;
+mod keys;
 mod line;
 mod queries;
 mod records;
@@ -31,6 +32,7 @@ use self::answers::{Exists, Ids};
 use self::commits::Commits;
 use self::http::{Answer, Happening, Http};
 
+pub use self::keys::KeysClient;
 pub use self::queries::QueriesClient;
 pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;

@@ -45,6 +45,6 @@ pub use annals_runtime as runtime;
 pub use annals_server as server;
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient,
+    BackupStream, Client, KeysClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};

@@ -1,6 +1,7 @@
 //! The command line as types: what clap reads and what `--help` says.
 
 mod held;
+mod keys;
 mod operations;
 mod queries;
 mod records;
@@ -9,6 +10,7 @@ mod snapshots;
 use std::path::PathBuf;
 
 pub use held::{Held, HeldOne};
+pub use keys::{Key, KeyOf, KeyPrepare};
 pub use operations::{Adopt, Backup, Export, Repair, Restore, Stats};
 pub use queries::{How, Query, Source};
 pub use records::{
@@ -114,6 +116,9 @@ pub enum Command {
         after_help = "Documents have the fields that a server answers (docs/http.md): state.… of snapshots, body.name, body.tags, body.body.… of commits. Snapshots of deleted aggregates are left out unless the condition is deleted, or joins it by and.\n\nExample:\n  annals query order snapshots list --where \"state.total >= 100 and state.status = 'paid'\" --sort -state.total --limit 10\n  annals query order commits count --where \"body.name = 'order_placed'\""
     )]
     Query(Box<Query>),
+    /// Show, take, change or give back prepare keys: names that one holder at a time may have
+    #[command(subcommand, visible_alias = "keys")]
+    Key(Key),
     /// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
     #[command(
         after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an earlier import of the same export began; the hashes of the logs are compared at the end. Without it a line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole store.jsonl --store embedded:./new"

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AppendCondition, ByteString, CommitError, CommitInfo, CommitOutcome, DEFAULT_TENANT_ID, EventPattern,
-    ExpectedVersion, NewCommit, RecordedCommit, RecordedEvent, SequenceNumber, Timestamp, Version,
+    ExpectedVersion, KeyChange, KeyError, KeyHolder, NewCommit, RecordedCommit, RecordedEvent, SequenceNumber,
+    Timestamp, Version,
 };
 
 use keys::Keys;
@@ -65,6 +66,19 @@ impl Model {
     /// The number of events.
     pub fn head(&self) -> SequenceNumber {
         self.events.len() as SequenceNumber
+    }
+
+    /// Who holds a prepare key.
+    pub fn holder(&self, name: &str, key: &str) -> Option<KeyHolder> {
+        self.keys.holder(name, key)
+    }
+
+    /// Makes a change of a prepare key that comes without a commit.
+    ///
+    /// # Errors
+    /// As [`PrepareKeys::change`](annals_core::PrepareKeys::change).
+    pub fn change_key(&mut self, change: &KeyChange, now: Timestamp) -> Result<bool, KeyError> {
+        self.keys.serve(change, now)
     }
 
     /// The version of an aggregate.

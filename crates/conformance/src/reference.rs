@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
-    DEFAULT_TENANT, DocumentQueries, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit,
-    NewTransaction, Queries, Randomness, ReadError, RecordSnapshots, Records, SequenceNumber, Snapshots, Store,
-    StoreDocuments, StoreError, Streams, TransactionError, UnknownLog, Version, new_uuid,
+    DEFAULT_TENANT, DocumentQueries, EventLog, FoundKey, Identity, KeyChange, KeyError, KnownAggregate, LogPage,
+    LogQuery, LogStatus, NewCommit, NewTransaction, PrepareKeys, Queries, Randomness, ReadError, RecordSnapshots,
+    Records, SequenceNumber, Snapshots, Store, StoreDocuments, StoreError, Streams, TransactionError, UnknownLog,
+    Version, new_uuid, valid_key,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -99,6 +100,13 @@ impl Store for ReferenceStore {
         let (records, log) = (self.records(tenant)?, self.log(tenant, DEFAULT_SCOPE)?);
         let documents = StoreDocuments::new(records, log, "annals");
         Ok(Arc::new(DocumentQueries::new(documents, self.0[tenant].log.clock.clone())))
+    }
+
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        match self.0.get(tenant) {
+            Some(tenant) => Ok(tenant.log.clone()),
+            None => Err(UnknownLog::Tenant(tenant.into())),
+        }
     }
 
     fn tenants(&self) -> Vec<String> {
@@ -256,6 +264,23 @@ impl EventLog for ReferenceLog {
         let mut heads = self.head.subscribe();
         let reached = heads.wait_for(|now| now.is_none_or(|now| now > head)).await.map_err(|_| StoreError::Closed)?;
         (*reached).ok_or(ReadError::Store(StoreError::Closed))
+    }
+}
+
+#[async_trait]
+impl PrepareKeys for ReferenceLog {
+    async fn change(&self, change: KeyChange) -> Result<bool, KeyError> {
+        let mut model = self.model.lock().expect("unpoisoned");
+        if self.head.borrow().is_none() {
+            return Err(StoreError::Closed.into());
+        }
+        model.change_key(&change, self.clock.now())
+    }
+
+    async fn look(&self, name: &str, key: &str) -> Result<Option<FoundKey>, KeyError> {
+        valid_key(name, key)?;
+        let holder = self.model.lock().expect("unpoisoned").holder(name, key);
+        Ok(holder.map(|holder| holder.found(self.clock.now())))
     }
 }
 

@@ -149,6 +149,19 @@ impl KeyValue {
         &self.0
     }
 
+    /// The value as a type of your own.
+    ///
+    /// # Errors
+    /// A sentence that says what does not fit.
+    pub fn decode<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
+        /// The document around it.
+        #[derive(Deserialize)]
+        struct Holding<T> {
+            value: T,
+        }
+        self.0.decode().map(|Holding { value }| value)
+    }
+
     /// From a document that [`data`](Self::data) gave.
     pub fn from_data(data: Data) -> Self {
         Self(data)

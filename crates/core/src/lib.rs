@@ -19,6 +19,7 @@ pub mod json;
 mod keys;
 pub mod limits;
 pub mod order;
+mod prepare;
 mod queries;
 mod query;
 mod recorded;
@@ -50,6 +51,7 @@ pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
+pub use prepare::{FoundKey, KeyChange, KeyError, PrepareKey, PrepareKeys, Prepared, valid_key};
 pub use queries::{
     Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged,
     Pagination, QueriedCommit, QueriedEvent, Queries, QuerySource, SnapshotQueryService, StoreDocuments, StoredQuery,

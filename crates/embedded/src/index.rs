@@ -22,7 +22,7 @@ use crate::terms::Term;
 /// Where a commit's frame stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The sequence number of its first event.
+    /// The sequence number of its first event, or the one that the next event gets.
     pub(crate) sequence_number: SequenceNumber,
     /// The offset of its frame in the segment.
     pub(crate) offset: u64,
@@ -49,6 +49,14 @@ impl Index {
         Self::Memory(RwLock::new(index))
     }
 
+    /// How far the durable commits reach: the offset behind the last frame, and the next sequence number.
+    pub(crate) fn reach(&self) -> (u64, SequenceNumber) {
+        match self {
+            Self::Memory(index) => read(index).reach(),
+            Self::File(index) => (index.extent().end, index.extent().next),
+        }
+    }
+
     /// The number of commits.
     pub(crate) fn commits(&self) -> u32 {
         match self {
@@ -57,7 +65,8 @@ impl Index {
         }
     }
 
-    /// The ordinal of the last commit that begins at or before this sequence number.
+    /// The ordinal of the last commit that begins at or before this sequence number. What has no events stands before the commit with
+    /// the same number, so it is only found where there is no such commit yet.
     pub(crate) fn ordinal_of(&self, sequence_number: SequenceNumber) -> Answer<Option<u32>> {
         match self {
             Self::Memory(index) => Ok(read(index).ordinal_of(sequence_number)),

@@ -26,6 +26,7 @@ pub(crate) mod names;
 mod numbered;
 mod packed_run;
 mod packer;
+mod prepare;
 mod queue;
 mod read;
 mod recovery;

@@ -8,7 +8,7 @@ mod own;
 
 use annals_core::{
     ByteString, DEFAULT_TENANT_ID, EventsHash, ExpectedVersion, KeyChanges, NewCommit, NewEvent, RecordedCommit,
-    Release, Reserve, Timestamp, TransactionPlace, Uuid,
+    Release, Reserve, SequenceNumber, Timestamp, TransactionPlace, Uuid,
 };
 
 use crate::varint::{put, put_bytes, put_signed};
@@ -61,7 +61,7 @@ pub(crate) struct Stamp {
     pub(crate) member: Option<Member>,
 }
 
-/// Encodes a valid commit.
+/// Encodes a valid commit, or one without aggregate and events that changes prepare keys.
 pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
     let Stamp { commit_id, digest, now, member } = *stamp;
     let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
@@ -184,8 +184,10 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
     put_bytes(out, event.data.as_bytes());
 }
 
-/// A decoded payload.
+/// A decoded payload. One without events is of no aggregate: it changes prepare keys, and nothing else.
 pub(crate) struct Record {
+    /// The sequence number of its first event, or the one that the next event gets.
+    pub(crate) first: SequenceNumber,
     pub(crate) commit: RecordedCommit,
     /// As in [`Stamp`].
     pub(crate) digest: u128,
@@ -199,8 +201,21 @@ impl Record {
         self.member.map(|Member { place, count }| TransactionPlace { place, count })
     }
 
-    /// Adds the commit to the hash of what a log holds.
+    /// Whether it is a commit, and not a change of prepare keys alone.
+    pub(crate) fn is_commit(&self) -> bool {
+        !self.commit.events.is_empty()
+    }
+
+    /// The sequence number behind its last event.
+    pub(crate) fn next(&self) -> SequenceNumber {
+        self.first + self.commit.events.len() as u64
+    }
+
+    /// Adds the commit to the hash of the events that a log holds.
     pub(crate) fn add_to(&self, hash: &mut EventsHash) {
+        if !self.is_commit() {
+            return;
+        }
         hash.add_commit(&self.commit.events, &self.keys, self.transaction());
     }
 }

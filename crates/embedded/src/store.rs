@@ -15,8 +15,9 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Backup, Code, DEFAULT_SCOPE, DocumentQueries, EventLog, Identity, LogStatus, OpenError, Queries, RecordSnapshots,
-    Records, Snapshots, Store, StoreDocuments, StoreError, Streams, UnknownLog, Uuid, limits, new_uuid,
+    Backup, Code, DEFAULT_SCOPE, DocumentQueries, EventLog, Identity, LogStatus, OpenError, PrepareKeys, Queries,
+    RecordSnapshots, Records, Snapshots, Store, StoreDocuments, StoreError, Streams, UnknownLog, Uuid, limits,
+    new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -348,6 +349,11 @@ impl Store for EmbeddedStore {
     fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
         let documents = StoreDocuments::new(self.records(tenant)?, self.log(tenant, DEFAULT_SCOPE)?, CONTEXT);
         Ok(Arc::new(DocumentQueries::new(documents, self.options.clock.clone())))
+    }
+
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        let log = self.tenants.get(tenant).and_then(|tenant| tenant.logs.get(DEFAULT_SCOPE));
+        log.map(|log| Arc::clone(log) as _).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {

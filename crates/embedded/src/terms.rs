@@ -65,14 +65,17 @@ impl TermKey {
         }
     }
 
-    /// The distinct terms of a commit's types, tags and prepare keys, and its aggregate's name's, ascending.
+    /// The distinct terms of a commit's types, tags and prepare keys, and its aggregate's name's if it has one, ascending.
     pub(crate) fn filterable<'a>(
         &self,
         aggregate_name: &str,
         events: impl Iterator<Item = (&'a str, &'a [annals_core::ByteString])>,
         keys: &KeyChanges,
     ) -> Vec<Term> {
-        let mut terms = vec![self.aggregate_name(aggregate_name)];
+        let mut terms = Vec::new();
+        if !aggregate_name.is_empty() {
+            terms.push(self.aggregate_name(aggregate_name));
+        }
         let mut last_type = None;
         for (event_type, tags) in events {
             if last_type != Some(event_type) {

@@ -1,12 +1,13 @@
 //! An open store: its tenants, each with databases of its own.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, Queries, RecordSnapshots, Records,
-    Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
+    DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries,
+    RecordSnapshots, Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
@@ -26,7 +27,7 @@ use crate::reach;
 use crate::records::{MongoDocuments, MongoRecords};
 use crate::refused::{Code, OpenError, asking};
 use crate::scope::ScopeLog;
-use crate::scopes::scopes;
+use crate::scopes::{canonical, scopes};
 use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
 use crate::streams::{LogOfStreams, MongoStreams};
@@ -203,7 +204,7 @@ impl Store for MongoStore {
         if scope == DEFAULT_SCOPE {
             return Ok(log.clone());
         }
-        let key = (tenant.to_owned(), scope.to_owned());
+        let key = (tenant.to_owned(), canonical(scope).into_owned());
         match self.scopes.get(&key) {
             Some(log) => Ok(log.clone()),
             None => Err(UnknownLog::Scope { tenant: key.0, scope: key.1 }),
@@ -229,9 +230,14 @@ impl Store for MongoStore {
         Ok(Arc::new(DocumentQueries::new(documents, log.clock.clone())))
     }
 
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(log.clone())
+    }
+
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         self.log(tenant, scope)?;
-        let key = (tenant.to_owned(), scope.to_owned());
+        let key = (tenant.to_owned(), canonical(scope).into_owned());
         let streams = self.streams.get(&key);
         streams.map(|streams| Arc::clone(streams) as _).ok_or(UnknownLog::Scope { tenant: key.0, scope: key.1 })
     }
@@ -239,6 +245,10 @@ impl Store for MongoStore {
     fn sequencing(&self, tenant: &str) -> Result<Arc<dyn Sequencing>, UnknownLog> {
         let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
         Ok(Arc::new(AskSequencer { log: log.clone(), cluster: self.cluster.clone() }))
+    }
+
+    fn scope_name<'a>(&self, scope: &'a str) -> Cow<'a, str> {
+        canonical(scope)
     }
 
     fn tenants(&self) -> Vec<String> {

@@ -3,7 +3,8 @@
 use annals_core::bson::Bson;
 use annals_core::wire::records::ExactJson;
 use annals_core::{
-    ChangesError, Code, CommitError, Invalid, ReadError, RecordError, StreamError, TransactionError, UnknownLog,
+    ChangesError, Code, CommitError, Invalid, KeyError, ReadError, RecordError, StreamError, TransactionError,
+    UnknownLog,
 };
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -158,6 +159,17 @@ impl From<CommitError> for Problem {
     }
 }
 
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            KeyError::Invalid(invalid) => invalid.into(),
+            KeyError::NotHeld { name, key } => problem.fact("name", name).fact("key", key),
+            _ => problem,
+        }
+    }
+}
+
 impl From<TransactionError> for Problem {
     fn from(refusal: TransactionError) -> Self {
         let detail = refusal.to_string();
@@ -175,7 +187,7 @@ impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Invalid(invalid) => invalid.into(),
-            other => Self::new(other.code(), other.to_string()),
+            other => Self::new(other.code(), other.to_string()).advise(other.advice()),
         }
     }
 }

@@ -18,8 +18,8 @@ use crate::problem::Problem;
 use crate::site::this_machine_only;
 use crate::v1::queries::How;
 use crate::v1::{
-    aggregates, backup, changes, commits, follow, index, log, queries, records, sequencer, snapshots, stats, streams,
-    transactions, verdicts,
+    aggregates, backup, changes, commits, follow, index, keys, log, queries, records, sequencer, snapshots, stats,
+    streams, transactions, verdicts,
 };
 use crate::{health, metrics};
 
@@ -90,6 +90,8 @@ fn routes() -> Vec<Route> {
         ("/v1/query/{aggregate}/commits/paged", queries::commits(How::Paged)),
         ("/v1/query/{aggregate}/commits/count", queries::commits(How::Count)),
         ("/v1/query/{aggregate}/commits/explain", queries::commits(How::Explain)),
+        ("/v1/keys/{name}/{key}", get(keys::look).put(keys::put).delete(keys::delete)),
+        ("/v1/keys/{name}/{key}/rollback", post(keys::rollback)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
         ("/metrics", get(metrics::metrics)),

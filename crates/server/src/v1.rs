@@ -7,6 +7,7 @@ pub(crate) mod commits;
 pub(crate) mod documents;
 pub(crate) mod follow;
 pub(crate) mod index;
+pub(crate) mod keys;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod many;

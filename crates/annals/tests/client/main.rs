@@ -1,5 +1,6 @@
 //! The client of a server keeps the contract of the log: it passes the suite that every store passes, over real connections.
 
+mod keys_until;
 mod moving;
 mod moving_maps;
 mod records_until;
@@ -11,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::keys_until::KeysUntil;
 use crate::records_until::RecordsUntil;
 use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
 use annals::{
-    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, Queries, QueryGuard, Records, Snapshots,
-    Store, Streams, UnknownLog,
+    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, PrepareKeys, Queries, QueryGuard, Records,
+    Snapshots, Store, Streams, UnknownLog,
 };
 use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
 use annals_embedded::EmbeddedStore;
@@ -45,6 +47,10 @@ mod remote_queries {
 
 mod remote_snapshots {
     annals_conformance::snapshots!(crate::Remote::default());
+}
+
+mod remote_keys {
+    annals_conformance::prepare!(crate::Remote::default());
 }
 
 /// Opens its store behind a server, and shows it through clients.
@@ -118,6 +124,12 @@ impl Store for Served {
     fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
         self.store.queries(tenant)?;
         Ok(Arc::new(Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").queries()))
+    }
+
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        self.store.prepare_keys(tenant)?;
+        let client = Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").prepare_keys();
+        Ok(Arc::new(KeysUntil { client, closed: Arc::clone(&self.closed) }))
     }
 
     fn tenants(&self) -> Vec<String> {

@@ -8,6 +8,7 @@ mod bad_input;
 mod configuration;
 mod demo;
 mod importing;
+mod keys;
 mod operations;
 mod pipes;
 mod queries;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use annals_core::{ByteString, CommitError, KeyChanges, NewCommit, Release, Reserve, Timestamp};
+use annals_core::{
+    ByteString, CommitError, KeyChange, KeyChanges, KeyError, KeyHolder, NewCommit, Release, Reserve, Timestamp,
+};
 
 /// What the commits of a log made of keys: for each name and key its holder.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,27 @@ impl Keys {
             after.change(&commit.keys, now).map_err(|error| (place, error))?;
         }
         Ok(after)
+    }
+
+    /// Who holds a key.
+    pub fn holder(&self, name: &str, key: &str) -> Option<KeyHolder> {
+        self.0.get(&(name.into(), key.into())).cloned().map(KeyHolder::from)
+    }
+
+    /// Makes a change that comes without a commit, if it may happen.
+    pub fn serve(&mut self, change: &KeyChange, now: Timestamp) -> Result<bool, KeyError> {
+        change.validate()?;
+        if !change.judge(|name, key| self.holder(name, key), now)? {
+            return Ok(false);
+        }
+        let KeyChanges { release, reserve } = change.made();
+        for old in release {
+            self.0.remove(&(old.name, old.key));
+        }
+        for new in reserve {
+            self.0.insert((new.name.clone(), new.key.clone()), new);
+        }
+        Ok(true)
     }
 
     fn change(&mut self, changes: &KeyChanges, now: Timestamp) -> Result<(), CommitError> {

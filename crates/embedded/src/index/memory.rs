@@ -17,7 +17,7 @@ pub(crate) struct Head {
     pub(crate) tenant_id: ByteString,
 }
 
-/// A durable commit, as the index wants it.
+/// A durable commit, as the index wants it. What has no events has no aggregate and no request either: only its terms count.
 pub(crate) struct IndexedCommit<'a> {
     pub(crate) entry: Entry,
     pub(crate) events: u32,
@@ -99,6 +99,9 @@ impl MemoryIndex {
         for term in commit.terms {
             self.postings.entry(*term).or_default().push(ordinal);
         }
+        if commit.events == 0 {
+            return;
+        }
         self.postings.entry(short(commit.aggregate_term)).or_default().push(ordinal);
         self.requests.insert(commit.request_term, ordinal);
         if let Some(head) = self.heads.get_mut(&commit.aggregate_term) {
@@ -127,6 +130,11 @@ impl MemoryIndex {
     pub(super) fn end(&self) -> u64 {
         let last = self.packed.last();
         last.map_or(SEGMENT_HEADER, |last| (u64::from(last.offset) + u64::from(last.length)).next_multiple_of(8))
+    }
+
+    /// How far the durable commits reach: the offset behind the last frame, and the next sequence number.
+    pub(crate) fn reach(&self) -> (u64, SequenceNumber) {
+        (self.end(), self.next)
     }
 
     /// The sequence number of the segment's first event.

@@ -54,8 +54,10 @@ impl Batch {
         let request = self.accepted.len() as u32;
         for (place, (commit, version)) in waiting.request.commits().zip(versions.iter()).enumerate() {
             let entry = self.frame(origin, commit, version);
-            self.heads.insert(commit.aggregate_term, Head { version, tenant_id: commit.tenant_id.clone() });
-            self.requests.insert(commit.request_term, entry);
+            if commit.events > 0 {
+                self.heads.insert(commit.aggregate_term, Head { version, tenant_id: commit.tenant_id.clone() });
+                self.requests.insert(commit.request_term, entry);
+            }
             self.placed.push(Placed { request, commit: place as u32, entry, version });
         }
         self.accepted.push(waiting);
@@ -125,7 +127,7 @@ impl Batch {
     }
 
     pub(super) fn commits(&self) -> u64 {
-        self.placed.len() as u64
+        self.placed.iter().filter(|placed| self.commit(placed).events > 0).count() as u64
     }
 
     /// Answers everybody: the batch is durable.

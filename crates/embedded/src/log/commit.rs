@@ -125,7 +125,7 @@ fn valid_ids(ids: &[Uuid]) -> Result<(), Invalid> {
 }
 
 /// Hands a request to the log writer and waits for its verdict.
-async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict, StoreError> {
+pub(super) async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict, StoreError> {
     if let Some(refusal) = core.refusal() {
         return Err(refusal);
     }
@@ -258,7 +258,7 @@ pub(super) fn probe(core: &Core, mut request: Box<Request>) -> Result<Probed, St
         }
         change.probed = keys::look_up(&view, ..below, &change.name, &change.key, change.term)?;
     }
-    let commits = std::iter::once(first).chain(others);
+    let commits = std::iter::once(first).chain(others).filter(|commit| commit.events > 0);
     let commits = commits.map(|commit| (&commit.aggregate, commit.aggregate_term, &mut commit.probed));
     let expected = expect.iter_mut().map(|it| (&it.aggregate, it.aggregate_term, &mut it.probed));
     for (aggregate, term, probed) in commits.chain(expected) {

@@ -36,6 +36,9 @@ pub(super) fn read(core: &Core, from: SequenceNumber) -> Result<Vec<CommitCopy>,
                         return Ok(copies);
                     }
                     let record = record?;
+                    if !record.is_commit() {
+                        continue;
+                    }
                     bytes += u64::from(entry.length);
                     let transaction = record.transaction();
                     copies.push(CommitCopy { commit: record.commit, keys: record.keys, transaction });

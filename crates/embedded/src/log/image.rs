@@ -4,9 +4,8 @@
 use annals_core::{SequenceNumber, StoreError};
 
 use super::Log;
-use super::segment::{Segment, SegmentFile};
+use super::segment::SegmentFile;
 use crate::format::SEGMENT_HEADER;
-use crate::index::Index;
 use crate::options::SeededBug;
 
 /// A log up to its durable head.
@@ -34,32 +33,24 @@ impl Log {
         if let Some(damage @ StoreError::Damaged(_)) = core.refusal() {
             return Err(damage);
         }
-        // The head is read first: the view that is read after it holds at least as much.
-        let head = core.head();
+        let mut head = 0;
         let mut segments = Vec::new();
         for segment in &core.view().segments {
-            if segment.first >= head {
-                break;
-            }
+            // Indexes hold what is durable, and only the last one of the view may grow meanwhile.
+            let (durable_end, next) = segment.index.reach();
+            head = next;
             let end = match core.options.has(SeededBug::BackUpPastHead) {
                 true => written_end(&segment.at).map_err(|error| StoreError::Io(error.to_string()))?,
-                false => durable_end(segment, head)?,
+                false => durable_end,
             };
             let closed = segment.memory().is_none();
-            segments.push(SegmentImage { at: segment.at.clone(), first: segment.first, end, closed });
+            // The last one may have nothing yet.
+            if end > SEGMENT_HEADER {
+                segments.push(SegmentImage { at: segment.at.clone(), first: segment.first, end, closed });
+            }
         }
         Ok(LogImage { scope: core.place.scope.clone(), dir: core.place.dir.clone(), head, segments })
     }
-}
-
-fn durable_end(segment: &Segment, head: SequenceNumber) -> Result<u64, StoreError> {
-    if let Index::File(index) = &segment.index {
-        return Ok(index.extent().end);
-    }
-    let Some(last) = segment.index.ordinal_of(head - 1)? else { return Ok(SEGMENT_HEADER) };
-    let entries = segment.index.entries(&[last])?;
-    let end = entries.last().map(|entry| (entry.offset + u64::from(entry.length)).next_multiple_of(8));
-    Ok(end.unwrap_or(SEGMENT_HEADER))
 }
 
 /// Where the frames in the file end, synced or not: what a backup must not go by.

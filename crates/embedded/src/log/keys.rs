@@ -4,12 +4,15 @@
 //! found as the versions of aggregates are, in memory or through a Bloom filter and a look at one frame. That makes its change atomic
 //! with the events, under the same sync, and right after any crash.
 //!
+//! A change that comes without a commit (`prepare.rs`) is a frame without events, which stands in the log where it happened and takes no
+//! sequence number.
+//!
 //! Who judges a change sees, in this order, what the changes before it in the same request made of the key, the batch, the segments
 //! whose index was in memory when the caller looked (or that are newer), and what the caller found in the others.
 
 use std::ops::RangeBounds;
 
-use annals_core::{ByteString, KeyChanges, KeyHolder, KeyValue, Release, StoreError, Timestamp};
+use annals_core::{ByteString, KeyChange, KeyChanges, KeyHolder, KeyValue, Release, Reserve, StoreError, Timestamp};
 
 use super::segment::View;
 use crate::index::TermMap;
@@ -33,6 +36,10 @@ pub(super) struct Change {
 enum Kind {
     Release(Option<KeyValue>),
     Reserve(KeyHolder),
+    /// As a service of its own does it: at the very `ttl_at` not without the value.
+    Rollback(Option<KeyValue>),
+    /// The holder in the place of whoever has the value, or of any.
+    Reprepare(Option<KeyValue>, KeyHolder),
 }
 
 /// Why a change is refused.
@@ -44,10 +51,7 @@ pub(super) enum KeyFault {
 
 /// The changes of a commit, in the order in which they are judged and made.
 pub(super) fn changes(terms: TermKey, keys: KeyChanges) -> Vec<Change> {
-    let change = |name: ByteString, key: ByteString, kind| {
-        let term = terms.key(&name, &key);
-        Change { name, key, term, kind, probed_below: 0, probed: None }
-    };
+    let change = |name: ByteString, key: ByteString, kind| of(terms, name, key, kind);
     let release = keys.release.into_iter().map(|Release { name, key, value }| change(name, key, Kind::Release(value)));
     let reserve = keys.reserve.into_iter().map(|reserve| {
         let (name, key) = (reserve.name.clone(), reserve.key.clone());
@@ -56,12 +60,36 @@ pub(super) fn changes(terms: TermKey, keys: KeyChanges) -> Vec<Change> {
     release.chain(reserve).collect()
 }
 
+/// What a change by the service does, in the order in which it is judged and made: what is taken comes first, so that of a move both
+/// of whose keys are not as they must be the new one is told.
+pub(super) fn of_service(terms: TermKey, change: KeyChange) -> Vec<Change> {
+    let reserve = |it: Reserve, kind: fn(KeyHolder) -> Kind| {
+        let (name, key) = (it.name.clone(), it.key.clone());
+        of(terms, name, key, kind(it.into()))
+    };
+    let rollback = |Release { name, key, value }| of(terms, name, key, Kind::Rollback(value));
+    match change {
+        KeyChange::Prepare(new) => vec![reserve(new, Kind::Reserve)],
+        KeyChange::Rollback(old) => vec![rollback(old)],
+        KeyChange::Reprepare { old, new } => {
+            let (name, key) = (new.name.clone(), new.key.clone());
+            vec![of(terms, name, key, Kind::Reprepare(old, new.into()))]
+        }
+        KeyChange::Move { old, new } => vec![reserve(new, Kind::Reserve), rollback(old)],
+    }
+}
+
+fn of(terms: TermKey, name: ByteString, key: ByteString, kind: Kind) -> Change {
+    let term = terms.key(&name, &key);
+    Change { name, key, term, kind, probed_below: 0, probed: None }
+}
+
 impl Change {
     /// Who holds the key after this change, which was judged where it was made first.
     pub(super) fn made(&self) -> Option<KeyHolder> {
         match &self.kind {
-            Kind::Reserve(new) => Some(new.clone()),
-            Kind::Release(_) => None,
+            Kind::Reserve(new) | Kind::Reprepare(_, new) => Some(new.clone()),
+            Kind::Release(_) | Kind::Rollback(_) => None,
         }
     }
 
@@ -72,7 +100,11 @@ impl Change {
             (Kind::Reserve(_), Some(holder)) if holder.lives(now) => Err(KeyFault::Taken),
             (Kind::Reserve(new), _) => Ok(Some(new.clone())),
             (Kind::Release(value), Some(holder)) if holder.gives_back(value.as_ref(), now) => Ok(None),
-            (Kind::Release(_), _) => Err(KeyFault::NotHeld),
+            (Kind::Rollback(value), Some(holder)) if holder.rolls_back(value.as_ref(), now) => Ok(None),
+            (Kind::Reprepare(old, new), Some(holder)) if old.as_ref().is_none_or(|old| *old == holder.value) => {
+                Ok(Some(new.clone()))
+            }
+            (Kind::Release(_) | Kind::Rollback(_) | Kind::Reprepare(..), _) => Err(KeyFault::NotHeld),
         }
     }
 }

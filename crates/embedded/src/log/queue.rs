@@ -81,6 +81,7 @@ pub(super) struct Encoded {
     pub(super) keys: Vec<Change>,
     /// Terms of types, tags and the aggregate's name.
     pub(super) terms: Vec<Term>,
+    /// None where it changes prepare keys alone; then it is of no aggregate, and expects and repeats nothing.
     pub(super) events: u32,
     pub(super) payload: Vec<u8>,
     pub(super) payload_crc: u32,

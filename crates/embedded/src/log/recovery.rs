@@ -390,7 +390,7 @@ pub(crate) fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, l
     let events = &record.commit.events;
     let terms = events.iter().map(|event| (&*event.event_type, &event.tags[..]));
     index.push(&IndexedCommit {
-        entry: Entry { sequence_number: events[0].sequence_number, offset, length },
+        entry: Entry { sequence_number: record.first, offset, length },
         events: events.len() as u32,
         version: info.version,
         aggregate: &info.aggregate,

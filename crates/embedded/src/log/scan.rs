@@ -130,7 +130,7 @@ pub(crate) fn scan(
             scan.foreign = how.checked;
             break;
         };
-        due += record.commit.events.len() as u64;
+        due = record.next();
         let whole = !how.whole || record.member.is_none_or(|member| member.place + 1 == member.count);
         begun.push((at, length, record));
         at = (at + u64::from(length)).next_multiple_of(8);

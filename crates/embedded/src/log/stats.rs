@@ -95,7 +95,7 @@ fn count(segment: &Segment, ordinals: &[u32], part: &mut Part) -> Result<(), Sto
     for run in runs(&entries) {
         for (record, entry) in segment.at.read(run)?.zip(run) {
             let events = record?.commit.events;
-            part.commits += 1;
+            part.commits += u64::from(!events.is_empty());
             part.events += events.len() as u64;
             part.bytes += u64::from(entry.length).next_multiple_of(8);
             for event in events {

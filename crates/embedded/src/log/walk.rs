@@ -58,14 +58,14 @@ impl Placed {
         self.record.member.is_none_or(|member| member.place + 1 == member.count)
     }
 
-    /// The sequence number of its first event.
+    /// The sequence number of its first event, or the one that the next event gets.
     pub(crate) fn first(&self) -> SequenceNumber {
-        self.record.commit.events.first().map_or(0, |event| event.sequence_number)
+        self.record.first
     }
 
     /// The sequence number behind its last event.
     pub(crate) fn next(&self) -> SequenceNumber {
-        self.first() + self.record.commit.events.len() as u64
+        self.record.next()
     }
 }
 

@@ -122,6 +122,13 @@ impl Writer {
     ) -> Result<Judgement, StoreError> {
         let refuse = |part, refusal| Ok(Judgement::Refuse(Verdict::Refused(part, refusal)));
         let mut versions = Versions::default();
+        if request.first.events == 0 {
+            versions.push(0);
+            return Ok(match self.change_keys(view, batch, request)? {
+                Ok(changed) => Judgement::Accept(versions, changed),
+                Err((place, refusal)) => Judgement::Refuse(Verdict::Refused(Part::Commit(place), refusal)),
+            });
+        }
         for (place, commit) in request.commits().enumerate() {
             let head = self.head(view, known, batch, &commit.aggregate, commit.aggregate_term, &commit.probed)?;
             if let Some(other) = head.as_ref().filter(|head| head.tenant_id != commit.tenant_id) {

@@ -29,18 +29,26 @@ pub(super) fn find(disk: &dyn Disk, dir: &str, at: SequenceNumber, progress: &mu
     let mut next = 0;
     let mut due = 1;
     for number in survey::segment_numbers(&survey::sorted(disk, dir)?) {
-        if next == at {
+        let between = next == at;
+        if between && number != due {
             return Ok(Border { within: None, offset: SEGMENT_HEADER, beyond: due });
         }
         if number != due {
             return Err(damaged_before(at, next, &format!("{} is missing", names::segment(dir, due))));
         }
-        due = number + 1;
         let Ok(open) = survey::segment(disk, dir, number)? else {
+            if between {
+                return Ok(Border { within: None, offset: SEGMENT_HEADER, beyond: due });
+            }
             let name = names::segment(dir, number);
             return Err(damaged_before(at, next, &format!("the header of {name} is not what was written")));
         };
-        if let Some(offset) = border_in(&open, at, &mut next, progress)? {
+        let found = border_in(&open, at, &mut next, progress)?;
+        if between && found.is_some_and(|offset| offset == start_of(&open)) {
+            return Ok(Border { within: None, offset: SEGMENT_HEADER, beyond: due });
+        }
+        due = number + 1;
+        if let Some(offset) = found {
             return Ok(Border { within: Some(open), offset, beyond: due });
         }
     }
@@ -50,7 +58,13 @@ pub(super) fn find(disk: &dyn Disk, dir: &str, at: SequenceNumber, progress: &mu
     }
 }
 
-/// The offset behind the commits below `at`, if there is more behind it in this segment.
+/// Where the first commit of a segment stands.
+fn start_of(open: &OpenSegment) -> u64 {
+    open.at.packed.as_ref().map_or(SEGMENT_HEADER, |packed| packed.records_at)
+}
+
+/// The offset behind the commits below `at` and what changes prepare keys before the event `at`, if there is more behind it in this
+/// segment.
 fn border_in(
     open: &OpenSegment,
     at: SequenceNumber,
@@ -60,7 +74,7 @@ fn border_in(
     let name = &open.at.name;
     let fail = |error: std::io::Error| unreadable(name, &error);
     let mut walk = Walk::new(&open.at, open.length).map_err(fail)?;
-    let mut end = SEGMENT_HEADER;
+    let mut end = start_of(open);
     // Where the commit or transaction begins that was read last.
     let (mut before, mut ends) = (*next, true);
     loop {
@@ -68,7 +82,8 @@ fn border_in(
         if let Step::End = step {
             return Ok(None);
         }
-        if *next == at && ends {
+        let keys_alone = matches!(&step, Step::Commit(placed) if placed.first() == *next && !placed.record.is_commit());
+        if *next == at && ends && !keys_alone {
             return Ok(Some(end));
         }
         match step {

@@ -66,7 +66,12 @@ pub(super) fn decode_head<'p: 'a, 'a>(
     let commit = decode_commit(cursor, flags, commit_id, version, room)?;
     let member = if flags & IN_TRANSACTION != 0 { Some(decode_member(cursor)?) } else { None };
     let keys = if flags & HAS_KEYS != 0 { decode_keys(cursor)? } else { KeyChanges::default() };
-    let events = u32::try_from(cursor.number()?).ok().filter(|count| *count > 0)?;
+    let events = u32::try_from(cursor.number()?).ok()?;
+    // What has no events changes keys, and is of no aggregate.
+    let whole = if events == 0 { !keys.is_empty() && commit.aggregate_name.is_empty() } else { true };
+    if !whole {
+        return None;
+    }
     Some(Head { digest, member, keys, commit, events })
 }
 
@@ -123,8 +128,7 @@ fn decode_member(cursor: &mut Cursor<'_>) -> Option<Member> {
     (place < count && count > 1).then_some(Member { place, count })
 }
 
-/// Keys are few, so they are copied rather than lent.
-/// Takes the changes of prepare keys from the front.
+/// Takes the changes of prepare keys from the front. Keys are few, so they are copied rather than lent.
 pub(crate) fn decode_keys(cursor: &mut Cursor<'_>) -> Option<KeyChanges> {
     let mut keys = KeyChanges::default();
     for _ in 0..cursor.number()? {

@@ -111,6 +111,7 @@ pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64) -> Opti
         ControlFlow::Continue(())
     };
     let ControlFlow::Continue(()) = visit_events(cursor, &head, sequence_number, take)? else { return None };
-    let info = owner.commit?;
-    Some(Record { commit: RecordedCommit { info, events }, digest: head.digest, member: head.member, keys: head.keys })
+    let info = owner.commit.take().unwrap_or_else(|| Arc::new(owner.info(&head.commit)));
+    let commit = RecordedCommit { info, events };
+    Some(Record { first: sequence_number, commit, digest: head.digest, member: head.member, keys: head.keys })
 }

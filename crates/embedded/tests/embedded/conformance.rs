@@ -51,19 +51,23 @@ impl Subject for Embedded {
 mod memory {
     use super::*;
     annals_conformance::event_log!(Embedded::in_memory(roomy_segments()));
+    annals_conformance::prepare!(Embedded::in_memory(roomy_segments()));
 }
 
 mod memory_with_tiny_segments {
     use super::*;
     annals_conformance::event_log!(Embedded::in_memory(tiny_segments()));
+    annals_conformance::prepare!(Embedded::in_memory(tiny_segments()));
 }
 
 mod real_disk {
     use super::*;
     annals_conformance::event_log!(Embedded::in_a_folder(roomy_segments()));
+    annals_conformance::prepare!(Embedded::in_a_folder(roomy_segments()));
 }
 
 mod real_disk_with_tiny_segments {
     use super::*;
     annals_conformance::event_log!(Embedded::in_a_folder(tiny_segments()));
+    annals_conformance::prepare!(Embedded::in_a_folder(tiny_segments()));
 }

@@ -7,6 +7,7 @@ mod faulty_disk;
 mod fixtures;
 mod model;
 mod operations;
+mod prepare;
 mod records;
 mod refusals;
 mod reopening;

@@ -3,6 +3,7 @@
 mod backup;
 mod check;
 mod floor;
+mod keys;
 pub mod map_samples;
 mod maps;
 pub mod packing;

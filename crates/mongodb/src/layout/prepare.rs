@@ -3,18 +3,37 @@
 use annals_core::{Code, Data, Invalid, KeyHolder, KeyValue, Timestamp};
 use bytes::Bytes;
 use mongodb::bson::raw::cstr;
-use mongodb::bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use mongodb::bson::{Bson, DateTime, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 
 use super::index::Index;
-use super::names::aggregate_of;
+use super::names::{aggregate_of, unfit};
 use super::writer::Writer;
 
 /// What Wow writes for a key that never expires: 6666-06-06.
 const FOR_EVER: i64 = 148_204_944_000_000;
 
-/// The one index: the server removes a key some time after it has expired.
+/// Wow's two: by the first the server removes a key some time after it has expired.
 pub(crate) fn indexes() -> Vec<Index> {
-    vec![Index { expires_after: Some(0), ..Index::ascending("ttlAt_1", &["ttlAt"]) }]
+    let expiring = Index { expires_after: Some(0), ..Index::ascending("ttlAt_1", &["ttlAt"]) };
+    vec![expiring, Index::hashed("_id_hashed", "_id")]
+}
+
+/// The key, if it has this value.
+///
+/// Equality of a filter also holds for a list with an equal element, so the values themselves are compared, too.
+///
+/// # Errors
+/// What the value is that no filter can hold.
+pub(crate) fn with_value(key: &str, value: &KeyValue) -> Result<Document, mongodb::bson::error::Error> {
+    let value = value.data().as_raw().get("value")?.unwrap_or(RawBsonRef::Null);
+    let value = Bson::try_from(value)?;
+    let same = doc! { "$eq": ["$value", { "$literal": value.clone() }] };
+    Ok(doc! { "_id": key, "value": { "$eq": value }, "$expr": same })
+}
+
+/// The key, where its time compares like this with now.
+pub(crate) fn with_time(key: &str, operator: &str, now: Timestamp) -> Document {
+    doc! { "_id": key, "ttlAt": { operator: DateTime::from_millis(now.as_millis()) } }
 }
 
 /// Where the keys of this name are; `path` says where the name stands.
@@ -25,6 +44,10 @@ pub(crate) fn collection(name: &str, path: impl Fn() -> String) -> Result<String
     let collection = format!("prepare_{name}");
     if aggregate_of(&collection).is_some() || collection.ends_with("_snapshot") {
         let message = format!("MongoDB's layout keeps collections that are called like {collection}; use another name");
+        return Err(Invalid::new(Code::InvalidKeys, path(), message));
+    }
+    if let Some(why) = unfit(&collection) {
+        let message = format!("{name:?} {why}, and keys are in a collection of this name; use another name");
         return Err(Invalid::new(Code::InvalidKeys, path(), message));
     }
     Ok(collection)
@@ -67,7 +90,6 @@ pub(crate) fn value(document: &RawDocument) -> Result<KeyValue, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mongodb::bson::{Bson, Document, doc};
 
     fn stored(holder: &KeyHolder) -> Document {
         Document::try_from(&*write("eva", holder).expect("encodes")).expect("a document")

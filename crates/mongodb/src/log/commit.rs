@@ -15,12 +15,12 @@ use uuid::Uuid;
 use super::Log;
 use super::batch::Outcome;
 use super::heads::Head;
-use super::keyed::{self, Keyed};
+use super::keyed::{self, Keyed, Task};
 use super::numbers::Place;
 use super::repeat;
 use crate::layout::commit::{Given, write};
 use crate::layout::foreign::StoredCommit;
-use crate::layout::names::event_stream;
+use crate::layout::names::new_event_stream;
 use crate::layout::schema::ready;
 use crate::options::Requests;
 use crate::patience::given_up;
@@ -46,7 +46,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     }
     commit.validate()?;
     supported(&commit)?;
-    event_stream(&commit.aggregate.name)?;
+    new_event_stream(&commit.aggregate.name)?;
     if let Some(disturbed) = log.disturbed() {
         return Err(disturbed.into());
     }
@@ -102,8 +102,9 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         && let Some(disturbed) = log.disturbed()
     {
         // It will have none until an operator acts, so who asked for one is told, and not left to guess.
-        let sentence = format!("commit {commit_id}: it is stored, and has no number yet: {disturbed}");
-        return Err(StoreError::Unreachable(sentence).into());
+        // The same reason as that of the next commit, which is refused.
+        let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
+        return Err(StoreError::ForeignNumbers(sentence).into());
     }
     Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate })
 }
@@ -137,6 +138,10 @@ impl<'a> Request<'a> {
 
     fn tenant_id(&self) -> &str {
         self.commit.tenant_id.as_deref().unwrap_or(annals_core::DEFAULT_TENANT_ID)
+    }
+
+    fn task<'b>(&'b self, collection: &'b str, document: &'b [u8]) -> Task<'b> {
+        Task { keys: &self.commit.keys, commit: Some((collection, document)), now: self.now }
     }
 
     fn document(&self, log: &Log, version: Version) -> Result<Vec<u8>, CommitError> {
@@ -209,7 +214,7 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
         let document = request.document(log, version)?;
         let outcome = match commit.keys.is_empty() {
             true => log.bulk.insert(collection, request.commit_id.clone(), document).await,
-            false => match keyed::insert(log, collection, &document, &commit.keys, request.now).await? {
+            false => match keyed::carry_out(log, request.task(collection, &document)).await? {
                 Keyed::Outcome(outcome) => outcome,
                 Keyed::Refused(refusal) => {
                     // A repeat finds its own keys taken.

@@ -1,5 +1,5 @@
 //! A commit that changes prepare keys: the keys and the commit's document are one transaction, so that neither a refusal nor a crash
-//! leaves a key that no commit holds.
+//! leaves a key that no commit holds. A key that moves without a commit (`prepare.rs`) goes the same way.
 //!
 //! Invariants:
 //! - Every key that is judged is written, so of two transactions that judge one key the server lets one happen.
@@ -21,11 +21,20 @@ use super::batch::{Outcome, judged};
 use crate::connect::strict;
 use crate::layout::prepare;
 use crate::layout::writer::Writer;
-use crate::refused::{code_of, is_garbled, message_of, not_ready};
+use crate::refused::{code_of, is_garbled, malformed, message_of, not_ready};
 
 /// Between two tries, growing.
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// What one transaction does.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub(super) keys: &'a KeyChanges,
+    /// The commit's collection and document. None where keys change alone: then a key that is taken is told before one that is not held.
+    pub(super) commit: Option<(&'a str, &'a [u8])>,
+    pub(super) now: Timestamp,
+}
 
 /// What became of the commit.
 pub(super) enum Keyed {
@@ -65,11 +74,15 @@ pub(super) async fn refusal(log: &Log, keys: &KeyChanges, now: Timestamp) -> Res
             holders.insert((name.to_string(), key.to_string()), holder);
         }
     }
-    Ok(judge(keys, &holders, now).err())
+    Ok(judge(Task { keys, commit: Some(("", &[])), now }, &holders).err())
 }
 
-fn judge(keys: &KeyChanges, holders: &Holders, now: Timestamp) -> Result<Vec<Change>, CommitError> {
+fn judge(task: Task<'_>, holders: &Holders) -> Result<Vec<Change>, CommitError> {
     let of = |name: &str, key: &str| holders.get(&(name.to_owned(), key.to_owned())).cloned();
+    let Task { keys, commit, now } = task;
+    if commit.is_none() {
+        KeyChanges { release: Vec::new(), reserve: keys.reserve.clone() }.judge(of, now)?;
+    }
     let made = keys.judge(of, now)?;
     Ok(made.into_iter().map(|((name, key), holder)| (name.to_owned(), key.to_owned(), holder)).collect())
 }
@@ -86,39 +99,35 @@ async fn confirmed(log: &Log, name: &str, key: &str) -> Result<Option<KeyHolder>
     let found = found.and_then(|found| found.map_err(|error| message_of(&error))).map_err(|why| {
         StoreError::Unreachable(format!("the key {key:?} of {name} could not be confirmed by a majority: {why}"))
     })?;
-    found.map(|found| holder(name, key, &found)).transpose()
+    found.map(|found| holder(log, &collection(name)?, &found)).transpose()
 }
 
-fn holder(name: &str, key: &str, found: &RawDocumentBuf) -> Result<KeyHolder, CommitError> {
-    prepare::read(found).map_err(|why| StoreError::Damaged(format!("the key {key:?} of {name}: {why}")).into())
+fn holder(log: &Log, collection: &str, found: &RawDocumentBuf) -> Result<KeyHolder, CommitError> {
+    prepare::read(found).map_err(|why| malformed(&log.keys, collection, found, why).into())
 }
 
 /// Inserts a commit and changes its keys, or neither.
-pub(super) async fn insert(
-    log: &Log,
-    collection: &str,
-    document: &[u8],
-    keys: &KeyChanges,
-    now: Timestamp,
-) -> Result<Keyed, CommitError> {
+pub(super) async fn carry_out(log: &Log, task: Task<'_>) -> Result<Keyed, CommitError> {
     let ends = self::now() + log.outcome_time;
     let mut pause = PAUSE;
     loop {
-        let trying = attempt(log, collection, document, keys, now, ends);
+        let trying = attempt(log, task, ends);
         // Whether the commit may have been sent.
         let unknown = match tokio::time::timeout_at(ends, trying).await {
             Ok(Ok(Attempt::Ended(outcome))) => {
-                log.bulk.counts.batch(u64::from(outcome == Outcome::Stored), document.len());
+                if let Some((_, document)) = task.commit {
+                    log.bulk.counts.batch(u64::from(outcome == Outcome::Stored), document.len());
+                }
                 return Ok(Keyed::Outcome(outcome));
             }
             Ok(Ok(Attempt::Refused(refusal, mut holders))) => {
-                if still(log, keys, &refusal, &mut holders, now).await? {
+                if still(log, task, &refusal, &mut holders).await? {
                     return Ok(Keyed::Refused(refusal));
                 }
                 false
             }
             Ok(Ok(Attempt::Again(error))) => {
-                tracing::debug!(%error, "a commit with keys met another transaction; trying again");
+                tracing::debug!(%error, "a change of keys met another transaction; trying again");
                 false
             }
             Ok(Err(refusal)) => return Err(refusal),
@@ -142,13 +151,7 @@ fn now() -> Instant {
 }
 
 /// Whether the refusal stands once a majority has confirmed the key that it is about.
-async fn still(
-    log: &Log,
-    keys: &KeyChanges,
-    refusal: &CommitError,
-    holders: &mut Holders,
-    now: Timestamp,
-) -> Result<bool, CommitError> {
+async fn still(log: &Log, task: Task<'_>, refusal: &CommitError, holders: &mut Holders) -> Result<bool, CommitError> {
     let (CommitError::KeyTaken { name, key } | CommitError::KeyNotHeld { name, key }) = refusal else {
         return Ok(true);
     };
@@ -157,7 +160,7 @@ async fn still(
         Some(holder) => drop(holders.insert(place, holder)),
         None => drop(holders.remove(&place)),
     }
-    Ok(judge(keys, holders, now).is_err_and(|again| again == *refusal))
+    Ok(judge(task, holders).is_err_and(|again| again == *refusal))
 }
 
 enum Attempt {
@@ -167,19 +170,12 @@ enum Attempt {
     Again(Error),
 }
 
-async fn attempt(
-    log: &Log,
-    collection: &str,
-    document: &[u8],
-    keys: &KeyChanges,
-    now: Timestamp,
-    ends: Instant,
-) -> Result<Attempt, CommitError> {
+async fn attempt(log: &Log, task: Task<'_>, ends: Instant) -> Result<Attempt, CommitError> {
     let mut session = match begin(log).await {
         Ok(session) => session,
         Err(error) => return Ok(Attempt::Again(error)),
     };
-    let filled = fill(log, collection, document, keys, now, &mut session).await;
+    let filled = fill(log, task, &mut session).await;
     if !matches!(filled, Ok(Filled::Written)) {
         // The server ends it by itself when this does not reach it.
         let _ = session.abort_transaction().await;
@@ -243,16 +239,9 @@ impl From<Error> for Fault {
     }
 }
 
-async fn fill(
-    log: &Log,
-    collection: &str,
-    document: &[u8],
-    keys: &KeyChanges,
-    now: Timestamp,
-    session: &mut ClientSession,
-) -> Result<Filled, Fault> {
-    let holders = holders(log, keys, session).await?;
-    let changes = match judge(keys, &holders, now) {
+async fn fill(log: &Log, task: Task<'_>, session: &mut ClientSession) -> Result<Filled, Fault> {
+    let holders = holders(log, task.keys, session).await?;
+    let changes = match judge(task, &holders) {
         Ok(changes) => changes,
         Err(refusal) => return Ok(Filled::Judged(refusal, holders)),
     };
@@ -268,6 +257,7 @@ async fn fill(
             None => keys.delete_one(one).session(&mut *session).await.map(drop)?,
         }
     }
+    let Some((collection, document)) = task.commit else { return Ok(Filled::Written) };
     let mut command = Writer::with_capacity(document.len() + 200);
     command.text("insert", collection);
     command.array("documents", |array| array.whole("0", document));
@@ -298,10 +288,9 @@ async fn holders(log: &Log, keys: &KeyChanges, session: &mut ClientSession) -> R
         let found = log.keys.collection::<RawDocumentBuf>(&collection);
         let mut found = found.find(doc! { "_id": { "$in": ids } }).session(&mut *session).await?;
         while let Some(found) = found.next(&mut *session).await.transpose()? {
-            let key = found.get_str("_id").map(str::to_owned);
-            let key =
-                key.map_err(|_| Fault::Read(StoreError::Damaged(format!("a key of {name} is no text")).into()))?;
-            let holder = holder(name, &key, &found).map_err(Fault::Read)?;
+            // Only texts are asked for, and a text is equal to nothing else.
+            let key = found.get_str("_id").unwrap_or_default().to_owned();
+            let holder = holder(log, &collection, &found).map_err(Fault::Read)?;
             holders.insert((name.to_owned(), key), holder);
         }
     }

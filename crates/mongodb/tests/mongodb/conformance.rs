@@ -43,4 +43,5 @@ mod replica_set {
     use super::*;
     annals_conformance::commits_and_log!(Mongo::new());
     annals_conformance::keys!(in_a_hundred_years());
+    annals_conformance::prepare!(in_a_hundred_years());
 }

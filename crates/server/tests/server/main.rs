@@ -19,6 +19,7 @@ mod lines;
 mod log;
 mod many;
 mod operations;
+mod prepare;
 mod problems;
 mod queries;
 mod raw;

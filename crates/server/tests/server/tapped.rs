@@ -67,6 +67,10 @@ impl Store for Tapped {
         self.inner.queries(tenant)
     }
 
+    fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
+        self.inner.prepare_keys(tenant)
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.inner.tenants()
     }

@@ -244,7 +244,7 @@ impl LogCheck<'_> {
     }
 
     fn commit(&mut self, at: &SegmentFile, placed: &Placed) {
-        let (first, info) = (placed.first(), &placed.record.commit.info);
+        let first = placed.first();
         let here = |finding: Finding| Finding { offset: Some(placed.offset), sequence_number: Some(first), ..finding };
         if let Some(due) = self.next.filter(|due| *due != first) {
             let what =
@@ -260,6 +260,17 @@ impl LogCheck<'_> {
             let finding = here(self.finding("frame_header", &at.name, what, RESTORE));
             self.damaged(finding);
         }
+        self.log.bytes += placed.end - placed.offset;
+        self.next = Some(placed.next());
+        if placed.record.is_commit() {
+            self.commit_of_aggregate(at, placed);
+        }
+    }
+
+    /// The version, the tenantId and the request of a commit.
+    fn commit_of_aggregate(&mut self, at: &SegmentFile, placed: &Placed) {
+        let (first, info) = (placed.first(), &placed.record.commit.info);
+        let here = |finding: Finding| Finding { offset: Some(placed.offset), sequence_number: Some(first), ..finding };
         let stand = Stand { version: info.version, tenant_id: self.hasher.hash_one(&*info.tenant_id) };
         let before = self.aggregates.insert(self.key.aggregate(&info.aggregate), stand);
         let due = before.map_or(1, |before| before.version + 1);
@@ -281,8 +292,6 @@ impl LogCheck<'_> {
         placed.record.add_to(&mut self.hash);
         self.log.commits += 1;
         self.log.events += placed.record.commit.events.len() as u64;
-        self.log.bytes += placed.end - placed.offset;
-        self.next = Some(placed.next());
     }
 
     fn index(&mut self, disk: &dyn Disk, at: &SegmentFile, collected: &MemoryIndex) -> Outcome<()> {

@@ -1,0 +1,74 @@
+//! The prepare keys of a server's tenant, over HTTP, behind the same port as keys in this process. Bodies are BSON, so every type arrives.
+
+use annals_core::wire::{read_found_key, read_key_changed, write_key_change, write_key_rollback};
+use annals_core::{Code, FoundKey, KeyChange, KeyError, PrepareKeys, StoreError, valid_key};
+use async_trait::async_trait;
+use bytes::Bytes;
+use hyper::Method;
+
+use super::answers::{other, problem, unknown};
+use super::{Client, Path};
+use crate::client::http::Answer;
+
+/// The prepare keys of one tenant of a server. It keeps the contract of [`PrepareKeys`].
+///
+/// When the connection breaks under a change, whether it happened is unknown: [`StoreError::Unreachable`]. It is not sent again, because
+/// a key that it took would then be taken.
+#[derive(Clone)]
+pub struct KeysClient(Client);
+
+impl Client {
+    /// The prepare keys of the same tenant, over the same connection. They belong to the tenant and to none of its scopes.
+    pub fn prepare_keys(&self) -> KeysClient {
+        KeysClient(self.clone())
+    }
+}
+
+fn read<T>(answer: &Answer, read: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, KeyError> {
+    Ok(read(&answer.body).map_err(|error| unknown(&format!("{} with {error}", answer.status)))?)
+}
+
+#[async_trait]
+impl PrepareKeys for KeysClient {
+    async fn change(&self, change: KeyChange) -> Result<bool, KeyError> {
+        change.validate()?;
+        let (method, path, body) = match &change {
+            KeyChange::Rollback(old) => {
+                let path = Path::below(&["keys", &old.name, &old.key, "rollback"]);
+                (Method::POST, path, write_key_rollback(old.value.as_ref()))
+            }
+            KeyChange::Prepare(new) | KeyChange::Reprepare { new, .. } | KeyChange::Move { new, .. } => {
+                (Method::PUT, Path::below(&["keys", &new.name, &new.key]), write_key_change(new, &change))
+            }
+        };
+        let answer = self.0.http.document(method, &path.done(), body.into_bytes().into()).await;
+        let answer = answer.map_err(StoreError::Unreachable)?;
+        if answer.status.is_success() {
+            return read(&answer, read_key_changed);
+        }
+        match problem(&answer)? {
+            (Code::KeyNotHeld, _) => Err(change.not_held()),
+            (code, problem) => Err(other(code, problem)),
+        }
+    }
+
+    async fn look(&self, name: &str, key: &str) -> Result<Option<FoundKey>, KeyError> {
+        valid_key(name, key)?;
+        let path = Path::below(&["keys", name, key]).done();
+        // What changes nothing may be asked twice: a kept connection may be closed just when it is used again.
+        let answer = match self.0.http.document(Method::GET, &path, Bytes::new()).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let again = self.0.http.document(Method::GET, &path, Bytes::new()).await;
+                again.map_err(StoreError::Unreachable)?
+            }
+        };
+        if answer.status.is_success() {
+            return read(&answer, read_found_key).map(Some);
+        }
+        match problem(&answer)? {
+            (Code::UnknownKey, _) => Ok(None),
+            (code, problem) => Err(other(code, problem)),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Many callers at once, commits beside the service, and what stays.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use annals_core::{
+    Clock, CommitError, DEFAULT_TENANT, EventLog, KeyChange, KeyError, PrepareKeys, Release, Reserve, StoreError,
+};
+
+use super::{got, held, held_as, in_millis, open, seen, user, value};
+use crate::model::Model;
+use crate::sample::{commit, log_of, order, refused};
+use crate::{OTHER_TENANT, Subject};
+
+/// How many callers want the same at once, and how often.
+const CALLERS: usize = 8;
+const ROUNDS: usize = 60;
+
+/// Makes the changes all at once; how many happened.
+async fn race(keys: &Arc<dyn PrepareKeys>, changes: impl Iterator<Item = KeyChange>) -> usize {
+    let tasks: Vec<_> = changes
+        .map(|change| {
+            let keys = keys.clone();
+            tokio::spawn(async move { keys.change(change).await })
+        })
+        .collect();
+    let mut happened = 0;
+    for task in tasks {
+        match task.await.expect("the task ends well") {
+            Ok(done) => happened += usize::from(done),
+            // Of a move whose old key has gone meanwhile.
+            Err(KeyError::NotHeld { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    happened
+}
+
+/// Of a key that is new, and of one that has expired.
+pub async fn of_many_racing_prepares_one_wins(subject: &dyn Subject) {
+    let (_store, keys) = open(subject).await;
+    for round in 0..ROUNDS {
+        let key = format!("seat-{}", round / 2);
+        let ttl_at = in_millis(subject, 5);
+        let prepare = |n: usize| KeyChange::Prepare(user(&key, &n.to_string()).until(ttl_at));
+        assert_eq!(race(&keys, (0..CALLERS).map(prepare)).await, 1, "round {round}");
+        let winner = got(&keys, &key).await.and_then(|json| json.parse::<usize>().ok());
+        assert!(winner.is_some_and(|winner| winner < CALLERS));
+        subject.clock().advance_millis(6);
+    }
+}
+
+/// All of them come from the value that the key has, and only the first finds it.
+pub async fn of_many_racing_changes_of_a_value_one_wins(subject: &dyn Subject) {
+    let (_store, keys) = open(subject).await;
+    assert_eq!(keys.prepare(user("seat", "-1")).await, Ok(true));
+    for round in 0..ROUNDS {
+        let old = got(&keys, "seat").await.map(|json| value(&json));
+        let change = |n: usize| {
+            let new = user("seat", &(round * CALLERS + n).to_string());
+            KeyChange::Reprepare { old: old.clone(), new }
+        };
+        assert_eq!(race(&keys, (0..CALLERS).map(change)).await, 1, "round {round}");
+    }
+    assert_eq!(race(&keys, (0..CALLERS).map(|_| KeyChange::Rollback(held("seat")))).await, 1);
+    assert_eq!(seen(&keys, "seat").await, None);
+}
+
+/// One key goes to many others at once, and many go to one: it is never in two places, and none is lost.
+pub async fn of_many_racing_moves_one_wins(subject: &dyn Subject) {
+    let (_store, keys) = open(subject).await;
+    for round in 0..10 {
+        let from = format!("from-{round}");
+        assert_eq!(keys.prepare(user(&from, "1")).await, Ok(true));
+        let apart = |n: usize| KeyChange::Move { old: held_as(&from, "1"), new: user(&format!("{round}-{n}"), "1") };
+        assert_eq!(race(&keys, (0..CALLERS).map(apart)).await, 1, "round {round}");
+        let mut places = BTreeSet::new();
+        for n in 0..CALLERS {
+            let place = format!("{round}-{n}");
+            match seen(&keys, &place).await {
+                Some(_) => drop(places.insert(place)),
+                None => assert_eq!(keys.prepare(user(&place, "1")).await, Ok(true)),
+            }
+        }
+        assert_eq!((seen(&keys, &from).await, places.len()), (None, 1));
+        let together = |n: usize| KeyChange::Move { old: held_as(&format!("{round}-{n}"), "1"), new: user(&from, "2") };
+        assert_eq!(race(&keys, (0..CALLERS).map(together)).await, 1, "round {round}");
+        let mut left = 0;
+        for n in 0..CALLERS {
+            left += usize::from(seen(&keys, &format!("{round}-{n}")).await.is_some());
+        }
+        assert_eq!((seen(&keys, &from).await.as_deref(), left), (Some("2"), CALLERS - 1));
+    }
+}
+
+/// What one takes is taken for the other, and what one gives back the other may take.
+pub async fn commits_and_the_service_hold_the_same_keys(subject: &dyn Subject) {
+    let (store, keys) = open(subject).await;
+    let log = log_of(&store, DEFAULT_TENANT);
+    let taken = |key: &str| CommitError::KeyTaken { name: "user".into(), key: key.into() };
+    assert_eq!(keys.prepare(user("service", "1")).await, Ok(true));
+    commit(&log, order("a", 1).reserve(user("commit", "2"))).await;
+    assert_eq!(refused(&log, order("b", 1).reserve(user("service", "2"))).await, taken("service"));
+    assert_eq!(keys.prepare(user("commit", "1")).await, Ok(false));
+    assert_eq!(got(&keys, "commit").await.as_deref(), Some("2"));
+    commit(&log, order("a", 2).release(held_as("service", "1"))).await;
+    assert_eq!(got(&keys, "service").await, None);
+    assert_eq!(keys.reprepare(Some(value("2")), user("commit", "3")).await, Ok(true));
+    let stale = order("a", 3).release(held_as("commit", "2"));
+    let due = CommitError::KeyNotHeld { name: "user".into(), key: "commit".into() };
+    assert_eq!(refused(&log, stale).await, due);
+    assert_eq!(keys.reprepare_as(held_as("commit", "3"), user("service", "4")).await, Ok(true));
+    commit(&log, order("b", 1).reserve(user("commit", "5"))).await;
+    assert_eq!(keys.rollback(held("service")).await, Ok(true));
+    commit(&log, order("b", 2).reserve(user("service", "6").until(in_millis(subject, 5)))).await;
+    subject.clock().advance_millis(6);
+    assert_eq!(keys.prepare(user("service", "7")).await, Ok(true), "the commit's has expired");
+    race_with_commits(subject, &log, &keys).await;
+}
+
+/// Commits and the service want one key: one of all gets it.
+async fn race_with_commits(subject: &dyn Subject, log: &Arc<dyn EventLog>, keys: &Arc<dyn PrepareKeys>) {
+    for round in 0..20 {
+        let seat = user(&format!("seat-{}", round / 2), "1").until(in_millis(subject, 5));
+        let committing: Vec<_> = (0..CALLERS / 2)
+            .map(|n| {
+                let (log, commit) = (log.clone(), order(&format!("{round}-{n}"), 1).reserve(seat.clone()));
+                tokio::spawn(async move { log.commit(commit).await })
+            })
+            .collect();
+        let mut winners = race(keys, (0..CALLERS / 2).map(|_| KeyChange::Prepare(seat.clone()))).await;
+        for task in committing {
+            match task.await.expect("the task ends well") {
+                Ok(_) => winners += 1,
+                Err(error) => assert!(matches!(error, CommitError::KeyTaken { .. }), "{error}"),
+            }
+        }
+        assert_eq!(winners, 1, "round {round}");
+        subject.clock().advance_millis(6);
+    }
+}
+
+/// It takes no number, and whoever reads or follows the log sees nothing of it.
+pub async fn a_change_of_a_key_is_no_event(subject: &dyn Subject) {
+    let (store, keys) = open(subject).await;
+    let log = log_of(&store, DEFAULT_TENANT);
+    for n in 0..100 {
+        assert_eq!(keys.prepare(user(&format!("k-{n}"), "1")).await, Ok(true));
+        if n % 10 == 9 {
+            commit(&log, order("a", n)).await;
+        }
+    }
+    assert_eq!(log.head().await.expect("read"), 10);
+    let events = crate::history::read_all(&log).await.expect("read");
+    assert_eq!(events.iter().map(|event| event.sequence_number).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+    assert!(events.iter().all(|event| event.commit.aggregate.name == "order"));
+}
+
+/// The same key of another name, or of another tenant, is another key.
+pub async fn names_and_tenants_have_keys_of_their_own(subject: &dyn Subject) {
+    let (store, keys) = open(subject).await;
+    let others = store.prepare_keys(OTHER_TENANT).expect("declared");
+    assert_eq!(keys.prepare(user("eva", "1")).await, Ok(true));
+    assert_eq!(keys.prepare(Reserve::new("mail", "eva", value("2"))).await, Ok(true));
+    assert_eq!(others.prepare(user("eva", "3")).await, Ok(true));
+    assert_eq!(keys.rollback(Release::new("mail", "eva")).await, Ok(true));
+    assert_eq!((got(&keys, "eva").await.as_deref(), got(&others, "eva").await.as_deref()), (Some("1"), Some("3")));
+    assert!(store.prepare_keys("nobody").is_err());
+}
+
+/// What is held, with its value and time, and what was given back.
+pub async fn keys_are_there_after_reopening(subject: &dyn Subject) {
+    let (store, keys) = open(subject).await;
+    let ttl_at = in_millis(subject, 1_000);
+    assert_eq!(keys.prepare(user("ever", r#"{"b":1,"a":[2]}"#)).await, Ok(true));
+    assert_eq!(keys.prepare(user("timed", "1").until(ttl_at)).await, Ok(true));
+    assert_eq!(keys.prepare(user("back", "1")).await, Ok(true));
+    assert_eq!(keys.rollback(held("back")).await, Ok(true));
+    assert_eq!(keys.prepare(user("old", "1")).await, Ok(true));
+    assert_eq!(keys.reprepare_as(held_as("old", "1"), user("new", "2")).await, Ok(true));
+    drop(keys);
+    store.close().await;
+    drop(store);
+    let (_store, keys) = open(subject).await;
+    assert_eq!(got(&keys, "ever").await.as_deref(), Some(r#"{"b":1,"a":[2]}"#));
+    assert_eq!(keys.get("user", "timed").await.expect("read").and_then(|holder| holder.ttl_at), Some(ttl_at));
+    assert_eq!((seen(&keys, "back").await, seen(&keys, "old").await), (None, None));
+    assert_eq!(got(&keys, "new").await.as_deref(), Some("2"));
+    assert_eq!(keys.prepare(user("ever", "1")).await, Ok(false));
+}
+
+/// Everybody is told that it is closing, and nobody waits.
+pub async fn a_closed_store_changes_no_key(subject: &dyn Subject) {
+    let (store, keys) = open(subject).await;
+    store.close().await;
+    assert_eq!(keys.prepare(user("eva", "1")).await, Err(StoreError::Closed.into()));
+    drop((store, keys));
+    let (_store, keys) = open(subject).await;
+    assert_eq!(seen(&keys, "eva").await, None);
+}
+
+/// Some hundred changes of few keys, commits among them, and the store opened anew now and then: each is answered as the model says.
+pub async fn random_changes_follow_who_holds_what(subject: &dyn Subject) {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut model = Model::default();
+    let (mut store, mut keys) = open(subject).await;
+    for n in 0..400_u64 {
+        let now = subject.clock().now();
+        if random.u8(0..8) == 0 {
+            let (key, held) = (any_key(&mut random), any_key(&mut random));
+            let mut both = order(&format!("o-{n}"), n);
+            if random.bool() {
+                both = both.reserve(user(key, any_value(&mut random)));
+            }
+            if random.bool() || both.keys.is_empty() {
+                both = both.release(held_as(held, any_value(&mut random)));
+            }
+            let told = log_of(&store, DEFAULT_TENANT).commit(both.clone()).await;
+            let checked = model.commit(&both, now, &told);
+            checked.unwrap_or_else(|wrong| panic!("seed {seed}, change {n}: {wrong}"));
+        } else {
+            let change = any_change(subject, &mut random);
+            let due = model.change_key(&change, now);
+            assert_eq!(keys.change(change.clone()).await, due, "seed {seed}, change {n}: {change:?}");
+        }
+        subject.clock().advance_millis(random.i64(0..3));
+        if random.u8(0..100) == 0 {
+            drop(keys);
+            store.close().await;
+            (store, keys) = open(subject).await;
+        }
+        let key = any_key(&mut random);
+        let found = keys.look("user", key).await.expect("it is read");
+        let now = subject.clock().now();
+        assert_eq!(found, model.holder("user", key).map(|it| it.found(now)), "seed {seed}, behind {n}: {key}");
+    }
+}
+
+fn any_key(random: &mut fastrand::Rng) -> &'static str {
+    ["eva", "eve", "otto"][random.usize(0..3)]
+}
+
+fn any_value(random: &mut fastrand::Rng) -> &'static str {
+    ["1", "{\"a\":1}"][random.usize(0..2)]
+}
+
+fn any_change(subject: &dyn Subject, random: &mut fastrand::Rng) -> KeyChange {
+    let key = any_key(random);
+    let mut new = user(key, any_value(random));
+    if random.bool() {
+        new = new.until(in_millis(subject, random.i64(0..6)));
+    }
+    let some = random.bool().then(|| value(any_value(random)));
+    match random.u8(0..4) {
+        0 => KeyChange::Prepare(new),
+        1 => KeyChange::Rollback(Release { value: some, ..held(key) }),
+        2 => KeyChange::Reprepare { old: some, new },
+        _ => {
+            let others = ["eva", "eve", "otto"].into_iter().filter(|other| *other != key);
+            let others: Vec<_> = others.collect();
+            KeyChange::Move { old: held_as(others[random.usize(0..2)], any_value(random)), new }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Prepare keys as a service: a change is a frame without events, judged and made durable as commits are.
+//!
+//! So there is one place that says who holds a key, one order in which commits and the service change it, and one recovery.
+
+use annals_core::{
+    FoundKey, KeyChange, KeyError, KeyHolder, NewCommit, PrepareKeys, StoreError, Timestamp, new_uuid, valid_key,
+};
+use async_trait::async_trait;
+
+use super::Log;
+use super::commit::{judged, room_for};
+use super::core::Core;
+use super::keys::{self, KeyFault};
+use super::queue::{Encoded, ProbedHead, Refusal, Request, Verdict};
+use crate::record::{self, Stamp};
+
+#[async_trait]
+impl PrepareKeys for Log {
+    async fn change(&self, change: KeyChange) -> Result<bool, KeyError> {
+        change.validate()?;
+        let core = &self.core;
+        let now = core.options.clock.now();
+        let encoded = encode(core, &change, now);
+        let room = room_for(core, encoded.payload.len()).await?;
+        match judged(core, Request::commit_of(encoded, None, now, room)).await? {
+            Verdict::Committed { .. } => Ok(true),
+            Verdict::Refused(_, Refusal::Key { fault: KeyFault::NotHeld, .. })
+                if matches!(change, KeyChange::Move { .. }) =>
+            {
+                Err(change.not_held())
+            }
+            Verdict::Refused(_, Refusal::Key { .. }) => Ok(false),
+            Verdict::Refused(..) | Verdict::Repeat(_) => {
+                Err(StoreError::Failed("a change of a key was judged as a commit".to_owned()).into())
+            }
+        }
+    }
+
+    async fn look(&self, name: &str, key: &str) -> Result<Option<FoundKey>, KeyError> {
+        valid_key(name, key)?;
+        let core = &self.core;
+        let holder = core.noticed(holder(core, name, key))?;
+        // Whoever took or gave it back behind the damage is not known.
+        let holder = core.unless_about_the_end(holder, true)?;
+        let now = core.options.clock.now();
+        Ok(holder.map(|holder| holder.found(now)))
+    }
+}
+
+fn holder(core: &Core, name: &str, key: &str) -> Result<Option<KeyHolder>, StoreError> {
+    let term = core.key.key(name, key);
+    Ok(keys::look_up(&core.view(), .., &name.into(), &key.into(), term)?.flatten())
+}
+
+/// Everything the log writer needs to know of a change.
+fn encode(core: &Core, change: &KeyChange, now: Timestamp) -> Encoded {
+    // Neither aggregate nor events: `record.rs` says that it is then no commit.
+    let recorded = NewCommit { keys: change.made(), ..NewCommit::new("", "") };
+    let commit_id = new_uuid(now, &*core.options.random);
+    let payload = record::encode(&recorded, &Stamp { commit_id, digest: 0, now, member: None });
+    Encoded {
+        aggregate_term: 0,
+        request_term: 0,
+        terms: core.key.of_new(&recorded),
+        keys: keys::of_service(core.key, change.clone()),
+        events: 0,
+        aggregate: recorded.aggregate,
+        tenant_id: annals_core::DEFAULT_TENANT_ID.into(),
+        expected: recorded.expected_version,
+        condition: None,
+        payload_crc: crc32c::crc32c(&payload),
+        payload,
+        probed: ProbedHead::default(),
+    }
+}

@@ -1,0 +1,159 @@
+//! Prepare keys as a service: each change but a move is one compare-and-set of one document, with Wow's filters, at majority. A move is a
+//! transaction (`keyed.rs`).
+//!
+//! What is refused rests on what a majority has, too: a write that changes nothing is only answered when a majority has what it found.
+
+use annals_core::{
+    CommitError, FoundKey, KeyChange, KeyError, KeyHolder, PrepareKeys, Release, Reserve, StoreError, Timestamp,
+    valid_key,
+};
+use async_trait::async_trait;
+use mongodb::Collection;
+use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::error::{Error, ErrorKind, WriteFailure};
+use tokio::sync::{SemaphorePermit, TryAcquireError};
+
+use super::Log;
+use super::batch::Outcome;
+use super::keyed::{self, Keyed, Task};
+use crate::layout::prepare;
+use crate::patience::given_up;
+use crate::refused::{code_of, is_garbled, message_of, reading, unready};
+
+const DUPLICATE_KEY: i32 = 11000;
+
+#[async_trait]
+impl PrepareKeys for Log {
+    async fn change(&self, change: KeyChange) -> Result<bool, KeyError> {
+        change.validate()?;
+        let name = prepare::collection(change.subject().0, || "name".to_owned())?;
+        let _place = self.place()?;
+        let changing = async {
+            self.keys_schema.ensure(&name).await.map_err(unready)?;
+            let keys = self.keys.collection::<RawDocumentBuf>(&name);
+            let now = self.clock.now();
+            match &change {
+                KeyChange::Prepare(new) => take(self, &keys, new, now).await,
+                KeyChange::Rollback(old) => give_back(&keys, old, now).await,
+                KeyChange::Reprepare { old, new } => {
+                    let filter = match old {
+                        Some(old) => prepare::with_value(&new.key, old).map_err(Error::custom)?,
+                        None => doc! { "_id": &*new.key },
+                    };
+                    let changed = keys.replace_one(filter, document(new)?).await?;
+                    Ok(changed.matched_count == 1)
+                }
+                KeyChange::Move { .. } => exchange(self, &change, now).await,
+            }
+        };
+        // A transaction that moves a key ends by itself, a little earlier.
+        let changing = tokio::time::timeout(self.outcome_time * 2, changing);
+        let changed = self.patience.during(changing).await.ok_or_else(given_up)?;
+        let changed = changed.map_err(|_| StoreError::Unreachable("MongoDB gave no answer in time".to_owned()))?;
+        changed.map_err(|fault| match fault {
+            Fault::Told(error) => error,
+            Fault::Server(error) => writing(&error).into(),
+        })
+    }
+
+    async fn look(&self, name: &str, key: &str) -> Result<Option<FoundKey>, KeyError> {
+        valid_key(name, key)?;
+        if self.is_closed() {
+            return Err(StoreError::Closed.into());
+        }
+        let collection = prepare::collection(name, || "name".to_owned())?;
+        let keys = self.keys.collection::<RawDocumentBuf>(&collection);
+        let found = keys.find_one(doc! { "_id": key }).await.map_err(|error| reading(&error))?;
+        let now = self.clock.now();
+        let damaged = |why| StoreError::Damaged(format!("the key {key:?} of {name}: {why}"));
+        Ok(found.map(|found| prepare::read(&found).map_err(damaged)).transpose()?.map(|holder| holder.found(now)))
+    }
+}
+
+impl Log {
+    /// A place among those who wait for MongoDB.
+    fn place(&self) -> Result<SemaphorePermit<'_>, StoreError> {
+        if self.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        self.places.try_acquire().map_err(|error| match error {
+            TryAcquireError::Closed => StoreError::Closed,
+            TryAcquireError::NoPermits => StoreError::Overloaded,
+        })
+    }
+}
+
+enum Fault {
+    Told(KeyError),
+    Server(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Told(error.into())
+    }
+}
+
+fn document(new: &Reserve) -> Result<RawDocumentBuf, Error> {
+    prepare::write(&new.key, &KeyHolder::from(new.clone())).map_err(Error::custom)
+}
+
+/// Replaces a key that has expired, or inserts it; the unique index refuses one that is held.
+async fn take(log: &Log, keys: &Collection<RawDocumentBuf>, new: &Reserve, now: Timestamp) -> Result<bool, Fault> {
+    let expired = prepare::with_time(&new.key, "$lt", now);
+    match keys.replace_one(expired, document(new)?).upsert(true).await {
+        Ok(_) => Ok(true),
+        Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => Ok(false),
+        // The server refuses it in words that cannot be read, as it does with long keys.
+        Err(error) if is_garbled(&error) => match log.look(&new.name, &new.key).await {
+            Ok(Some(found)) if !found.expired => Ok(false),
+            Ok(_) => Err(error.into()),
+            Err(other) => Err(Fault::Told(other)),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn give_back(keys: &Collection<RawDocumentBuf>, old: &Release, now: Timestamp) -> Result<bool, Fault> {
+    let filter = match &old.value {
+        Some(value) => prepare::with_value(&old.key, value).map_err(Error::custom)?,
+        None => prepare::with_time(&old.key, "$gt", now),
+    };
+    Ok(keys.delete_one(filter).await?.deleted_count == 1)
+}
+
+/// Takes one key and gives another back, in one transaction.
+async fn exchange(log: &Log, change: &KeyChange, now: Timestamp) -> Result<bool, Fault> {
+    let keys = change.made();
+    match keyed::carry_out(log, Task { keys: &keys, commit: None, now }).await {
+        Ok(Keyed::Outcome(Outcome::Stored)) => Ok(true),
+        Ok(Keyed::Refused(CommitError::KeyTaken { .. })) => Ok(false),
+        Ok(Keyed::Refused(CommitError::KeyNotHeld { .. })) => Err(Fault::Told(change.not_held())),
+        Ok(Keyed::Outcome(Outcome::Refused(why))) => Err(StoreError::ReadOnly(refused(&why)).into()),
+        Ok(Keyed::Outcome(Outcome::Unknown(why))) => Err(StoreError::Unreachable(why).into()),
+        Ok(Keyed::Outcome(Outcome::NotSent | Outcome::Duplicate(_))) => Err(StoreError::Overloaded.into()),
+        Err(CommitError::Store(error)) => Err(error.into()),
+        Ok(Keyed::Refused(other)) | Err(other) => Err(StoreError::Failed(other.to_string()).into()),
+    }
+}
+
+fn refused(why: &str) -> String {
+    format!("MongoDB refuses the change of a key: {why}")
+}
+
+/// What a write came to that the server did not carry out, or of which that is not known.
+fn writing(error: &Error) -> StoreError {
+    let why = message_of(error);
+    match &*error.kind {
+        ErrorKind::Command(_) | ErrorKind::Write(WriteFailure::WriteError(_)) if error.labels().is_empty() => {
+            StoreError::ReadOnly(refused(&why))
+        }
+        _ => StoreError::Unreachable(why),
+    }
+}
