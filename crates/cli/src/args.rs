@@ -15,7 +15,7 @@ pub use records::{
     Documents, Expectation, Id, Record, RecordDeclare, RecordDelete, RecordFind, RecordGet, RecordInsert,
     RecordReplace, RecordWatch,
 };
-pub use snapshots::{Snapshot, SnapshotOf};
+pub use snapshots::{Snapshot, SnapshotDeclare, SnapshotOf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
