@@ -209,7 +209,7 @@ pub struct Commit {
     /// Names the request, so that a repeat is recognised
     #[arg(long, value_name = "ID", requires = "aggregate")]
     pub request_id: Option<String>,
-    /// What to wait for: committed (stored), or logged (has its sequence number)
+    /// What to wait for: committed (stored), logged (has its sequence number), or snapshot (its aggregate's snapshot has reached it)
     #[arg(long, value_name = "STAGE", requires = "aggregate")]
     pub wait: Option<String>,
     /// Groups everything that follows from one cause

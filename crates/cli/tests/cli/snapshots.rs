@@ -71,3 +71,24 @@ fn indexes_are_declared_by_the_configuration_of_a_server() {
     configured("\"cheap state.status\"");
     assert!(run(folder.path(), &serve).refused("invalid_config", 2).contains("snapshots.indexes.order[0]"));
 }
+
+#[test]
+fn a_commit_may_wait_for_its_snapshot() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let there = ["--server", &server.url];
+    let save = |id: &str| {
+        let save = ["snapshot", "save", "order", id, r#"{"version": 1, "state": {}}"#];
+        run(folder.path(), &[&save[..], &there].concat()).ok();
+    };
+    let commit = |aggregate: &str, more: &[&str]| {
+        let commit = ["commit", "--aggregate", aggregate, "--type", "placed", "--wait", "snapshot"];
+        run(folder.path(), &[&commit[..], more].concat()).ok().json()[0]["reached"].clone()
+    };
+    // Saved ahead, so that nothing is to be waited for.
+    save("o-1");
+    save("o-2");
+    assert_eq!(commit("order/o-1", &there), json!("snapshot"));
+    assert_eq!(server.terminate(), Some(0));
+    assert_eq!(commit("order/o-2", &[]), json!("snapshot"));
+}

@@ -105,7 +105,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         let sentence = format!("commit {commit_id}: it is stored, and has no number yet: {disturbed}");
         return Err(StoreError::Unreachable(sentence).into());
     }
-    Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate })
+    Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, snapshot: false })
 }
 
 /// What this store does not have is refused by name.
