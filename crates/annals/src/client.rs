@@ -6,6 +6,7 @@ mod commits;
 mod http;
 mod keys;
 mod line;
+mod queries;
 mod records;
 mod sequencing;
 mod snapshots;
@@ -34,6 +35,7 @@ use self::commits::{Commits, Reply};
 use self::http::{Answer, Happening, Http};
 
 pub use self::keys::KeysClient;
+pub use self::queries::QueriesClient;
 pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;

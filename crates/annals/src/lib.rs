@@ -44,5 +44,7 @@ pub use annals_runtime as runtime;
 #[cfg(feature = "server")]
 pub use annals_server as server;
 #[cfg(feature = "client")]
-pub use client::{BackupStream, Client, KeysClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient};
+pub use client::{
+    BackupStream, Client, KeysClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient,
+};
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};

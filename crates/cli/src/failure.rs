@@ -14,11 +14,13 @@ use annals::{
 pub struct Failure {
     pub code: Code,
     pub message: String,
+    /// What to do, as one sentence.
+    advice: &'static str,
 }
 
 impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), advice: code.advice() }
     }
 
     pub fn internal(message: impl Into<String>) -> Self {
@@ -42,7 +44,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]: {}\nhelp: {}", self.code.as_str(), self.message, self.code.advice())
+        write!(f, "error[{}]: {}\nhelp: {}", self.code.as_str(), self.message, self.advice)
     }
 }
 
@@ -60,7 +62,7 @@ impl From<TransactionError> for Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
-        Self::new(error.code(), error.to_string())
+        Self { advice: error.advice(), ..Self::new(error.code(), error.to_string()) }
     }
 }
 
@@ -87,7 +89,7 @@ impl From<ChangesError> for Failure {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
-        Self::new(error.code, error.message)
+        Self { advice: error.advice(), ..Self::new(error.code, error.message) }
     }
 }
 

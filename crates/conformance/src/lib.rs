@@ -3,8 +3,8 @@
 //!
 //! - [`event_log!`] adopts every case of the suite for one backend with one line; [`Subject`] is what the backend gives for it.
 //!   A backend that does not decide beyond one aggregate yet adopts [`commits_and_log!`], and refuses by name what [`decisions!`] tests.
-//! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, and [`prepare!`] for prepare keys
-//!   as a service.
+//! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, [`prepare!`] for prepare keys as a
+//!   service, and [`queries!`] for queries of snapshots and commits.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -20,6 +20,7 @@ mod logged;
 pub mod model;
 mod ports;
 pub mod prepare;
+pub mod queries;
 pub mod records;
 #[cfg(test)]
 mod reference;

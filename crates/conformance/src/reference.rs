@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
-    DEFAULT_TENANT, EventLog, FoundKey, Identity, KeyChange, KeyError, KnownAggregate, LogPage, LogQuery, LogStatus,
-    NewCommit, NewTransaction, PrepareKeys, Randomness, ReadError, RecordSnapshots, Records, SequenceNumber, Snapshots,
-    Store, StoreError, Streams, TransactionError, UnknownLog, Version, new_uuid, valid_key,
+    DEFAULT_TENANT, DocumentQueries, EventLog, FoundKey, Identity, KeyChange, KeyError, KnownAggregate, LogPage,
+    LogQuery, LogStatus, NewCommit, NewTransaction, PrepareKeys, Queries, Randomness, ReadError, RecordSnapshots,
+    Records, SequenceNumber, Snapshots, Store, StoreDocuments, StoreError, Streams, TransactionError, UnknownLog,
+    Version, new_uuid, valid_key,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -93,6 +94,12 @@ impl Store for ReferenceStore {
 
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
         Ok(Arc::new(RecordSnapshots::new(self.records(tenant)?, "annals", self.0[tenant].log.clock.clone())))
+    }
+
+    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
+        let (records, log) = (self.records(tenant)?, self.log(tenant, DEFAULT_SCOPE)?);
+        let documents = StoreDocuments::new(records, log, "annals");
+        Ok(Arc::new(DocumentQueries::new(documents, self.0[tenant].log.clock.clone())))
     }
 
     fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {

@@ -8,6 +8,7 @@ mod json;
 mod matcher;
 mod operator;
 mod path;
+mod paths;
 mod query_text;
 mod raw;
 mod resolve;

@@ -38,6 +38,10 @@ pub enum StoreError {
         "the store is damaged: {0}; reads stop there and writes are refused; restore a backup or cut the log there"
     )]
     Damaged(String),
+    /// A document of a database that other software writes too is not as it must be; the sentence names it and says what to do. What has
+    /// nothing to do with it goes on.
+    #[error("{0}")]
+    Malformed(String),
     /// The store was opened where it cannot be written.
     #[error("the store is read-only: {0}")]
     ReadOnly(String),
@@ -57,9 +61,7 @@ pub enum StoreError {
     #[error("{0} is not supported by this store; nothing was stored")]
     NotSupported(String),
     /// A remote store could not be reached, or answered something this client does not know.
-    #[error(
-        "the server could not be asked: {0}; whether a commit was stored is unknown, so retry it with the same request id"
-    )]
+    #[error("the server could not be asked: {0}")]
     Unreachable(String),
     /// The database under the store has no primary, so nothing can be written or decided. It goes on by itself when there is one.
     #[error("no primary of the database answers ({0}); the store goes on by itself once there is one")]
@@ -73,6 +75,7 @@ impl StoreError {
             Self::DiskFull(_) => Code::DiskFull,
             Self::Failed(_) => Code::StoreFailed,
             Self::Damaged(_) => Code::StoreDamaged,
+            Self::Malformed(_) => Code::MalformedDocument,
             Self::ReadOnly(_) => Code::StoreReadOnly,
             Self::ForeignNumbers(_) => Code::ForeignNumbers,
             Self::Closed => Code::Closing,
@@ -84,7 +87,8 @@ impl StoreError {
     }
 }
 
-/// Why a commit was refused. Except for [`StoreError::Failed`] and [`StoreError::Unreachable`], nothing of it was stored.
+/// Why a commit was refused. Except for [`StoreError::Failed`], [`StoreError::Unreachable`] and a sentence that says otherwise, nothing of it
+/// was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -152,8 +156,18 @@ pub enum CommitError {
         actual: SequenceNumber,
     },
     /// The store cannot take it.
-    #[error(transparent)]
+    #[error("{}", of_commit(.0))]
     Store(#[from] StoreError),
+}
+
+/// The store's sentence, with what it means for a commit.
+fn of_commit(error: &StoreError) -> String {
+    match error {
+        StoreError::Unreachable(_) => {
+            format!("{error}; whether the commit was stored is unknown, so retry it with the same request id")
+        }
+        other => other.to_string(),
+    }
 }
 
 impl CommitError {
@@ -191,6 +205,23 @@ impl ReadError {
         match self {
             Self::Invalid(invalid) => invalid.code,
             Self::Store(error) => error.code(),
+        }
+    }
+
+    /// What to do about it, as one sentence: nothing was to be stored.
+    pub fn advice(&self) -> &'static str {
+        self.code().advice_to_readers()
+    }
+}
+
+impl Code {
+    /// [`advice`](Self::advice) where nothing was to be stored, so that no commit need be thought of.
+    pub const fn advice_to_readers(self) -> &'static str {
+        match self {
+            Self::Unreachable => "See that the server is up and can be reached, and ask again.",
+            Self::Overloaded => "Ask again after the time in Retry-After.",
+            Self::Closing => "Ask again when it is up.",
+            other => other.advice(),
         }
     }
 }
@@ -247,6 +278,7 @@ codes! {
     RawNotAllowed "raw_not_allowed" 422 2 "A condition has a filter document of MongoDB, which this server does not take, or one that runs code." "Use the other operators, or have RAW allowed in the configuration."
     PageTooLarge "page_too_large" 422 2 "A page or list is longer than this server gives, or has no end." "Ask for less at once."
     PageTooFar "page_too_far" 422 2 "A page lies further back than this server counts." "Narrow the condition, or sort the other way."
+    QueryAnswerTooLarge "query_answer_too_large" 422 2 "What a query found is more than this server answers at once, or sorts." "Ask for fewer documents, or for fewer of their fields."
     InvalidRecord "invalid_record" 422 2 "A document cannot be a record, or is no value of its type." "Give it an _id, at most 15 MiB, 100 levels, and one array at most on the paths of an index."
     InvalidCollection "invalid_collection" 422 2 "A collection or an index is declared wrong." "Correct the declaration that `path` names."
     InvalidWait "invalid_wait" 422 2 "The commit asks to wait for something this store does not have, or too long." "Wait for \"committed\", \"logged\" or \"snapshot\", at most 50 seconds; a transaction has no snapshot."
@@ -263,10 +295,11 @@ codes! {
     MethodNotAllowed "method_not_allowed" 405 2 "The address exists but does not take this method." "Use a method that the Allow header names."
     UnknownTenant "unknown_tenant" 404 4 "The tenant is not declared." "Declare it in the configuration under [tenants], or correct the Annals-Tenant header."
     UnknownScope "unknown_scope" 404 4 "The tenant has no such scope." "Correct the scope; leave it out for the default scope."
-    UnknownEvent "unknown_event" 404 4 "The log has no event of this number yet." "Ask for a number below the head."
+    UnknownEvent "unknown_event" 404 4 "The log has no event of this number." "Ask for a number below the head that the log has."
     UnknownHeldCommit "unknown_held_commit" 404 4 "The sequencer holds back no such commit." "`annals held list` prints those that it does."
     UnknownRecord "unknown_record" 404 4 "The collection has no record of this id." "Correct the id, and its type: the text \"7\" is another id than the number 7."
     UnknownSnapshot "unknown_snapshot" 404 4 "The aggregate has no snapshot." "Read its commits, and save one."
+    NothingFound "nothing_found" 404 4 "No document passes the condition." "Look at the condition; snapshots of deleted aggregates are found where it has DELETED."
     UnknownKey "unknown_key" 404 4 "Nobody holds the prepare key." "Correct its name and key, or take it."
     SystemCollection "system_collection" 403 2 "The collection is of a feature of Annals, or of a layout that it keeps, so it is not written to from outside." "Use that feature's own commands, or another name for records of your own."
     UnknownCollection "unknown_collection" 404 4 "The collection is not declared." "Declare it first, or correct the name."
@@ -291,10 +324,11 @@ codes! {
     DiskFull "disk_full" 507 6 "There is no room for the next segment; nothing of the commit was stored." "Free some space and commit again; reads go on meanwhile."
     StoreFailed "store_failed" 503 6 "The log refuses writes after a failed write or sync." "Look at the disk, restart, then retry with the same request id."
     StoreReadOnly "store_read_only" 503 6 "The store was opened where it cannot be written." "Give the process write access to the data folder and restart."
-    StoreDamaged "store_damaged" 503 6 "Stored bytes are not what was written." "Keep the files, and restore a backup or cut the log where the message says."
+    StoreDamaged "store_damaged" 503 6 "Stored bytes are not what was written." "Keep what is stored, and restore a backup, or cut the log of an embedded store where the message says."
+    MalformedDocument "malformed_document" 500 6 "A document in the database is not as it must be: other software wrote or changed it." "Mend or delete it where it is stored; the message names its collection, its _id and what is wrong. Everything else goes on."
     StoreLocked "store_locked" 503 6 "Another process has this store open." "Stop it, or talk to it with --server."
     NewerFormat "newer_format" 503 6 "The store was written by a newer version." "Use that version or a later one; nothing was changed."
-    NotAStore "not_a_store" 503 6 "The folder holds other files and no store." "Name an empty or new folder, or the folder of a store."
+    NotAStore "not_a_store" 503 6 "There is no store at the place that was named." "Name the folder or the database of a store; for a new one, an empty or new folder."
     InvalidBackup "invalid_backup" 422 6 "A backup or an export is truncated, altered or of another kind." "Use another copy; nothing was changed where it was to be restored."
     FolderNotEmpty "folder_not_empty" 409 2 "What is to be written to is there already and holds something else." "Name a new or empty folder."
     OtherEvents "other_events" 409 3 "The log holds other events than the ones that were to be there." "Import into a store that is new, or that an earlier import of the same file began."
@@ -308,7 +342,7 @@ codes! {
     InvalidNames "invalid_names" 422 2 "A UUID of an adopted log has no name, or one that it cannot have." "Correct the file of names; `annals adopt` prints the UUIDs that need one."
     InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
     UnreadableInput "unreadable_input" 500 2 "A file or standard input could not be read." "Name a file that exists and may be read."
-    Unreachable "unreachable" 502 5 "The server could not be reached, or its answer could not be read." "Check the address; a commit may have been stored, so retry it with the same request id."
+    Unreachable "unreachable" 502 5 "The server could not be reached, or its answer could not be read." "See that the server is up and can be reached, then try again; a commit with the same request id, because it may have been stored."
     Internal "internal" 500 1 "A defect of Annals." "Report it with the log lines around it."
 }
 

@@ -20,6 +20,7 @@ mod keys;
 pub mod limits;
 pub mod order;
 mod prepare;
+mod queries;
 mod query;
 mod recorded;
 mod records;
@@ -51,6 +52,10 @@ pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
 pub use prepare::{FoundKey, KeyChange, KeyError, PrepareKey, PrepareKeys, Prepared, valid_key};
+pub use queries::{
+    Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged,
+    Pagination, QueriedCommit, QueriedEvent, Queries, QuerySource, SnapshotQueryService, StoreDocuments, StoredQuery,
+};
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
     ScanQuery,

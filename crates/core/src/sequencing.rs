@@ -44,9 +44,9 @@ pub struct HeldCommit {
     /// Which one.
     #[serde(flatten)]
     pub id: HeldId,
-    /// Its aggregate's name and id; empty where it is malformed.
+    /// Its aggregate's name; where it is malformed, by its collection.
     pub aggregate_name: String,
-    /// The same.
+    /// Its aggregate's id; empty where it is malformed in that.
     pub aggregate_id: String,
     /// Its version; 0 where it is malformed.
     pub version: Version,
@@ -92,6 +92,9 @@ pub struct SequencerState {
     pub head: SequenceNumber,
     /// Commits of it that are held back.
     pub held: u64,
+    /// Contexts besides the store's own of which commits have come to it: another application may write to the same database by mistake.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_contexts: Vec<String>,
 }
 
 /// The process that gives numbers.

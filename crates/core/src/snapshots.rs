@@ -6,7 +6,7 @@ mod in_records;
 use async_trait::async_trait;
 use bytestring::ByteString;
 
-pub(crate) use document::{read_tags, tags as write_tags};
+pub(crate) use document::{read as read_document, read_tags, tags as write_tags};
 pub use in_records::{RecordSnapshots, snapshot_collection};
 
 use crate::{

@@ -1,5 +1,6 @@
 //! The port of an open store: its declared tenants, each with its scopes' logs.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -7,8 +8,8 @@ use bytes::Bytes;
 
 use crate::sequencing::NoSequencer;
 use crate::{
-    Code, EventLog, PrepareKeys, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots, StoreError, Streams,
-    Uuid,
+    Code, EventLog, PrepareKeys, Queries, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots, StoreError,
+    Streams, Uuid,
 };
 
 /// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
@@ -32,6 +33,12 @@ pub trait Store: Send + Sync + 'static {
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog>;
 
+    /// The queries of a tenant's snapshots, and of the commits of its default scope.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog>;
+
     /// The prepare keys of a tenant: those that commits reserve and release.
     ///
     /// # Errors
@@ -51,6 +58,11 @@ pub trait Store: Send + Sync + 'static {
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn sequencing(&self, tenant: &str) -> Result<Arc<dyn Sequencing>, UnknownLog> {
         self.log(tenant, crate::DEFAULT_SCOPE).map(|_| Arc::new(NoSequencer) as Arc<dyn Sequencing>)
+    }
+
+    /// The one name of what may be written in several ways: a scope that is called by a UUID.
+    fn scope_name<'a>(&self, scope: &'a str) -> Cow<'a, str> {
+        Cow::Borrowed(scope)
     }
 
     /// The declared tenants, in order of their names.
@@ -176,5 +188,10 @@ impl OpenError {
     /// A refusal with its sentence.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+
+    /// What to do about it, as one sentence: nothing was to be stored.
+    pub fn advice(&self) -> &'static str {
+        self.code.advice_to_readers()
     }
 }

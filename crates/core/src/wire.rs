@@ -7,6 +7,7 @@ mod event;
 mod key;
 mod list;
 mod plain;
+pub mod queries;
 pub mod records;
 mod snapshot;
 mod stream;

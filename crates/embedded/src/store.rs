@@ -15,8 +15,9 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Backup, Code, DEFAULT_SCOPE, EventLog, Identity, LogStatus, OpenError, PrepareKeys, RecordSnapshots, Records,
-    Snapshots, Store, StoreError, Streams, UnknownLog, Uuid, limits, new_uuid,
+    Backup, Code, DEFAULT_SCOPE, DocumentQueries, EventLog, Identity, LogStatus, OpenError, PrepareKeys, Queries,
+    RecordSnapshots, Records, Snapshots, Store, StoreDocuments, StoreError, Streams, UnknownLog, Uuid, limits,
+    new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -323,7 +324,7 @@ fn make_durable_again(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> i
     }
 }
 
-/// The bounded context that snapshots say they are of. A folder holds one, and nobody else reads it.
+/// The bounded context that snapshots and commits say they are of. A folder holds one, and nobody else reads it.
 const CONTEXT: &str = "annals";
 
 #[async_trait]
@@ -343,6 +344,11 @@ impl Store for EmbeddedStore {
 
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
         Ok(Arc::new(RecordSnapshots::new(self.records(tenant)?, CONTEXT, self.options.clock.clone())))
+    }
+
+    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
+        let documents = StoreDocuments::new(self.records(tenant)?, self.log(tenant, DEFAULT_SCOPE)?, CONTEXT);
+        Ok(Arc::new(DocumentQueries::new(documents, self.options.clock.clone())))
     }
 
     fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! inspect ─▶ commits.rs: each collection of commits     ─▶ report: steps, findings, obstacles
-//!            events.rs:  the event log, names.rs: UUIDs
+//!            events.rs:  the event log, scopes.rs: those of scopes, names.rs: UUIDs
 //! adopt   ─▶ the lease ─▶ apply.rs: mark, names, indexes ─▶ entries for the events ─▶ numbers for the commits (the sequencer's backlog)
 //! ```
 //!
@@ -15,6 +15,7 @@ mod commits;
 mod events;
 mod names;
 mod report;
+mod scopes;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -150,6 +151,9 @@ async fn look(
         report.obstruct(Code::InvalidNames, sentence);
     }
     shared_names(&mut report, &reach, &streams);
+    let mut of_scopes = scopes::look(database, &there).await.map_err(asked)?;
+    of_scopes.retain(|uuid, _| !uuids.contains_key(uuid));
+    names::add_of_scopes(&mapping, &of_scopes, &mut report);
     let is_log = log.to_take_in > 0 || reach.adopted.is_some() || reach.events > 0;
     report.log = Some(log).filter(|_| is_log);
     whose(database, options, &reach, &contexts, &mut report).await?;
@@ -164,7 +168,8 @@ async fn look(
     still_numbered(database, &reach, &mut report).await?;
     report.left = there.iter().filter(|name| is_left(name)).cloned().collect();
     let marked = owner::marked(database).await.map_err(asked)?.is_some();
-    let new_names = uuids.keys().any(|(kind, uuid)| stored.given(*kind, *uuid).is_none());
+    let known = |kind, uuid| stored.given(kind, uuid).is_some() || mapping.given(kind, uuid).is_none();
+    let new_names = uuids.keys().chain(of_scopes.keys()).any(|(kind, uuid)| !known(*kind, *uuid));
     let unready = !marked || !reach.opened || missing > 0;
     steps(&mut report, marked, missing, new_names, &reach);
     Ok(Plan { report, reach, mapping, new_names, unready, there })
@@ -180,7 +185,7 @@ fn steps(report: &mut AdoptReport, marked: bool, missing: usize, new_names: bool
         steps.push(format!("make {missing} collections and indexes that are missing"));
     }
     if new_names {
-        let count = report.names.event_types.len() + report.names.aggregates.len();
+        let count = report.names.event_types.values().chain(report.names.aggregates.values()).flatten().count();
         steps.push(format!("keep the names of {count} UUIDs"));
     }
     let log = report.log.clone().unwrap_or_default();
@@ -246,6 +251,14 @@ async fn whose(
         report.obstruct(Code::CannotAdopt, message);
     }
     let others: Vec<_> = contexts.iter().filter(|context| **context != report.context).collect();
+    if !others.is_empty() && reach.opened {
+        let what = format!(
+            "database {} is context {:?}'s and holds commits of {others:?} too: they are in the log like all others",
+            database.name(),
+            report.context
+        );
+        report.find("other_context", what);
+    }
     if !others.is_empty() && !reach.opened {
         let message = format!(
             "database {} is context {:?}'s and holds commits of {others:?} too; a database belongs to one context, so move them out",

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
-use mongodb::error::{Error, ErrorKind};
+use mongodb::error::ErrorKind;
 use mongodb::options::{
     Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerAddress, WriteConcern,
 };
 
+use crate::hosts::{self, NOT_INITIATED, standalone};
 use crate::options::ConnectionOptions;
 use crate::primary::Primary;
 use crate::refused::{Code, OpenError, asking};
@@ -52,13 +53,19 @@ pub(crate) async fn connect(url: &str, wanted: &ConnectionOptions) -> Result<Con
     options.read_concern = Some(ReadConcern::majority());
     options.write_concern = Some(strict());
     options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-    let client = Client::with_options(options).map_err(|error| invalid(format!("{place}: {}", error.kind)))?;
+    let client = Client::with_options(options.clone()).map_err(|error| invalid(format!("{place}: {}", error.kind)))?;
     let admin = client.database("admin");
-    let asking = |place: &str, error: &Error| match (&*error.kind, primary.refusal()) {
-        (ErrorKind::ServerSelection { .. }, Some(why)) => OpenError::new(Code::Unreachable, format!("{place}: {why}")),
-        _ => asking(place, error),
+    let hello = tokio::select! {
+        hello = admin.run_command(doc! { "hello": 1 }) => hello,
+        mistaken = hosts::mistaken(&place, &options) => return Err(mistaken),
     };
-    let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(|error| asking(&place, &error))?;
+    let hello = match hello {
+        Ok(hello) => hello,
+        Err(error) if matches!(&*error.kind, ErrorKind::ServerSelection { .. }) => {
+            return Err(hosts::without_primary(&place, &options).await);
+        }
+        Err(error) => return Err(asking(&place, &error)),
+    };
     check_topology(&hello)
         .map_err(|sentence| OpenError::new(Code::UnsuitableServer, format!("{place}: {sentence}")))?;
     let build = admin.run_command(doc! { "buildInfo": 1 }).await.map_err(|error| asking(&place, &error))?;
@@ -129,9 +136,8 @@ fn check_topology(hello: &Document) -> Result<(), String> {
     if hello.contains_key("setName") || is_mongos {
         return Ok(());
     }
-    Err("this is a standalone server, which has neither transactions nor change streams; start mongod with \
-         --replSet rs0, run rs.initiate() once, and write ?replicaSet=rs0 in the URL (one member is enough)"
-        .to_owned())
+    let is_ghost = hello.get_bool("isreplicaset").unwrap_or(false);
+    Err(if is_ghost { format!("it {NOT_INITIATED}") } else { format!("it {}", standalone(None)) })
 }
 
 fn check_version(build: &Document) -> Result<(), String> {
@@ -168,6 +174,7 @@ mod tests {
     #[test]
     fn a_standalone_and_an_old_server_are_refused_with_what_to_do() {
         assert!(check_topology(&doc! { "isWritablePrimary": true }).expect_err("standalone").contains("--replSet"));
+        assert!(check_topology(&doc! { "isreplicaset": true }).expect_err("not initiated").contains("rs.initiate()"));
         assert_eq!(check_topology(&doc! { "setName": "rs0" }), Ok(()));
         assert_eq!(check_topology(&doc! { "msg": "isdbgrid" }), Ok(()));
         let version = |array: [i32; 4]| check_version(&doc! { "version": "x", "versionArray": array.to_vec() });

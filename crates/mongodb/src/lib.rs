@@ -10,6 +10,7 @@
 pub mod adopt;
 mod connect;
 mod dolittle;
+mod hosts;
 mod identity;
 mod layout;
 mod log;

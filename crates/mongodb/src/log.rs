@@ -22,6 +22,7 @@ mod prepare;
 mod read;
 mod repeat;
 mod scan;
+pub(crate) mod tail;
 mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,11 +46,12 @@ use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, event_s
 use crate::layout::schema::Schema;
 use crate::options::{Options, Requests};
 use crate::patience::Patience;
-use crate::refused::{message_of, reading, unreadable};
+use crate::refused::{malformed, message_of, reading, unreadable};
 pub(crate) use adopted::Adopted;
 use bulk::Bulk;
 use heads::{Head, Heads};
 use numbers::{Expected, Numbers, Place};
+use tail::Tail;
 use turns::Turns;
 
 /// How often who waits looks for itself, should no announcement come.
@@ -65,6 +67,7 @@ pub(crate) struct Log {
     pub(crate) tenant: String,
     pub(crate) database: Database,
     pub(crate) numbers: Arc<Numbers>,
+    pub(crate) tail: Tail,
     /// How many commits are held back.
     pub(crate) held: Count,
     schema: Schema,
@@ -121,6 +124,7 @@ impl Log {
             outcome_time: options.outcome_time,
             database,
             numbers: Arc::default(),
+            tail: Tail::default(),
             held: Count::default(),
             heads: Heads::default(),
             turns: Turns::default(),
@@ -185,7 +189,7 @@ impl Log {
     /// Where an aggregate stands at majority.
     async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
         let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
-        self.head_of(aggregate, newest.map_err(|error| reading(&error))?).await
+        self.head_of(collection, aggregate, newest.map_err(|error| reading(&error))?).await
     }
 
     /// Where an aggregate stands, confirmed by a majority behind the reading: a primary that is cut off and does not know it has none. So
@@ -198,7 +202,7 @@ impl Log {
         let newest = newest.and_then(|newest| newest.map_err(|error| message_of(&error))).map_err(|why| {
             StoreError::Unreachable(format!("the version of {aggregate} could not be confirmed by a majority: {why}"))
         })?;
-        self.head_of(aggregate, newest).await
+        self.head_of(collection, aggregate, newest).await
     }
 
     async fn newest(
@@ -213,12 +217,18 @@ impl Log {
         commits.find_one(doc! { "aggregateId": &*aggregate.id }).with_options(options).await
     }
 
-    async fn head_of(&self, aggregate: &Aggregate, newest: Option<RawDocumentBuf>) -> Result<Head, StoreError> {
+    async fn head_of(
+        &self,
+        collection: &str,
+        aggregate: &Aggregate,
+        newest: Option<RawDocumentBuf>,
+    ) -> Result<Head, StoreError> {
         let Some(found) = newest else {
             return adopted::head(self, aggregate).await;
         };
         let version = natural(&found, "version").ok_or_else(|| {
-            StoreError::Damaged(format!("the newest commit of {aggregate} has a version that is no whole number"))
+            let why = format!("it sorts as the newest commit of {aggregate}, and its version is no whole number");
+            malformed(&self.database, collection, &found, why)
         })?;
         let tenant_id = text(&found, "tenantId").unwrap_or(annals_core::DEFAULT_TENANT_ID).into();
         let head = Head { version, tenant_id };
@@ -275,9 +285,13 @@ impl Log {
         }
         let expected = self.numbers.expect(place.clone());
         self.numbered(expected, true, NUMBER_TIME_MAX).await.ok_or_else(|| {
-            let why = self.disturbed().map(|disturbed| disturbed.to_string());
-            let why = why.unwrap_or_else(|| "no sequencer is at work, or it holds the commit back".to_owned());
-            StoreError::Unreachable(format!("commit {}: it is stored, and has no number yet: {why}", place.commit))
+            let what = format!("commit {} is stored, and has no number yet", place.commit);
+            match self.disturbed() {
+                Some(disturbed) => StoreError::ForeignNumbers(format!("{what}: {disturbed}")),
+                None => {
+                    StoreError::Unreachable(format!("{what}: no sequencer is at work, or it holds the commit back"))
+                }
+            }
         })
     }
 

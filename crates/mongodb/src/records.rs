@@ -4,6 +4,7 @@
 //!   document.rs  a record as it is stored               filter.rs   conditions as filters
 //!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
 //!   declare.rs   collections and indexes                feed.rs     what has changed
+//!   queries.rs   snapshots and commits, which need not be declared
 //!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired
 //!   batch.rs     one transaction; judge.rs decides, commands.rs sends
 //! ```
@@ -26,6 +27,7 @@ mod feed;
 mod filter;
 mod find;
 mod judge;
+mod queries;
 mod write;
 
 use std::collections::HashMap;
@@ -48,6 +50,7 @@ use crate::refused::reading;
 use batch::Place;
 use catalog::Catalog;
 use expiry::Due;
+pub(crate) use queries::MongoDocuments;
 use write::{Work, Writer};
 
 /// How often who waits looks for itself, should another process write.

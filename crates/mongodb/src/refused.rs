@@ -1,6 +1,10 @@
 //! What the driver says, as errors that say what to do. Nothing here shows credentials: the driver's messages hold none.
 
+use std::fmt;
+
 use annals_core::{CommitError, ReadError, StoreError};
+use mongodb::Database;
+use mongodb::bson::{Bson, RawDocument};
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 
 pub(crate) use annals_core::{Code, OpenError};
@@ -76,7 +80,43 @@ pub(crate) fn reading(error: &Error) -> StoreError {
     }
 }
 
-/// A document that is not as it must be.
+/// A document that other software wrote or changed and that is not as it must be; `why` names the field.
+pub(crate) fn malformed(
+    database: &Database,
+    collection: &str,
+    document: &RawDocument,
+    why: impl fmt::Display,
+) -> StoreError {
+    let (database, id) = (database.name(), shown_id(document));
+    StoreError::Malformed(format!(
+        "{database}.{collection}: the document with the _id {id}: {why}; mend or delete it where it is stored"
+    ))
+}
+
+/// A document that is known and is not there any more; `what` names it.
+pub(crate) fn deleted(database: &Database, collection: &str, what: impl fmt::Display) -> StoreError {
+    let database = database.name();
+    StoreError::Malformed(format!(
+        "{database}.{collection}: {what} is gone, so other software has deleted it; put it back from a backup of the database"
+    ))
+}
+
+/// An `_id` as one would write it in a query, ended where it would flood a message.
+fn shown_id(document: &RawDocument) -> String {
+    const CHARS_MAX: usize = 300;
+    let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok());
+    let shown = match id {
+        None => "(none)".to_owned(),
+        Some(Bson::Decimal128(number)) => number.to_string(),
+        Some(id) => id.into_relaxed_extjson().to_string(),
+    };
+    match shown.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown,
+    }
+}
+
+/// A document of this store's own that is not as it was written.
 pub(crate) fn unreadable(sentence: impl Into<String>) -> ReadError {
     ReadError::Store(StoreError::Damaged(sentence.into()))
 }

@@ -34,7 +34,7 @@ use crate::layout::mapping::Mapping;
 use crate::layout::names::{EVENT_LOG, STREAMS, of_scope};
 use crate::layout::schema;
 use crate::options::Options;
-use crate::refused::{OpenError, asking, unreadable};
+use crate::refused::{OpenError, asking, malformed};
 use end::End;
 
 /// The log of one scope of a tenant.
@@ -127,9 +127,9 @@ impl ScopeLog {
     }
 
     fn read_one(&self, found: &RawDocument) -> Result<(SequenceNumber, StoredCommit), ReadError> {
-        let broken = |why: String| unreadable(format!("{}: an event: {why}", self.collection));
-        let found = crate::layout::adopted::find(found).map_err(broken)?;
-        Ok((found.number, self.reader.commit(&found).map_err(broken)?))
+        let broken = |why: String| malformed(&self.database, &self.collection, found, why);
+        let event = crate::layout::adopted::find(found).map_err(broken)?;
+        Ok((event.number, self.reader.commit(&event).map_err(broken)?))
     }
 
     fn takes_no_commits(&self) -> StoreError {

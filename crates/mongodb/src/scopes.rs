@@ -1,5 +1,8 @@
 //! The declared scopes, and the UUIDs that stand for them in the names of collections.
+//!
+//! A scope that is called by a UUID has one name, however that is written: [`canonical`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use annals_core::{DEFAULT_SCOPE, limits};
@@ -18,19 +21,28 @@ pub(crate) fn scopes(options: &Options) -> Result<BTreeMap<String, Uuid>, OpenEr
     let mut scopes: BTreeMap<String, Uuid> = BTreeMap::new();
     for name in options.scopes.iter().filter(|name| *name != DEFAULT_SCOPE) {
         check_name(name).map_err(invalid)?;
-        let scope = scope_uuid(name);
+        let name = canonical(name).into_owned();
+        let scope = scope_uuid(&name);
         if scope.is_nil() {
             let message = format!("scope {name:?} is the default scope of a Dolittle Runtime; leave it out");
             return Err(invalid(message));
         }
-        let same = scopes.iter().find(|(other, uuid)| **uuid == scope && *other != name);
+        let same = scopes.iter().find(|(other, uuid)| **uuid == scope && **other != name);
         if let Some((other, _)) = same {
             let message = format!("scopes {other:?} and {name:?} are one scope, {scope}; declare it once");
             return Err(invalid(message));
         }
-        scopes.insert(name.clone(), scope);
+        scopes.insert(name, scope);
     }
     Ok(scopes)
+}
+
+/// The name under which a scope is known: of a UUID the form with hyphens and small letters, of any other name the name itself.
+pub(crate) fn canonical(name: &str) -> Cow<'_, str> {
+    match Uuid::try_parse(name) {
+        Ok(uuid) => Cow::Owned(uuid.hyphenated().to_string()),
+        Err(_) => Cow::Borrowed(name),
+    }
 }
 
 fn check_name(name: &str) -> Result<(), String> {
@@ -60,17 +72,19 @@ mod tests {
     #[test]
     fn a_scope_that_is_a_uuid_is_that_one_and_others_follow_from_their_names() {
         let id = "0a1b2c3d-0000-4000-8000-00000000abcd";
-        assert_eq!(of(&["default", id, id]), Ok(vec![id.to_owned()]));
+        for same in [id, &id.to_uppercase(), &id.replace('-', "")] {
+            assert_eq!(of(&["default", same, id]), Ok(vec![id.to_owned()]));
+            assert_eq!(canonical(same), id);
+        }
         assert_eq!(of(&["inbox"]), Ok(vec![scope_uuid("inbox").to_string()]));
     }
 
     #[test]
     fn what_is_no_scope_or_is_one_twice_is_refused() {
-        let id = "0a1b2c3d-0000-4000-8000-00000000abcd";
         let refused = |names: &[&str]| of(names).expect_err("refused");
         assert!(refused(&["a b"]).contains("not a name"));
         assert!(refused(&[""]).contains("not a name"));
         assert!(refused(&["00000000-0000-0000-0000-000000000000"]).contains("default scope"));
-        assert!(refused(&[id, &id.to_uppercase()]).contains("one scope"));
+        assert!(refused(&["inbox", &scope_uuid("inbox").to_string()]).contains("one scope"));
     }
 }

@@ -15,6 +15,7 @@ mod asked;
 mod assign;
 mod backlog;
 pub(crate) mod catch_up;
+pub(crate) mod contexts;
 mod held;
 mod lead;
 mod lease;
@@ -23,6 +24,7 @@ mod standby;
 mod state;
 pub(crate) mod step;
 mod stream;
+mod watched;
 mod write;
 
 use std::sync::Arc;

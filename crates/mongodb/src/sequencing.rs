@@ -21,7 +21,7 @@ use crate::layout::names::{HELD, SEQUENCER};
 use crate::log::Log;
 use crate::log::numbers::Place;
 use crate::refused::reading;
-use crate::sequencer::Cluster;
+use crate::sequencer::{Cluster, contexts};
 
 /// How long what was asked is waited for: longer than another process needs to take over.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -50,7 +50,8 @@ impl Sequencing for AskSequencer {
             }
             None => None,
         };
-        Ok(SequencerState { leader, head, held })
+        let other_contexts = contexts::others(&self.log.database).await.map_err(asked)?;
+        Ok(SequencerState { leader, head, held, other_contexts })
     }
 
     async fn held(&self, after: Option<HeldId>, limit: usize) -> Result<Vec<HeldCommit>, ReadError> {

@@ -1,12 +1,13 @@
 //! An open store: its tenants, each with databases of its own.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, PrepareKeys, RecordSnapshots, Records, Sequencing,
-    Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
+    DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries,
+    RecordSnapshots, Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
@@ -23,10 +24,10 @@ use crate::log::{Adopted, Log};
 use crate::options::Options;
 use crate::primary::Primary;
 use crate::reach;
-use crate::records::MongoRecords;
+use crate::records::{MongoDocuments, MongoRecords};
 use crate::refused::{Code, OpenError, asking};
 use crate::scope::ScopeLog;
-use crate::scopes::scopes;
+use crate::scopes::{canonical, scopes};
 use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
 use crate::streams::{LogOfStreams, MongoStreams};
@@ -43,6 +44,8 @@ pub struct MongoStore {
     records: BTreeMap<String, Arc<MongoRecords>>,
     /// Where snapshots are: the records, unless snapshots have a database of their own.
     snapshots: BTreeMap<String, Arc<MongoRecords>>,
+    /// Fields of commits that begin an index.
+    indexed: Arc<[&'static str]>,
     primary: Arc<Primary>,
     /// By tenant and scope.
     scopes: BTreeMap<Key, Arc<ScopeLog>>,
@@ -87,11 +90,12 @@ impl MongoStore {
         let streams = open_streams(&tenants, &scopes, &options);
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let logs = in_order_of_lease(&tenants);
+        let indexed = schema::indexed_fields_of_commits(&options).into();
         let cluster = Arc::new(Cluster::new(client, logs, holder, options.lease, options.at_step));
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
         let sequencer = Mutex::new(Some(sequencer));
-        Ok(Self { tenants, records, snapshots, scopes, streams, primary, cluster, stop, sequencer })
+        Ok(Self { tenants, records, snapshots, indexed, scopes, streams, primary, cluster, stop, sequencer })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -200,7 +204,7 @@ impl Store for MongoStore {
         if scope == DEFAULT_SCOPE {
             return Ok(log.clone());
         }
-        let key = (tenant.to_owned(), scope.to_owned());
+        let key = (tenant.to_owned(), canonical(scope).into_owned());
         match self.scopes.get(&key) {
             Some(log) => Ok(log.clone()),
             None => Err(UnknownLog::Scope { tenant: key.0, scope: key.1 }),
@@ -218,6 +222,14 @@ impl Store for MongoStore {
         Ok(Arc::new(RecordSnapshots::new(records.clone(), &*log.context, log.clock.clone())))
     }
 
+    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
+        let unknown = || UnknownLog::Tenant(tenant.to_owned());
+        let ((log, _), snapshots) = self.tenants.get(tenant).zip(self.snapshots.get(tenant)).ok_or_else(unknown)?;
+        let commits = self.records.get(tenant).ok_or_else(unknown)?;
+        let documents = MongoDocuments::new(commits.clone(), snapshots.clone(), self.indexed.clone());
+        Ok(Arc::new(DocumentQueries::new(documents, log.clock.clone())))
+    }
+
     fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
         let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
         Ok(log.clone())
@@ -225,7 +237,7 @@ impl Store for MongoStore {
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         self.log(tenant, scope)?;
-        let key = (tenant.to_owned(), scope.to_owned());
+        let key = (tenant.to_owned(), canonical(scope).into_owned());
         let streams = self.streams.get(&key);
         streams.map(|streams| Arc::clone(streams) as _).ok_or(UnknownLog::Scope { tenant: key.0, scope: key.1 })
     }
@@ -233,6 +245,10 @@ impl Store for MongoStore {
     fn sequencing(&self, tenant: &str) -> Result<Arc<dyn Sequencing>, UnknownLog> {
         let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
         Ok(Arc::new(AskSequencer { log: log.clone(), cluster: self.cluster.clone() }))
+    }
+
+    fn scope_name<'a>(&self, scope: &'a str) -> Cow<'a, str> {
+        canonical(scope)
     }
 
     fn tenants(&self) -> Vec<String> {

@@ -187,7 +187,7 @@ impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Invalid(invalid) => invalid.into(),
-            other => Self::new(other.code(), other.to_string()),
+            other => Self::new(other.code(), other.to_string()).advise(other.advice()),
         }
     }
 }

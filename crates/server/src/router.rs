@@ -16,9 +16,10 @@ use crate::metrics::Metrics;
 use crate::options::{Callers, Options};
 use crate::problem::Problem;
 use crate::site::this_machine_only;
+use crate::v1::queries::How;
 use crate::v1::{
-    aggregates, backup, changes, commits, follow, index, keys, log, records, sequencer, snapshots, stats, streams,
-    transactions, verdicts,
+    aggregates, backup, changes, commits, follow, index, keys, log, queries, records, sequencer, snapshots, stats,
+    streams, transactions, verdicts,
 };
 use crate::{health, metrics};
 
@@ -79,6 +80,16 @@ fn routes() -> Vec<Route> {
         ("/v1/records/changes/follow", get(changes::follow)),
         ("/v1/snapshots/{aggregate}", put(snapshots::declare)),
         ("/v1/snapshots/{aggregate}/{id}", get(snapshots::load).put(snapshots::save).delete(snapshots::delete)),
+        ("/v1/query/{aggregate}/snapshots/single", queries::snapshots(How::Single)),
+        ("/v1/query/{aggregate}/snapshots/list", queries::snapshots(How::List)),
+        ("/v1/query/{aggregate}/snapshots/paged", queries::snapshots(How::Paged)),
+        ("/v1/query/{aggregate}/snapshots/count", queries::snapshots(How::Count)),
+        ("/v1/query/{aggregate}/snapshots/explain", queries::snapshots(How::Explain)),
+        ("/v1/query/{aggregate}/commits/single", queries::commits(How::Single)),
+        ("/v1/query/{aggregate}/commits/list", queries::commits(How::List)),
+        ("/v1/query/{aggregate}/commits/paged", queries::commits(How::Paged)),
+        ("/v1/query/{aggregate}/commits/count", queries::commits(How::Count)),
+        ("/v1/query/{aggregate}/commits/explain", queries::commits(How::Explain)),
         ("/v1/keys/{name}/{key}", get(keys::look).put(keys::put).delete(keys::delete)),
         ("/v1/keys/{name}/{key}/rollback", post(keys::rollback)),
         ("/health/live", get(health::live)),

@@ -32,7 +32,7 @@ impl Source {
 
     fn of(server: &Server, tenant: &str, scope: &str) -> Result<Self, Problem> {
         let log = server.store.log(tenant, scope)?;
-        Ok(Self { log, tenant: tenant.to_owned(), scope: scope.to_owned() })
+        Ok(Self { log, tenant: tenant.to_owned(), scope: server.store.scope_name(scope).into_owned() })
     }
 
     /// Who the tenant's store is for a reader who comes from incarnation `seen`, or from none.

@@ -11,6 +11,7 @@ pub(crate) mod keys;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod many;
+pub(crate) mod queries;
 pub(crate) mod records;
 pub(crate) mod sequencer;
 pub(crate) mod snapshots;

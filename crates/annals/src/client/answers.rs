@@ -205,6 +205,7 @@ fn store_error(code: Code, detail: &str) -> Option<StoreError> {
         Code::DiskFull => StoreError::DiskFull,
         Code::StoreFailed => StoreError::Failed,
         Code::StoreDamaged => StoreError::Damaged,
+        Code::MalformedDocument => StoreError::Malformed,
         Code::ForeignNumbers => StoreError::ForeignNumbers,
         Code::StoreReadOnly => StoreError::ReadOnly,
         Code::ReadFailed => StoreError::Io,
@@ -221,8 +222,13 @@ fn store_error(code: Code, detail: &str) -> Option<StoreError> {
 /// The part of `detail` that the error's own sentence frames, so that it is not framed twice.
 fn inner(detail: &str, make: fn(String) -> StoreError) -> String {
     const MARK: &str = "\0";
-    let frame = make(MARK.to_owned()).to_string();
-    let framed = frame.split_once(MARK).and_then(|(before, after)| detail.strip_prefix(before)?.strip_suffix(after));
+    let error = || make(MARK.to_owned());
+    // Of a commit the sentence says more.
+    let frames = [CommitError::from(error()).to_string(), error().to_string()];
+    let framed = frames.iter().find_map(|frame| {
+        let (before, after) = frame.split_once(MARK)?;
+        detail.strip_prefix(before)?.strip_suffix(after)
+    });
     framed.unwrap_or(detail).to_owned()
 }
 

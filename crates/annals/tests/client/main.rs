@@ -18,8 +18,8 @@ use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
 use annals::{
-    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, PrepareKeys, QueryGuard, Records, Snapshots,
-    Store, Streams, UnknownLog,
+    Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Identity, LogStatus, PrepareKeys, Queries, QueryGuard, Records,
+    Snapshots, Store, Streams, UnknownLog,
 };
 use annals_conformance::{ManualClock, OTHER_TENANT, Subject};
 use annals_embedded::EmbeddedStore;
@@ -39,6 +39,10 @@ mod remote_streams {
 
 mod remote_records {
     annals_conformance::records!(crate::Remote::default());
+}
+
+mod remote_queries {
+    annals_conformance::queries!(crate::Remote::default());
 }
 
 mod remote_snapshots {
@@ -115,6 +119,11 @@ impl Store for Served {
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
         self.store.snapshots(tenant)?;
         Ok(Arc::new(Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").snapshots()))
+    }
+
+    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
+        self.store.queries(tenant)?;
+        Ok(Arc::new(Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").queries()))
     }
 
     fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {

@@ -30,6 +30,9 @@ pub async fn state(global: &Global, config: &Config) -> Result<(), Stop> {
             }
             output.text(format_args!("head     {}", state.head))?;
             output.text(format_args!("held     {}", state.held))?;
+            for context in &state.other_contexts {
+                output.text(format_args!("warning  commits of context {context:?} have come to this database too"))?;
+            }
             output.flush()
         })
         .await
@@ -57,7 +60,8 @@ async fn list(target: &Target, mut output: Output) -> Result<(), Stop> {
             }
             let since = one.since.map(|since| since.to_string()).unwrap_or_default();
             let (HeldId { collection, commit }, reason) = (&one.id, &one.reason);
-            output.text(format_args!("{since:<24}  {collection}  {commit}  {reason}"))?;
+            let (name, id) = (&one.aggregate_name, &one.aggregate_id);
+            output.text(format_args!("{since:<24}  {collection}  {commit}  {name}/{id}  {reason}"))?;
         }
         match page.into_iter().last() {
             Some(last) => after = Some(last.id),

@@ -7,6 +7,7 @@ use mongodb::bson::{Binary, DateTime, Document, doc};
 use serde_json::json;
 
 use crate::run::{folder, run};
+use crate::with_mongodb_serve::{get, serve};
 
 const PLACED: &str = "7a1c6a5e-1111-4111-8111-0123456789ab";
 const ORDER: &str = "c0ffee00-3333-4333-8333-0123456789ab";
@@ -16,7 +17,7 @@ fn uuid(text: &str) -> Binary {
     Binary { subtype: BinarySubtype::Uuid, bytes }
 }
 
-/// Two events of an aggregate and one of none.
+/// Two events of an aggregate and one of none, with numbers that were deleted between them.
 async fn fill(url: &str, database: &str) {
     let client = Client::with_uri_str(url).await.expect("a client");
     let event = |number: i64, applied: bool| {
@@ -36,7 +37,7 @@ async fn fill(url: &str, database: &str) {
         event
     };
     let log = client.database(database).collection::<Document>("event-log");
-    log.insert_many([event(0, true), event(1, true), event(2, false)]).await.expect("inserted");
+    log.insert_many([event(0, true), event(1, true), event(4, false)]).await.expect("inserted");
 }
 
 #[test]
@@ -66,11 +67,18 @@ fn it_says_what_it_would_do_wants_names_and_does_it_once() {
     annals(&["log", "read"]).refused("not_adopted", 6);
 
     let done = annals(&["adopt", "--names", "names.json", "--apply", "--output", "json"]).ok();
-    assert_eq!((&done.json()[0]["done"], &done.json()[0]["head"]), (&json!(true), &json!(3)));
+    assert_eq!((&done.json()[0]["done"], &done.json()[0]["head"]), (&json!(true), &json!(5)));
     let events = annals(&["log", "read", "--output", "json"]).ok().json();
     assert_eq!((&events[1]["aggregate"], &events[1]["version"]), (&json!({ "name": "order", "id": "o-1" }), &json!(2)));
     assert_eq!((&events[2]["aggregate"], &events[2]["event_source"]), (&json!(null), &json!("o-1")));
     annals(&["commit", "--aggregate", "order/o-1", "--type", "placed", "--expect", "2"]).ok();
+    let server_of_it = serve(here.path(), &url);
+    let (status, hole) = get(&server_of_it, "/v1/log/2");
+    assert_eq!((status, &hole["code"], &hole["head"]), (404, &json!("unknown_event"), &json!(6)));
+    assert!(hole["detail"].as_str().is_some_and(|it| it.contains("never will be") && !it.contains("yet")), "{hole}");
+    let (status, later) = get(&server_of_it, "/v1/log/6");
+    assert!(status == 404 && later["detail"].as_str().is_some_and(|it| it.contains("no event 6 yet")), "{later}");
+    drop(server_of_it);
     let commits = annals(&["aggregate", "read", "order", "o-1", "--output", "json"]).ok().json();
     assert_eq!(commits.iter().map(|commit| commit["version"].clone()).collect::<Vec<_>>(), [1, 2, 3]);
     let again = annals(&["adopt", "--output", "json"]).ok();

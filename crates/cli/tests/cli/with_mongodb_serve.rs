@@ -119,14 +119,14 @@ impl Drop for Database {
 }
 
 /// Serves the store at `url`.
-fn serve(folder: &Path, url: &str) -> Server {
+pub fn serve(folder: &Path, url: &str) -> Server {
     let mut command = annals(folder);
     command.env("ANNALS__STORE__URL", url).args(["serve", "--dev", "--listen", "127.0.0.1:0"]);
     Server::of(command)
 }
 
 /// A GET: the status, and the body as JSON.
-fn get(server: &Server, path: &str) -> (u16, Value) {
+pub fn get(server: &Server, path: &str) -> (u16, Value) {
     let address = server.url.strip_prefix("http://").expect("a URL");
     let mut stream = TcpStream::connect(address).expect("it is alive");
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").expect("written");

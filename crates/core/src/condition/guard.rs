@@ -15,16 +15,18 @@ pub struct QueryGuard {
     pub nodes_max: usize,
     /// Most values of one operator.
     pub values_max: usize,
-    /// Most entries of a list; at least 1 is asked for.
+    /// Most entries of a list; at least 1 is asked for, unless there is no limit ([`u64::MAX`]): then 0 is all.
     pub list_max: u64,
-    /// Most entries of a page.
+    /// Most entries of a page, in the same way.
     pub page_max: u64,
     /// How far pages reach: page number times entries of a page.
     pub reach_max: u64,
+    /// Most bytes of documents that are answered at once, or that must be held to sort them.
+    pub answer_bytes_max: usize,
     /// Filter documents of MongoDB are taken. Those that run code never are.
     pub raw: bool,
     /// Operators are taken that no index serves: NE, NOT_IN, NOR, NULL, NOT_NULL, CONTAINS, ENDS_WITH, EXISTS of what is missing, and
-    /// STARTS_WITH of nothing or in any case.
+    /// STARTS_WITH of nothing or in any case. And conditions on commits that do not say where to look.
     pub expensive: bool,
     /// Pages and counts may mean every document.
     pub everything: bool,
@@ -40,11 +42,17 @@ impl Default for QueryGuard {
             list_max: 1_000,
             page_max: 100,
             reach_max: 10_000,
+            answer_bytes_max: 64 * 1024 * 1024,
             raw: false,
             expensive: false,
             everything: false,
         }
     }
+}
+
+/// Whether a number of entries is allowed; 0 is all.
+fn within(number: u64, most: u64) -> bool {
+    most == u64::MAX || (1..=most).contains(&number)
 }
 
 /// What has been gone through.
@@ -54,9 +62,20 @@ struct Cost<'g> {
 }
 
 impl QueryGuard {
-    /// For development: every operator is taken.
+    /// For development: whatever a store takes is taken, up to the bytes of an answer.
     pub fn open() -> Self {
-        Self { raw: true, expensive: true, everything: true, ..Self::default() }
+        Self {
+            depth_max: usize::MAX,
+            nodes_max: usize::MAX,
+            values_max: usize::MAX,
+            list_max: u64::MAX,
+            page_max: u64::MAX,
+            reach_max: u64::MAX,
+            raw: true,
+            expensive: true,
+            everything: true,
+            ..Self::default()
+        }
     }
 
     /// Judges a condition.
@@ -85,7 +104,7 @@ impl QueryGuard {
     /// # Errors
     /// `page_too_large`, also for 0, which would be all.
     pub fn check_limit(&self, limit: u64) -> Result<(), Invalid> {
-        if (1..=self.list_max).contains(&limit) {
+        if within(limit, self.list_max) {
             return Ok(());
         }
         let message = format!("is {limit}; 1 to {} are allowed", self.list_max);
@@ -97,15 +116,28 @@ impl QueryGuard {
     /// # Errors
     /// `page_too_large`, `page_too_far`.
     pub fn check_page(&self, index: u64, size: u64) -> Result<(), Invalid> {
-        if !(1..=self.page_max).contains(&size) {
+        if !within(size, self.page_max) {
             let message = format!("is {size}; 1 to {} are allowed", self.page_max);
             return Err(Invalid::new(Code::PageTooLarge, "pagination.size", message));
         }
-        if index.checked_mul(size).is_none_or(|reach| reach > self.reach_max) {
+        if index.saturating_mul(size) > self.reach_max {
             let message = format!("times the size is more than {}; narrow the condition", self.reach_max);
             return Err(Invalid::new(Code::PageTooFar, "pagination.index", message));
         }
         Ok(())
+    }
+
+    /// Judges whether all commits of a name may be read to answer.
+    ///
+    /// # Errors
+    /// `query_too_expensive`.
+    pub fn check_every_commit(&self, reads_every_commit: bool) -> Result<(), Invalid> {
+        if self.expensive || !reads_every_commit {
+            return Ok(());
+        }
+        let message = "does not say where to look, so every commit of the name would be read, which is not allowed here; name an \
+                       aggregateId, or a type (body.name) or tag (body.tags) where the store has an index of them";
+        Err(Invalid::new(Code::QueryTooExpensive, "condition", message))
     }
 
     /// Judges only whether filter documents of MongoDB are taken.
@@ -256,6 +288,13 @@ mod tests {
         refused(guard.check_page(101, 100), Code::PageTooFar);
         refused(guard.check_page(u64::MAX, 100), Code::PageTooFar);
         assert_eq!((guard.check_limit(1_000), guard.check_page(100, 100)), (Ok(()), Ok(())));
+        refused(guard.check_every_commit(true), Code::QueryTooExpensive);
+        assert_eq!(guard.check_every_commit(false), Ok(()));
+        let open = QueryGuard::open();
+        assert_eq!(
+            (open.check_limit(0), open.check_page(u64::MAX, 0), open.check_every_commit(true)),
+            (Ok(()), Ok(()), Ok(()))
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use bson::Document;
 
 use super::{ChangeNumber, Revision};
-use crate::{Code, Invalid, StoreError};
+use crate::{Code, Invalid, ReadError, StoreError};
 
 /// Why a request about records was refused. Except for [`StoreError::Failed`], nothing was changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -68,6 +68,15 @@ impl RecordError {
             Self::DuplicateKey { .. } => Code::DuplicateKey,
             Self::IndexConflict { .. } => Code::IndexConflict,
             Self::Store(error) => error.code(),
+        }
+    }
+
+    /// Why records were not read; what can only go wrong with changes then does not.
+    pub fn of_reading(self) -> ReadError {
+        match self {
+            Self::Invalid(invalid) => invalid.into(),
+            Self::Store(error) => error.into(),
+            other => Invalid::new(other.code(), "records", other.to_string()).into(),
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn tags(tags: &Tags) -> RawDocumentBuf {
 }
 
 /// What Wow's reader needs, we need: without it the document is none of a snapshot.
-pub(super) fn read(aggregate: &Aggregate, document: &RawDocument) -> Option<Snapshot> {
+pub(crate) fn read(aggregate: &Aggregate, document: &RawDocument) -> Option<Snapshot> {
     let field = |name: &str| document.get(name).ok().flatten();
     let text = |name: &str| field(name).and_then(|value| value.as_str()).map(ByteString::from);
     let time = |name: &str| Timestamp::from_millis(field(name).and_then(whole).unwrap_or_default());

@@ -102,7 +102,9 @@ async fn keep_names(database: &Database, mapping: &Mapping, report: &AdoptReport
     let names = database.collection::<Document>(NAMES);
     for (kind, list) in [(Kind::Event, &report.names.event_types), (Kind::Aggregate, &report.names.aggregates)] {
         for uuid in list.keys().filter_map(|uuid| uuid.parse().ok()) {
-            let document = Mapping::document(kind, uuid, &mapping.name(kind, uuid));
+            // One of a scope may have none yet, and get it by a later adoption.
+            let Some(name) = mapping.given(kind, uuid) else { continue };
+            let document = Mapping::document(kind, uuid, name);
             let id = doc! { "_id": document.get("_id").cloned().unwrap_or_default() };
             // One that is there is the same: it was compared.
             names.update_one(id, doc! { "$setOnInsert": { "name": document.get("name") } }).upsert(true).await?;

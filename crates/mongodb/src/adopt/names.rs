@@ -4,7 +4,7 @@ use annals_core::{Aggregate, Code, OpenError};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
-use super::report::AdoptNames;
+use super::report::{AdoptNames, AdoptReport};
 use crate::layout::mapping::{Kind, Mapping};
 
 /// UUIDs that are told one by one; what is more is counted.
@@ -64,6 +64,21 @@ pub(super) fn needed(mapping: &Mapping, seen: &BTreeMap<(Kind, Uuid), u64>) -> A
         list.insert(uuid.hyphenated().to_string(), name);
     }
     needed
+}
+
+/// Adds the UUIDs that only the logs of scopes hold. What comes from other microservices need not be known beforehand, so that none of them
+/// is in the way; those without a name are told.
+pub(super) fn add_of_scopes(mapping: &Mapping, seen: &BTreeMap<(Kind, Uuid), u64>, report: &mut AdoptReport) {
+    let AdoptNames { event_types, aggregates } = needed(mapping, seen);
+    report.names.event_types.extend(event_types);
+    report.names.aggregates.extend(aggregates);
+    for ((kind, uuid), events) in seen.iter().filter(|((kind, uuid), _)| mapping.given(*kind, *uuid).is_none()) {
+        let word = if *kind == Kind::Event { "event type" } else { "aggregate" };
+        report.find(
+            "name_of_scope",
+            format!("{word} {uuid} has no name and occurs in scopes only ({events} events): it is called by its UUID until it has one"),
+        );
+    }
 }
 
 /// A sentence about the UUIDs that have no name.

@@ -6,9 +6,9 @@
 //! ```
 
 use annals_core::{SequenceNumber, Version};
-use mongodb::bson::{RawDocument, RawDocumentBuf};
+use mongodb::bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::fields::{integer, natural, text};
+use super::fields::{fields, integer_of, natural_of};
 use super::foreign::StoredCommit;
 use super::writer::Writer;
 
@@ -58,16 +58,22 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> std::collections::BTree
 /// # Errors
 /// A sentence that names the field that is not as it must be.
 pub(crate) fn read(document: &RawDocument) -> Result<Entry, String> {
-    let number = |key: &str| natural(document, key).ok_or_else(|| format!("event-log-commits: {key} is no number"));
-    let word = |key: &str| {
-        text(document, key).map(str::to_owned).ok_or_else(|| format!("event-log-commits: {key} is no text"))
+    let [first, count, collection, commit, version, applied] =
+        fields(document, ["_id", "n", "coll", "commit", "version", "applied"]);
+    let number = |value: Option<RawBsonRef<'_>>, key: &str| {
+        value.and_then(natural_of).ok_or_else(|| format!("event-log-commits: {key} is no number"))
     };
+    let word = |value: Option<RawBsonRef<'_>>, key: &str| {
+        let word = value.and_then(|value| value.as_str()).map(str::to_owned);
+        word.ok_or_else(|| format!("event-log-commits: {key} is no text"))
+    };
+    let version = version.and_then(integer_of).ok_or("event-log-commits: version is no number")?;
     Ok(Entry {
-        first: number("_id")?,
-        count: number("n")?,
-        collection: word("coll")?,
-        commit: word("commit")?,
-        version: integer(document, "version").ok_or("event-log-commits: version is no number")?.max(0) as Version,
-        applied: number("applied")?,
+        first: number(first, "_id")?,
+        count: number(count, "n")?,
+        collection: word(collection, "coll")?,
+        commit: word(commit, "commit")?,
+        version: version.max(0) as Version,
+        applied: number(applied, "applied")?,
     })
 }

@@ -8,16 +8,17 @@ use annals_core::{
     Reserve, SequenceNumber, Timestamp, Version,
 };
 use bytes::Bytes;
-use mongodb::bson::{RawBsonRef, RawDocument};
+use mongodb::bson::{RawArray, RawBsonRef, RawDocument};
 use std::sync::Arc;
 use uuid::Uuid;
 
 use super::commit::ours;
-use super::fields::{boolean, inner, integer, natural, text};
+use super::fields::{boolean, fields, integer_of, natural_of, text};
 use super::names::{id_of_event, uuid_of};
 use super::prepare;
 
 /// A commit as it is stored, without numbers.
+#[derive(Clone)]
 pub(crate) struct StoredCommit {
     /// Its `_id`, as it is written.
     pub(crate) key: String,
@@ -29,6 +30,7 @@ pub(crate) struct StoredCommit {
     pub(crate) keys: KeyChanges,
 }
 
+#[derive(Clone)]
 pub(crate) struct StoredEvent {
     pub(crate) id: Uuid,
     pub(crate) event_type: ByteString,
@@ -43,27 +45,46 @@ pub(crate) struct StoredEvent {
 ///
 /// # Errors
 /// A sentence that says what is not as it must be.
-pub(crate) fn read(document: &RawDocument, name: &str) -> Result<StoredCommit, String> {
-    let need = |key: &str| text(document, key).ok_or_else(|| format!("{key} is missing or no string"));
-    let key = need("_id")?.to_owned();
+pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCommit, String> {
+    let [key, named, header, id, tenant, owner, space, command, request, version, body, time, ours] = fields(
+        document,
+        [
+            "_id",
+            "aggregateName",
+            "header",
+            "aggregateId",
+            "tenantId",
+            "ownerId",
+            "spaceId",
+            "commandId",
+            "requestId",
+            "version",
+            "body",
+            "createTime",
+            ours::ROOT,
+        ],
+    );
+    let text = |value: Option<RawBsonRef<'a>>| value.and_then(|value| value.as_str());
+    let need = |value, key: &str| text(value).ok_or_else(|| format!("{key} is missing or no string"));
+    let key = need(key, "_id")?.to_owned();
     let commit_id = uuid_of("commit", &key);
-    let named = text(document, "aggregateName").unwrap_or(name);
+    let named = text(named).unwrap_or(name);
     if named != name {
         return Err(format!("aggregateName is {named:?} in the collection of {name:?}"));
     }
-    let id = need("aggregateId")?;
-    let version = natural(document, "version").filter(|version| *version > 0);
-    let version: Version = version.ok_or("version is missing or not a whole number from 1")?;
-    let or = |key: &str, default: &'static str| ByteString::from(text(document, key).unwrap_or(default));
-    let millis = integer(document, "createTime").ok_or("createTime is missing or no whole number")?;
+    let id = need(id, "aggregateId")?;
+    let version: Option<Version> = version.and_then(natural_of).filter(|version| *version > 0);
+    let version = version.ok_or("version is missing or not a whole number from 1")?;
+    let or = |value, default: &'static str| text(value).map_or(ByteString::from_static(default), ByteString::from);
+    let millis = time.and_then(integer_of).ok_or("createTime is missing or no whole number")?;
     let time = Timestamp::from_millis(millis);
     if !time.is_writable() {
         return Err(format!("createTime {millis} is no date that RFC 3339 can write"));
     }
-    let ours = inner(document, ours::ROOT);
-    let our = |key: &str| ours.and_then(|ours| text(ours, key)).map(ByteString::from);
-    let request_id = text(document, "requestId").map(ByteString::from);
-    let command = text(document, "commandId").filter(|command| request_id.as_deref() != Some(*command));
+    let ours = ours.and_then(|ours| ours.as_document());
+    let our = |key: &str| ours.and_then(|ours| super::fields::text(ours, key)).map(ByteString::from);
+    let request_id = text(request).map(ByteString::from);
+    let command = text(command).filter(|command| request_id.as_deref() != Some(*command));
     let info = CommitInfo {
         commit_id,
         command_id: our(ours::COMMAND).or(command.map(ByteString::from)),
@@ -71,14 +92,15 @@ pub(crate) fn read(document: &RawDocument, name: &str) -> Result<StoredCommit, S
         aggregate: Aggregate::new(name, id),
         version,
         time,
-        tenant_id: or("tenantId", DEFAULT_TENANT_ID),
-        owner_id: or("ownerId", ""),
-        space_id: or("spaceId", ""),
+        tenant_id: or(tenant, DEFAULT_TENANT_ID),
+        owner_id: or(owner, ""),
+        space_id: or(space, ""),
         correlation_id: our(ours::CORRELATION),
         causation_id: our(ours::CAUSATION),
-        header: header(document),
+        header: header.and_then(|header| header.as_document()).map(texts).unwrap_or_default(),
     };
-    let mut events = events(document, commit_id, time)?;
+    let body = body.and_then(|body| body.as_array()).ok_or("body is missing or no array")?;
+    let mut events = events(body, commit_id, time)?;
     if let Some(times) = ours.and_then(|ours| ours.get_array(ours::TIMES).ok()) {
         for (event, time) in events.iter_mut().zip(times) {
             event.time = time.ok().and_then(|time| time.as_i64()).map_or(event.time, Timestamp::from_millis);
@@ -117,15 +139,13 @@ fn named(one: &RawDocument) -> Result<(ByteString, ByteString), String> {
 }
 
 /// Only strings are read back, as Wow does; its own headers hold nothing else.
-fn header(document: &RawDocument) -> Vec<(ByteString, ByteString)> {
-    let Some(header) = inner(document, "header") else { return Vec::new() };
+fn texts(header: &RawDocument) -> Vec<(ByteString, ByteString)> {
     let texts = header.iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
     texts.map(|(key, value)| (key.into(), value.into())).collect()
 }
 
-fn events(document: &RawDocument, commit_id: Uuid, time: Timestamp) -> Result<Vec<StoredEvent>, String> {
-    let body = document.get_array("body").map_err(|_| "body is missing or no array".to_owned())?;
-    let mut events = Vec::new();
+fn events(body: &RawArray, commit_id: Uuid, time: Timestamp) -> Result<Vec<StoredEvent>, String> {
+    let mut events = Vec::with_capacity(1);
     for (place, value) in body.into_iter().enumerate() {
         let value = value.map_err(|error| format!("body[{place}]: {error}"))?;
         let one = value.as_document().ok_or_else(|| format!("body[{place}] is no document"))?;
@@ -135,20 +155,22 @@ fn events(document: &RawDocument, commit_id: Uuid, time: Timestamp) -> Result<Ve
 }
 
 fn event(one: &RawDocument, commit_id: Uuid, place: usize, time: Timestamp) -> Result<StoredEvent, String> {
-    let event_type = text(one, "name").ok_or("name is missing or no string")?;
-    let data = inner(one, "body").ok_or("body is missing or no document")?;
-    let id = text(one, "id").map_or_else(|| id_of_event(commit_id, place), |id| uuid_of("event-id", id));
-    let tags = one.get_array("tags").map(|tags| {
+    let [id, name, revision, data, tags, public] = fields(one, ["id", "name", "revision", "body", "tags", "public"]);
+    let event_type = name.and_then(|name| name.as_str()).ok_or("name is missing or no string")?;
+    let data = data.and_then(|data| data.as_document()).ok_or("body is missing or no document")?;
+    let id = id.and_then(|id| id.as_str());
+    let id = id.map_or_else(|| id_of_event(commit_id, place), |id| uuid_of("event-id", id));
+    let tags = tags.and_then(|tags| tags.as_array()).map(|tags| {
         let texts = tags.into_iter().flatten();
         texts.filter_map(|tag| if let RawBsonRef::String(tag) = tag { Some(tag.into()) } else { None }).collect()
     });
     Ok(StoredEvent {
         id,
         event_type: event_type.into(),
-        generation: generation(text(one, "revision").unwrap_or_default()),
+        generation: generation(revision.and_then(|revision| revision.as_str()).unwrap_or_default()),
         data: Data::from_stored(Bytes::copy_from_slice(data.as_bytes()))?,
         tags: tags.unwrap_or_default(),
-        public: boolean(one, "public").unwrap_or(false),
+        public: public.and_then(|public| public.as_bool()).unwrap_or(false),
         time,
     })
 }

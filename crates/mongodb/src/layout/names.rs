@@ -25,17 +25,45 @@ pub(crate) const OWNER: &str = "wow_database_metadata";
 /// How the name of a collection of commits ends.
 pub(crate) const EVENT_STREAM: &str = "_event_stream";
 
+/// Why a collection cannot be called so; none where it can. The server keeps `system.` for itself and refuses a dot in front; drivers refuse
+/// dots side by side and at the end, so that other software could not open the collection.
+pub(crate) fn unfit(collection: &str) -> Option<&'static str> {
+    if collection.starts_with("system.") {
+        return Some("begins with \"system.\", which MongoDB keeps for itself");
+    }
+    if collection.starts_with('.') || collection.ends_with('.') {
+        return Some("begins or ends with a dot, which no name of a collection does in MongoDB");
+    }
+    collection.contains("..").then_some("has two dots side by side, which no name of a collection has in MongoDB")
+}
+
 /// Where the commits of the aggregates of this name are.
 ///
 /// # Errors
 /// MongoDB keeps names that begin with `system.` for itself.
 pub(crate) fn event_stream(aggregate: &str) -> Result<String, Invalid> {
-    if aggregate.starts_with("system.") {
-        let message =
-            format!("{aggregate:?} begins with \"system.\", which MongoDB keeps for itself; use another name");
-        return Err(Invalid::new(Code::InvalidName, "aggregate.name", message));
+    let collection = format!("{aggregate}{EVENT_STREAM}");
+    match unfit(&collection).filter(|_| collection.starts_with("system.")) {
+        Some(why) => Err(unfit_aggregate(aggregate, why)),
+        None => Ok(collection),
     }
-    Ok(format!("{aggregate}{EVENT_STREAM}"))
+}
+
+/// The same for a commit, which may make the collection: one that other software made is read whatever it is called.
+///
+/// # Errors
+/// A name of which no collection can be, see [`unfit`].
+pub(crate) fn new_event_stream(aggregate: &str) -> Result<String, Invalid> {
+    let collection = format!("{aggregate}{EVENT_STREAM}");
+    match unfit(&collection) {
+        Some(why) => Err(unfit_aggregate(aggregate, why)),
+        None => Ok(collection),
+    }
+}
+
+fn unfit_aggregate(aggregate: &str, why: &str) -> Invalid {
+    let message = format!("{aggregate:?} {why}, and commits are in a collection of this name; use another name");
+    Invalid::new(Code::InvalidName, "aggregate.name", message)
 }
 
 /// The aggregates' name behind the name of a collection of commits.
@@ -122,5 +150,12 @@ mod tests {
         assert_eq!(aggregate_of("_event_stream"), None);
         assert_eq!(aggregate_of("order_snapshot"), None);
         assert_eq!(event_stream("system.users").expect_err("kept for MongoDB").code, Code::InvalidName);
+        assert_eq!(event_stream("a.b..c").as_deref(), Ok("a.b..c_event_stream"), "what is there is read");
+        for (name, rule) in [("system.users", "system."), ("a.b..c", "side by side")] {
+            let refused = new_event_stream(name).expect_err(name);
+            assert!(refused.code == Code::InvalidName && refused.message.contains(rule), "{refused}");
+        }
+        assert_eq!((unfit("a.b_c"), unfit("systems.x")), (None, None));
+        assert!(unfit("a.").is_some() && unfit(".a").is_some());
     }
 }

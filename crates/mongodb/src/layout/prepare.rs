@@ -6,7 +6,7 @@ use mongodb::bson::raw::cstr;
 use mongodb::bson::{Bson, DateTime, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 
 use super::index::Index;
-use super::names::aggregate_of;
+use super::names::{aggregate_of, unfit};
 use super::writer::Writer;
 
 /// What Wow writes for a key that never expires: 6666-06-06.
@@ -44,6 +44,10 @@ pub(crate) fn collection(name: &str, path: impl Fn() -> String) -> Result<String
     let collection = format!("prepare_{name}");
     if aggregate_of(&collection).is_some() || collection.ends_with("_snapshot") {
         let message = format!("MongoDB's layout keeps collections that are called like {collection}; use another name");
+        return Err(Invalid::new(Code::InvalidKeys, path(), message));
+    }
+    if let Some(why) = unfit(&collection) {
+        let message = format!("{name:?} {why}, and keys are in a collection of this name; use another name");
         return Err(Invalid::new(Code::InvalidKeys, path(), message));
     }
     Ok(collection)

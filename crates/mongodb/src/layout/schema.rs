@@ -95,6 +95,18 @@ fn event_stream_indexes(options: &Options) -> (Vec<Index>, Forbidden) {
     (indexes, forbidden)
 }
 
+/// Fields of commits by one value of which some are looked up and not all.
+pub(crate) fn indexed_fields_of_commits(options: &Options) -> Vec<&'static str> {
+    let mut fields = vec!["_id", "aggregateId", "tenantId", "ownerId"];
+    if options.requests == Requests::Global {
+        fields.push("requestId");
+    }
+    if options.optional_indexes {
+        fields.push("body.name");
+    }
+    fields
+}
+
 /// The collections of a tenant's log, each with its indexes.
 fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
     let version = Index {

@@ -1,5 +1,6 @@
 //! Writes a BSON document field by field, in the order given: the layouts promise their order, and a commit is written once.
 
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Binary, RawDocumentBuf, spec::BinarySubtype};
 use uuid::Uuid;
 
@@ -57,6 +58,11 @@ impl Writer {
 
     pub(crate) fn uuid(&mut self, key: &str, value: Uuid) {
         self.binary(key, 0x04, value.as_bytes());
+    }
+
+    pub(crate) fn object_id(&mut self, key: &str, value: ObjectId) {
+        self.key(0x07, key);
+        self.out.extend_from_slice(&value.bytes());
     }
 
     pub(crate) fn binary(&mut self, key: &str, subtype: u8, bytes: &[u8]) {

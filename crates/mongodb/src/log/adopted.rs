@@ -20,7 +20,7 @@ use crate::layout::fields::{natural, text};
 use crate::layout::foreign::StoredCommit;
 use crate::layout::mapping::Mapping;
 use crate::layout::names::{ENTRIES, EVENT_LOG, event_stream};
-use crate::refused::{reading, unreadable};
+use crate::refused::{malformed, reading, unreadable};
 
 /// What was adopted with a log.
 pub(crate) struct Adopted {
@@ -45,8 +45,9 @@ pub(super) async fn fetch_events(log: &Log, numbers: &[&str]) -> Result<Vec<Stor
     let mut found = events.find(doc! { "_id": { "$in": numbers } }).await.map_err(|error| reading(&error))?;
     let mut commits = Vec::new();
     while found.advance().await.map_err(|error| reading(&error))? {
-        let commit = log.adopted.reader.read(found.current());
-        commits.push(commit.map_err(|why| unreadable(format!("{EVENT_LOG}: an adopted event: {why}")))?);
+        let event = found.current();
+        let commit = log.adopted.reader.read(event);
+        commits.push(commit.map_err(|why| malformed(&log.database, EVENT_LOG, event, why))?);
     }
     Ok(commits)
 }

@@ -14,7 +14,7 @@ use super::{Log, adopted};
 use crate::layout::fields::{natural, text};
 use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{ENTRIES, event_stream};
-use crate::refused::{reading, unreadable};
+use crate::refused::{malformed, reading, unreadable};
 
 /// The largest version that the layout can count.
 const VERSION_MAX: Version = i32::MAX as Version;
@@ -91,7 +91,7 @@ async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<
             return Ok((commits, false));
         }
         let read = foreign::read(document, &query.aggregate.name);
-        commits.push(read.map_err(|why| unreadable(format!("{collection}: a commit of {}: {why}", query.aggregate)))?);
+        commits.push(read.map_err(|why| malformed(&log.database, collection, document, why))?);
     }
     let whole = commits.len() < query.limit;
     Ok((commits, whole))
@@ -122,7 +122,8 @@ pub(super) fn versions(query: &AggregateQuery) -> Document {
 }
 
 pub(super) async fn ids(log: &Log, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
-    let commits = log.database.collection::<RawDocumentBuf>(&event_stream(&query.name)?);
+    let collection = &event_stream(&query.name)?;
+    let commits = log.database.collection::<RawDocumentBuf>(collection);
     let mut filter = doc! { "aggregateName": &*query.name, "version": 1 };
     if let Some(after) = &query.after {
         filter.insert("aggregateId", doc! { "$gt": &**after });
@@ -133,7 +134,8 @@ pub(super) async fn ids(log: &Log, query: AggregateIdsQuery) -> Result<Vec<Known
     let mut ids = Vec::new();
     while cursor.advance().await.map_err(|error| reading(&error))? {
         let found = cursor.current();
-        let id = text(found, "aggregateId").ok_or_else(|| unreadable("a commit has an aggregateId that is no text"))?;
+        let wrong = || malformed(&log.database, collection, found, "aggregateId is no text");
+        let id = text(found, "aggregateId").ok_or_else(wrong)?;
         let tenant_id = text(found, "tenantId").unwrap_or(DEFAULT_TENANT_ID).into();
         ids.push(KnownAggregate { id: id.into(), tenant_id });
     }

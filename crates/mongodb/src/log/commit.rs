@@ -20,7 +20,7 @@ use super::numbers::Place;
 use super::repeat;
 use crate::layout::commit::{Given, write};
 use crate::layout::foreign::StoredCommit;
-use crate::layout::names::event_stream;
+use crate::layout::names::new_event_stream;
 use crate::layout::schema::ready;
 use crate::options::Requests;
 use crate::patience::given_up;
@@ -46,7 +46,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     }
     commit.validate()?;
     supported(&commit)?;
-    event_stream(&commit.aggregate.name)?;
+    new_event_stream(&commit.aggregate.name)?;
     if let Some(disturbed) = log.disturbed() {
         return Err(disturbed.into());
     }
@@ -102,8 +102,9 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         && let Some(disturbed) = log.disturbed()
     {
         // It will have none until an operator acts, so who asked for one is told, and not left to guess.
-        let sentence = format!("commit {commit_id}: it is stored, and has no number yet: {disturbed}");
-        return Err(StoreError::Unreachable(sentence).into());
+        // The same reason as that of the next commit, which is refused.
+        let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
+        return Err(StoreError::ForeignNumbers(sentence).into());
     }
     Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, snapshot: false })
 }

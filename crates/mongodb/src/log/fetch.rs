@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use annals_core::ReadError;
 use futures_util::future::try_join_all;
-use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::bson::{Document, RawDocumentBuf, doc};
 
 use super::{Log, adopted};
 use crate::layout::entry::Entry;
+use crate::layout::fields::text;
 use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{EVENT_LOG, aggregate_of};
-use crate::refused::{reading, unreadable};
+use crate::refused::{deleted, malformed, reading, unreadable};
 
 /// About so many bytes of commits are fetched together.
 const BYTES: usize = 4 * 1024 * 1024;
@@ -59,7 +60,9 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
     }
     pace.learn(entries.len(), bytes);
     let commits = commits.into_iter().zip(entries).map(|(commit, entry)| {
-        commit.ok_or_else(|| unreadable(format!("{}: commit {} of the log is gone", entry.collection, entry.commit)))
+        let gone =
+            || deleted(&log.database, &entry.collection, format_args!("commit {:?} of the log", entry.commit)).into();
+        commit.ok_or_else(gone)
     });
     commits.collect()
 }
@@ -70,41 +73,75 @@ type Found = (usize, usize, StoredCommit);
 async fn of_collection(log: &Log, collection: &str, places: &HashMap<&str, usize>) -> Result<Vec<Found>, ReadError> {
     let mut missing: Vec<&str> = places.keys().copied().collect();
     let mut found: Vec<Found> = Vec::with_capacity(places.len());
+    if let Some((least, greatest)) = range(&missing) {
+        of_ids(log, collection, doc! { "$gte": least, "$lte": greatest }, 2 * missing.len(), places, &mut found)
+            .await?;
+        keep_missing(&mut missing, places, &found);
+    }
     for _ in 0..TRIES {
+        if missing.is_empty() {
+            break;
+        }
         if collection == EVENT_LOG {
             let events = adopted::fetch_events(log, &missing).await?;
             found.extend(events.into_iter().filter_map(|event| Some((*places.get(&*event.key)?, 0, event))));
         } else {
-            of_ids(log, collection, &missing, places, &mut found).await?;
+            of_ids(log, collection, doc! { "$in": &missing }, missing.len(), places, &mut found).await?;
         }
-        if found.len() == places.len() {
-            break;
+        keep_missing(&mut missing, places, &found);
+        if !missing.is_empty() {
+            tokio::time::sleep(PAUSE).await;
         }
-        let there: HashSet<usize> = found.iter().map(|(place, ..)| *place).collect();
-        missing.retain(|id| !there.contains(&places[id]));
-        tokio::time::sleep(PAUSE).await;
     }
     Ok(found)
 }
 
+fn keep_missing(missing: &mut Vec<&str>, places: &HashMap<&str, usize>, found: &[Found]) {
+    if found.len() == places.len() {
+        return missing.clear();
+    }
+    let there: HashSet<usize> = found.iter().map(|(place, ..)| *place).collect();
+    missing.retain(|id| !there.contains(&places[id]));
+}
+
+/// Reads the commits whose `_id` is so, of `most` documents at most.
 async fn of_ids(
     log: &Log,
     collection: &str,
-    ids: &[&str],
+    wanted: Document,
+    most: usize,
     places: &HashMap<&str, usize>,
     found: &mut Vec<Found>,
 ) -> Result<(), ReadError> {
     let name = aggregate_of(collection).ok_or_else(|| unreadable(format!("{collection} holds no commits")))?;
     let documents = log.database.collection::<RawDocumentBuf>(collection);
-    let find = documents.find(doc! { "_id": { "$in": ids } }).batch_size(ids.len() as u32 + 1);
+    let find = documents.find(doc! { "_id": wanted }).limit(most as i64).batch_size(most as u32 + 1);
     let mut cursor = find.await.map_err(|error| reading(&error))?;
     while cursor.advance().await.map_err(|error| reading(&error))? {
         let document = cursor.current();
+        // A range has others between those that are wanted.
+        if text(document, "_id").is_none_or(|id| !places.contains_key(id)) {
+            continue;
+        }
         let commit = foreign::read(document, name);
-        let commit = commit.map_err(|why| unreadable(format!("{collection}: a commit of the log: {why}")))?;
+        // It was well-formed when it got its numbers.
+        let commit = commit.map_err(|why| malformed(&log.database, collection, document, why))?;
         if let Some(place) = places.get(&*commit.key) {
             found.push((*place, document.as_bytes().len(), commit));
         }
     }
     Ok(())
+}
+
+/// The least and the greatest of these ids, where most that lies between is wanted too: ids of ours begin with the time at which they were
+/// made, and follow each other in about the order of the log. The server reads a range without looking for each. What it does not show is
+/// looked for by its id.
+fn range<'a>(ids: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    const FEW: usize = 16;
+    const VERSION_AT: usize = 14;
+    let ordered = |id: &&str| id.len() == 36 && id.as_bytes()[VERSION_AT] == b'7';
+    if ids.len() < FEW || !ids.iter().all(ordered) {
+        return None;
+    }
+    Some((ids.iter().min()?, ids.iter().max()?))
 }

@@ -21,7 +21,7 @@ use super::batch::{Outcome, judged};
 use crate::connect::strict;
 use crate::layout::prepare;
 use crate::layout::writer::Writer;
-use crate::refused::{code_of, is_garbled, message_of, not_ready};
+use crate::refused::{code_of, is_garbled, malformed, message_of, not_ready};
 
 /// Between two tries, growing.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -99,11 +99,11 @@ async fn confirmed(log: &Log, name: &str, key: &str) -> Result<Option<KeyHolder>
     let found = found.and_then(|found| found.map_err(|error| message_of(&error))).map_err(|why| {
         StoreError::Unreachable(format!("the key {key:?} of {name} could not be confirmed by a majority: {why}"))
     })?;
-    found.map(|found| holder(name, key, &found)).transpose()
+    found.map(|found| holder(log, &collection(name)?, &found)).transpose()
 }
 
-fn holder(name: &str, key: &str, found: &RawDocumentBuf) -> Result<KeyHolder, CommitError> {
-    prepare::read(found).map_err(|why| StoreError::Damaged(format!("the key {key:?} of {name}: {why}")).into())
+fn holder(log: &Log, collection: &str, found: &RawDocumentBuf) -> Result<KeyHolder, CommitError> {
+    prepare::read(found).map_err(|why| malformed(&log.keys, collection, found, why).into())
 }
 
 /// Inserts a commit and changes its keys, or neither.
@@ -288,10 +288,9 @@ async fn holders(log: &Log, keys: &KeyChanges, session: &mut ClientSession) -> R
         let found = log.keys.collection::<RawDocumentBuf>(&collection);
         let mut found = found.find(doc! { "_id": { "$in": ids } }).session(&mut *session).await?;
         while let Some(found) = found.next(&mut *session).await.transpose()? {
-            let key = found.get_str("_id").map(str::to_owned);
-            let key =
-                key.map_err(|_| Fault::Read(StoreError::Damaged(format!("a key of {name} is no text")).into()))?;
-            let holder = holder(name, &key, &found).map_err(Fault::Read)?;
+            // Only texts are asked for, and a text is equal to nothing else.
+            let key = found.get_str("_id").unwrap_or_default().to_owned();
+            let holder = holder(log, &collection, &found).map_err(Fault::Read)?;
             holders.insert((name.to_owned(), key), holder);
         }
     }

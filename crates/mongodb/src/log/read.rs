@@ -15,6 +15,7 @@ use std::time::Duration;
 use annals_core::{
     AggregateFilter, Filter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, StoreError, limits,
 };
+use futures_util::future::try_join_all;
 use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
@@ -27,14 +28,27 @@ use crate::refused::{reading, unreadable};
 
 /// Entries that are looked at in one go.
 const ENTRIES_MAX: i64 = 1000;
+/// Commits of a piece of a page that are fetched together, at most, and pieces that are fetched side by side.
+const PIECE_MAX: usize = 256;
+const PIECES: usize = 4;
 /// How often, and how long apart, entries are read again that were of an earlier moment than the head.
 const BEHIND_MAX: usize = 200;
 const PAUSE: Duration = Duration::from_millis(25);
 
 pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadError> {
+    if query.backwards {
+        return chosen(log, &query).await;
+    }
+    if let Some(page) = log.tail.page(&query) {
+        return Ok(LogPage { head: page.head.max(log.numbers.seen()), ..page });
+    }
     // A log that was adopted has the holes that it had.
     let gap_free = query.filter.is_all() && !log.adopted.there;
-    if gap_free && !query.backwards { whole(log, &query).await } else { chosen(log, &query).await }
+    let page = if gap_free { whole(log, &query).await } else { chosen(log, &query).await }?;
+    if page.events.is_empty() {
+        log.tail.want();
+    }
+    Ok(page)
 }
 
 /// All events from a number on.
@@ -127,7 +141,7 @@ async fn beginning(log: &Log, from: SequenceNumber, limit: usize) -> Result<Vec<
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let to = from.saturating_add(limit as u64).min(i64::MAX as u64);
     let find = entries.find(doc! { "_id": { "$gte": from.min(to) as i64, "$lt": to as i64 } }).sort(doc! { "_id": 1 });
-    let find = find.projection(places()).batch_size(limit as u32 + 1);
+    let find = find.batch_size(limit as u32 + 1);
     let mut cursor = find.await.map_err(|error| reading(&error))?;
     let mut found = Vec::new();
     while cursor.advance().await.map_err(|error| reading(&error))? {
@@ -233,9 +247,12 @@ impl<'a> Page<'a> {
     ) -> Result<Option<SequenceNumber>, ReadError> {
         let mut rest = entries;
         while !rest.is_empty() {
-            let (some, behind) = rest.split_at(self.pace.commits().min(rest.len()));
+            // One is read here while the server reads the others.
+            let piece = self.pace.commits().min(PIECE_MAX);
+            let (some, behind) = rest.split_at((piece * PIECES).min(rest.len()));
             rest = behind;
-            for (entry, commit) in some.iter().zip(fetch(log, some, &self.pace).await?) {
+            let pieces = some.chunks(piece).map(|piece| fetch(log, piece, &self.pace)).collect::<Vec<_>>();
+            for (entry, commit) in some.iter().zip(try_join_all(pieces).await?.into_iter().flatten()) {
                 let mut events = commit.recorded(entry.first).events;
                 if self.query.backwards {
                     events.reverse();

@@ -9,7 +9,7 @@ use mongodb::bson::{RawDocumentBuf, doc};
 
 use super::Log;
 use crate::layout::foreign::{StoredCommit, read};
-use crate::refused::reading;
+use crate::refused::{malformed, reading};
 
 /// The commit of this request, if there is one at majority.
 pub(super) async fn find(
@@ -21,8 +21,8 @@ pub(super) async fn find(
     let commits = log.database.collection::<RawDocumentBuf>(collection);
     let filter = doc! { "aggregateId": &*aggregate.id, "requestId": request_id };
     let found = commits.find_one(filter).await.map_err(|error| reading(&error))?;
-    let read = found.map(|found| read(&found, &aggregate.name)).transpose();
-    read.map_err(|why| StoreError::Damaged(format!("{collection}: the commit of request {request_id:?}: {why}")))
+    let wrong = |found: &RawDocumentBuf, why| malformed(&log.database, collection, found, why);
+    found.map(|found| read(&found, &aggregate.name).map_err(|why| wrong(&found, why))).transpose()
 }
 
 /// Whether a request of this id is stored at majority.

@@ -99,10 +99,11 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
     ];
     let invalid = |path: String, message: &str| Err(Invalid::new(Code::InvalidCollection, path, message.to_owned()));
     let name = &*declared.name;
-    let own = OWNED.contains(&name) || name.starts_with("annals-") || name.starts_with("system.");
-    if own || names::aggregate_of(name).is_some() || name.contains("..") || name.starts_with('.') || name.ends_with('.')
-    {
-        return invalid("name".to_owned(), "is a collection of the store's or the server's own; use another name");
+    if let Some(why) = names::unfit(name) {
+        return invalid("name".to_owned(), &format!("{name:?} {why}; use another name"));
+    }
+    if OWNED.contains(&name) || name.starts_with("annals-") || names::aggregate_of(name).is_some() {
+        return invalid("name".to_owned(), &format!("{name:?} is a collection of the store's own; use another name"));
     }
     for index in &declared.indexes {
         let ours = |path: &str| filter::visible(path) != path;

@@ -82,15 +82,13 @@ fn field(path: &str, test: &Test, depth: usize) -> Option<Document> {
         Test::Eq(value @ (Bson::Document(_) | Bson::Array(_))) => one("$eq", value),
         Test::Eq(value) => Some(doc! { path: value.clone() }),
         Test::Ne(value) => one("$ne", value),
-        Test::Gt(value) => one("$gt", value),
-        Test::Gte(value) => one("$gte", value),
-        Test::Lt(value) => one("$lt", value),
-        Test::Lte(value) => one("$lte", value),
+        Test::Gt(value) => Some(bound(path, "$gt", value)),
+        Test::Gte(value) => Some(bound(path, "$gte", value)),
+        Test::Lt(value) => Some(bound(path, "$lt", value)),
+        Test::Lte(value) => Some(bound(path, "$lte", value)),
         Test::In(values) => list("$in", values),
         Test::NotIn(values) => list("$nin", values),
-        Test::Between(low, high) => {
-            Some(doc! { "$and": [{ path: { "$gte": low.clone() } }, { path: { "$lte": high.clone() } }] })
-        }
+        Test::Between(low, high) => Some(doc! { "$and": [bound(path, "$gte", low), bound(path, "$lte", high)] }),
         Test::Exists(there) => Some(doc! { path: { "$exists": *there } }),
         Test::AllIn(values) => list("$all", values),
         Test::ElemMatch(inner) => Some(doc! { path: { "$elemMatch": part(inner, depth + 1, &str::to_owned)? } }),
@@ -98,6 +96,19 @@ fn field(path: &str, test: &Test, depth: usize) -> Option<Document> {
         Test::StartsWith(fragment) => find(fragment, "^", ""),
         Test::EndsWith(fragment) => find(fragment, "", "$"),
         _ => None,
+    }
+}
+
+/// One end of a range. Of those that a missing field passes, the server says nothing of records that a sparse index on the field leaves out,
+/// unless it is asked for null.
+fn bound(path: &str, operator: &str, value: &Bson) -> Document {
+    let plain = doc! { path: { operator: value.clone() } };
+    match (operator, value) {
+        ("$gte" | "$lte", Bson::Null) => doc! { path: Bson::Null },
+        ("$gt" | "$gte", Bson::MinKey) | ("$lt" | "$lte", Bson::MaxKey) => {
+            doc! { "$or": [plain, { path: Bson::Null }] }
+        }
+        _ => plain,
     }
 }
 

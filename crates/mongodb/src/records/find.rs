@@ -231,7 +231,7 @@ fn values(query: &RecordQuery, stored: &RawDocument) -> Result<Vec<Bson>, StoreE
 const SORT_KEY: &str = "_annals.sortKey";
 
 /// By the fields, then by `_id` in the direction of the last.
-fn sort_of(sort: &[SortBy]) -> Document {
+pub(super) fn sort_of(sort: &[SortBy]) -> Document {
     let way = |direction| if direction == Direction::Descending { -1_i32 } else { 1 };
     let mut out: Document = sort.iter().map(|by| (visible(&by.path), way(by.direction).into())).collect();
     if !out.contains_key("_id") {

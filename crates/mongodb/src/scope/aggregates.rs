@@ -13,7 +13,7 @@ use crate::layout::adopted::find;
 use crate::layout::fields::inner;
 use crate::layout::guid::text_or_uuid;
 use crate::layout::writer::decimal;
-use crate::refused::{reading, unreadable};
+use crate::refused::{malformed, reading};
 
 pub(super) async fn read(log: &ScopeLog, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
     let none = || AggregateCommits { commits: Vec::new(), version: 0 };
@@ -68,7 +68,7 @@ pub(super) async fn ids(log: &ScopeLog, query: AggregateIdsQuery) -> Result<Vec<
     let mut ids = Vec::new();
     while found.advance().await.map_err(|error| reading(&error))? {
         let current = found.current();
-        find(current).map_err(|why| unreadable(format!("{}: an event: {why}", log.collection)))?;
+        find(current).map_err(|why| malformed(&log.database, &log.collection, current, why))?;
         let source = inner(current, "Metadata").and_then(|metadata| text_or_uuid(metadata, "EventSource"));
         ids.extend(source.map(|id| KnownAggregate { id: id.into(), tenant_id: DEFAULT_TENANT_ID.into() }));
     }

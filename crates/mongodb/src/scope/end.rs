@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::ScopeLog;
 use crate::layout::fields::natural;
 use crate::layout::writer::decimal;
-use crate::refused::{reading, unreadable};
+use crate::refused::{deleted, reading};
 
 /// How often it is looked at while somebody waits.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -79,8 +79,7 @@ pub(super) async fn read(log: &ScopeLog) -> Result<SequenceNumber, ReadError> {
     }
     let end = last(&log.database, &log.collection).await.map_err(asked)?;
     if end < known {
-        let sentence = format!("{}: event {} is gone", log.collection, known - 1);
-        return Err(unreadable(sentence));
+        return Err(deleted(&log.database, &log.collection, format_args!("event {}", known - 1)).into());
     }
     let whole = whole(log, known, end).await.map_err(asked)?;
     note_hole(log, (whole < end).then_some(whole));

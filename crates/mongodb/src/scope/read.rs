@@ -7,7 +7,7 @@ use super::ScopeLog;
 use crate::layout::guid::source_forms;
 use crate::layout::mapping::Kind;
 use crate::layout::writer::decimal;
-use crate::refused::{reading, unreadable};
+use crate::refused::{deleted, malformed, reading};
 
 /// Events that are looked up at once.
 const EVENTS_MAX: usize = 1_000;
@@ -50,7 +50,9 @@ pub(super) async fn page(log: &ScopeLog, query: LogQuery) -> Result<LogPage, Rea
 fn recorded(log: &ScopeLog, found: &mongodb::bson::RawDocument) -> Result<RecordedEvent, ReadError> {
     let (number, commit) = log.read_one(found)?;
     let event = commit.recorded(number).events.pop();
-    event.ok_or_else(|| unreadable(format!("{}: event {number} holds nothing", log.collection)))
+    event.ok_or_else(|| {
+        malformed(&log.database, &log.collection, found, format_args!("event {number} holds nothing")).into()
+    })
 }
 
 /// What the documents have that pass; none where nothing can. It lets through exactly what [`Filter::admits`] does.
@@ -102,7 +104,8 @@ pub(super) async fn events(log: &ScopeLog, numbers: &[SequenceNumber]) -> Result
             let there = found.advance().await.map_err(|error| reading(&error))?;
             let event = if there { Some(recorded(log, found.current())?) } else { None };
             let event = event.filter(|event| event.sequence_number == *number);
-            let event = event.ok_or_else(|| unreadable(format!("{}: event {number} is missing", log.collection)))?;
+            let gone = || deleted(&log.database, &log.collection, format_args!("event {number}"));
+            let event = event.ok_or_else(gone)?;
             bytes += event.data.as_bytes().len();
             if !events.is_empty() && bytes > limits::PAGE_BYTES_MAX {
                 return Ok(events);

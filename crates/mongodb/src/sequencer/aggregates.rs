@@ -1,22 +1,28 @@
 //! How many events each aggregate has applied, in `aggregates`, as the Dolittle Runtime counts them: the newest count of each aggregate of
 //! a batch.
 //!
-//! An aggregate that has applied none has no document, so its first one is an insert, which plans no query. Where
-//! other software has made one all the same, the insert is refused and everything is upserted.
+//! Neither plans a query: an aggregate that has applied none has no document, so its first one is an insert, and later ones are updated by
+//! the document's `_id`, which is remembered. Where other software has made a document all the same, or what is remembered is not true any
+//! more, the server refuses a duplicate, and everything is upserted by what the document means.
 
 use std::collections::HashMap;
 
 use mongodb::ClientSession;
-use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, RawDocument, RawDocumentBuf, doc};
 use mongodb::error::{Error, Result};
 
 use super::place::AggregateKey;
+use crate::layout::fields::text;
 use crate::layout::guid;
 use crate::layout::mapping::Kind;
 use crate::layout::names::AGGREGATES;
 use crate::layout::writer::Writer;
 use crate::log::Log;
 use crate::refused::code_of;
+
+/// Documents whose `_id`s are remembered. Beyond it all are forgotten and looked up again.
+const KNOWN_MAX: usize = 200_000;
 
 /// Where an aggregate stands behind a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +31,70 @@ pub(super) struct Standing {
     pub(super) applied: u64,
     /// Whether it had applied none before.
     pub(super) new: bool,
+    /// Its document's `_id`, if it is known.
+    pub(super) id: Option<ObjectId>,
+}
+
+pub(super) type Standings<'a> = HashMap<&'a AggregateKey, Standing>;
+
+/// The `_id`s of documents that were written or found here.
+#[derive(Default)]
+pub(super) struct Known(HashMap<AggregateKey, ObjectId>);
+
+impl Known {
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// Gives each its document's `_id`: a fresh one where it is new. One without keeps none.
+    pub(super) async fn identify(&mut self, log: &Log, standings: &mut Standings<'_>) -> Result<()> {
+        // What was adopted may be written in other forms, and several times.
+        if log.adopted.there {
+            return Ok(());
+        }
+        let unknown: Vec<&AggregateKey> = standings
+            .iter()
+            .filter(|(key, one)| !one.new && !self.0.contains_key(**key))
+            .map(|(key, _)| *key)
+            .collect();
+        if !unknown.is_empty() {
+            self.look_up(log, &unknown).await?;
+        }
+        for (key, standing) in standings {
+            standing.id = if standing.new { Some(ObjectId::new()) } else { self.0.get(*key).copied() };
+        }
+        Ok(())
+    }
+
+    /// Remembers what was written.
+    pub(super) fn remember(&mut self, standings: &Standings<'_>) {
+        if self.0.len() > KNOWN_MAX {
+            self.0.clear();
+        }
+        for (key, standing) in standings.iter().filter(|(_, standing)| standing.new) {
+            self.0.extend(standing.id.map(|id| ((*key).clone(), id)));
+        }
+    }
+
+    async fn look_up(&mut self, log: &Log, unknown: &[&AggregateKey]) -> Result<()> {
+        let kind = |name: &str| log.adopted.reader.mapping.uuid(Kind::Aggregate, name);
+        let wanted: HashMap<_, _> = unknown.iter().map(|key| ((&*key.1, kind(&key.0)), *key)).collect();
+        let sources: Vec<&str> = unknown.iter().map(|key| &*key.1).collect();
+        let collection = log.database.collection::<RawDocumentBuf>(AGGREGATES);
+        let mut found = collection.find(doc! { "EventSource": { "$in": sources } }).await?;
+        while found.advance().await? {
+            let document: &RawDocument = found.current();
+            let kind = guid::uuid(document, "AggregateType");
+            let key = text(document, "EventSource").zip(kind).and_then(|place| wanted.get(&place));
+            let id = document.get_object_id("_id").ok();
+            self.0.extend(key.zip(id).map(|(key, id)| ((*key).clone(), id)));
+        }
+        Ok(())
+    }
 }
 
 /// Writes the counts in the session's transaction. False when one that is new has a document: the transaction cannot be committed then.
-pub(super) async fn write(
-    log: &Log,
-    session: &mut ClientSession,
-    aggregates: &HashMap<&AggregateKey, Standing>,
-) -> Result<bool> {
+pub(super) async fn write(log: &Log, session: &mut ClientSession, aggregates: &Standings<'_>) -> Result<bool> {
     const DUPLICATE_KEY: i32 = 11000;
     // What was adopted may be written in other forms, which no insert would run into.
     let (new, known): (Vec<_>, Vec<_>) =
@@ -47,8 +109,16 @@ pub(super) async fn write(
         }
     }
     if !known.is_empty() {
-        let answer = log.database.run_raw_command(upserts(log, &known)?).session(session).await?;
+        let answer = log.database.run_raw_command(upserts(log, &known)?).session(session).await;
+        let answer = match answer {
+            Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(false),
+            answer => answer?,
+        };
         if let Ok(errors) = answer.get_array("writeErrors") {
+            let code = |error: &Bson| error.as_document().and_then(|error| error.get_i32("code").ok());
+            if errors.iter().any(|error| code(error) == Some(DUPLICATE_KEY)) {
+                return Ok(false);
+            }
             return Err(Error::custom(format!("{AGGREGATES}: {errors:?}")));
         }
     }
@@ -61,6 +131,7 @@ fn document(
     standing: &Standing,
 ) -> std::result::Result<RawDocumentBuf, mongodb::bson::error::Error> {
     let mut out = Writer::with_capacity(128 + id.len());
+    standing.id.iter().for_each(|id| out.object_id("_id", *id));
     out.text("EventSource", id);
     out.uuid("AggregateType", log.adopted.reader.mapping.uuid(Kind::Aggregate, name));
     out.decimal("Version", standing.applied);
@@ -71,7 +142,7 @@ fn upserts(
     log: &Log,
     known: &[(&&AggregateKey, &Standing)],
 ) -> std::result::Result<RawDocumentBuf, mongodb::bson::error::Error> {
-    let filters = known.iter().map(|(key, _)| filter(log, key)).collect::<std::result::Result<Vec<_>, _>>()?;
+    let filters = known.iter().map(|(key, one)| filter(log, key, one)).collect::<std::result::Result<Vec<_>, _>>()?;
     let mut out = Writer::with_capacity(known.len() * 320 + 100);
     out.text("update", AGGREGATES);
     out.array("updates", |updates| {
@@ -83,7 +154,16 @@ fn upserts(
     out.raw()
 }
 
-fn filter(log: &Log, (name, id): &AggregateKey) -> std::result::Result<RawDocumentBuf, mongodb::bson::error::Error> {
+fn filter(
+    log: &Log,
+    (name, id): &AggregateKey,
+    standing: &Standing,
+) -> std::result::Result<RawDocumentBuf, mongodb::bson::error::Error> {
+    if let Some(id) = standing.id {
+        let mut out = Writer::with_capacity(32);
+        out.object_id("_id", id);
+        return out.raw();
+    }
     let uuid = log.adopted.reader.mapping.uuid(Kind::Aggregate, name);
     if log.adopted.there {
         // An adopted document may have other forms of the same values.

@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use annals_core::Version;
+use annals_core::{Version, limits};
 use mongodb::bson::RawDocument;
 
 use super::held::{Held, HeldCommit};
 use super::place::{AggregateKey, Head};
 use super::stream::Incoming;
+use crate::layout::fields::text;
 use crate::layout::foreign::{StoredCommit, read};
 use crate::layout::names::aggregate_of;
 
@@ -17,17 +18,31 @@ pub(super) struct Arrived {
     /// Its `_id`.
     pub(super) commit: String,
     /// What it is, or what is wrong with it.
-    pub(super) read: Result<(AggregateKey, StoredCommit), String>,
+    pub(super) read: Result<(AggregateKey, StoredCommit), Malformed>,
+}
+
+/// A commit that cannot be read.
+pub(super) struct Malformed {
+    /// The aggregate's name by the collection, and its id as far as there is one.
+    key: AggregateKey,
+    why: String,
 }
 
 impl Arrived {
     pub(super) fn read(incoming: Incoming) -> Self {
         let Incoming { collection, document, .. } = incoming;
         let commit = label(&document);
-        let read = read(&document, aggregate_of(&collection).unwrap_or_default()).map(|commit| {
-            let aggregate = &commit.info.aggregate;
-            ((aggregate.name.to_string(), aggregate.id.to_string()), commit)
-        });
+        let name = aggregate_of(&collection).unwrap_or_default();
+        let read = match read(&document, name) {
+            Ok(commit) => {
+                let aggregate = &commit.info.aggregate;
+                Ok(((aggregate.name.to_string(), aggregate.id.to_string()), commit))
+            }
+            Err(why) => {
+                let id = text(&document, "aggregateId").filter(|id| id.len() <= limits::ID_BYTES_MAX);
+                Err(Malformed { key: (name.to_owned(), id.unwrap_or_default().to_owned()), why })
+            }
+        };
         Self { collection, commit, read }
     }
 }
@@ -101,16 +116,16 @@ pub(super) fn assign<'a>(
         if !seen.insert((&one.collection, &one.commit)) {
             continue;
         }
-        let hold = |key: Option<(&AggregateKey, Version)>, reason: String| HeldCommit {
+        let hold = |key: &AggregateKey, version: Version, reason: String| HeldCommit {
             collection: one.collection.clone(),
             commit: one.commit.clone(),
-            aggregate: key.map(|(key, _)| key.clone()).unwrap_or_default(),
-            version: key.map_or(0, |(_, version)| version),
+            aggregate: key.clone(),
+            version,
             reason,
         };
         let before = held.find(&one.collection, &one.commit);
         let refused = match &one.read {
-            Err(why) => hold(None, format!("malformed: {why}")),
+            Err(Malformed { key, why }) => hold(key, 0, format!("malformed: {why}")),
             Ok((key, commit)) => {
                 let head = moved.get(key).or_else(|| heads.get(key)).copied().unwrap_or_default();
                 let version = commit.info.version;
@@ -123,9 +138,9 @@ pub(super) fn assign<'a>(
                 }
                 let came = format!("version {version} came when the log had version {}", head.version);
                 if version > head.version {
-                    hold(Some((key, version)), format!("gap: {came}"))
+                    hold(key, version, format!("gap: {came}"))
                 } else if late.contains(&(one.collection.clone(), one.commit.clone())) {
-                    hold(Some((key, version)), format!("late: {came}, from which on versions were accepted"))
+                    hold(key, version, format!("late: {came}, from which on versions were accepted"))
                 } else {
                     // In the log already: the unique index allows one commit of a version.
                     continue;
@@ -186,10 +201,13 @@ mod tests {
 
     #[test]
     fn a_malformed_commit_is_held_with_what_is_wrong() {
-        let document = RawDocumentBuf::try_from(&doc! { "_id": 7, "version": 1 }).expect("encodes");
+        let document = doc! { "_id": 7, "aggregateId": "a", "version": 1 };
+        let document = RawDocumentBuf::try_from(&document).expect("encodes");
         let arrived = [Arrived::read(Incoming::stored("db", "order_event_stream", document))];
         let batch = assign(&arrived, &HashMap::new(), &Held::default(), &HashSet::new());
         assert!(batch.numbered.is_empty());
-        assert!(batch.held[0].reason.starts_with("malformed: _id"), "{}", batch.held[0].reason);
+        let held = &batch.held[0];
+        assert!(held.reason.starts_with("malformed: _id"), "{}", held.reason);
+        assert_eq!((held.aggregate.clone(), held.version), (("order".to_owned(), "a".to_owned()), 0));
     }
 }

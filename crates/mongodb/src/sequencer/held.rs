@@ -22,9 +22,9 @@ pub(super) struct HeldCommit {
     pub(super) collection: String,
     /// Its `_id`, as text.
     pub(super) commit: String,
-    /// Empty where it is malformed.
+    /// Where it is malformed, the name by its collection, and the id as far as there is one.
     pub(super) aggregate: AggregateKey,
-    /// 0 where it is malformed.
+    /// 0 where it is malformed, so that it is the next of no aggregate.
     pub(super) version: Version,
     pub(super) reason: String,
 }

@@ -9,7 +9,9 @@ use mongodb::ClientSession;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use tokio::time::Instant;
 
+use super::aggregates::Known;
 use super::assign::{Arrived, Numbered, assign, first_versions};
+use super::contexts::Contexts;
 use super::held::{self, Held};
 use super::state::{self, Token};
 use super::step::AtStep;
@@ -49,12 +51,14 @@ pub(super) struct Place {
     pub(super) next: SequenceNumber,
     pub(super) token: Option<Token>,
     pub(super) heads: HashMap<AggregateKey, Head>,
+    pub(super) aggregates: Known,
     pub(super) held: Held,
     /// Whether what comes may be in the log already: from the opening of the stream until something came that was not. It spares what
     /// the unique index would refuse, and decides nothing.
     replaying: bool,
     /// When the position was saved; none before the first time.
     saved: Option<Instant>,
+    contexts: Contexts,
 }
 
 impl Place {
@@ -82,7 +86,9 @@ impl Place {
         let held = Held::read(&log.database).await?;
         log.held.set(held.count());
         let at_step = cluster.at_step;
-        Ok(Self { log, session, at_step, next, token, heads: HashMap::new(), held, replaying: true, saved: None })
+        let (heads, aggregates, contexts) = (HashMap::new(), Known::default(), Contexts::default());
+        let (replaying, saved) = (true, None);
+        Ok(Self { log, session, at_step, next, token, heads, aggregates, held, replaying, saved, contexts })
     }
 
     pub(super) fn session_id(&self) -> Document {
@@ -106,6 +112,7 @@ impl Place {
         let token = commits.iter().rev().find_map(|commit| commit.token.clone());
         let began = now();
         let due = self.saved.is_none_or(|saved| began - saved >= SAVE_EVERY);
+        self.contexts.note(&self.log, &commits).await?;
         let mut arrived: Vec<Arrived> = commits.into_iter().map(Arrived::read).collect();
         loop {
             let looked = self.replaying;
@@ -135,6 +142,7 @@ impl Place {
                 Written::Known => {
                     self.replaying = true;
                     self.heads.clear();
+                    self.aggregates.forget();
                 }
             }
         }
@@ -170,6 +178,8 @@ impl Place {
             self.heads.clear();
         }
         let mut first = std::mem::replace(&mut self.next, next);
+        // Before anybody is woken to read it.
+        self.log.tail.push(first, written.iter().map(|one| one.commit));
         self.log.numbers.publish(next);
         self.log.numbers.give_all(written.iter().map(|one| {
             let number = first;

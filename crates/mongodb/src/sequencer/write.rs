@@ -1,16 +1,14 @@
 //! A batch of a log as one transaction: the offset, the events, the entries, the aggregates, what is held and released, and the position
 //! in the stream. So one that was deposed writes nothing, nobody sees a part, and a crash leaves nothing to be mended.
 
-use std::collections::HashMap;
-
 use mongodb::ClientSession;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 
 use super::Ended;
-use super::aggregates::{self, Standing};
+use super::aggregates::{self, Standing, Standings};
 use super::assign::{Batch, Numbered};
-use super::place::{AggregateKey, Place, read_next};
+use super::place::{Place, read_next};
 use super::state::{self, Token};
 use super::step::{AtStep, Step};
 use crate::connect::strict;
@@ -39,7 +37,7 @@ pub(super) enum Written {
 struct Documents<'a> {
     events: Vec<RawDocumentBuf>,
     entries: Vec<RawDocumentBuf>,
-    aggregates: HashMap<&'a AggregateKey, Standing>,
+    aggregates: Standings<'a>,
 }
 
 /// Writes as many transactions as the batch's size needs; all but the first are small in number. Commits that are written are noted in
@@ -56,8 +54,11 @@ pub(super) async fn write(place: &mut Place, batch: &Batch<'_>, token: Option<&T
         let mut documents =
             documents(place, part).map_err(|error| Ended::Damaged(format!("a commit of the log: {error}")))?;
         let next = place.next + documents.events.len() as u64;
+        let log = place.log.clone();
+        place.aggregates.identify(&log, &mut documents.aggregates).await?;
         match transaction(place, &mut documents, next, rest, token).await? {
             Written::Done => {
+                place.aggregates.remember(&documents.aggregates);
                 (place.at_step)(Step::BatchCommitted);
                 place.note(part, next);
                 (place.at_step)(Step::BatchTold);
@@ -99,7 +100,7 @@ fn documents<'a>(place: &Place, part: &[Numbered<'a>]) -> Result<Documents<'a>, 
         documents.entries.push(entry::write(one.commit, database, one.collection, first, after.applied)?);
         if one.commit.applied {
             let new = one.before.applied == 0;
-            let standing = documents.aggregates.entry(one.key).or_insert(Standing { applied: 0, new });
+            let standing = documents.aggregates.entry(one.key).or_insert(Standing { applied: 0, new, id: None });
             standing.applied = after.applied;
         }
     }
@@ -120,7 +121,10 @@ async fn transaction(
         match attempt(&log, &mut place.session, documents, moves, rest, token, place.at_step).await {
             Ok(Filled::Whole) => return Ok(Written::Done),
             Ok(Filled::Moved) => return Err(Ended::Deposed("another process has moved the log")),
-            Ok(Filled::AggregateThere) => documents.aggregates.values_mut().for_each(|standing| standing.new = false),
+            Ok(Filled::AggregateThere) => {
+                place.aggregates.forget();
+                documents.aggregates.values_mut().for_each(|one| (one.new, one.id) = (false, None));
+            }
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Written::Known),
             Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -1,13 +1,13 @@
 //! Events of the log as entries of a stream.
 
-use annals_core::{Code, Included, Invalid, StoreError, StreamError, StreamPosition};
+use annals_core::{Code, Included, Invalid, StreamError, StreamPosition};
 use mongodb::bson::{Bson, RawDocumentBuf, doc};
 
 use super::collections::Collections;
 use crate::layout::fields::natural;
 use crate::layout::stream;
 use crate::layout::writer::decimal;
-use crate::refused::reading;
+use crate::refused::{deleted, malformed, reading};
 
 /// Bytes of the entries of one append, about: they are one transaction, and stand in memory.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -29,12 +29,13 @@ pub(super) async fn of(
         for included in some {
             let there = found.advance().await.map_err(|error| reading(&error))?;
             if !there || natural(found.current(), "_id") != Some(included.sequence_number) {
-                let sentence = format!("{}: event {} is missing", collections.events, included.sequence_number);
-                return Err(StoreError::Damaged(sentence).into());
+                let what = format!("event {}", included.sequence_number);
+                return Err(deleted(&collections.database, &collections.events, what).into());
             }
             let position = first + entries.len() as u64;
             let entry = stream::write(found.current(), position, included.partition.as_deref());
-            let entry = entry.map_err(StoreError::Damaged)?;
+            let wrong = |why| malformed(&collections.database, &collections.events, found.current(), why);
+            let entry = entry.map_err(wrong)?;
             bytes += entry.as_bytes().len();
             if bytes > BYTES_MAX && !entries.is_empty() {
                 let message = format!(

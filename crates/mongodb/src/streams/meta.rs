@@ -17,7 +17,7 @@ use crate::layout::fields::{natural, text};
 use crate::layout::names::EVENT_LOG_METADATA;
 use crate::layout::writer::decimal;
 use crate::layout::{schema, stream};
-use crate::refused::{code_of, reading, unreadable, unready};
+use crate::refused::{code_of, malformed, reading, unreadable, unready};
 
 /// How a stream is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +118,6 @@ async fn reach(collections: &Collections, collection: &str) -> Result<(StreamPos
     let last = entries.find_one(doc! {}).sort(doc! { "_id": -1 });
     let last = last.projection(stream::projection()).await;
     let Some(last) = last.map_err(|error| reading(&error))? else { return Ok((0, 0)) };
-    let last = stream::read(&last).map_err(|why| unreadable(format!("{collection}: {why}")))?;
+    let last = stream::read(&last).map_err(|why| malformed(&collections.database, collection, &last, why))?;
     Ok((last.position + 1, last.sequence_number + 1))
 }

@@ -10,7 +10,7 @@ use super::collections::Collections;
 use super::meta::{self, Meta};
 use crate::layout::stream::{self, NO_PARTITION, PARTITION, SEQUENCE_NUMBER};
 use crate::layout::writer::decimal;
-use crate::refused::{reading, unreadable};
+use crate::refused::{deleted, malformed, reading};
 
 /// The page that a query asks for.
 pub(super) async fn page(collections: &Collections, query: &StreamQuery) -> Result<StreamPage, ReadError> {
@@ -34,15 +34,15 @@ pub(super) async fn page(collections: &Collections, query: &StreamQuery) -> Resu
         let found = found.batch_size(u32::try_from(query.limit).unwrap_or(u32::MAX));
         let mut found = found.await.map_err(|error| reading(&error))?;
         while found.advance().await.map_err(|error| reading(&error))? {
-            entries.push(entry(&meta, found.current())?);
+            entries.push(entry(collections, &meta, found.current())?);
         }
     }
     if query.partitions == Partitions::All {
         let due = range.clone().take(query.limit);
         let there = entries.iter().map(|entry: &StreamEntry| entry.position);
         if !due.eq(there) {
-            let sentence = format!("{}: entries from {} on are missing", meta.collection, range.start);
-            return Err(unreadable(sentence));
+            let what = format!("an entry from position {} on", range.start);
+            return Err(deleted(&collections.database, &meta.collection, what).into());
         }
     }
     let next = match entries.last() {
@@ -52,8 +52,8 @@ pub(super) async fn page(collections: &Collections, query: &StreamQuery) -> Resu
     Ok(StreamPage { entries, next, head: meta.head })
 }
 
-fn entry(meta: &Meta, found: &RawDocument) -> Result<StreamEntry, ReadError> {
-    stream::read(found).map_err(|why| unreadable(format!("{}: {why}", meta.collection)))
+fn entry(collections: &Collections, meta: &Meta, found: &RawDocument) -> Result<StreamEntry, ReadError> {
+    stream::read(found).map_err(|why| malformed(&collections.database, &meta.collection, found, why).into())
 }
 
 /// The first position whose event has this sequence number or a greater one; the head if there is none.
@@ -70,7 +70,7 @@ pub(super) async fn position_of(
     let first = entries.find_one(doc! { SEQUENCE_NUMBER: { "$gte": decimal(number) } });
     let first = first.sort(doc! { SEQUENCE_NUMBER: 1 }).projection(stream::projection()).await;
     let first = first.map_err(|error| reading(&error))?;
-    let position = first.map(|first| entry(meta, &first)).transpose()?.map(|entry| entry.position);
+    let position = first.map(|first| entry(collections, meta, &first)).transpose()?.map(|entry| entry.position);
     // What came since the head was read stands behind it.
     Ok(position.map_or(meta.head, |position| position.min(meta.head)))
 }
@@ -90,7 +90,7 @@ pub(super) async fn repeat(
     let mut positions: Option<std::ops::Range<StreamPosition>> = None;
     loop {
         let known = match found.advance().await.map_err(asked).map_err(refused)? {
-            true => Some(entry(meta, found.current()).map_err(refused)?),
+            true => Some(entry(collections, meta, found.current()).map_err(refused)?),
             false => None,
         };
         let differs = match (&known, given.next()) {

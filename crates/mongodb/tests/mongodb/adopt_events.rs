@@ -264,6 +264,11 @@ async fn a_runtime_that_gives_numbers_beside_a_store_is_noticed_and_what_it_wrot
     store.close().await;
 }
 
+/// How many commits of purchases are stored.
+async fn stored(database: &Database) -> u64 {
+    database.collection::<Document>("purchase_event_stream").count_documents(doc! {}).await.expect("counted")
+}
+
 /// A commit comes for the number that another has given: nothing is written over, and the caller learns why it has no number.
 #[tokio::test]
 async fn a_number_that_is_taken_is_not_given_again() {
@@ -274,7 +279,11 @@ async fn a_number_that_is_taken_is_not_given_again() {
     let database = databases.database().await;
     insert(&database, [v9(1, PLACED, "o-3", None)]).await;
     let error = log.commit(purchase("o-1")).await.expect_err("no number");
-    assert!(error.to_string().contains("other software") || error.code() == Code::ForeignNumbers, "{error}");
+    assert_eq!(error.code(), Code::ForeignNumbers, "{error}");
+    let said = error.to_string();
+    assert!(said.contains("other software") && (said.contains("is stored") || stored(&database).await == 1), "{said}");
+    let again = log.commit(purchase("o-2")).await.expect_err("nothing has changed");
+    assert_eq!(again.code(), Code::ForeignNumbers, "{again}");
     let events = database.collection::<Document>("event-log");
     assert_eq!(events.count_documents(doc! {}).await.expect("counted"), 2);
     store.close().await;

@@ -6,6 +6,7 @@ use annals_core::{
     Aggregate, AggregateQuery, Ask, Asked, Code, HeldCommit, HeldId, LogQuery, ReadError, SequencerStatus, Sequencing,
     Store,
 };
+use annals_mongodb::adopt::AdoptNames;
 use annals_mongodb::{MongoStore, Options};
 use mongodb::Collection;
 use mongodb::bson::{Document, doc};
@@ -101,6 +102,9 @@ async fn a_malformed_commit_is_mended_and_tried_again() {
     strange.insert("_id", 7);
     commits.insert_one(strange).await.expect("inserted");
     until_held(&store, 2).await;
+    let mut whose: Vec<_> = held(&store).await.into_iter().map(|it| (it.aggregate_name, it.aggregate_id)).collect();
+    whose.sort();
+    assert_eq!(whose, [("order".to_owned(), "m".to_owned()), ("order".to_owned(), "s".to_owned())]);
     let Asked::Held { reason } = ask(&store, "m1", Ask::Accept).await else { panic!("only a gap is accepted") };
     assert!(reason.starts_with("malformed: body"), "{reason}");
     store.close().await;
@@ -115,6 +119,25 @@ async fn a_malformed_commit_is_mended_and_tried_again() {
     let unknown = sequencing(&store).ask(one("nobody"), Ask::Retry).await.expect_err("it is not held");
     assert!(matches!(unknown, ReadError::Invalid(invalid) if invalid.code == Code::UnknownHeldCommit));
     store.close().await;
+}
+
+/// Wow's reader does not ask whose a commit is, so neither does the log; a person is told once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_of_another_context_get_numbers_and_their_context_is_told() {
+    let databases = Databases::new();
+    let (store, commits) = begun(&databases).await;
+    assert_eq!(sequencing(&store).state().await.expect("read").other_contexts, Vec::<String>::new());
+    for version in 1..=3 {
+        let mut foreign = wow_commit(&format!("f{version}"), "f", version, 1);
+        foreign.insert("contextName", "billing");
+        commits.insert_one(foreign).await.expect("inserted");
+    }
+    until("the numbers", async || versions(&store, "f").await == [1, 2, 3]).await;
+    assert_eq!(sequencing(&store).state().await.expect("read").other_contexts, ["billing"]);
+    store.close().await;
+    let report = databases.inspect(&AdoptNames::default()).await.expect("inspected");
+    let told = report.findings.iter().find(|finding| finding.kind == "other_context").expect("it is told");
+    assert!(told.what.contains("billing") && report.obstacles.is_empty(), "{}", told.what);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -38,6 +38,7 @@ mod replica_set {
     use super::*;
     annals_conformance::records!(MongoRecords::new());
     annals_conformance::snapshots!(MongoRecords::new());
+    annals_conformance::queries!(MongoRecords::new());
 }
 
 /// A unique index that documents break is refused with the index and the values that two of them have.

@@ -111,6 +111,51 @@ async fn events_that_a_runtime_received_are_read_as_they_are() {
     store.close().await;
 }
 
+/// A scope has one name, however its UUID is written where it is declared or asked for.
+#[tokio::test]
+async fn a_scope_is_the_same_in_any_letter_case() {
+    let databases = Databases::new();
+    receive(&databases.database().await, 0..2).await;
+    let upper = SCOPE.to_uppercase();
+    let store = databases.store(options(&[&upper])).await;
+    for name in [SCOPE, &upper] {
+        assert_eq!(log(&store, name).head().await, Ok(2));
+        assert_eq!(streams(&store, name).list(annals_core::StreamsQuery::default()).await, Ok(Vec::new()));
+        assert_eq!(store.scope_name(name), SCOPE);
+    }
+    assert!(store.status().iter().any(|log| log.scope == SCOPE), "{:?}", store.status());
+    store.close().await;
+}
+
+/// What occurs in scopes only is listed with what needs a name, is in nobody's way, and can be given one at any time.
+#[tokio::test]
+async fn uuids_that_only_scopes_hold_get_names_by_an_adoption() {
+    let databases = Databases::new();
+    let database = databases.database().await;
+    let events = database.collection::<Document>("event-log");
+    events.insert_one(v9(0, PLACED, "o-1", Some(0))).await.expect("inserted");
+    receive(&database, 0..2).await;
+    let without = AdoptNames { event_types: [(PLACED.to_owned(), Some("placed".to_owned()))].into(), ..names() };
+    let report = databases.inspect(&without).await.expect("inspected");
+    assert_eq!(report.obstacles, []);
+    assert_eq!(report.names.event_types.get(PAID), Some(&None));
+    let told = report.findings.iter().find(|finding| finding.kind == "name_of_scope").expect("it is told");
+    assert!(told.what.contains(PAID) && told.what.contains("1 events"), "{}", told.what);
+    databases.adopt(&without).await.expect("adopted");
+    let again = databases.adopt(&without).await.expect("adopted");
+    assert!(again.steps.is_empty(), "{:?}", again.steps);
+    let types = async || {
+        let store = databases.store(options(&[SCOPE])).await;
+        let page = log(&store, SCOPE).read(LogQuery::default()).await.expect("read");
+        store.close().await;
+        page.events.iter().map(|event| event.event_type.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(types().await, ["placed", PAID]);
+    let later = databases.adopt(&names()).await.expect("adopted with the name");
+    assert_eq!(later.steps, ["keep the names of 2 UUIDs"]);
+    assert_eq!(types().await, ["placed", "paid"]);
+}
+
 #[tokio::test]
 async fn names_of_an_adoption_stand_for_uuids_in_scopes_too() {
     let databases = Databases::new();
@@ -229,7 +274,10 @@ async fn an_event_that_cannot_be_read_is_named() {
     collection(&database).insert_one(broken).await.expect("inserted");
     let store = databases.store(options(&[SCOPE])).await;
     let error = log(&store, SCOPE).read(LogQuery::default()).await.expect_err("it cannot be read");
-    assert!(error.to_string().contains("Metadata") && error.to_string().contains(SCOPE), "{error}");
+    assert_eq!(error.code(), Code::MalformedDocument);
+    for part in ["_id 1:", "Metadata", SCOPE, "mend or delete it"] {
+        assert!(error.to_string().contains(part), "{part} in {error}");
+    }
     store.close().await;
 }
 

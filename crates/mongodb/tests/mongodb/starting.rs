@@ -23,6 +23,26 @@ async fn a_server_that_is_no_replica_set_is_refused_with_what_to_do() {
     assert!(!format!("{databases}").contains("shop"), "nothing was made: {databases}");
 }
 
+/// A replica set that the URL names otherwise, and a server that is of none: what they are is found out by asking them.
+#[tokio::test]
+async fn a_url_that_names_the_wrong_replica_set_is_refused_with_what_to_write() {
+    let set = ReplicaSet::start(1).await;
+    let url = format!("mongodb://{}/shop?replicaSet=other", set.members[0].address());
+    let error = refused(&url).await;
+    assert_eq!(error.code, Code::InvalidConfig, "{}", error.message);
+    for part in [&set.members[0].address(), "\"rs0\"", "write replicaSet=rs0"] {
+        assert!(error.message.contains(part), "{part} in {}", error.message);
+    }
+    let alone = Member::start(&[]);
+    let admin = alone.admin().await;
+    until("the server", async || admin.run_command(doc! { "ping": 1 }).await.is_ok()).await;
+    let error = refused(&format!("mongodb://{}/shop?replicaSet=rs7", alone.address())).await;
+    assert_eq!(error.code, Code::UnsuitableServer, "{}", error.message);
+    for part in [&alone.address(), "standalone", "--replSet rs7"] {
+        assert!(error.message.contains(part), "{part} in {}", error.message);
+    }
+}
+
 /// One that was never initiated is no server to wait for either.
 #[tokio::test]
 async fn a_replica_set_that_was_not_initiated_is_refused_with_what_to_do() {
@@ -33,7 +53,8 @@ async fn a_replica_set_that_was_not_initiated_is_refused_with_what_to_do() {
         let url = format!("mongodb://{}/shop?{query}&serverSelectionTimeoutMS=1000", server.address());
         let error = refused(&url).await;
         assert!([Code::UnsuitableServer, Code::Unreachable].contains(&error.code), "{}", error.message);
-        assert!(error.message.contains("rs.initiate") || error.message.contains("no primary"), "{}", error.message);
+        assert!(error.message.contains("rs.initiate()"), "{}", error.message);
+        assert!(!error.message.contains("standalone"), "{}", error.message);
     }
 }
 

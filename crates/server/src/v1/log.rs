@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals_core::{Code, Filter, LogPage, LogQuery, limits};
+use annals_core::{Code, Filter, LogPage, LogQuery, SequenceNumber, limits};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
@@ -82,11 +82,21 @@ pub(crate) async fn event(
         Some(event) if event.sequence_number == wanted => {
             json_of_events(data_bytes([&event]), Event { event, source }).await
         }
-        _ => {
-            let message = format!("there is no event {wanted} yet; the head is {}", found.head);
-            Err(Problem::new(Code::UnknownEvent, message).fact("head", found.head))
-        }
+        _ => Err(no_event(wanted, found.head)),
     }
+}
+
+/// Below the head a log that Annals has numbered has every event; one that it adopted, or that another program writes, may have holes.
+fn no_event(wanted: SequenceNumber, head: SequenceNumber) -> Problem {
+    if wanted >= head {
+        let message = format!("there is no event {wanted} yet; the head is {head}");
+        return Problem::new(Code::UnknownEvent, message).fact("head", head);
+    }
+    let message = format!(
+        "there is no event {wanted} and never will be, although the head is {head}: other software deleted it before the log was adopted"
+    );
+    let problem = Problem::new(Code::UnknownEvent, message).fact("head", head);
+    problem.advise("Go on with the next number; `GET /v1/log` passes over those that are missing.")
 }
 
 struct Event {

@@ -63,6 +63,10 @@ impl Store for Tapped {
         self.inner.snapshots(tenant)
     }
 
+    fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {
+        self.inner.queries(tenant)
+    }
+
     fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
         self.inner.prepare_keys(tenant)
     }

@@ -122,11 +122,7 @@ pub fn read_query(collection: &str, bytes: &[u8], encoding: Encoding) -> Result<
         match name {
             "condition" => query.condition = condition(encoding, path, value)?,
             "projection" => query.projection = read_projection(path, nested(path, value)?)?,
-            "sort" => elements(path, value, |path, by| {
-                let (path, direction) = read_field(path, nested(path, by)?)?;
-                query.sort.push(SortBy { path, direction });
-                Ok(())
-            })?,
+            "sort" => query.sort = read_sort(path, value)?,
             // What does not fit is past every limit, which the query's own check then says.
             "limit" => query.limit = usize::try_from(number(path, value)?).unwrap_or(usize::MAX),
             "after" => query.after = Some(Cursor::new(text(path, value)?.to_string())),
@@ -137,7 +133,19 @@ pub fn read_query(collection: &str, bytes: &[u8], encoding: Encoding) -> Result<
     Ok(query)
 }
 
-fn read_projection(at: &str, document: &RawDocument) -> Result<Projection, Invalid> {
+/// Reads `[{"field","direction"}]`.
+pub(crate) fn read_sort(at: &str, value: RawBsonRef<'_>) -> Result<Vec<SortBy>, Invalid> {
+    let mut sort = Vec::new();
+    elements(at, value, |path, by| {
+        let (path, direction) = read_field(path, nested(path, by)?)?;
+        sort.push(SortBy { path, direction });
+        Ok(())
+    })?;
+    Ok(sort)
+}
+
+/// Reads `{"include":[…]}` or `{"exclude":[…]}`.
+pub(crate) fn read_projection(at: &str, document: &RawDocument) -> Result<Projection, Invalid> {
     let mut projection = Projection::Whole;
     fields(document, at, |name, path, value| {
         let make = match name {
@@ -261,11 +269,11 @@ fn read_field(at: &str, document: &RawDocument) -> Result<(String, Direction), I
     Ok((name.ok_or_else(|| missing(at, "field"))?, direction))
 }
 
-fn condition(encoding: Encoding, path: &str, value: RawBsonRef<'_>) -> Result<Condition, Invalid> {
+pub(crate) fn condition(encoding: Encoding, path: &str, value: RawBsonRef<'_>) -> Result<Condition, Invalid> {
     condition_at(nested(path, value)?, path, &|path, value| encoding.value(path, value))
 }
 
-fn number(path: &str, value: RawBsonRef<'_>) -> Result<u64, Invalid> {
+pub(crate) fn number(path: &str, value: RawBsonRef<'_>) -> Result<u64, Invalid> {
     let number = integer(value).and_then(|number| u64::try_from(number).ok());
     number.ok_or_else(|| body(path, "is not a whole number from 0"))
 }

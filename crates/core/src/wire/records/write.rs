@@ -6,7 +6,7 @@ use bson::{Bson, RawBson};
 use crate::order::Direction;
 use crate::{
     ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Explained, Index, Invalid, Projection, Record,
-    RecordChange, RecordPage, RecordQuery, RecordedChange,
+    RecordChange, RecordPage, RecordQuery, RecordedChange, SortBy,
 };
 
 /// The body of a batch.
@@ -55,21 +55,33 @@ fn write_expected(expected: &Expected) -> Result<RawBson, Invalid> {
 /// As [`write_changes`].
 pub fn write_query(query: &RecordQuery) -> Result<RawDocumentBuf, Invalid> {
     let mut body = only(cstr!("condition"), query.condition.to_bson()?);
-    let projection = match &query.projection {
-        Projection::Whole => None,
-        Projection::Only(paths) => Some((cstr!("include"), paths)),
-        Projection::Without(paths) => Some((cstr!("exclude"), paths)),
-    };
-    if let Some((how, paths)) = projection {
-        body.append(cstr!("projection"), only(how, array(paths.iter().map(String::as_str))));
+    if let Some(projection) = write_projection(&query.projection) {
+        body.append(cstr!("projection"), projection);
     }
-    let sort = query.sort.iter().map(|by| write_field(&by.path, by.direction));
-    body.append(cstr!("sort"), array(sort));
+    body.append(cstr!("sort"), write_sort(&query.sort));
     body.append(cstr!("limit"), number(query.limit as u64));
     if let Some(after) = &query.after {
         body.append(cstr!("after"), after.as_str());
     }
     Ok(body)
+}
+
+/// Which fields are wanted; none for all.
+pub(crate) fn write_projection(projection: &Projection) -> Option<RawDocumentBuf> {
+    // Nothing but the id: an empty list would be all.
+    let id = ["_id".to_owned()];
+    let (how, paths) = match projection {
+        Projection::Whole => return None,
+        Projection::Only(paths) if paths.is_empty() => (cstr!("include"), &id[..]),
+        Projection::Only(paths) => (cstr!("include"), &paths[..]),
+        Projection::Without(paths) => (cstr!("exclude"), &paths[..]),
+    };
+    Some(only(how, array(paths.iter().map(String::as_str))))
+}
+
+/// In what order.
+pub(crate) fn write_sort(sort: &[SortBy]) -> RawArrayBuf {
+    array(sort.iter().map(|by| write_field(&by.path, by.direction)))
 }
 
 /// The body of a count.

@@ -16,10 +16,12 @@ mod memory {
     use super::*;
     annals_conformance::records!(Embedded::in_memory(watchful()));
     annals_conformance::snapshots!(Embedded::in_memory(watchful()));
+    annals_conformance::queries!(Embedded::in_memory(watchful()));
 }
 
 mod real_disk {
     use super::*;
     annals_conformance::records!(Embedded::in_a_folder(watchful()));
     annals_conformance::snapshots!(Embedded::in_a_folder(watchful()));
+    annals_conformance::queries!(Embedded::in_a_folder(watchful()));
 }

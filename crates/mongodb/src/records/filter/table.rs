@@ -100,6 +100,31 @@ fn operators_of_values() {
     ]);
 }
 
+/// What a missing field passes is asked for so that no sparse index is read for it.
+#[test]
+fn ranges_that_hold_null() {
+    rows([
+        (COMMIT, r#"{"field":"f","operator":"GTE","value":null}"#, doc! { "f": null }),
+        (COMMIT, r#"{"field":"f","operator":"LTE","value":null}"#, doc! { "f": null }),
+        (COMMIT, r#"{"field":"f","operator":"GT","value":null}"#, doc! { "f": { "$gt": null } }),
+        (
+            COMMIT,
+            r#"{"field":"f","operator":"BETWEEN","value":[null,1]}"#,
+            doc! { "$and": [{ "f": null }, { "f": { "$lte": 1 } }] },
+        ),
+        (
+            COMMIT,
+            r#"{"field":"f","operator":"GTE","value":{"$minKey":1}}"#,
+            doc! { "$or": [{ "f": { "$gte": Bson::MinKey } }, { "f": null }] },
+        ),
+        (
+            COMMIT,
+            r#"{"field":"f","operator":"LT","value":{"$maxKey":1}}"#,
+            doc! { "$or": [{ "f": { "$lt": Bson::MaxKey } }, { "f": null }] },
+        ),
+    ]);
+}
+
 #[test]
 fn operators_of_texts_and_elements() {
     rows([

@@ -1,0 +1,138 @@
+//! From what a person asks to what a store is asked.
+
+use super::{DocumentQuery, Pagination, QuerySource};
+use crate::{Code, Condition, DocumentKind, Invalid, Now, Projection, RecordQuery, SortBy};
+
+/// A query as a store is asked it: names of fields as they are stored, times that do not move, and what is deleted left out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredQuery {
+    /// Which documents.
+    pub condition: Condition,
+    /// What of them is answered.
+    pub projection: Projection,
+    /// In what order; then by `_id`, in the direction of the last field.
+    pub sort: Vec<SortBy>,
+    /// How many of the first are passed over.
+    pub skip: u64,
+    /// At most how many then; 0 for none.
+    pub limit: u64,
+    /// Most bytes of an answer.
+    pub bytes_max: Option<usize>,
+}
+
+impl StoredQuery {
+    /// What a store is asked for a list; a `limit` of 0 is all.
+    ///
+    /// # Errors
+    /// `invalid_query`, `invalid_condition`, `invalid_name`.
+    pub(super) fn of(source: &QuerySource, query: DocumentQuery, limit: u64, now: &Now) -> Result<Self, Invalid> {
+        source.validate()?;
+        let kind = source.kind();
+        let DocumentQuery { condition, projection, sort, bytes_max } = query;
+        let asked =
+            RecordQuery { condition, projection, sort, limit: 1, ..RecordQuery::new("") }.resolved(kind, now)?;
+        let asked = match kind {
+            DocumentKind::Snapshot => RecordQuery { condition: asked.condition.guarded(), ..asked },
+            _ => asked,
+        };
+        asked.validate()?;
+        if kind == DocumentKind::Commit {
+            asked.condition.each_path(&mut |path| answered_of_commits(path, Code::InvalidCondition, "condition"))?;
+            for by in &asked.sort {
+                answered_of_commits(&by.path, Code::InvalidQuery, "sort")?;
+            }
+        }
+        let limit = if limit == 0 { u64::MAX } else { limit };
+        let RecordQuery { condition, projection, sort, .. } = asked;
+        Ok(Self { condition, projection, sort, skip: 0, limit, bytes_max })
+    }
+
+    /// The same, of a page.
+    ///
+    /// # Errors
+    /// `invalid_query` for a page 0, or one so far that its place has no number.
+    pub(super) fn on_page(self, page: Pagination) -> Result<Self, Invalid> {
+        let invalid = |message: &str| Invalid::new(Code::InvalidQuery, "pagination.index", message);
+        let before = page.index.checked_sub(1).ok_or_else(|| invalid("is 0; pages count from 1"))?;
+        if page.size == 0 {
+            return Ok(Self { limit: if before == 0 { u64::MAX } else { 0 }, ..self });
+        }
+        let skip = before.checked_mul(page.size).ok_or_else(|| invalid("is beyond every page"))?;
+        Ok(Self { skip, limit: page.size, ..self })
+    }
+}
+
+/// Of what Annals keeps in a commit's `annals`, what is answered; the rest is of a backend.
+pub(super) const ANSWERED: [&str; 4] = ["commandId", "correlationId", "causationId", "times"];
+
+/// Refuses paths to what is not answered: it is not on every backend, and nobody's business.
+fn answered_of_commits(path: &str, code: Code, at: &str) -> Result<(), Invalid> {
+    let inside = match path.split_once('.') {
+        None if path == "annals" => "",
+        Some(("annals", inside)) => inside,
+        _ => return Ok(()),
+    };
+    let first = inside.split('.').next().unwrap_or_default();
+    if ANSWERED.contains(&first) {
+        return Ok(());
+    }
+    let known = ANSWERED.map(|name| format!("annals.{name}")).join(", ");
+    Err(Invalid::new(code, at, format!("field {path:?} is not known of commits; of annals there are {known}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Deletion, Timestamp};
+
+    fn asked(source: &QuerySource, query: DocumentQuery) -> Result<StoredQuery, Invalid> {
+        StoredQuery::of(source, query, 0, &Now::utc(Timestamp::from_millis(0)))
+    }
+
+    fn snapshots() -> QuerySource {
+        QuerySource::Snapshots("order".into())
+    }
+
+    fn commits() -> QuerySource {
+        QuerySource::Commits("order".into())
+    }
+
+    #[test]
+    fn names_are_those_of_the_documents_and_what_is_deleted_is_left_out_of_snapshots() {
+        let query = |field: &str| {
+            DocumentQuery::new(Condition::eq(field, "o-1")).ascending(field).projection(Projection::only([field]))
+        };
+        let of_snapshots = asked(&snapshots(), query("aggregateId")).expect("it can be asked");
+        let guarded = Condition::And(vec![Condition::Deleted(Deletion::Active), Condition::eq("_id", "o-1")]);
+        assert_eq!(of_snapshots.condition, guarded);
+        assert_eq!((of_snapshots.sort[0].path.as_str(), of_snapshots.projection), ("_id", Projection::only(["_id"])));
+        let of_commits = asked(&commits(), query("id")).expect("it can be asked");
+        assert_eq!((of_commits.condition, of_commits.limit), (Condition::eq("_id", "o-1"), u64::MAX));
+    }
+
+    #[test]
+    fn what_is_not_answered_of_commits_cannot_be_asked_for() {
+        for path in ["annals", "annals.any", "annals.reserve.key"] {
+            let refused = asked(&commits(), Condition::and([Condition::exists(path)]).into()).expect_err(path);
+            assert_eq!(refused.code, Code::InvalidCondition);
+            let refused = asked(&commits(), DocumentQuery::default().ascending(path)).expect_err(path);
+            assert_eq!((refused.code, refused.path.as_str()), (Code::InvalidQuery, "sort"));
+            assert!(asked(&snapshots(), Condition::exists(path).into()).is_ok());
+        }
+        for path in ["annals.correlationId", "annals.times", "annalsx", "body.annals"] {
+            assert!(asked(&commits(), Condition::exists(path).into()).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn pages_count_from_1_and_none_is_beyond_all_numbers() {
+        let query = || asked(&commits(), DocumentQuery::default()).expect("it can be asked");
+        let page = |index, size| query().on_page(Pagination { index, size }).map(|page| (page.skip, page.limit));
+        assert_eq!(page(1, 10), Ok((0, 10)));
+        assert_eq!(page(3, 10), Ok((20, 10)));
+        assert_eq!(page(1, 0), Ok((0, u64::MAX)));
+        assert_eq!(page(2, 0), Ok((0, 0)));
+        assert_eq!(page(0, 10).expect_err("there is none").path, "pagination.index");
+        assert!(page(u64::MAX, 10).is_err());
+    }
+}

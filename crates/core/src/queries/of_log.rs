@@ -1,0 +1,216 @@
+//! Queries of commits over a log: commits are looked up by what its index knows (aggregates, types, tags, names), made documents, and
+//! judged.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bson::raw::RawDocumentBuf;
+use bytestring::ByteString;
+
+use super::StoredQuery;
+use super::candidates::Candidates;
+use super::commit_document::CommitDocument;
+use super::lowest::Lowest;
+use crate::{
+    Aggregate, AggregateFilter, AggregateQuery, Condition, DocumentKind, EventLog, EventRef, Explained, Filter,
+    Invalid, Matcher, ReadError, RecordedCommit, ScanQuery, Version, limits,
+};
+
+/// Commits that are named before they are read.
+const NAMED_AT_ONCE: usize = 1_000;
+/// Aggregates and commits that are read before others may run.
+const READ_AT_ONCE: usize = 64;
+
+/// The commits of a log.
+pub(super) struct LogCommits {
+    log: Arc<dyn EventLog>,
+    context: ByteString,
+}
+
+/// What is done with each document that a condition means.
+type Take<'t> = dyn FnMut(&RawDocumentBuf) -> Result<(), Invalid> + Send + 't;
+
+impl LogCommits {
+    pub(super) fn new(log: Arc<dyn EventLog>, context: ByteString) -> Self {
+        Self { log, context }
+    }
+
+    pub(super) async fn find(&self, name: &ByteString, query: &StoredQuery) -> Result<Vec<RawDocumentBuf>, ReadError> {
+        let mut lowest = Lowest::new(query, DocumentKind::Commit);
+        self.look(name, &query.condition, &mut |document| lowest.offer(document)).await?;
+        Ok(lowest.answer())
+    }
+
+    pub(super) async fn count(&self, name: &ByteString, condition: &Condition) -> Result<u64, ReadError> {
+        let mut count = 0;
+        let mut take = |_: &RawDocumentBuf| {
+            count += 1;
+            Ok(())
+        };
+        self.look(name, condition, &mut take).await?;
+        Ok(count)
+    }
+
+    pub(super) async fn explain(&self, name: &ByteString, query: &StoredQuery) -> Result<Explained, ReadError> {
+        let mut lowest = Lowest::new(query, DocumentKind::Commit);
+        let examined = self.look(name, &query.condition, &mut |document| lowest.offer(document)).await?;
+        let index = match Candidates::of(name, &query.condition) {
+            Candidates::Aggregates { .. } => "aggregate",
+            Candidates::Events(filter) if filter.tags.is_empty() => "type",
+            Candidates::Events(_) => "tag",
+            Candidates::Name => "name",
+        };
+        Ok(Explained {
+            index: Some(index.to_owned()),
+            entries_examined: examined,
+            documents_examined: examined,
+            found: lowest.answer().len() as u64,
+            sorted: true,
+        })
+    }
+
+    /// Whether there is no other way than to read all commits of the name.
+    pub(super) fn reads_every_commit(name: &ByteString, condition: &Condition) -> bool {
+        Candidates::of(name, condition) == Candidates::Name
+    }
+
+    /// Hands every document that the condition means to `take`, and answers how many were judged.
+    async fn look(&self, name: &ByteString, condition: &Condition, take: &mut Take<'_>) -> Result<u64, ReadError> {
+        condition.judgeable()?;
+        let mut judge = Judge { matcher: Matcher::new(condition), context: &self.context, examined: 0, take };
+        let candidates = Candidates::of(name, condition);
+        if !candidates.is_nowhere() {
+            match candidates {
+                Candidates::Aggregates { ids, from, to } => {
+                    for (place, id) in ids.into_iter().enumerate() {
+                        if place % READ_AT_ONCE == READ_AT_ONCE - 1 {
+                            let_others_run().await;
+                        }
+                        self.aggregate(Aggregate { name: name.clone(), id }, from, to, &mut judge).await?;
+                    }
+                }
+                Candidates::Events(filter) => self.with_events(name, filter, &mut judge).await?,
+                Candidates::Name => self.all(name, &mut judge).await?,
+            }
+        }
+        Ok(judge.examined)
+    }
+
+    /// The commits of an aggregate.
+    async fn aggregate(
+        &self,
+        aggregate: Aggregate,
+        from: Version,
+        to: Version,
+        judge: &mut Judge<'_, '_>,
+    ) -> Result<(), ReadError> {
+        let mut query = AggregateQuery { from_version: from, to_version: to, ..AggregateQuery::new(aggregate) };
+        query.limit = limits::PAGE_MAX;
+        loop {
+            let found = self.log.read_aggregate(query.clone()).await?;
+            found.commits.iter().try_for_each(|commit| judge.commit(commit))?;
+            let Some(last) = found.commits.last().map(|commit| commit.info.version) else { return Ok(()) };
+            if last >= found.version.min(to) {
+                return Ok(());
+            }
+            query.from_version = last + 1;
+        }
+    }
+
+    /// The commits that have events which pass the filter: they are named first, and then read whole.
+    async fn with_events(&self, name: &ByteString, filter: Filter, judge: &mut Judge<'_, '_>) -> Result<(), ReadError> {
+        let mut scan = ScanQuery { filter, ..ScanQuery::default() };
+        let mut named: Vec<(ByteString, Version)> = Vec::new();
+        // The events of a commit stand together, so one that was named is recognised by being the last.
+        let mut last: Option<(ByteString, Version)> = None;
+        loop {
+            let mut full = false;
+            let mut visit = |event: EventRef<'_>| {
+                let commit = event.commit;
+                let known =
+                    |(id, version): &(ByteString, Version)| **id == *commit.aggregate_id && *version == commit.version;
+                if !last.as_ref().is_some_and(known) {
+                    let key = (ByteString::from(commit.aggregate_id), commit.version);
+                    last = Some(key.clone());
+                    named.push(key);
+                }
+                full = named.len() == NAMED_AT_ONCE;
+                if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            scan.from = self.log.scan(scan.clone(), &mut visit).await?;
+            for (place, (id, version)) in named.drain(..).enumerate() {
+                if place % READ_AT_ONCE == READ_AT_ONCE - 1 {
+                    let_others_run().await;
+                }
+                let aggregate = Aggregate { name: name.clone(), id };
+                let found = self.log.read_aggregate(AggregateQuery::single(aggregate, version)).await?;
+                found.commits.iter().try_for_each(|commit| judge.commit(commit))?;
+            }
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+
+    /// All commits of the name.
+    async fn all(&self, name: &ByteString, judge: &mut Judge<'_, '_>) -> Result<(), ReadError> {
+        let aggregate = Some(AggregateFilter { name: name.clone(), id: None });
+        let scan = ScanQuery { filter: Filter { aggregate, ..Filter::default() }, ..ScanQuery::default() };
+        let (mut begun, mut refused): (Option<CommitDocument>, Option<Invalid>) = (None, None);
+        let mut visit = |event: EventRef<'_>| {
+            if begun.as_ref().is_some_and(|begun| begun.id != event.commit.commit_id)
+                && let Some(whole) = begun.take()
+                && let Err(error) = judge.document(whole.done())
+            {
+                refused = Some(error);
+                return ControlFlow::Break(());
+            }
+            begun.get_or_insert_with(|| CommitDocument::of(&event, judge.context)).add(&event);
+            ControlFlow::Continue(())
+        };
+        self.log.scan(scan, &mut visit).await?;
+        match (refused, begun) {
+            (Some(error), _) => Err(error.into()),
+            (None, Some(last)) => Ok(judge.document(last.done())?),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Judges commits.
+struct Judge<'j, 't> {
+    matcher: Matcher,
+    context: &'j str,
+    examined: u64,
+    take: &'j mut Take<'t>,
+}
+
+impl Judge<'_, '_> {
+    fn commit(&mut self, commit: &RecordedCommit) -> Result<(), Invalid> {
+        let mut document: Option<CommitDocument> = None;
+        for event in &commit.events {
+            event.lend(|event| {
+                document.get_or_insert_with(|| CommitDocument::of(&event, self.context)).add(&event);
+            });
+        }
+        document.map_or(Ok(()), |document| self.document(document.done()))
+    }
+
+    fn document(&mut self, document: RawDocumentBuf) -> Result<(), Invalid> {
+        self.examined += 1;
+        if self.matcher.matches(&document) { (self.take)(&document) } else { Ok(()) }
+    }
+}
+
+/// Gives other tasks of the thread their turn.
+async fn let_others_run() {
+    let mut waited = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut waited, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,168 @@
+//! What each server that a URL names says of itself, asked one by one: why no primary is found. The driver leaves out servers of another
+//! replica set than the URL's without a word, and a standalone one with them.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria, ServerAddress};
+
+use crate::refused::{Code, OpenError};
+
+/// How long a primary is looked for before the servers are asked: by then it has answered, if all is well.
+const ASKED_AFTER: Duration = Duration::from_secs(2);
+/// How long a server gets for its answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// What a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Told {
+    Standalone,
+    NotInitiated,
+    Mongos,
+    Member { set: String, primary: Option<String> },
+    Silent(String),
+}
+
+/// Answers once the servers say that the URL can never be right; otherwise never.
+pub(crate) async fn mistaken(place: &str, url: &ClientOptions) -> OpenError {
+    tokio::time::sleep(ASKED_AFTER).await;
+    let wanted = url.repl_set_name.as_deref();
+    let told = ask(url).await;
+    match mistake(wanted, &told) {
+        Some(code) => OpenError::new(code, format!("{place}: {}", sentences(wanted, &told))),
+        None => std::future::pending().await,
+    }
+}
+
+/// Why no primary was found.
+pub(crate) async fn without_primary(place: &str, url: &ClientOptions) -> OpenError {
+    let wanted = url.repl_set_name.as_deref();
+    let told = ask(url).await;
+    let message = format!("{place}: no primary answers: {}", sentences(wanted, &told));
+    OpenError::new(mistake(wanted, &told).unwrap_or(Code::Unreachable), message)
+}
+
+async fn ask(url: &ClientOptions) -> Vec<(String, Told)> {
+    let asking = url.hosts.iter().map(|host| async {
+        let hello = tokio::time::timeout(ANSWER_TIME_MAX, hello(host, url)).await;
+        let told = match hello {
+            Ok(Ok(hello)) => told(&hello),
+            Ok(Err(error)) => Told::Silent(error.kind.to_string()),
+            Err(_) => Told::Silent("it does not answer".to_owned()),
+        };
+        (host.to_string(), told)
+    });
+    join_all(asking).await
+}
+
+/// Asked without credentials, which this question does not need.
+async fn hello(host: &ServerAddress, url: &ClientOptions) -> mongodb::error::Result<Document> {
+    let nearest = SelectionCriteria::ReadPreference(ReadPreference::Nearest { options: None });
+    let mut options = ClientOptions::builder().hosts(vec![host.clone()]).direct_connection(true).build();
+    options.tls = url.tls.clone();
+    options.connect_timeout = Some(ANSWER_TIME_MAX);
+    options.server_selection_timeout = Some(ANSWER_TIME_MAX);
+    options.selection_criteria = Some(nearest);
+    Client::with_options(options)?.database("admin").run_command(doc! { "hello": 1 }).await
+}
+
+fn told(hello: &Document) -> Told {
+    let flag = |key: &str| hello.get_bool(key).unwrap_or(false);
+    match hello.get_str("setName") {
+        Ok(set) => {
+            let primary = hello.get_str("primary").ok().map(str::to_owned);
+            Told::Member { set: set.to_owned(), primary }
+        }
+        Err(_) if hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") => Told::Mongos,
+        Err(_) if flag("isreplicaset") => Told::NotInitiated,
+        Err(_) => Told::Standalone,
+    }
+}
+
+/// The code of what is wrong for good: no server is of the set that is wanted, and one says that it never will be.
+fn mistake(wanted: Option<&str>, told: &[(String, Told)]) -> Option<Code> {
+    let right = |told: &Told| match told {
+        Told::Member { set, .. } => wanted.is_none_or(|wanted| wanted == set),
+        Told::Mongos => wanted.is_none(),
+        _ => false,
+    };
+    if told.iter().any(|(_, told)| right(told)) {
+        return None;
+    }
+    told.iter().find_map(|(_, told)| match told {
+        Told::Standalone => Some(Code::UnsuitableServer),
+        Told::Member { .. } | Told::Mongos => Some(Code::InvalidConfig),
+        Told::NotInitiated | Told::Silent(_) => None,
+    })
+}
+
+fn sentences(wanted: Option<&str>, told: &[(String, Told)]) -> String {
+    told.iter().map(|(host, told)| format!("{host} {}", sentence(wanted, told))).collect::<Vec<_>>().join("; ")
+}
+
+fn sentence(wanted: Option<&str>, told: &Told) -> String {
+    match told {
+        Told::Standalone => standalone(wanted),
+        Told::NotInitiated => NOT_INITIATED.to_owned(),
+        Told::Mongos if wanted.is_some() => {
+            "is a mongos of a sharded cluster: leave replicaSet out of the URL".to_owned()
+        }
+        Told::Mongos => "is a mongos of a sharded cluster".to_owned(),
+        Told::Member { set, .. } if wanted.is_some_and(|wanted| wanted != set) => {
+            let wanted = wanted.unwrap_or_default();
+            format!("is of the replica set {set:?}, and the URL says {wanted:?}: write replicaSet={set} in the URL")
+        }
+        Told::Member { set, primary: Some(primary) } => {
+            format!("is of the replica set {set:?}, whose primary is {primary}: that name must be reachable from here")
+        }
+        Told::Member { set, primary: None } => format!("is of the replica set {set:?}, which has no primary now"),
+        Told::Silent(why) => format!("gives no answer ({why})"),
+    }
+}
+
+/// What to do about a server that is none of a replica set.
+pub(crate) fn standalone(wanted: Option<&str>) -> String {
+    let set = wanted.unwrap_or("rs0");
+    format!(
+        "is a standalone server, which has neither transactions nor change streams: start mongod with --replSet {set}, run \
+         rs.initiate() once, and write replicaSet={set} in the URL (one member is enough)"
+    )
+}
+
+/// What to do about a server that waits to be told which set it is of.
+pub(crate) const NOT_INITIATED: &str =
+    "was started as a member of a replica set that is not initiated yet: run rs.initiate() there once";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(hello: Document) -> Vec<(String, Told)> {
+        vec![("a:1".to_owned(), told(&hello))]
+    }
+
+    #[test]
+    fn what_is_wrong_for_good_is_told_from_what_passes() {
+        let member = || one(doc! { "setName": "rs1", "primary": "b:2" });
+        let cases = [
+            (one(doc! { "isWritablePrimary": true }), Some("rs0"), Some(Code::UnsuitableServer), "standalone"),
+            (member(), Some("rs0"), Some(Code::InvalidConfig), "write replicaSet=rs1"),
+            (member(), Some("rs1"), None, "b:2: that name must be reachable"),
+            (member(), None, None, "b:2"),
+            (one(doc! { "setName": "rs0" }), Some("rs0"), None, "no primary now"),
+            (one(doc! { "msg": "isdbgrid" }), Some("rs0"), Some(Code::InvalidConfig), "leave replicaSet out"),
+            (one(doc! { "isreplicaset": true }), Some("rs0"), None, "rs.initiate()"),
+            (vec![("a:1".to_owned(), Told::Silent("refused".to_owned()))], Some("rs0"), None, "no answer (refused)"),
+        ];
+        for (told, wanted, code, says) in cases {
+            assert_eq!(mistake(wanted, &told), code, "{told:?}");
+            let sentence = sentences(wanted, &told);
+            assert!(sentence.starts_with("a:1 ") && sentence.contains(says), "{sentence}");
+        }
+        let mut mixed = one(doc! { "isWritablePrimary": true });
+        mixed.extend(one(doc! { "setName": "rs0" }));
+        assert_eq!(mistake(Some("rs0"), &mixed), None, "one of them is right");
+    }
+}
