@@ -17,7 +17,7 @@ pub use records::{
     Documents, Expectation, Id, Record, RecordDeclare, RecordDelete, RecordFind, RecordGet, RecordInsert,
     RecordReplace, RecordWatch,
 };
-pub use snapshots::{Snapshot, SnapshotOf};
+pub use snapshots::{Snapshot, SnapshotDeclare, SnapshotOf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -216,7 +216,7 @@ pub struct Commit {
     /// Names the request, so that a repeat is recognised
     #[arg(long, value_name = "ID", requires = "aggregate")]
     pub request_id: Option<String>,
-    /// What to wait for: committed (stored), or logged (has its sequence number)
+    /// What to wait for: committed (stored), logged (has its sequence number), or snapshot (its aggregate's snapshot has reached it)
     #[arg(long, value_name = "STAGE", requires = "aggregate")]
     pub wait: Option<String>,
     /// Groups everything that follows from one cause

@@ -71,6 +71,11 @@ impl Target {
         Ok(Self { log, streams, records, snapshots, keys, queries, sequencing, tenant, scope, store })
     }
 
+    /// Whether it is behind a server.
+    pub fn is_remote(&self) -> bool {
+        self.store.is_none()
+    }
+
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no
     /// error, because what it saw is only the part up to the damage.
     pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {
