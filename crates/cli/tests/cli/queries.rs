@@ -50,7 +50,7 @@ fn snapshots_are_asked_by_their_state() {
     let table = query(folder, &["snapshots", "paged", "--where", paid, "--output", "table"]).ok().out;
     assert!(table.starts_with("AGGREGATE") && table.ends_with("2 of 2\n"), "{table}");
     query(folder, &["snapshots", "single", "--where", "state.status = 'lost'"]).refused("nothing_found", 4);
-    assert_eq!(ids(&run(folder, &["query", "door", "snapshots", "list"]).ok()), [json!(0); 0]);
+    assert!(ids(&run(folder, &["query", "door", "snapshots", "list"]).ok()).is_empty());
 }
 
 #[test]

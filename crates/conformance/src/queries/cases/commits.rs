@@ -234,14 +234,14 @@ pub async fn whatever_is_asked_of_commits_is_what_judging_all_of_them_finds(subj
     let asked = Asked::open(subject).await;
     let mut random = fastrand::Rng::with_seed(25);
     let log = log_of(&asked.store, DEFAULT_TENANT);
-    for n in 0..60 {
+    for n in 0..30 {
         log.commit(any_commit(&mut random, n)).await.expect("it is taken");
     }
     let all = asked.list(&commits(), Condition::All, 0).await;
-    assert_eq!(all.len(), 60);
+    assert_eq!(all.len(), 30);
     let stored: Vec<(String, RawDocumentBuf)> = all.iter().map(as_stored).collect();
     let now = Now::utc(Timestamp::from_millis(0));
-    for _ in 0..300 {
+    for _ in 0..60 {
         let condition = any_condition(&mut random, 0);
         let resolved = condition.resolved(DocumentKind::Commit, &now).expect("no window in it");
         let matcher = Matcher::new(&resolved);
