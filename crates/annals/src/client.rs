@@ -19,17 +19,19 @@ use std::sync::Arc;
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome,
     DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction,
-    OpenError, ReadError, RecordedCommit, SequenceNumber, StoreError, Timestamp, TransactionError, Version, new_uuid,
-    wire, wire::binary::FoundEnd,
+    OpenError, Reached, ReadError, RecordedCommit, SequenceNumber, StoreError, Timestamp, TransactionError, Version,
+    new_uuid, wire, wire::binary::FoundEnd,
 };
 use annals_embedded::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
+use bytes::Bytes;
+use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub use self::backup::BackupStream;
 
 use self::answers::{Exists, Ids};
-use self::commits::Commits;
+use self::commits::{Commits, Reply};
 use self::http::{Answer, Happening, Http};
 
 pub use self::keys::KeysClient;
@@ -84,6 +86,16 @@ impl Client {
     /// What a read finds, with each commit handed to `take`.
     async fn find(&self, path: String, take: impl FnMut(RecordedCommit)) -> Result<FoundEnd, ReadError> {
         answers::read_found(&self.answer(&path, commits::MEDIA_TYPE).await?, take)
+    }
+
+    /// Sends a commit in a request of its own, once more when the connection breaks: its request id makes that safe.
+    async fn commit_alone(&self, document: Bytes) -> Result<Reply, StoreError> {
+        let send = || self.http.document(Method::POST, "/v1/commits", document.clone());
+        let answer = match send().await {
+            Ok(answer) => answer,
+            Err(_) => send().await.map_err(StoreError::Unreachable)?,
+        };
+        Ok(if answer.status.is_success() { Reply::Document(answer.body) } else { Reply::Refusal(answer) })
     }
 
     fn check_scope(&self) -> Result<(), Invalid> {
@@ -156,7 +168,11 @@ impl EventLog for Client {
         }
         let mut document = Vec::new();
         wire::binary::write_commit(&commit, &mut document);
-        let reply = self.commits.send(document.into()).await.map_err(StoreError::Unreachable)?;
+        let reply = match commit.wait.until {
+            // Whoever waits long goes alone, or others would wait with it.
+            Reached::Snapshot => self.commit_alone(document.into()).await?,
+            _ => self.commits.send(document.into()).await.map_err(StoreError::Unreachable)?,
+        };
         answers::committed(reply, &commit)
     }
 

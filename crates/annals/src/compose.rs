@@ -45,7 +45,7 @@ impl Default for OpenOptions {
 /// - `embedded:PATH`: the folder PATH, relative to the working directory or absolute. One process at a time has it open.
 /// - `memory:`: a new, empty store in this process's memory, by the same code.
 /// - `mongodb://…/DATABASE` and `mongodb+srv://…`: a MongoDB replica set, with the feature `mongodb` of this crate. Any number of processes
-///   have it open. Transactions, append conditions and prepare keys are refused with `not_supported_by_store`.
+///   have it open. Transactions and append conditions are refused with `not_supported_by_store`.
 ///
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `store_locked`, `newer_format`, `not_a_store`, `store_read_only`,

@@ -3,6 +3,7 @@
 mod held;
 mod keys;
 mod operations;
+mod queries;
 mod records;
 mod snapshots;
 
@@ -11,11 +12,12 @@ use std::path::PathBuf;
 pub use held::{Held, HeldOne};
 pub use keys::{Key, KeyOf, KeyPrepare};
 pub use operations::{Adopt, Backup, Export, Repair, Restore, Stats};
+pub use queries::{How, Query, Source};
 pub use records::{
     Documents, Expectation, Id, Record, RecordDeclare, RecordDelete, RecordFind, RecordGet, RecordInsert,
     RecordReplace, RecordWatch,
 };
-pub use snapshots::{Snapshot, SnapshotOf};
+pub use snapshots::{Snapshot, SnapshotDeclare, SnapshotOf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -109,6 +111,11 @@ pub enum Command {
     /// Show, save or delete snapshots: the states of aggregates at a version
     #[command(subcommand)]
     Snapshot(Snapshot),
+    /// Find snapshots or commits of the aggregates of a name by what they say
+    #[command(
+        after_help = "Documents have the fields that a server answers (docs/http.md): state.… of snapshots, body.name, body.tags, body.body.… of commits. Snapshots of deleted aggregates are left out unless the condition is deleted, or joins it by and.\n\nExample:\n  annals query order snapshots list --where \"state.total >= 100 and state.status = 'paid'\" --sort -state.total --limit 10\n  annals query order commits count --where \"body.name = 'order_placed'\""
+    )]
+    Query(Box<Query>),
     /// Show, take, change or give back prepare keys: names that one holder at a time may have
     #[command(subcommand, visible_alias = "keys")]
     Key(Key),
@@ -209,7 +216,7 @@ pub struct Commit {
     /// Names the request, so that a repeat is recognised
     #[arg(long, value_name = "ID", requires = "aggregate")]
     pub request_id: Option<String>,
-    /// What to wait for: committed (stored), or logged (has its sequence number)
+    /// What to wait for: committed (stored), logged (has its sequence number), or snapshot (its aggregate's snapshot has reached it)
     #[arg(long, value_name = "STAGE", requires = "aggregate")]
     pub wait: Option<String>,
     /// Groups everything that follows from one cause

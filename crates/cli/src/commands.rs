@@ -12,6 +12,7 @@ mod import;
 mod key;
 mod log;
 mod pack;
+mod query;
 mod record;
 mod repair;
 mod sequencer;
@@ -39,7 +40,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
     );
     let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
     if global.server.is_some() && (on_files || alone) {
-        let message = "--server only goes with commit, transact, aggregate, log, stream, record, snapshot, key, import, stats, backup, sequencer and held; the others work on a store";
+        let message = "--server only goes with commit, transact, aggregate, log, stream, record, snapshot, key, query, import, stats, backup, sequencer and held; the others work on a store";
         return Err(Failure::config(message).into());
     }
     match cli.command {
@@ -55,6 +56,7 @@ pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
         Command::Stream(Stream::Read(ref args)) => stream::read(global, args, config).await,
         Command::Record(ref args) => record::run(global, args, config).await,
         Command::Snapshot(ref args) => snapshot::run(global, args, config).await,
+        Command::Query(ref args) => query::run(global, args, config).await,
         Command::Key(ref args) => key::run(global, args, config).await,
         Command::Import(ref args) if args.whole => export::import(global, args, config).await,
         Command::Import(ref args) => import::run(global, args, config).await,

@@ -3,6 +3,7 @@
 mod layers;
 mod mongodb;
 mod queries;
+mod snapshots;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,6 +17,7 @@ use layers::Layers;
 pub use layers::Origins;
 pub use mongodb::MongoDbSection;
 pub use queries::QueriesSection;
+pub use snapshots::{DeclaredIndexes, SnapshotsSection};
 
 /// The file that is read when none is named.
 const FILE: &str = "annals.toml";
@@ -29,6 +31,7 @@ pub struct Config {
     pub mongodb: MongoDbSection,
     pub server: ServerSection,
     pub queries: QueriesSection,
+    pub snapshots: SnapshotsSection,
     pub log: LogSection,
     /// The servers that the Dolittle configuration names for the tenants' event stores.
     #[serde(skip)]

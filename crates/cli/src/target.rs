@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use annals::{Client, EventLog, OpenOptions, PrepareKeys, Records, Sequencing, Snapshots, Store, StoreError, Streams};
+use annals::{
+    Client, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError, Streams,
+};
 
 use crate::args::Global;
 use crate::config::Config;
@@ -17,6 +19,8 @@ pub struct Target {
     pub records: Arc<dyn Records>,
     /// The snapshots of the tenant.
     pub snapshots: Arc<dyn Snapshots>,
+    /// The queries of the tenant's snapshots and commits.
+    pub queries: Arc<dyn Queries>,
     /// The prepare keys of the tenant.
     pub keys: Arc<dyn PrepareKeys>,
     /// What gives the tenant's commits their numbers, where that is not the log itself.
@@ -43,14 +47,33 @@ impl Target {
             let client = Client::new(server, &tenant, &scope)?;
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
-            let (keys, log) = (Arc::new(client.prepare_keys()), Arc::new(client));
-            return Ok(Self { log, streams, records, snapshots, keys, sequencing, tenant, scope, store: None });
+            let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
+            let log = Arc::new(client);
+            return Ok(Self {
+                log,
+                streams,
+                records,
+                snapshots,
+                keys,
+                queries,
+                sequencing,
+                tenant,
+                scope,
+                store: None,
+            });
         }
         let store = open_store(config, must_exist).await?;
         let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
         let (records, snapshots) = (store.records(&tenant)?, store.snapshots(&tenant)?);
-        let (keys, sequencing) = (store.prepare_keys(&tenant)?, store.sequencing(&tenant)?);
-        Ok(Self { log, streams, records, snapshots, keys, sequencing, tenant, scope, store: Some(store) })
+        let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
+        let sequencing = store.sequencing(&tenant)?;
+        let store = Some(store);
+        Ok(Self { log, streams, records, snapshots, keys, queries, sequencing, tenant, scope, store })
+    }
+
+    /// Whether it is behind a server.
+    pub fn is_remote(&self) -> bool {
+        self.store.is_none()
     }
 
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no

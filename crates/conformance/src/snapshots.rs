@@ -19,6 +19,7 @@ macro_rules! snapshots {
             what_has_no_version_that_can_be_read_is_replaced
             snapshots_are_documents_in_the_layout_with_its_indexes
             indexes_of_one_s_own_are_declared_beside_the_layout_s
+            whoever_waits_for_a_version_is_told_when_it_is_reached
             a_name_that_leaves_no_room_is_refused
             snapshots_are_there_after_reopening_and_tenants_do_not_see_each_other
         }

@@ -437,12 +437,18 @@ pub struct CommitOutcome {
     pub event_ids: Vec<Uuid>,
     /// True when this request id was committed before: nothing was added, and this is the first outcome.
     pub duplicate: bool,
+    /// True when the snapshot of its aggregate is known to have reached its version. Only who waited for that knows.
+    pub snapshot: bool,
 }
 
 impl CommitOutcome {
     /// How far the commit had come when it was answered.
     pub fn reached(&self) -> Reached {
-        if self.first_sequence_number.is_some() { Reached::Logged } else { Reached::Committed }
+        match self.first_sequence_number {
+            _ if self.snapshot => Reached::Snapshot,
+            Some(_) => Reached::Logged,
+            None => Reached::Committed,
+        }
     }
 }
 

@@ -281,7 +281,7 @@ codes! {
     QueryAnswerTooLarge "query_answer_too_large" 422 2 "What a query found is more than this server answers at once, or sorts." "Ask for fewer documents, or for fewer of their fields."
     InvalidRecord "invalid_record" 422 2 "A document cannot be a record, or is no value of its type." "Give it an _id, at most 15 MiB, 100 levels, and one array at most on the paths of an index."
     InvalidCollection "invalid_collection" 422 2 "A collection or an index is declared wrong." "Correct the declaration that `path` names."
-    InvalidWait "invalid_wait" 422 2 "The commit asks to wait for something this store does not have, or too long." "Wait for \"committed\" or \"logged\", at most 50 seconds."
+    InvalidWait "invalid_wait" 422 2 "The commit asks to wait for something this store does not have, or too long." "Wait for \"committed\", \"logged\" or \"snapshot\", at most 50 seconds; a transaction has no snapshot."
     InvalidVerdicts "invalid_verdicts" 422 2 "Verdicts are too many, out of order, or on events that were not judged." "Include each event once, in order and within the range; at most 10,000 at once."
     EventTooLarge "event_too_large" 413 2 "The data of an event is larger than 8 MiB as BSON." "Keep large content elsewhere and commit a reference to it."
     CommitTooLarge "commit_too_large" 413 2 "The commit is larger than 15 MiB as BSON." "Split it into several commits."

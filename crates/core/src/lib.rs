@@ -76,7 +76,7 @@ pub use streams::{
 };
 pub use time::{Clock, Randomness, Timestamp, event_uuid, new_uuid};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
-pub use wait::{Reached, Wait};
+pub use wait::{Reached, Wait, until_snapshot};
 
 pub use bson;
 pub use bytestring::ByteString;

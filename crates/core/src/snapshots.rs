@@ -123,6 +123,12 @@ pub trait Snapshots: Send + Sync + 'static {
         Ok(self.load(aggregate).await?.map_or(0, |snapshot| snapshot.info.version))
     }
 
+    /// Waits until the snapshot of an aggregate is of this version or of a later one, for as long as that takes.
+    ///
+    /// # Errors
+    /// See [`RecordError`]; it also ends with [`StoreError::Closed`](crate::StoreError::Closed) when the store closes meanwhile.
+    async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError>;
+
     /// Deletes the snapshot of an aggregate, if it has this version where one is given. False where there was none.
     ///
     /// # Errors

@@ -115,6 +115,10 @@ impl NewTransaction {
         }
         self.request_id.as_ref().map_or(Ok(()), |id| valid_id("request_id", id))?;
         self.wait.validate()?;
+        if self.wait.until == Reached::Snapshot {
+            let message = "a transaction has several snapshots; wait for \"committed\" or \"logged\"";
+            return Err(Invalid::new(Code::InvalidWait, "wait.for", message));
+        }
         for (place, commit) in self.commits.iter().enumerate() {
             let path = commit_path(place);
             commit.validate().map_err(|fault| Invalid { path: format!("{path}.{}", fault.path), ..fault })?;
@@ -199,6 +203,7 @@ mod tests {
         assert_eq!(refused(&|t| t.commits = many(17)), (rule, "commits".into()));
         assert_eq!(refused(&|t| t.commits[1].aggregate.id = "a".into()), (rule, "commits[1].aggregate".into()));
         assert_eq!(refused(&|t| t.commits[1].request_id = Some("x".into())), (rule, "commits[1].request_id".into()));
+        assert_eq!(refused(&|t| t.wait.until = Reached::Snapshot), (Code::InvalidWait, "wait.for".into()));
         assert_eq!(refused(&|t| t.commits[1].wait.until = Reached::Logged), (rule, "commits[1].wait".into()));
         assert_eq!(refused(&|t| t.commits[1].events.clear()), (Code::InvalidEvents, "commits[1].events".into()));
         assert_eq!(refused(&|t| t.request_id = Some("".into())), (Code::InvalidId, "request_id".into()));

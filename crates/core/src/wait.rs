@@ -1,8 +1,12 @@
 //! What the answer to a commit waits for, once the commit is stored.
 
+mod snapshot;
+
 use std::time::Duration;
 
 use crate::{Code, Invalid, limits};
+
+pub use snapshot::until_snapshot;
 
 /// How far a commit has come. Each stage implies those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -12,6 +16,9 @@ pub enum Reached {
     Committed,
     /// It has its sequence numbers, and whoever reads the log from now on finds it.
     Logged,
+    /// The snapshot of its aggregate is of its version, or of a later one. A log knows of no snapshots, so it does what it does for `Logged`;
+    /// who waits for the rest is a server, its client, or [`until_snapshot`].
+    Snapshot,
 }
 
 impl Reached {
@@ -20,12 +27,13 @@ impl Reached {
         match self {
             Self::Committed => "committed",
             Self::Logged => "logged",
+            Self::Snapshot => "snapshot",
         }
     }
 
     /// The stage of this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Committed, Self::Logged].into_iter().find(|stage| stage.as_str() == name)
+        [Self::Committed, Self::Logged, Self::Snapshot].into_iter().find(|stage| stage.as_str() == name)
     }
 }
 
@@ -70,11 +78,11 @@ mod tests {
 
     #[test]
     fn a_stage_has_one_name_and_the_later_one_is_greater() {
-        for stage in [Reached::Committed, Reached::Logged] {
+        for stage in [Reached::Committed, Reached::Logged, Reached::Snapshot] {
             assert_eq!(Reached::from_name(stage.as_str()), Some(stage));
         }
         assert_eq!(Reached::from_name("tea"), None);
-        assert!(Reached::Committed < Reached::Logged);
+        assert!(Reached::Committed < Reached::Logged && Reached::Logged < Reached::Snapshot);
     }
 
     #[test]

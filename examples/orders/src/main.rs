@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use annals::runtime::{Aggregates, IdRange, Request};
-use annals::{DEFAULT_TENANT, Known, Loaded};
+use annals::{Condition, DEFAULT_TENANT, DocumentQuery, Known, Loaded, SnapshotQueryService};
 use annals_example_orders::{Line, Order};
 use clap::{Parser, Subcommand};
 
@@ -50,6 +50,12 @@ enum Command {
     },
     /// Shows what happened to an order.
     History { id: String },
+    /// Lists the orders that are so far: placed, paid, shipped or cancelled. The one with the latest event comes first.
+    Find {
+        status: String,
+        #[arg(long, default_value_t = 10)]
+        limit: u64,
+    },
     /// Makes the snapshots of orders anew: of all, or of those behind an id.
     Regenerate {
         #[arg(long)]
@@ -76,12 +82,17 @@ fn report(failure: &dyn std::error::Error) {
 async fn open_and_run(arguments: &Arguments) -> Result<(), Failure> {
     let store = annals::open(&arguments.store).await?;
     let orders = Aggregates::<Order>::open(&*store, DEFAULT_TENANT)?;
-    let done = run(&orders, arguments).await;
+    let queries = SnapshotQueryService::of(store.queries(DEFAULT_TENANT)?)?;
+    let done = run(&orders, &queries, arguments).await;
     store.close().await;
     done
 }
 
-async fn run(orders: &Aggregates<Order>, arguments: &Arguments) -> Result<(), Failure> {
+async fn run(
+    orders: &Aggregates<Order>,
+    queries: &SnapshotQueryService<Order>,
+    arguments: &Arguments,
+) -> Result<(), Failure> {
     let request = |id: &str| Request { request_id: arguments.request_id.clone().map(Into::into), ..Request::new(id) };
     let handled = match &arguments.command {
         Command::Place { id, lines } => {
@@ -97,8 +108,19 @@ async fn run(orders: &Aggregates<Order>, arguments: &Arguments) -> Result<(), Fa
         Command::Show { id, version: None } => return show(&orders.load(id.clone()).await?),
         Command::History { id } => return history(orders, id).await,
         Command::Regenerate { after } => return regenerate(orders, after.clone()).await,
+        Command::Find { status, limit } => return find(queries, status, *limit).await,
     };
     show(&handled.aggregate)
+}
+
+/// Every handled command saves a snapshot, so they say how orders are now.
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+async fn find(orders: &SnapshotQueryService<Order>, status: &str, limit: u64) -> Result<(), Failure> {
+    let query = DocumentQuery::new(Condition::eq("state.status", status)).descending("eventTime");
+    for order in orders.list(query, limit).await? {
+        println!("{} version {}: {} cents paid", order.info.aggregate, order.info.version, order.state.paid_cents);
+    }
+    Ok(())
 }
 
 fn read_line(text: &str) -> Result<Line, String> {

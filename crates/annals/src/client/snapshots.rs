@@ -35,6 +35,18 @@ impl SnapshotsClient {
         if answer.status.is_success() { Ok(answer) } else { Err(refused(&answer)) }
     }
 
+    /// The snapshot that is at this address.
+    async fn loaded(&self, aggregate: &Aggregate, path: &str) -> Result<Option<Snapshot>, RecordError> {
+        match self.ask(Method::GET, path, Bytes::new()).await {
+            Ok(answer) => {
+                let snapshot = |body: &[u8]| read_snapshot(aggregate, body, wire::Encoding::Bson);
+                read(&answer, |body| snapshot(body).map_err(|error| error.to_string())).map(Some)
+            }
+            Err(RecordError::Invalid(invalid)) if invalid.code == Code::UnknownSnapshot => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn path(aggregate: &Aggregate) -> Result<Path, RecordError> {
         aggregate.validate()?;
         snapshot_collection(&aggregate.name)?;
@@ -64,14 +76,15 @@ impl Snapshots for SnapshotsClient {
     }
 
     async fn load(&self, aggregate: &Aggregate) -> Result<Option<Snapshot>, RecordError> {
-        match self.ask(Method::GET, &Self::path(aggregate)?.done(), Bytes::new()).await {
-            Ok(answer) => {
-                let snapshot = |body: &[u8]| read_snapshot(aggregate, body, wire::Encoding::Bson);
-                read(&answer, |body| snapshot(body).map_err(|error| error.to_string())).map(Some)
-            }
-            Err(RecordError::Invalid(invalid)) if invalid.code == Code::UnknownSnapshot => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.loaded(aggregate, &Self::path(aggregate)?.done()).await
+    }
+
+    async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError> {
+        let Some(past) = version.checked_sub(1) else { return Ok(()) };
+        let path = Self::path(aggregate)?.number("past", past).done();
+        // The server answers after a while although nothing has happened.
+        while self.loaded(aggregate, &path).await?.is_none_or(|snapshot| snapshot.info.version < version) {}
+        Ok(())
     }
 
     async fn delete(&self, aggregate: &Aggregate, version: Option<Version>) -> Result<bool, RecordError> {

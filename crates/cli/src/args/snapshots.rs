@@ -13,6 +13,11 @@ pub enum Snapshot {
         after_help = "Takes what PUT /v1/snapshots/{aggregate}/{id} takes; \"saved\" is false where a later version is kept.\n\nExample:\n  annals snapshot save order o-1 '{\"version\": 3, \"state\": {\"status\": \"paid\"}}'"
     )]
     Save(SnapshotSave),
+    /// Declare indexes of the snapshots of aggregates of a name; what is there stays
+    #[command(
+        after_help = "Indexes are as for `annals record declare`, on paths such as state.status. `annals record explain {aggregate}_snapshot` says which one a query uses.\n\nExample:\n  annals snapshot declare order --indexes '[{\"fields\": [{\"field\": \"state.status\"}]}]'"
+    )]
+    Declare(SnapshotDeclare),
     /// Delete the snapshot of an aggregate; whoever needs it makes it anew of its commits
     #[command(after_help = "Example:\n  annals snapshot delete order o-1 --version 3")]
     Delete(SnapshotDelete),
@@ -24,6 +29,15 @@ pub struct SnapshotOf {
     pub name: String,
     /// The aggregate's id
     pub id: String,
+}
+
+#[derive(Debug, Args)]
+pub struct SnapshotDeclare {
+    /// The aggregates' name
+    pub name: String,
+    /// Indexes, as a JSON list
+    #[arg(long, value_name = "JSON")]
+    pub indexes: String,
 }
 
 #[derive(Debug, Args)]

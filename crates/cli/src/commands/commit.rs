@@ -1,7 +1,7 @@
 //! `annals commit`.
 
 use annals::wire::{CommitAnswer, parse_commit};
-use annals::{Aggregate, Code, CommitOutcome, NewCommit};
+use annals::{Aggregate, Code, CommitOutcome, NewCommit, Reached, until_snapshot};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -21,7 +21,16 @@ pub async fn run(global: &Global, args: &Commit, config: &Config) -> Result<(), 
     }
     let lines = requests::read(args.file.as_deref(), "commits")?;
     let target = Target::to_write(global, config).await?;
-    let parse = |text: &[u8]| Ok(parse_commit(text)?);
+    let remote = target.is_remote();
+    let parse = |text: &[u8]| {
+        let commit = parse_commit(text)?;
+        if commit.wait.until == Reached::Snapshot && !remote {
+            let message =
+                "a line waits for \"committed\" or \"logged\", but with --server; --wait goes with one commit by flags";
+            return Err(Failure::new(Code::InvalidWait, format!("wait.for: {message}")));
+        }
+        Ok(commit)
+    };
     let print = |output: &mut Output, (aggregate, outcome): (Aggregate, CommitOutcome)| {
         output.answer(&aggregate, &CommitAnswer::from(outcome))
     };
@@ -29,8 +38,12 @@ pub async fn run(global: &Global, args: &Commit, config: &Config) -> Result<(), 
 }
 
 async fn one(target: &Target, commit: NewCommit, mut output: Output) -> Result<(), Stop> {
-    let aggregate = commit.aggregate.clone();
-    let outcome = target.log.commit(commit).await?;
+    let (aggregate, wait) = (commit.aggregate.clone(), commit.wait);
+    let time_is_up = std::pin::pin!(tokio::time::sleep(wait.time()));
+    let mut outcome = target.log.commit(commit).await?;
+    if wait.until == Reached::Snapshot && !target.is_remote() {
+        until_snapshot(&mut outcome, &aggregate, &*target.snapshots, time_is_up).await;
+    }
     output.answer(&aggregate, &CommitAnswer::from(outcome))?;
     output.flush()
 }

@@ -185,7 +185,7 @@ fn id(args: &Id) -> Result<Bson, Failure> {
 }
 
 /// The condition that a flag gives, as JSON or as a person types it; every record without it.
-fn condition(flag: &str, text: Option<&str>) -> Result<Condition, Failure> {
+pub(super) fn condition(flag: &str, text: Option<&str>) -> Result<Condition, Failure> {
     let Some(text) = text else { return Ok(Condition::All) };
     let read = match text.trim_start().starts_with('{') {
         true => read_condition(format!("{{\"condition\":{text}}}").as_bytes(), Encoding::ExtendedJson),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use annals::{OpenError, Store, server};
 use tokio::net::TcpListener;
 
-use crate::config::Config;
+use crate::config::{Config, DeclaredIndexes};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::{signals, target};
@@ -17,16 +17,20 @@ const OPENING_MAX: Duration = Duration::from_secs(1);
 
 pub async fn run(config: &Config) -> Result<(), Stop> {
     let address = address(config)?;
+    let indexes = config.snapshots.declared()?;
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| Failure::config(format!("server.listen: {address} cannot be listened on: {error}")))?;
     let options = target::open_options(config, false);
     let obstacle = server::Obstacle::default();
     obstacle.say("it is being opened");
-    let mut opening = Box::pin(annals::open_once_reachable(&config.store.url, options, |error| tell(&obstacle, error)));
+    let mut opening = Box::pin(async {
+        let store = annals::open_once_reachable(&config.store.url, options, |error| tell(&obstacle, error)).await?;
+        declare(&*store, &indexes).await.map(|()| opened(store))
+    });
     // Most stores are open by then, or refused; whoever started this learns it before it is told an address.
     let first = match tokio::time::timeout(OPENING_MAX, &mut opening).await {
-        Ok(store) => Some(opened(store?)),
+        Ok(store) => Some(store?),
         Err(_) => None,
     };
     let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
@@ -47,12 +51,23 @@ pub async fn run(config: &Config) -> Result<(), Stop> {
     let opening = async {
         match first {
             Some(store) => Ok(store),
-            None => opening.await.map(opened),
+            None => opening.await,
         }
     };
     let served = server::serve_opening(listener, opening, obstacle.clone(), limits, stopped).await;
     let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
     ended.map_err(|error| Failure::from(error).into())
+}
+
+/// Declares what is configured; a store that does not take it is not served.
+async fn declare(store: &dyn Store, indexes: &[DeclaredIndexes]) -> Result<(), OpenError> {
+    for indexes in indexes {
+        if let Err(error) = indexes.declare(store).await {
+            store.close().await;
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 /// Says what recovery did.

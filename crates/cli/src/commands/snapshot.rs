@@ -1,11 +1,11 @@
 //! `annals snapshot …`.
 
-use annals::wire::records::Encoding;
+use annals::wire::records::{Encoding, read_collection};
 use annals::wire::{read_snapshot, write_snapshot};
-use annals::{Aggregate, Code, DocumentView};
+use annals::{Aggregate, Code, DocumentView, snapshot_collection};
 use serde_json::json;
 
-use crate::args::{Format, Global, Snapshot, SnapshotOf};
+use crate::args::{Format, Global, Snapshot, SnapshotDeclare, SnapshotOf};
 use crate::config::Config;
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
@@ -14,6 +14,7 @@ use crate::target::Target;
 pub async fn run(global: &Global, args: &Snapshot, config: &Config) -> Result<(), Stop> {
     let mut output = Output::new(global.output);
     let (what, done) = match args {
+        Snapshot::Declare(args) => return declare(global, args, config).await,
         Snapshot::Show(of) => return show(global, &aggregate(of), config).await,
         Snapshot::Save(args) => {
             let read = read_snapshot(&aggregate(&args.of), args.snapshot.as_bytes(), Encoding::Json)?;
@@ -33,6 +34,21 @@ pub async fn run(global: &Global, args: &Snapshot, config: &Config) -> Result<()
         Format::Table => output.text(format_args!("not {what}"))?,
     }
     output.flush()
+}
+
+async fn declare(global: &Global, args: &SnapshotDeclare, config: &Config) -> Result<(), Stop> {
+    let body = format!("{{\"indexes\":{}}}", args.indexes);
+    let declared = read_collection(&snapshot_collection(&args.name)?, body.as_bytes(), Encoding::ExtendedJson)?;
+    declared.validate()?;
+    let target = Target::to_write(global, config).await?;
+    target
+        .run(async |target| {
+            target.snapshots.declare(&args.name, declared.indexes.clone()).await?;
+            let mut output = Output::new(global.output);
+            output.collection(&declared)?;
+            output.flush()
+        })
+        .await
 }
 
 async fn told(target: Target, work: impl AsyncFnOnce() -> Result<bool, Failure>) -> Result<bool, Stop> {

@@ -1,8 +1,9 @@
 //! Records and what is said of them.
 
 use annals::bson::{Bson, RawDocumentBuf};
+use annals::wire::queries::write_paged;
 use annals::wire::records as wire;
-use annals::{Collection, DocumentView, Explained, Invalid, Record, RecordedChange, Revision};
+use annals::{Collection, DocumentView, Explained, Invalid, Paged, Record, RecordedChange, Revision};
 
 use super::Output;
 use crate::args::Format;
@@ -74,6 +75,32 @@ impl Output {
                 let what = format!("{:?}", change.what).to_lowercase();
                 let id = text(change.id.clone());
                 self.text(format_args!("{:>10}  {:<24}  {what:<9}  {id}", change.number, change.collection))
+            }
+        }
+    }
+
+    /// A document that a query found.
+    pub fn queried(&mut self, document: &RawDocumentBuf) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.document(document),
+            Format::Table => {
+                self.head(format_args!("{:<24}  {:>8}  DOCUMENT", "AGGREGATE", "VERSION"))?;
+                let id = document.get_str("aggregateId").unwrap_or("-");
+                let version = document.get("version").ok().flatten().and_then(|version| Bson::try_from(version).ok());
+                let version = version.map_or_else(|| "-".to_owned(), text);
+                let shown = serde_json::to_string(&DocumentView(document)).unwrap_or_default();
+                self.text(format_args!("{id:<24}  {version:>8}  {shown}"))
+            }
+        }
+    }
+
+    /// A page of what a query found.
+    pub fn queried_page(&mut self, page: &Paged<RawDocumentBuf>) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.document(&write_paged(page)),
+            Format::Table => {
+                page.list.iter().try_for_each(|document| self.queried(document))?;
+                self.text(format_args!("{} of {}", page.list.len(), page.total))
             }
         }
     }

@@ -11,6 +11,7 @@ mod importing;
 mod keys;
 mod operations;
 mod pipes;
+mod queries;
 mod records;
 mod serving;
 mod snapshots;

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::process::Server;
 use crate::run::{folder, run};
 
 #[test]
@@ -20,4 +21,74 @@ fn a_snapshot_is_saved_shown_and_deleted() {
     assert_eq!(snapshot(&["delete", "order", "o-1", "--version", "2"]).ok().json(), [json!({"deleted": false})]);
     assert_eq!(snapshot(&["delete", "order", "o-1", "--output", "table"]).ok().out, "deleted\n");
     snapshot(&["show", "order", "o-1"]).refused("unknown_snapshot", 4);
+}
+
+/// What a query of this status uses, as `annals record explain` says.
+fn index_used(folder: &std::path::Path, more: &[&str]) -> serde_json::Value {
+    let explain = ["record", "explain", "order_snapshot", "--condition", "state.status = 'paid'"];
+    run(folder, &[&explain[..], more].concat()).ok().json()[0]["index"].clone()
+}
+
+#[test]
+fn indexes_are_declared_and_queries_say_that_they_use_them() {
+    let folder = folder();
+    let snapshot = |arguments: &[&str]| run(folder.path(), &[&["snapshot"], arguments].concat());
+    for n in 0..20 {
+        let status = if n == 7 { "paid" } else { "placed" };
+        let json = format!(r#"{{"version": 1, "state": {{"status": "{status}"}}}}"#);
+        snapshot(&["save", "order", &format!("o-{n}"), &json]).ok();
+    }
+    assert_eq!(index_used(folder.path(), &[]), json!(null));
+    let index = r#"[{"fields": [{"field": "state.status"}]}]"#;
+    let declared = snapshot(&["declare", "order", "--indexes", index]).ok().json();
+    assert_eq!(declared[0]["indexes"][0]["name"], json!("state.status_1"));
+    assert_eq!(index_used(folder.path(), &[]), json!("state.status_1"));
+    snapshot(&["declare", "order", "--indexes", "[{}]"]).refused("invalid_body", 2);
+    snapshot(&["declare", "an order", "--indexes", "[]"]).refused("invalid_name", 2);
+}
+
+#[test]
+fn indexes_are_declared_by_the_configuration_of_a_server() {
+    let folder = folder();
+    let configured = |indexes: &str| {
+        let text = format!("[snapshots]\nindexes = {{ order = [{indexes}] }}\n");
+        std::fs::write(folder.path().join("annals.toml"), text).expect("written");
+    };
+    configured("\"state.status,-state.total\", \"hashed state.customer\"");
+    let server = Server::start(folder.path());
+    let there = ["--server", &server.url];
+    let save = ["snapshot", "save", "order", "o-1", r#"{"version": 1, "state": {"status": "paid"}}"#];
+    run(folder.path(), &[&save[..], &there].concat()).ok();
+    assert_eq!(index_used(folder.path(), &there), json!("state.status_1_state.total_-1"));
+    assert_eq!(server.terminate(), Some(0));
+    // It is there already, and another one of its name is not taken.
+    let server = Server::start(folder.path());
+    assert_eq!(server.terminate(), Some(0));
+    configured("\"unique state.status,-state.total\"");
+    let serve = ["serve", "--dev", "--listen", "127.0.0.1:0"];
+    let said = run(folder.path(), &serve).refused("index_conflict", 3);
+    assert!(said.contains("snapshots.indexes.order"), "{said}");
+    configured("\"cheap state.status\"");
+    assert!(run(folder.path(), &serve).refused("invalid_config", 2).contains("snapshots.indexes.order[0]"));
+}
+
+#[test]
+fn a_commit_may_wait_for_its_snapshot() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let there = ["--server", &server.url];
+    let save = |id: &str| {
+        let save = ["snapshot", "save", "order", id, r#"{"version": 1, "state": {}}"#];
+        run(folder.path(), &[&save[..], &there].concat()).ok();
+    };
+    let commit = |aggregate: &str, more: &[&str]| {
+        let commit = ["commit", "--aggregate", aggregate, "--type", "placed", "--wait", "snapshot"];
+        run(folder.path(), &[&commit[..], more].concat()).ok().json()[0]["reached"].clone()
+    };
+    // Saved ahead, so that nothing is to be waited for.
+    save("o-1");
+    save("o-2");
+    assert_eq!(commit("order/o-1", &there), json!("snapshot"));
+    assert_eq!(server.terminate(), Some(0));
+    assert_eq!(commit("order/o-2", &[]), json!("snapshot"));
 }

@@ -41,6 +41,7 @@ impl Scene {
             first_sequence_number: Some(first),
             event_ids,
             duplicate: false,
+            snapshot: false,
         };
         let stored = self.model.commit(commit, NOW, &Ok(outcome.clone()));
         stored.expect("the verdict is the model's own");

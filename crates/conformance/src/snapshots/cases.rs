@@ -253,6 +253,33 @@ pub async fn indexes_of_one_s_own_are_declared_beside_the_layout_s(subject: &dyn
     assert_eq!(indexes.len(), 5);
 }
 
+/// At once when it is there; else when it, or a later one, is saved, and not before.
+pub async fn whoever_waits_for_a_version_is_told_when_it_is_reached(subject: &dyn Subject) {
+    let (store, snapshots) = open(subject).await;
+    assert!(save(&snapshots, &snapshot("o-1", 1, "a")).await);
+    assert_eq!(snapshots.until(&order("o-1"), 1).await, Ok(()));
+    let waiting: Vec<_> = [("o-1", 2), ("o-1", 3), ("o-2", 1)]
+        .map(|(id, version)| {
+            let snapshots = snapshots.clone();
+            tokio::spawn(async move { snapshots.until(&order(id), version).await })
+        })
+        .into();
+    for note in ["a", "b", "c"] {
+        assert!(save(&snapshots, &snapshot("o-1", 1, note)).await);
+        assert!(save(&snapshots, &snapshot("o-3", 9, note)).await);
+    }
+    assert!(waiting.iter().all(|waits| !waits.is_finished()), "neither an equal version nor another aggregate's");
+    assert!(save(&snapshots, &snapshot("o-1", 5, "a later one")).await);
+    assert!(save(&snapshots, &snapshot("o-2", 1, "the first")).await);
+    for waits in waiting {
+        assert_eq!(waits.await.expect("the task ends well"), Ok(()));
+    }
+    let (others, id) = (snapshots.clone(), order("o-4"));
+    let waits = tokio::spawn(async move { others.until(&id, 1).await });
+    store.close().await;
+    assert!(waits.await.expect("the task ends well").is_err(), "nothing comes any more");
+}
+
 /// Names, ids and versions that cannot be stored are refused before anything is.
 pub async fn a_name_that_leaves_no_room_is_refused(subject: &dyn Subject) {
     let (_store, snapshots) = open(subject).await;

@@ -31,10 +31,7 @@ impl StoredQuery {
         let DocumentQuery { condition, projection, sort, bytes_max } = query;
         let asked =
             RecordQuery { condition, projection, sort, limit: 1, ..RecordQuery::new("") }.resolved(kind, now)?;
-        let asked = match kind {
-            DocumentKind::Snapshot => RecordQuery { condition: asked.condition.guarded(), ..asked },
-            _ => asked,
-        };
+        // Before anything is added, so that places are those of what was asked.
         asked.validate()?;
         if kind == DocumentKind::Commit {
             asked.condition.each_path(&mut |path| answered_of_commits(path, Code::InvalidCondition, "condition"))?;
@@ -44,6 +41,7 @@ impl StoredQuery {
         }
         let limit = if limit == 0 { u64::MAX } else { limit };
         let RecordQuery { condition, projection, sort, .. } = asked;
+        let condition = if kind == DocumentKind::Snapshot { condition.guarded() } else { condition };
         Ok(Self { condition, projection, sort, skip: 0, limit, bytes_max })
     }
 

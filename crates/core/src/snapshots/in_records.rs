@@ -8,7 +8,8 @@ use bytestring::ByteString;
 
 use super::{Snapshot, Snapshots, document};
 use crate::{
-    Aggregate, Clock, Code, Collection, Condition, Expected, Index, Invalid, RecordError, Records, Version, valid_name,
+    Aggregate, ChangesError, Clock, Code, Collection, Condition, Expected, Index, Invalid, RecordError, Records,
+    StoreError, Version, valid_name,
 };
 
 /// Where the snapshots of the aggregates of this name are.
@@ -75,6 +76,21 @@ impl Snapshots for RecordSnapshots {
             Ok(found) => Ok(found.and_then(|found| document::read(aggregate, &found.document))),
             Err(RecordError::UnknownCollection(_)) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError> {
+        let read = |error| match error {
+            ChangesError::Store(error) => RecordError::Store(error),
+            other => StoreError::Io(other.to_string()).into(),
+        };
+        loop {
+            // Read first: what is saved behind the look is a change behind this one.
+            let last = self.records.last_change().await.map_err(read)?;
+            if self.version(aggregate).await? >= version {
+                return Ok(());
+            }
+            self.records.wait_past_change(last).await.map_err(read)?;
         }
     }
 

@@ -53,15 +53,19 @@ mod tests {
     #[test]
     fn an_answer_is_written_as_its_shape_says() {
         let none = None;
-        for (events, first, duplicate) in
-            [(1, Some(0), false), (2, Some(9), true), (12, Some(i64::MAX as u64 - 12), false), (2, none, false)]
-        {
+        for (events, first, duplicate, snapshot) in [
+            (1, Some(0), false, true),
+            (2, Some(9), true, false),
+            (12, Some(i64::MAX as u64 - 12), false, false),
+            (2, none, false, false),
+        ] {
             let outcome = CommitOutcome {
                 commit_id: Uuid::from_u128(0x019c_5555),
                 version: first.unwrap_or(1),
                 first_sequence_number: first,
                 event_ids: (0..events).map(Uuid::from_u128).collect(),
                 duplicate,
+                snapshot,
             };
             let mut written = b"before".to_vec();
             write_commit_answer(&outcome, &mut written);

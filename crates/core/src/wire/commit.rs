@@ -123,7 +123,7 @@ pub struct CommitAnswer {
     pub events: Vec<CommittedEvent>,
     /// Whether this request was committed before.
     pub duplicate: bool,
-    /// How far it got: `committed` or `logged`.
+    /// How far it got: `committed`, `logged` or `snapshot`.
     pub reached: String,
 }
 
@@ -182,7 +182,8 @@ impl WaitBody {
 /// The stage of this name.
 pub(in crate::wire) fn stage(name: &str, path: &str) -> Result<Reached, Invalid> {
     Reached::from_name(name).ok_or_else(|| {
-        let message = format!("{name:?} is not something this store has; use \"committed\" or \"logged\"");
+        let message =
+            format!("{name:?} is not something this store has; use \"committed\", \"logged\" or \"snapshot\"");
         Invalid::new(Code::InvalidWait, path, message)
     })
 }

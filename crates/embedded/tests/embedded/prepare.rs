@@ -43,7 +43,7 @@ async fn all(keys: &Arc<dyn PrepareKeys>) -> Vec<Option<FoundKey>> {
 
 enum Step {
     Change(KeyChange),
-    Commit(NewCommit),
+    Commit(Box<NewCommit>),
 }
 
 /// Changes of few keys by the service and by commits, all of which happen.
@@ -53,10 +53,10 @@ fn script() -> Vec<Step> {
     for n in 0..6 {
         steps.extend([
             change(KeyChange::Prepare(user("a", n))),
-            Step::Commit(order(n).reserve(user("b", n))),
+            Step::Commit(Box::new(order(n).reserve(user("b", n)))),
             change(KeyChange::Reprepare { old: Some(value(n)), new: user("b", n + 100) }),
             change(KeyChange::Move { old: held("a").of_value(value(n)), new: user("c", n) }),
-            Step::Commit(order(n).release(held("c")).reserve(user("d", n))),
+            Step::Commit(Box::new(order(n).release(held("c")).reserve(user("d", n)))),
             change(KeyChange::Rollback(held("d"))),
             change(KeyChange::Rollback(held("b").of_value(value(n + 100)))),
         ]);
@@ -71,7 +71,7 @@ async fn take(opened: &Opened, steps: &[Step]) -> usize {
         let done = match step {
             Step::Change(change) => keys.change(change.clone()).await.map_err(|error| error.to_string()),
             Step::Commit(commit) => {
-                opened.log.commit(commit.clone()).await.map(|_| true).map_err(|error| error.to_string())
+                opened.log.commit((**commit).clone()).await.map(|_| true).map_err(|error| error.to_string())
             }
         };
         match done {

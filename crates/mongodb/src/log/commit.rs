@@ -106,7 +106,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
         return Err(StoreError::ForeignNumbers(sentence).into());
     }
-    Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate })
+    Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, snapshot: false })
 }
 
 /// What this store does not have is refused by name.

@@ -137,7 +137,7 @@ async fn a_change_happens_once_or_is_said_to_be_unknown() {
     assert_eq!(keys.prepare(user("eve", "1")).await, Ok(true), "and the server knows it again");
     for (times, fails, due) in [
         (4, doc! { "closeConnection": true }, Code::Unreachable),
-        (1, doc! { "writeConcernError": { "code": 64, "errmsg": "too late" } }, Code::Unreachable),
+        (4, doc! { "writeConcernError": { "code": 64, "errmsg": "too late" } }, Code::Unreachable),
         (1, doc! { "errorCode": 14031 }, Code::StoreReadOnly),
     ] {
         fault.set(times, update(fails.clone())).await;

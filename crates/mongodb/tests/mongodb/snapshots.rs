@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use annals_core::{Aggregate, DEFAULT_TENANT, Data, Snapshot, Snapshots, Store, Timestamp};
+use annals_core::{
+    Aggregate, Condition, DEFAULT_TENANT, Data, Index, RecordQuery, Snapshot, Snapshots, Store, Timestamp,
+};
 use annals_mongodb::Options;
 use mongodb::Collection;
 use mongodb::bson::{Bson, Document, doc};
@@ -114,5 +116,26 @@ async fn of_wow_s_saves_and_ours_at_once_the_highest_stays() {
         }
         assert_eq!(snapshots.version(&order()).await, Ok(base + 8));
     }
+    store.close().await;
+}
+
+/// A query of snapshots by what is indexed says that it uses that index, and reads no more than it finds.
+#[tokio::test]
+async fn a_query_uses_an_index_that_is_declared() {
+    let databases = Databases::new();
+    let store = databases.store(Options::default()).await;
+    let snapshots = store.snapshots(DEFAULT_TENANT).expect("declared");
+    snapshots.declare("order", vec![Index::on("state.status")]).await.expect("it is declared");
+    for n in 0..50 {
+        let status = if n % 10 == 0 { "PAID" } else { "PLACED" };
+        let state = Data::from_json(&format!(r#"{{"status":"{status}"}}"#)).expect("an object");
+        let snapshot = Snapshot::new(Aggregate::new("order", format!("o-{n}")), 1, state);
+        assert_eq!(snapshots.save(&snapshot).await, Ok(true));
+    }
+    let records = store.records(DEFAULT_TENANT).expect("declared");
+    let query = RecordQuery::new("order_snapshot").matching(Condition::eq("state.status", "PAID"));
+    let explained = records.explain(query).await.expect("it is explained");
+    assert_eq!((explained.found, explained.index.as_deref()), (5, Some("state.status_1")), "{explained:?}");
+    assert!(explained.documents_examined <= 6, "{explained:?}");
     store.close().await;
 }

@@ -275,5 +275,6 @@ fn outcome_of(commit: &RecordedCommit) -> CommitOutcome {
         first_sequence_number: commit.events.first().map(|event| event.sequence_number),
         event_ids: commit.events.iter().map(|event| event.id).collect(),
         duplicate: true,
+        snapshot: false,
     }
 }

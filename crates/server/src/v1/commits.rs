@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::wire::{parse_commit, write_commit_answer};
-use annals_core::{Code, CommitOutcome, EventLog, NewCommit};
+use annals_core::{Code, CommitOutcome, NewCommit, Reached, until_snapshot};
 use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -52,10 +52,10 @@ async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Re
     let bytes = held.bytes.clone();
     if let Some(format) = Format::of(&parts.headers) {
         let commits = read(held.bytes.len(), move || format.parse(&bytes)).await??;
-        return Ok(many::answer(server, &source.log, format, commits, held).await);
+        return Ok(many::answer(server, Arc::new(source), format, commits, held).await);
     }
     let commit = read(held.bytes.len(), move || parse_commit(&bytes)).await??;
-    let outcome = make(server, &*source.log, commit).await?;
+    let outcome = make(server, &source, commit).await?;
     let status = if outcome.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut json = Vec::new();
     write_commit_answer(&outcome, &mut json);
@@ -63,15 +63,39 @@ async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Re
 }
 
 /// Makes one commit, if there is a place for it.
-pub(crate) async fn make(server: &Server, log: &dyn EventLog, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+pub(crate) async fn make(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+    if commit.wait.until == Reached::Snapshot {
+        // Rare, so the others carry no room for it.
+        return Box::pin(make_until_snapshot(server, source, commit)).await;
+    }
+    make_at_once(server, source, commit).await
+}
+
+async fn make_at_once(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
     let _place = server.commits.try_acquire().map_err(|_| {
         Problem::new(
             Code::Overloaded,
             "too many commits are under way; try again in a moment, with the same request id",
         )
     })?;
-    let outcome = log.commit(commit).await?;
+    let outcome = source.log.commit(commit).await?;
     server.metrics.committed(&outcome);
+    Ok(outcome)
+}
+
+/// The place is given up before the snapshot is waited for; its time counts from here.
+async fn make_until_snapshot(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+    commit.wait.validate()?;
+    let (aggregate, time_is_up) = (commit.aggregate.clone(), tokio::time::sleep(commit.wait.time()));
+    let ends = async {
+        tokio::select! {
+            () = time_is_up => {}
+            () = server.options.stop.stopped() => {}
+        }
+    };
+    let snapshots = server.store.snapshots(&source.tenant)?;
+    let mut outcome = make_at_once(server, source, commit).await?;
+    until_snapshot(&mut outcome, &aggregate, &*snapshots, ends).await;
     Ok(outcome)
 }
 

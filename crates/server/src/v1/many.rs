@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use annals_core::wire::{binary, parse_commit, write_commit_answer};
-use annals_core::{Code, CommitOutcome, EventLog, Invalid, NewCommit, limits};
+use annals_core::{Code, CommitOutcome, Invalid, NewCommit, limits};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
@@ -19,6 +19,7 @@ use super::{commits, lines};
 use crate::body::{Held, media_type};
 use crate::problem::Problem;
 use crate::router::Server;
+use crate::source::Source;
 
 /// How several commits, and their answers, stand one behind the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,12 +112,13 @@ struct Answers {
 /// Makes the commits and answers 200 with their answers, as they come.
 pub(crate) async fn answer(
     server: &Arc<Server>,
-    log: &Arc<dyn EventLog>,
+    source: Arc<Source>,
     format: Format,
     commits: Vec<Result<NewCommit, Invalid>>,
     held: Held,
 ) -> Response {
-    let pending = commits.into_iter().map(|commit| one(Arc::clone(server), Arc::clone(log), commit).boxed()).collect();
+    let pending =
+        commits.into_iter().map(|commit| one(Arc::clone(server), Arc::clone(&source), commit).boxed()).collect();
     let mut answers = Answers { format, pending, _held: held };
     // The answer begins with the first commit that is answered, so that its duration is one that means something.
     let first = answers.chunk().await.unwrap_or_default();
@@ -133,10 +135,10 @@ pub(crate) async fn answer(
 
 async fn one(
     server: Arc<Server>,
-    log: Arc<dyn EventLog>,
+    source: Arc<Source>,
     commit: Result<NewCommit, Invalid>,
 ) -> Result<CommitOutcome, Problem> {
-    let making = async { commits::make(&server, &*log, commit?).await };
+    let making = async { commits::make(&server, &source, commit?).await };
     let made = AssertUnwindSafe(making).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("a commit panicked; the message stands above");
         Err(Problem::new(Code::Internal, "making the commit failed"))

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 
 use super::commits::read as parse;
+use super::wait::Wait;
 use crate::body::{self, Taken, media_type};
 use crate::documents::answer;
 use crate::problem::Problem;
@@ -56,9 +57,12 @@ pub(crate) async fn load(
     RawQuery(raw): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
-    let aggregate = Aggregate::new(name, id);
-    match snapshots(&server, &headers)?.load(&aggregate).await? {
+    let query = Query::parse(raw.as_deref(), &["past", "timeout_ms"])?;
+    let (aggregate, snapshots) = (Aggregate::new(name, id), snapshots(&server, &headers)?);
+    if let Some(wait) = Wait::of(&query)? {
+        wait.until(&server, snapshots.until(&aggregate, wait.past.saturating_add(1))).await?;
+    }
+    match snapshots.load(&aggregate).await? {
         Some(snapshot) => answer(&headers, write_snapshot(&snapshot)).await,
         None => Err(Problem::new(Code::UnknownSnapshot, format!("{aggregate} has no snapshot"))),
     }

@@ -21,6 +21,7 @@ mod many;
 mod operations;
 mod prepare;
 mod problems;
+mod queries;
 mod raw;
 mod records;
 mod running;

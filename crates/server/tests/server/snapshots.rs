@@ -88,3 +88,45 @@ async fn what_cannot_be_a_snapshot_is_refused_with_its_place() {
     server.bare(Method::GET, &format!("{ORDER}?x=1")).await.problem(Code::InvalidQuery);
     server.bare(Method::POST, ORDER).await.problem(Code::MethodNotAllowed);
 }
+
+/// A commit of an order that waits for its snapshot.
+fn waiting(id: &str, timeout_ms: u64) -> Value {
+    json!({"aggregate": {"name": "order", "id": id}, "events": [{"type": "placed", "data": {}}],
+           "wait": {"for": "snapshot", "timeout_ms": timeout_ms}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_is_answered_when_its_snapshot_has_reached_it() {
+    let server = Running::start().await;
+    let saving = async {
+        // Who makes snapshots follows the log; a snapshot of the version before is not enough.
+        while server.head().await == 0 {
+            tokio::task::yield_now().await;
+        }
+        server.put(ORDER, &json!({"version": 0, "state": {}})).await;
+        assert_eq!(saved(&server, json!({"version": 1, "state": {"status": "placed"}})).await, json!(true));
+    };
+    let commit = waiting("o-1", 50_000);
+    let (answer, ()) = tokio::join!(server.ask("/v1/commits", &commit), saving);
+    assert_eq!(answer.status, 201);
+    assert_eq!(answer.json()["reached"], json!("snapshot"));
+    // Who waits in vain is told how far it came, and the commit stands.
+    let answer = server.ask("/v1/commits", &waiting("o-1", 0)).await.json();
+    assert_eq!((&answer["reached"], &answer["version"]), (&json!("logged"), &json!(2)));
+    server.ask("/v1/commits", &waiting("o-1", 50_001)).await.problem(Code::InvalidWait);
+    assert_eq!(server.head().await, 2);
+    let part = |id: &str| json!({"aggregate": {"name": "order", "id": id}, "events": [{"type": "placed", "data": {}}]});
+    let both = json!({"commits": [part("a"), part("b")], "wait": {"for": "snapshot"}});
+    assert_eq!(server.ask("/v1/transactions", &both).await.problem(Code::InvalidWait)["path"], "wait.for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_later_version_is_waited_for() {
+    let server = Running::start().await;
+    server.bare(Method::GET, &format!("{ORDER}?past=0&timeout_ms=0")).await.problem(Code::UnknownSnapshot);
+    let saving = async { saved(&server, json!({"version": 3, "state": {}})).await };
+    let path = format!("{ORDER}?past=2&timeout_ms=50000");
+    let (answer, _) = tokio::join!(server.bare(Method::GET, &path), saving);
+    assert_eq!(answer.json()["version"], json!(3));
+    server.bare(Method::GET, &format!("{ORDER}?past=3&timeout_ms=50001")).await.problem(Code::InvalidQuery);
+}

@@ -15,7 +15,14 @@ impl Scene {
         let outcome = |(commit, (version, first)): (&NewCommit, (u64, u64))| {
             let id = |n: usize| Uuid::from_u128(u128::from(first) * 1_000 + n as u128);
             let event_ids = (1..=commit.events.len()).map(id).collect();
-            CommitOutcome { commit_id: id(0), version, first_sequence_number: Some(first), event_ids, duplicate: false }
+            CommitOutcome {
+                commit_id: id(0),
+                version,
+                first_sequence_number: Some(first),
+                event_ids,
+                duplicate: false,
+                snapshot: false,
+            }
         };
         let outcomes: Vec<_> = transaction.commits.iter().zip(places).map(outcome).collect();
         let stored = self.model.transact(transaction, NOW, &Ok(outcomes.clone()));

@@ -159,7 +159,7 @@ pub async fn states_are_found_by_what_they_say(subject: &dyn Subject) {
     let cases = || {
         [
             (Condition::eq("state.status", "paid"), 13),
-            (Condition::And(vec![Condition::eq("state.status", "paid"), Condition::gte("state.n", 20)]), 7),
+            (Condition::And(vec![Condition::eq("state.status", "paid"), Condition::gte("state.n", 20)]), 6),
             (Condition::between("state.n", 5, 9), 5),
             (Condition::all_in("state.tags", ["t1", "all"]), 10),
             (Condition::elem_match("state.lines", Condition::eq("count", 4)), 8),

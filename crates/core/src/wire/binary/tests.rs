@@ -109,6 +109,7 @@ fn a_reply_is_read_as_it_was_written() {
             first_sequence_number: first,
             event_ids: (0..events).map(Uuid::from_u128).collect(),
             duplicate,
+            snapshot: false,
         };
         let mut bytes = Vec::new();
         write_outcome(&outcome, &mut bytes);

@@ -1,0 +1,117 @@
+//! Indexes of snapshots, so that queries find them without reading all.
+
+use std::collections::BTreeMap;
+
+use annals::order::Direction;
+use annals::{Collection, Index, OpenError, Store, snapshot_collection};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotsSection {
+    /// By aggregate: indexes, each the paths that it orders by with commas between, `-` before one that descends, and the words `unique`,
+    /// `sparse` or `hashed` before all of them.
+    pub indexes: BTreeMap<String, Vec<String>>,
+}
+
+/// The indexes of the snapshots of one aggregate.
+pub struct DeclaredIndexes {
+    name: String,
+    indexes: Vec<Index>,
+}
+
+impl SnapshotsSection {
+    /// What is declared.
+    ///
+    /// # Errors
+    /// `invalid_config` for what is no aggregate or no index, with its place.
+    pub fn declared(&self) -> Result<Vec<DeclaredIndexes>, Failure> {
+        let mut declared = Vec::new();
+        for (name, texts) in &self.indexes {
+            let wrong = |at: &str, why: &str| Failure::config(format!("snapshots.indexes.{name}{at}: {why}"));
+            let collection = snapshot_collection(name).map_err(|fault| wrong("", &fault.message))?;
+            let read = |(n, text): (usize, &String)| index(text).map_err(|why| wrong(&format!("[{n}]"), &why));
+            let indexes = texts.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+            let all = Collection { name: collection, indexes: indexes.clone() };
+            all.validate().map_err(|fault| wrong("", &fault.to_string()))?;
+            declared.push(DeclaredIndexes { name: name.clone(), indexes });
+        }
+        Ok(declared)
+    }
+}
+
+impl DeclaredIndexes {
+    /// Declares them for every tenant. What is there stays, and an index that is something else is refused.
+    ///
+    /// # Errors
+    /// That of the store, which then is not to be served.
+    pub async fn declare(&self, store: &dyn Store) -> Result<(), OpenError> {
+        for tenant in store.tenants() {
+            let snapshots =
+                store.snapshots(&tenant).map_err(|error| OpenError::new(error.code(), error.to_string()))?;
+            let declared = snapshots.declare(&self.name, self.indexes.clone()).await;
+            declared.map_err(|error| {
+                let place = format!("snapshots.indexes.{} for tenant {tenant:?}", self.name);
+                OpenError::new(error.code(), format!("{place}: {error}"))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads an index such as `unique state.email` or `state.status,-state.total`.
+fn index(text: &str) -> Result<Index, String> {
+    let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let paths = words.pop().ok_or("is empty; write the path of a field, such as state.status")?;
+    let mut fields = Vec::new();
+    for path in paths.split(',') {
+        fields.push(match path.strip_prefix('-') {
+            Some(path) => (path, Direction::Descending),
+            None => (path, Direction::Ascending),
+        });
+    }
+    let hashed = words.contains(&"hashed");
+    let mut index = match (&fields[..], hashed) {
+        ([(path, Direction::Ascending)], true) => Index::hashed(path),
+        (_, true) => return Err("is hashed, so it has one path, without a -".to_owned()),
+        (fields, false) => Index::new(fields.iter().copied()),
+    };
+    for word in words {
+        index = match word {
+            "unique" => index.unique(),
+            "sparse" => index.sparse(),
+            "hashed" => index,
+            other => return Err(format!("{other:?} is neither unique, sparse nor hashed; paths have commas between")),
+        };
+    }
+    Ok(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_its_paths_with_words_before_them() {
+        let descending = Index::new([("state.status", Direction::Ascending), ("state.total", Direction::Descending)]);
+        assert_eq!(index("state.status,-state.total"), Ok(descending));
+        assert_eq!(index("unique sparse state.email"), Ok(Index::on("state.email").unique().sparse()));
+        assert_eq!(index("hashed state.customer"), Ok(Index::hashed("state.customer")));
+        for wrong in ["", "state.a state.b", "hashed a,b", "hashed -a"] {
+            assert!(index(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_with_its_place() {
+        let refused = |name: &str, index: &str| {
+            let indexes = BTreeMap::from([(name.to_owned(), vec!["state.a".to_owned(), index.to_owned()])]);
+            SnapshotsSection { indexes }.declared().err().expect("refused").message
+        };
+        assert!(refused("order", "").starts_with("snapshots.indexes.order[1]: "));
+        assert!(refused("order", "state.a").starts_with("snapshots.indexes.order: "), "declared twice");
+        assert!(refused("an order", "state.b").starts_with("snapshots.indexes.an order: "));
+    }
+}
