@@ -1,5 +1,5 @@
-//! Snapshots on both backends: loading an aggregate of many commits through its snapshot beside replaying it, and saves by 64 callers beside
-//! commits by 64 callers.
+//! Snapshots on both backends: loading an aggregate of many commits through its snapshot beside replaying it, and saves by 64 callers
+//! beside commits by 64 callers.
 
 use std::sync::Arc;
 

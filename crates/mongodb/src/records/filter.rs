@@ -36,8 +36,8 @@ impl Filter {
     }
 }
 
-/// The filter document that a store on MongoDB asks for a condition that is [`resolved`](Condition::resolved); none when the server would not
-/// take it, because of its depth or size or of what a list holds, so that the store reads every document and judges it itself.
+/// The filter document that a store on MongoDB asks for a condition that is [`resolved`](Condition::resolved); none when the server would
+/// not take it, because of its depth or size or of what a list holds, so that the store reads every document and judges it itself.
 pub fn filter_of(condition: &Condition) -> Option<Document> {
     compile(condition).filter(fits)
 }
@@ -105,8 +105,8 @@ fn field(path: &str, test: &Test, depth: usize) -> Option<Document> {
     }
 }
 
-/// One end of a range. Of those that a missing field passes, the server says nothing of records that a sparse index on the field leaves out,
-/// unless it is asked for null.
+/// One end of a range. Of those that a missing field passes, the server says nothing of records that a sparse index on the field leaves
+/// out, unless it is asked for null.
 fn bound(path: &str, operator: &str, value: &Bson) -> Document {
     let plain = doc! { path: { operator: value.clone() } };
     match (operator, value) {

@@ -1,8 +1,9 @@
-//! Random documents of all types and random queries: the embedded store, with and without indexes, and a real mongod find the same records in
-//! the same order; of every fourth they count how many there are, too.
+//! Random documents of all types and random queries: the embedded store, with and without indexes, and a real mongod find the same records
+//! in the same order; of every fourth they count how many there are and page through them, too.
 //!
-//! Every set of documents is asked many queries. What differs is made as small as it can be and printed as a line; lines that were found stay
-//! in `differences.jsonl`. `ANNALS_DIFFERENCE_SET=n` runs one set, `ANNALS_SOAK_SECONDS=n` more sets than those of every run, for so long.
+//! Every set of documents is asked many queries. What differs is made as small as it can be and printed as a line; lines that were found
+//! stay in `differences.jsonl`. `ANNALS_DIFFERENCE_SET=n` runs one set, `ANNALS_SOAK_SECONDS=n` more sets than those of every run, for so
+//! long.
 
 mod documents;
 mod kept;
@@ -309,9 +310,9 @@ async fn odd_documents_are_kept_as_they_are() {
     let loaded = pair.load("things", &odd, &[]).await.expect("loaded");
     for document in &odd {
         let document = RawDocumentBuf::try_from(document).expect("a document");
-        loaded.mongodb().write(vec![RecordChange::put("things", document.clone())]).await.expect("replaced");
+        loaded.mongodb().write(vec![RecordChange::put(loaded.collection(), document.clone())]).await.expect("replaced");
         let id = Bson::try_from(document.get("_id").expect("readable").expect("an id")).expect("a value");
-        let found = loaded.mongodb().get("things", &id).await.expect("read").expect("there");
+        let found = loaded.mongodb().get(&loaded.collection(), &id).await.expect("read").expect("there");
         assert_eq!(found.document, document);
     }
     pair.close().await;

@@ -1,5 +1,5 @@
-//! Cases as lines of JSON, so that what was found stays: `{"documents", "indexes", "condition", "sort", "projection", "limit"}`, in canonical
-//! Extended JSON.
+//! Cases as lines of JSON, so that what was found stays: `{"documents", "indexes", "condition", "sort", "projection", "limit"}`, in
+//! canonical Extended JSON.
 
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
 use annals_core::order::Direction;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use annals_conformance::ManualClock;
 use annals_core::bson::{Bson, Document, RawDocumentBuf};
 use annals_core::{
-    Collection, Condition, DEFAULT_TENANT, Index, Record, RecordChange, RecordError, RecordQuery, Records, Store,
-    Timestamp,
+    Collection, Condition, DEFAULT_TENANT, Deletion, DocumentQuery, Index, Pagination, Queries, QuerySource, Record,
+    RecordChange, RecordError, RecordQuery, Records, Store, Timestamp,
 };
 use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::MemoryDisk;
@@ -27,9 +27,11 @@ pub struct Pair {
 /// What both hold: the embedded store twice, with indexes and without.
 #[derive(Clone)]
 pub struct Loaded {
+    /// As if the documents were snapshots of the aggregates of this name.
     name: String,
     embedded: Arc<dyn Records>,
     mongodb: Arc<dyn Records>,
+    queries: [Arc<dyn Queries>; 2],
 }
 
 impl Pair {
@@ -54,7 +56,9 @@ impl Pair {
     pub async fn load(&self, name: &str, documents: &[Document], indexes: &[Index]) -> Result<Loaded, String> {
         let embedded = self.embedded.records(DEFAULT_TENANT).expect("the tenant");
         let mongodb = self.mongodb.records(DEFAULT_TENANT).expect("the tenant");
-        let loaded = Loaded { name: name.to_owned(), embedded, mongodb };
+        let stores: [&dyn Store; 2] = [&self.embedded, &self.mongodb];
+        let queries = stores.map(|store| store.queries(DEFAULT_TENANT).expect("the tenant"));
+        let loaded = Loaded { name: name.to_owned(), embedded, mongodb, queries };
         for (records, name) in loaded.all() {
             records.declare(Collection::new(&name)).await.map_err(|error| error.to_string())?;
             let changes = documents.iter().map(|document| {
@@ -64,7 +68,7 @@ impl Pair {
             records.write(changes.collect::<Result<_, String>>()?).await.map_err(|error| error.to_string())?;
         }
         for index in indexes {
-            let declared = || Collection::new(name).index(index.clone());
+            let declared = || Collection::new(loaded.collection()).index(index.clone());
             let made = [loaded.embedded.declare(declared()).await, loaded.mongodb.declare(declared()).await];
             let [embedded, mongodb] = made.map(|made| made.map_err(|error| error.code()));
             if embedded != mongodb {
@@ -81,7 +85,11 @@ impl Loaded {
     }
 
     fn all(&self) -> [(&Arc<dyn Records>, String); 3] {
-        [(&self.embedded, self.name.clone()), (&self.embedded, self.plain()), (&self.mongodb, self.name.clone())]
+        [(&self.embedded, self.collection()), (&self.embedded, self.plain()), (&self.mongodb, self.collection())]
+    }
+
+    pub fn collection(&self) -> String {
+        format!("{}_snapshot", self.name)
     }
 
     /// The collection without indexes.
@@ -103,7 +111,7 @@ impl Loaded {
         Ok(due)
     }
 
-    /// The same, and the count of its condition.
+    /// The same, the count of its condition, and the second page of seven through the port of queries.
     ///
     /// # Errors
     /// What they do not agree about.
@@ -115,8 +123,28 @@ impl Loaded {
         ];
         let found = self.find(query).await?;
         match counts {
-            [of_embedded, of_mongodb] if of_embedded == of_mongodb => Ok(found),
-            [of_embedded, of_mongodb] => Err(format!("counts {of_embedded:?}, on MongoDB {of_mongodb:?}")),
+            [of_embedded, of_mongodb] if of_embedded == of_mongodb => {}
+            [of_embedded, of_mongodb] => return Err(format!("counts {of_embedded:?}, on MongoDB {of_mongodb:?}")),
+        }
+        self.paged(query, Pagination { index: 2, size: 7 }).await?;
+        Ok(found)
+    }
+
+    async fn paged(&self, query: &RecordQuery, page: Pagination) -> Result<(), String> {
+        let source = QuerySource::Snapshots(self.name.as_str().into());
+        let asked = DocumentQuery {
+            // Without it, only what has a field `deleted` would be found.
+            condition: Condition::And(vec![Condition::Deleted(Deletion::All), query.condition.clone()]),
+            projection: query.projection.clone(),
+            sort: query.sort.clone(),
+            bytes_max: None,
+        };
+        let [embedded, mongodb] = &self.queries;
+        let embedded = embedded.paged(&source, asked.clone(), page).await.map_err(|error| error.code());
+        let mongodb = mongodb.paged(&source, asked, page).await.map_err(|error| error.code());
+        match embedded == mongodb {
+            true => Ok(()),
+            false => Err(format!("has the page {page:?} {embedded:?}, on MongoDB {mongodb:?}")),
         }
     }
 

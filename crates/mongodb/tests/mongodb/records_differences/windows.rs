@@ -1,5 +1,5 @@
-//! Windows of time on days on which the clocks change: the mongod says with its own rules of zones when days, weeks and months begin, and both
-//! stores find what lies in between.
+//! Windows of time on days on which the clocks change: the mongod says with its own rules of zones when days, weeks and months begin, and
+//! both stores find what lies in between.
 
 use std::sync::Arc;
 
