@@ -87,8 +87,8 @@ impl StoreError {
     }
 }
 
-/// Why a commit was refused. Except for [`StoreError::Failed`], [`StoreError::Unreachable`] and a sentence that says otherwise, nothing of it
-/// was stored.
+/// Why a commit was refused. Except for [`StoreError::Failed`], [`StoreError::Unreachable`] and a sentence that says otherwise, nothing of
+/// it was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {

@@ -77,7 +77,8 @@ pub trait PrepareKeys: Send + Sync + 'static {
     /// Takes one key and gives another of the same name back, which must have the value that is named; false when the new one is taken.
     ///
     /// # Errors
-    /// As [`change`](Self::change); [`KeyError::NotHeld`] when the old key is not there or has another value: then the new one was not taken.
+    /// As [`change`](Self::change); [`KeyError::NotHeld`] when the old key is not there or has another value: then the new one was not
+    /// taken.
     async fn reprepare_as(&self, old: Release, new: Reserve) -> Result<bool, KeyError> {
         self.change(KeyChange::Move { old, new }).await
     }

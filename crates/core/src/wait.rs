@@ -16,8 +16,8 @@ pub enum Reached {
     Committed,
     /// It has its sequence numbers, and whoever reads the log from now on finds it.
     Logged,
-    /// The snapshot of its aggregate is of its version, or of a later one. A log knows of no snapshots, so it does what it does for `Logged`;
-    /// who waits for the rest is a server, its client, or [`until_snapshot`].
+    /// The snapshot of its aggregate is of its version, or of a later one. A log knows of no snapshots, so it does what it does for
+    /// `Logged`; who waits for the rest is a server, its client, or [`until_snapshot`].
     Snapshot,
 }
 

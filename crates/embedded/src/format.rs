@@ -10,8 +10,8 @@
 //!                  24 durable_to u64 · 32 crc32c of the payload · 36 crc32c of (salt, offset of the frame, bytes 0..36)
 //! ```
 //!
-//! A frame is a commit, or a change of prepare keys alone: then it has no events, its version is 0, and its first sequence number is the one
-//! that the next event gets.
+//! A frame is a commit, or a change of prepare keys alone: then it has no events, its version is 0, and its first sequence number is the
+//! one that the next event gets.
 //!
 //! All numbers are little-endian. `durable_to` is the offset in the same segment up to which everything had been synced when the
 //! frame was written: the start of its batch. The salt is random and the offset is part of the checksum, so no event data and no

@@ -25,8 +25,8 @@ pub(crate) const OWNER: &str = "wow_database_metadata";
 /// How the name of a collection of commits ends.
 pub(crate) const EVENT_STREAM: &str = "_event_stream";
 
-/// Why a collection cannot be called so; none where it can. The server keeps `system.` for itself and refuses a dot in front; drivers refuse
-/// dots side by side and at the end, so that other software could not open the collection.
+/// Why a collection cannot be called so; none where it can. The server keeps `system.` for itself and refuses a dot in front; drivers
+/// refuse dots side by side and at the end, so that other software could not open the collection.
 pub(crate) fn unfit(collection: &str) -> Option<&'static str> {
     if collection.starts_with("system.") {
         return Some("begins with \"system.\", which MongoDB keeps for itself");

@@ -1,7 +1,7 @@
 //! The newest events of the log, kept in the process that numbers them: whoever follows the log there gets them without asking MongoDB.
 //!
-//! Invariants: what is kept is in the log at majority, and without a hole between its first number and its end. It says nothing about what is
-//! behind its end, which another process may have written.
+//! Invariants: what is kept is in the log at majority, and without a hole between its first number and its end. It says nothing about what
+//! is behind its end, which another process may have written.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
