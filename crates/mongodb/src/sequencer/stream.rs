@@ -64,11 +64,17 @@ impl Incoming {
     }
 }
 
+/// A stream that is open and not read yet.
+pub(super) struct Opened {
+    /// The position at which it was opened.
+    pub(super) start: Option<Token>,
+    watched: Watched,
+    changes: Changes,
+}
+
 /// An open stream, read ahead by a task of its own.
 pub(super) struct Stream {
     pub(super) news: mpsc::Receiver<Vec<News>>,
-    /// The position at which it was opened, if it began now.
-    pub(super) start: Option<Token>,
     reader: JoinHandle<()>,
 }
 
@@ -79,20 +85,30 @@ impl Drop for Stream {
 }
 
 /// Opens the stream behind `after`, or from now on.
-pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Stream, Ended> {
-    let mut watched = Watched::of(cluster).await?;
-    loop {
-        let changes = changes(&cluster.client, &watched, after.and_then(resume)).await;
-        let changes = changes.map_err(|error| refused(error, after.is_some()))?;
-        // One that was created before the stream began, and after they were listed, is in neither.
+pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Opened, Ended> {
+    let watched = Watched::of(cluster).await?;
+    let changes = changes(&cluster.client, &watched, after.and_then(resume)).await;
+    let changes = changes.map_err(|error| refused(error, after.is_some()))?;
+    Ok(Opened { start: changes.resume_token().as_ref().and_then(stored), watched, changes })
+}
+
+impl Opened {
+    /// Begins to read. To be called behind a write that was acknowledged by a majority after the stream was opened.
+    ///
+    /// A collection may be created between the first listing and the beginning of the stream, and even before the beginning without being
+    /// there yet: what the server writes later may be applied earlier. Behind such a write nothing earlier is missing. So whatever is
+    /// listed now and was not listed then is shown from the stream's beginning on, and what it held before that is found in it.
+    pub(super) async fn read(self, cluster: &Cluster) -> Result<Stream, Ended> {
+        let Self { start, mut watched, changes: mut open } = self;
         let now = Watched::of(cluster).await?;
-        if now == watched {
-            let start = changes.resume_token().as_ref().and_then(stored);
-            let (sender, news) = mpsc::channel(AHEAD_MAX);
-            let reader = Reader { client: cluster.client.clone(), watched, changes, sender, ready: Vec::new() };
-            return Ok(Stream { news, start, reader: tokio::spawn(reader.run()) });
+        if now != watched {
+            let start = start.as_ref().and_then(resume).ok_or(Ended::Deposed("the change stream has no position"))?;
+            open = changes(&cluster.client, &now, Some(start)).await.map_err(ended)?;
+            watched = now;
         }
-        watched = now;
+        let (sender, news) = mpsc::channel(AHEAD_MAX);
+        let reader = Reader { client: cluster.client.clone(), watched, changes: open, sender, ready: Vec::new() };
+        Ok(Stream { news, reader: tokio::spawn(reader.run()) })
     }
 }
 
