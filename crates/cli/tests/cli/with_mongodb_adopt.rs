@@ -71,7 +71,7 @@ fn it_says_what_it_would_do_wants_names_and_does_it_once() {
     let events = annals(&["log", "read", "--output", "json"]).ok().json();
     assert_eq!((&events[1]["aggregate"], &events[1]["version"]), (&json!({ "name": "order", "id": "o-1" }), &json!(2)));
     assert_eq!((&events[2]["aggregate"], &events[2]["event_source"]), (&json!(null), &json!("o-1")));
-    annals(&["commit", "--aggregate", "order/o-1", "--type", "placed", "--expect", "2"]).ok();
+    annals(&["commit", "--aggregate", "order/o-1", "--type", "placed", "--expect", "2", "--wait", "logged"]).ok();
     let server_of_it = serve(here.path(), &url);
     let (status, hole) = get(&server_of_it, "/v1/log/2");
     assert_eq!((status, &hole["code"], &hole["head"]), (404, &json!("unknown_event"), &json!(6)));
