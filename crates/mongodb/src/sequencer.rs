@@ -24,7 +24,6 @@ mod standby;
 mod state;
 pub(crate) mod step;
 mod stream;
-mod watched;
 mod write;
 
 use std::sync::Arc;

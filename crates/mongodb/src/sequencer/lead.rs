@@ -82,7 +82,7 @@ pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten
         }
     }
     let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
-    let opened = stream::open(cluster, after.as_ref()).await?;
+    let stream = stream::open(cluster, after.as_ref()).await?;
     (cluster.at_step)(Step::StreamOpened);
     // Acknowledged at majority and later than the stream's beginning: so whatever the stream does not show because it is older can be
     // read at majority from here on.
@@ -91,14 +91,12 @@ pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten
         return Err(Ended::Deposed("another process has taken the lease"));
     }
     (cluster.at_step)(Step::SessionsNoted);
-    let start = opened.start.clone();
-    let stream = opened.read(cluster).await?;
     for place in places.values_mut() {
         // First the stream, then the collections: what comes in between is in both, and known the second time.
         if place.token.is_none() {
             backlog::bring_up(place).await?;
             (cluster.at_step)(Step::BroughtUp);
-            if let Some(start) = &start {
+            if let Some(start) = &stream.start {
                 place.save(start).await?;
             }
         }

@@ -1,8 +1,4 @@
 //! The one change stream over the commits of all tenants: every further one would read the whole oplog again.
-//!
-//! The server passes over everything that is written to compare its namespace, so it is told exact ones (`watched.rs`). A collection that
-//! is created later is in the stream too, and the stream goes on from there with its name. Invariant: a collection of commits that is not
-//! watched has no commit before the stream's next change.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,18 +6,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use mongodb::Client;
-use mongodb::bson::{Document, RawDocumentBuf};
-use mongodb::change_stream::ChangeStream;
-use mongodb::change_stream::event::ResumeToken;
+use mongodb::bson::{Document, RawDocumentBuf, doc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::state::{Token, resume, stored};
-use super::watched::Watched;
 use super::{Cluster, Ended};
 use crate::layout::fields::{inner, text};
-use crate::layout::names::HELD;
+use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_STREAM, HELD};
 use crate::refused::code_of;
 
 /// Changes that are handed over in one piece, at most, and pieces read ahead.
@@ -64,17 +56,11 @@ impl Incoming {
     }
 }
 
-/// A stream that is open and not read yet.
-pub(super) struct Opened {
-    /// The position at which it was opened.
-    pub(super) start: Option<Token>,
-    watched: Watched,
-    changes: Changes,
-}
-
 /// An open stream, read ahead by a task of its own.
 pub(super) struct Stream {
     pub(super) news: mpsc::Receiver<Vec<News>>,
+    /// The position at which it was opened, if it began now.
+    pub(super) start: Option<Token>,
     reader: JoinHandle<()>,
 }
 
@@ -85,129 +71,72 @@ impl Drop for Stream {
 }
 
 /// Opens the stream behind `after`, or from now on.
-pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Opened, Ended> {
-    let watched = Watched::of(cluster).await?;
-    let changes = changes(&cluster.client, &watched, after.and_then(resume)).await;
-    let changes = changes.map_err(|error| refused(error, after.is_some()))?;
-    Ok(Opened { start: changes.resume_token().as_ref().and_then(stored), watched, changes })
-}
-
-impl Opened {
-    /// Begins to read. To be called behind a write that was acknowledged by a majority after the stream was opened.
-    ///
-    /// A collection may be created between the first listing and the beginning of the stream, and even before the beginning without being
-    /// there yet: what the server writes later may be applied earlier. Behind such a write nothing earlier is missing. So whatever is
-    /// listed now and was not listed then is shown from the stream's beginning on, and what it held before that is found in it.
-    pub(super) async fn read(self, cluster: &Cluster) -> Result<Stream, Ended> {
-        let Self { start, mut watched, changes: mut open } = self;
-        let now = Watched::of(cluster).await?;
-        if now != watched {
-            let start = start.as_ref().and_then(resume).ok_or(Ended::Deposed("the change stream has no position"))?;
-            open = changes(&cluster.client, &now, Some(start)).await.map_err(ended)?;
-            watched = now;
-        }
-        let (sender, news) = mpsc::channel(AHEAD_MAX);
-        let reader = Reader { client: cluster.client.clone(), watched, changes: open, sender, ready: Vec::new() };
-        Ok(Stream { news, reader: tokio::spawn(reader.run()) })
-    }
-}
-
-type Changes = ChangeStream<RawDocumentBuf>;
-
-async fn changes(client: &Client, watched: &Watched, after: Option<ResumeToken>) -> mongodb::error::Result<Changes> {
-    let watch = client.watch().pipeline([watched.filter()]).show_expanded_events(true);
-    let watch = watch.max_await_time(WAIT).batch_size(1000);
-    let watch = match after {
+pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Stream, Ended> {
+    let watch = cluster.client.watch().pipeline([filter(cluster)]).max_await_time(WAIT).batch_size(1000);
+    let watch = match after.and_then(resume) {
         Some(token) => watch.resume_after(token),
         None => watch,
     };
-    Ok(watch.await?.with_type())
+    let changes = watch.await.map_err(|error| refused(error, after.is_some()))?.with_type::<RawDocumentBuf>();
+    let start = changes.resume_token().as_ref().and_then(stored);
+    let (sender, news) = mpsc::channel(AHEAD_MAX);
+    Ok(Stream { news, start, reader: tokio::spawn(read(changes, sender)) })
 }
 
-/// Reads ahead.
-struct Reader {
-    client: Client,
-    watched: Watched,
-    changes: Changes,
-    sender: mpsc::Sender<Vec<News>>,
-    /// What the server sent together and was not handed over yet.
-    ready: Vec<News>,
+/// Changes of commits, and of what is held back. What the sequencer itself writes is most of what there is, and is left out by names first:
+/// the server compares them much faster than it looks for the end of a name.
+fn filter(cluster: &Cluster) -> Document {
+    let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
+    doc! { "$match": {
+        "ns.coll": { "$nin": [EVENT_LOG, ENTRIES, AGGREGATES], "$regex": format!("{EVENT_STREAM}$|^{HELD}$") },
+        "ns.db": { "$in": databases },
+        "operationType": { "$in": ["insert", "update", "replace", "delete", "drop", "rename"] },
+    } }
 }
 
-impl Reader {
-    /// Hands over what the server sent together in one piece. One by one, the first of them would get a transaction of its own, for whose
-    /// end the others would wait.
-    async fn run(mut self) {
-        let budget = Arc::new(Semaphore::new(AHEAD_KIB_MAX));
-        loop {
-            let Some(next) = self.next().await else { return };
-            let mut next = match next {
-                Ok(Some(change)) => match self.incoming(&change).await {
-                    Some(news) => news,
-                    None => continue,
-                },
-                Ok(None) if self.changes.is_alive() => {
-                    News::Idle(self.changes.resume_token().as_ref().and_then(stored))
+/// Hands over what the server sent together in one piece. One by one, the first of them would get a transaction of its own, for whose end
+/// the others would wait.
+async fn read(mut changes: mongodb::change_stream::ChangeStream<RawDocumentBuf>, sender: mpsc::Sender<Vec<News>>) {
+    let budget = Arc::new(Semaphore::new(AHEAD_KIB_MAX));
+    let mut ready = Vec::new();
+    loop {
+        let next = {
+            let mut next = pin!(changes.next_if_any());
+            match poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
+                Poll::Ready(next) => next,
+                // The server is asked for more.
+                Poll::Pending => {
+                    if !hand_over(&mut ready, &sender).await {
+                        return;
+                    }
+                    next.await
                 }
-                Ok(None) => News::Ended(Ended::Deposed("the change stream was closed by the server")),
-                Err(error) => News::Ended(ended(error)),
+            }
+        };
+        let mut next = match next {
+            Ok(Some(change)) => match incoming(&change) {
+                Some(news) => news,
+                None => continue,
+            },
+            Ok(None) if changes.is_alive() => News::Idle(changes.resume_token().as_ref().and_then(stored)),
+            Ok(None) => News::Ended(Ended::Deposed("the change stream was closed by the server")),
+            Err(error) => News::Ended(ended(error)),
+        };
+        if let News::Commit(commit) = &mut next {
+            let kib = (commit.document.as_bytes().len() / 1024 + 1).min(AHEAD_KIB_MAX) as u32;
+            commit.share = match budget.clone().try_acquire_many_owned(kib) {
+                Ok(share) => Some(share),
+                // What is waited for may be what stands ready here.
+                Err(_) if hand_over(&mut ready, &sender).await => budget.clone().acquire_many_owned(kib).await.ok(),
+                Err(_) => return,
             };
-            if let News::Commit(commit) = &mut next {
-                let kib = (commit.document.as_bytes().len() / 1024 + 1).min(AHEAD_KIB_MAX) as u32;
-                commit.share = match budget.clone().try_acquire_many_owned(kib) {
-                    Ok(share) => Some(share),
-                    // What is waited for may be what stands ready here.
-                    Err(_) if self.hand_over().await => budget.clone().acquire_many_owned(kib).await.ok(),
-                    Err(_) => return,
-                };
-            }
-            let last = matches!(next, News::Ended(_));
-            self.ready.push(next);
-            let full = last || self.ready.len() >= TOGETHER_MAX;
-            let heard = !full || self.hand_over().await;
-            if last || !heard {
-                return;
-            }
         }
-    }
-
-    /// The next change. What stands ready is handed over before the server is asked for more; none when nobody listens any more.
-    async fn next(&mut self) -> Option<mongodb::error::Result<Option<RawDocumentBuf>>> {
-        let mut next = pin!(self.changes.next_if_any());
-        match poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
-            Poll::Ready(next) => Some(next),
-            Poll::Pending => {
-                if !hand_over(&mut self.ready, &self.sender).await {
-                    return None;
-                }
-                Some(next.await)
-            }
-        }
-    }
-
-    async fn hand_over(&mut self) -> bool {
-        hand_over(&mut self.ready, &self.sender).await
-    }
-
-    /// What a change says. After one that says that there is a new collection of commits, the stream goes on with it.
-    async fn incoming(&mut self, change: &RawDocumentBuf) -> Option<News> {
-        let (database, collection) = place(change, "ns")?;
-        match text(change, "operationType") {
-            Some("create") if self.watched.add(database, collection) => {
-                let token = inner(change, "_id").and_then(|token| Document::try_from(token).ok());
-                match changes(&self.client, &self.watched, token.as_ref().and_then(resume)).await {
-                    Ok(changes) => self.changes = changes,
-                    Err(error) => return Some(News::Ended(ended(error))),
-                }
-                None
-            }
-            Some("create") => None,
-            // What it brings was written before.
-            Some("rename") if place(change, "to").is_some_and(|(database, to)| self.watched.add(database, to)) => {
-                Some(News::Ended(Ended::Forgotten))
-            }
-            _ if self.watched.has(database, collection) => incoming(change, database, collection),
-            _ => None,
+        let last = matches!(next, News::Ended(_));
+        ready.push(next);
+        let full = last || ready.len() >= TOGETHER_MAX;
+        let heard = !full || hand_over(&mut ready, &sender).await;
+        if last || !heard {
+            return;
         }
     }
 }
@@ -217,14 +146,11 @@ async fn hand_over(ready: &mut Vec<News>, sender: &mpsc::Sender<Vec<News>>) -> b
     ready.is_empty() || sender.send(std::mem::take(ready)).await.is_ok()
 }
 
-fn place<'a>(change: &'a RawDocumentBuf, key: &str) -> Option<(&'a str, &'a str)> {
-    let place = inner(change, key)?;
-    Some((text(place, "db")?, text(place, "coll")?))
-}
-
 /// An insert; anything else is reported and never followed, because commits do not change.
-fn incoming(change: &RawDocumentBuf, database: &str, collection: &str) -> Option<News> {
+fn incoming(change: &RawDocumentBuf) -> Option<News> {
     let what = text(change, "operationType").unwrap_or_default();
+    let place = inner(change, "ns");
+    let (database, collection) = (place.and_then(|ns| text(ns, "db"))?, place.and_then(|ns| text(ns, "coll"))?);
     if collection == HELD {
         let updated = inner(change, "updateDescription").and_then(|update| inner(update, "updatedFields"));
         // Anything else that happens to it is this sequencer's own doing.

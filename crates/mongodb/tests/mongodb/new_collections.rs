@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals_core::{EventLog, LogQuery, Store, limits};
 use annals_mongodb::Options;
-use mongodb::bson::{Document, doc};
+use mongodb::bson::Document;
 use mongodb::{Collection, Database};
 
 use crate::server::{Databases, log_of, order, until, wow_commit};
@@ -31,7 +31,7 @@ async fn until_head(log: &Arc<dyn EventLog>, head: u64) {
 }
 
 #[tokio::test]
-async fn a_collection_that_comes_with_its_first_commit_is_watched_from_that_commit_on() {
+async fn a_collection_that_comes_with_its_first_commit_is_sequenced_from_that_commit_on() {
     let databases = Databases::new();
     let store = databases.store(Options::default()).await;
     let log = log_of(&store);
@@ -52,7 +52,7 @@ async fn a_collection_that_comes_with_its_first_commit_is_watched_from_that_comm
 }
 
 #[tokio::test]
-async fn a_collection_that_a_transaction_makes_is_watched_too() {
+async fn a_collection_that_a_transaction_makes_is_sequenced_too() {
     let databases = Databases::new();
     let store = databases.store(Options::default()).await;
     let log = log_of(&store);
@@ -71,26 +71,7 @@ async fn a_collection_that_a_transaction_makes_is_watched_too() {
 }
 
 #[tokio::test]
-async fn what_a_renamed_collection_brings_is_sequenced() {
-    let databases = Databases::new();
-    let store = databases.store(Options::default()).await;
-    let log = log_of(&store);
-    log.commit(order("a", 0)).await.expect("committed");
-    let database = databases.database().await;
-    let restored = database.collection::<Document>("restored");
-    restored.insert_many([commit_of("cart", "1", 1), commit_of("cart", "2", 2)]).await.expect("inserted");
-    let (from, to) = (format!("{}.restored", database.name()), format!("{}.cart_event_stream", database.name()));
-    let rename = doc! { "renameCollection": from, "to": to };
-    database.client().database("admin").run_command(rename).await.expect("renamed");
-    until_head(&log, 3).await;
-    commits_of(&database, "cart").insert_one(commit_of("cart", "3", 3)).await.expect("inserted");
-    until_head(&log, 4).await;
-    assert_eq!(names(&log).await, ["order", "cart", "cart", "cart"]);
-    store.close().await;
-}
-
-#[tokio::test]
-async fn more_collections_than_are_named_whole_are_watched_all() {
+async fn many_collections_are_sequenced_and_none_of_another_database() {
     const COLLECTIONS: usize = 70;
     let databases = Databases::new();
     let database = databases.database().await;
