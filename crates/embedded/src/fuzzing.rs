@@ -13,9 +13,10 @@ fn file(bytes: &[u8]) -> Option<Arc<dyn DiskFile>> {
     Some(file)
 }
 
-/// Decodes the payload of a frame; the number of its events when it is one.
-pub fn decode_payload(bytes: &[u8]) -> Option<usize> {
-    record::decode(bytes.to_vec().into(), 7, 3).map(|record| record.commit.events.len())
+/// Decodes the payload of a frame; how many events it has, and how many prepare keys it changes, when it is one.
+pub fn decode_payload(bytes: &[u8]) -> Option<(usize, usize)> {
+    record::decode(bytes.to_vec().into(), 7, 3)
+        .map(|record| (record.commit.events.len(), record.keys.reserve.len() + record.keys.release.len()))
 }
 
 /// Reads a segment whose frames have been given good checksums, so that the fuzzer gets past them; the number of its commits.
