@@ -247,8 +247,8 @@ impl<'a> Page<'a> {
     ) -> Result<Option<SequenceNumber>, ReadError> {
         let mut rest = entries;
         while !rest.is_empty() {
-            // One is read here while the server reads the others.
-            let piece = self.pace.commits().min(PIECE_MAX);
+            // One is read here while the server reads the others; together they are as many as the pace allows in memory.
+            let piece = (self.pace.commits() / PIECES).clamp(1, PIECE_MAX);
             let (some, behind) = rest.split_at((piece * PIECES).min(rest.len()));
             rest = behind;
             let pieces = some.chunks(piece).map(|piece| fetch(log, piece, &self.pace)).collect::<Vec<_>>();
