@@ -27,7 +27,9 @@ pub use annals_embedded::operations::{
 };
 
 use crate::compose::folder;
-pub use crate::transfer::{EXPORT_VERSION, ExportReader, Moved, MovedCollection, MovedLog, MovedStream, export};
+pub use crate::transfer::{
+    EXPORT_VERSION, ExportReader, Moved, MovedCollection, MovedKeys, MovedLog, MovedStream, export,
+};
 
 /// Checks every checksum of the store at `url`, and every promise that its bytes can show. Nothing is written, and no process may have
 /// it open. `progress` counts bytes. Damage is in the report and no error.

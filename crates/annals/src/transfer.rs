@@ -1,7 +1,7 @@
 //! Moving a whole store from one backend to another, as JSON lines, through the ports alone.
 //!
 //! ```text
-//! {"annals_export":2,"began":"…","logs":[{"tenant","scope","store_id","incarnation","head"}, …]}
+//! {"annals_export":3,"began":"…","logs":[{"tenant","scope","store_id","incarnation","head"}, …]}
 //! {"collection":{"tenant","name","indexes":[…]}}              every collection of every tenant
 //! {"record":{"_id":…,…}}                                      its records, in the order of their ids
 //! {"collection_end":{"tenant","name","records","records_hash"}}
@@ -13,6 +13,8 @@
 //! {"position":0,"sequence_number":3,"partition":"p"}          its entries
 //! {"stream_end":{"tenant","scope","name","entries","progress"}}
 //! {"streams_end":{"streams":2}}
+//! {"key":{"name","key","value_bson","ttl_at_millis"}}         prepare keys of the tenant, behind its default log; nobody's without a value
+//! {"keys_end":{"tenant","keys":1}}
 //! …                                                           the other logs
 //! {"export_end":{"events":17}}
 //! ```
@@ -25,8 +27,11 @@
 //! that is written to meanwhile knows of an event that the export does not have. Records are read page by page, so those of such a
 //! store are not of one moment, as they are in a backup. Revisions and the numbers of changes are the store's, and are given anew.
 //!
-//! Version 1 had neither records nor streams; it is read as it was.
+//! The keys at the end are those that somebody has changed without a commit, as they were when the event behind the last one came.
+//!
+//! Version 1 had neither records nor streams, and version 2 no keys at the end; both are read as they were.
 
+mod keys;
 mod read;
 mod records;
 mod streams;
@@ -38,15 +43,18 @@ use annals_core::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use keys::MovedKeys;
 pub use read::ExportReader;
 pub use records::MovedCollection;
 pub use streams::MovedStream;
 pub use write::export;
 
 /// The version of the export that is written, and the newest that is read.
-pub const EXPORT_VERSION: u32 = 2;
+pub const EXPORT_VERSION: u32 = 3;
 /// The first version with records and streams.
 const WITH_RECORDS: u32 = 2;
+/// The first version with keys that changed without a commit.
+const WITH_KEYS: u32 = 3;
 
 /// The first line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -111,6 +119,8 @@ pub struct Moved {
     pub collections: Vec<MovedCollection>,
     /// Every stream.
     pub streams: Vec<MovedStream>,
+    /// Every tenant with keys that were changed without a commit.
+    pub keys: Vec<MovedKeys>,
 }
 
 /// A log that was exported or imported whole.

@@ -87,6 +87,14 @@ macro_rules! records {
                 declarations_that_break_a_rule_are_refused
                 declared_collections_are_listed
             }
+            texts {
+                words_and_phrases_are_found
+                a_search_is_one_condition_among_others
+                a_text_index_follows_its_records
+                a_search_without_a_text_index_is_refused
+                a_collection_has_one_text_index
+                a_record_of_too_many_words_is_refused
+            }
         }
     };
     (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {

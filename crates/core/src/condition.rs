@@ -13,6 +13,7 @@ mod query_text;
 mod raw;
 mod resolve;
 mod spelling;
+mod text;
 mod validate;
 mod window;
 

@@ -276,6 +276,7 @@ codes! {
     QueryTooExpensive "query_too_expensive" 422 2 "A condition has an operator that no index serves." "Use another operator, or have expensive ones allowed in the configuration."
     QueryOfEverything "query_of_everything" 422 2 "Pages or a count were asked for without saying of what." "Give a condition that leaves something out."
     RawNotAllowed "raw_not_allowed" 422 2 "A condition has a filter document of MongoDB, which this server does not take, or one that runs code." "Use the other operators, or have RAW allowed in the configuration."
+    NoTextIndex "no_text_index" 422 2 "A condition has MATCH, and its collection has no text index." "Declare a text index on the fields whose words are looked for, or use CONTAINS."
     PageTooLarge "page_too_large" 422 2 "A page or list is longer than this server gives, or has no end." "Ask for less at once."
     PageTooFar "page_too_far" 422 2 "A page lies further back than this server counts." "Narrow the condition, or sort the other way."
     QueryAnswerTooLarge "query_answer_too_large" 422 2 "What a query found is more than this server answers at once, or sorts." "Ask for fewer documents, or for fewer of their fields."

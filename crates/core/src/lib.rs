@@ -30,6 +30,7 @@ mod stats;
 mod store;
 mod streams;
 pub mod testing;
+mod text;
 mod time;
 mod transaction;
 mod wait;
@@ -51,7 +52,7 @@ pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
-pub use prepare::{FoundKey, KeyChange, KeyError, PrepareKey, PrepareKeys, Prepared, valid_key};
+pub use prepare::{FoundKey, KeyChange, KeyError, KeyState, PrepareKey, PrepareKeys, Prepared, valid_key};
 pub use queries::{
     Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged,
     Pagination, QueriedCommit, QueriedEvent, Queries, QuerySource, SnapshotQueryService, StoreDocuments, StoredQuery,
@@ -74,6 +75,7 @@ pub use streams::{
     Appended, Included, Partitions, StreamEntry, StreamError, StreamEvent, StreamEvents, StreamFollower, StreamInfo,
     StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
 };
+pub use text::{TextSearch, no_text_index, text_entries, text_entry};
 pub use time::{Clock, Randomness, Timestamp, event_uuid, new_uuid};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
 pub use wait::{Reached, Wait, until_snapshot};

@@ -58,6 +58,10 @@ pub const WINDOW_DAYS_MAX: u32 = 36_500;
 pub const PATH_BYTES_MAX: usize = 1_000;
 /// Most fields of an index or of a sort.
 pub const INDEX_FIELDS_MAX: usize = 32;
+/// Most bytes of the different words of a record in a text index, each with [`TEXT_WORD_BYTES`] beside its own: some 65,000 words.
+pub const TEXT_INDEX_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// What a word takes in a text index beside its own bytes.
+pub const TEXT_WORD_BYTES: usize = 40;
 /// Largest document of a record, in bytes of BSON.
 pub const RECORD_BYTES_MAX: usize = 15 * 1024 * 1024;
 /// Most changes of records in one batch.

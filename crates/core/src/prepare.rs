@@ -8,7 +8,8 @@ use async_trait::async_trait;
 
 use crate::commit::{valid_id, valid_name, valid_time};
 use crate::{
-    ByteString, Code, Invalid, KeyChanges, KeyHolder, KeyValue, Release, Reserve, StoreError, Timestamp, limits,
+    ByteString, Code, Invalid, KeyChanges, KeyHolder, KeyValue, Release, Reserve, SequenceNumber, StoreError,
+    Timestamp, limits,
 };
 
 pub use typed::{PrepareKey, Prepared};
@@ -82,6 +83,17 @@ pub trait PrepareKeys: Send + Sync + 'static {
     async fn reprepare_as(&self, old: Release, new: Reserve) -> Result<bool, KeyError> {
         self.change(KeyChange::Move { old, new }).await
     }
+
+    /// The keys that changes without a commit had left otherwise than commits alone would have, when the event `to` came, by name and
+    /// key: what copies of the commits before it do not say (see [`EventLog::read_copies`](crate::EventLog::read_copies)). It may read
+    /// the whole log.
+    ///
+    /// # Errors
+    /// What the store cannot do; [`StoreError::NotSupported`] where a log cannot be copied.
+    async fn beside_commits(&self, to: SequenceNumber) -> Result<Vec<KeyState>, KeyError> {
+        let _ = to;
+        Err(StoreError::NotSupported("copying prepare keys from here".to_owned()).into())
+    }
 }
 
 /// A change of a prepare key.
@@ -105,6 +117,17 @@ pub enum KeyChange {
         /// The key that is taken.
         new: Reserve,
     },
+}
+
+/// A key, with who held it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyState {
+    /// What the keys of its kind are called.
+    pub name: ByteString,
+    /// The key.
+    pub key: ByteString,
+    /// Who held it, also when it had expired; none when nobody did.
+    pub holder: Option<KeyHolder>,
 }
 
 /// A key that is there.

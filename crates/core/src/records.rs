@@ -70,6 +70,9 @@ pub type Revision = ChangeNumber;
 /// - **Indexes change no answer**, only how fast it comes: without one that fits, a collection is read as a whole. An index holds one
 ///   entry for each different element of an array on its path; a document with two different arrays on the paths of one index is refused
 ///   (`invalid_record`), and cannot be sorted by both.
+/// - **Text** indexes are of words: [`Condition::Match`] finds a document that has, in texts in the index's fields, one of the words that
+///   it looks for, all of its phrases and nothing that it does not want ([`TextSearch`](crate::TextSearch)). A collection has one at
+///   most, and without one the condition is refused (`no_text_index`). A record of too many words is refused (`invalid_record`).
 /// - **Unique** indexes refuse a second record with the same entry (`duplicate_key`, naming index and key). A missing field counts as
 ///   null; a sparse index has no entry for records that have none of its fields, a partial one none for records that its condition does
 ///   not admit.

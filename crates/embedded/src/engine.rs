@@ -3,14 +3,20 @@
 //! ```text
 //!   view.rs      what can be read: get · ascending · descending       Snapshot (durable state) and Change (inside a write) have it
 //!   change.rs    what a write may do: put · remove, undone as a whole when the write is refused
-//!   writer.rs    writer thread: take all that wait · run each · commit · sync · publish · answer     ◀── durable here
+//!   writer.rs    writer thread: take all that wait · run each · append to the journal · publish · answer
+//!   journal.rs   every batch, with one append and one sync     ◀── durable here
+//!   recent.rs    what the journal holds and the map does not, in memory
+//!   snapshot.rs  the durable state: what is recent, above what is being moved, above the map
+//!   moves.rs     moving thread: what was recent, into the map
+//!   open.rs      opening: the map, and what the journal holds behind it
 //!   file.rs      the map's file on a Disk
 //!   dump.rs      the map as a file of entries, for backups
 //!   make.rs      a new map of such a file
 //!   look.rs      a map that no process has open, to be read without changing a byte
 //! ```
 //!
-//! The map is kept by the crate redb, a copy-on-write B-tree in one file; docs/decisions/0005-records-engine.md says why. Whoever uses
+//! The map is kept by the crate redb, a copy-on-write B-tree in one file; docs/decisions/0005-records-engine.md says why, and
+//! docs/decisions/0029-a-journal-before-the-map.md why a journal stands before it. Whoever uses
 //! the engine owns a key space: the first byte of its keys, one of [`Space`].
 //!
 //! Invariants:
@@ -22,9 +28,12 @@ mod blocking;
 mod change;
 mod dump;
 mod file;
+mod journal;
 mod look;
 mod make;
+mod moves;
 mod open;
+mod recent;
 mod snapshot;
 mod then;
 mod view;
@@ -41,15 +50,19 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use self::change::Change;
 pub(crate) use self::dump::{Dump, DumpFault, Entries, Held};
+pub(crate) use self::journal::FILES as JOURNAL_FILES;
 pub(crate) use self::look::{Looked, look};
 pub(crate) use self::make::make;
 pub(crate) use self::open::{FILE, FORMAT_KEY};
 pub(crate) use self::view::{Range, View, after_prefix};
 
-use self::snapshot::Snapshot;
+use self::journal::Journal;
+use self::moves::Moves;
+use self::snapshot::{Below, Snapshot};
 use self::writer::Queue;
 use crate::Options;
 use crate::disk::Disk;
+use crate::options::SeededBug;
 
 /// Who owns the keys that begin with this byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +82,12 @@ const WAITING_MAX: usize = 8_192;
 /// The ordered map of one tenant.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Option<Threads>>,
+}
+
+struct Threads {
+    writer: JoinHandle<()>,
+    moves: JoinHandle<()>,
 }
 
 /// What callers and the writer share.
@@ -79,8 +97,13 @@ pub(crate) struct Shared {
     options: Options,
     queue: Queue,
     room: Semaphore,
+    /// Where the writer writes; nobody else takes it while that runs.
+    journal: Mutex<Journal>,
+    moves: Moves,
     /// None until something is written for the first time: a tenant without records costs no file.
     database: Mutex<Option<redb::Database>>,
+    /// Whether the map is there and of this version's format.
+    made: Mutex<bool>,
     snapshot: RwLock<Arc<Snapshot>>,
     refusal: RwLock<Option<StoreError>>,
     /// The number of batches made durable since opening; closed with the engine.
@@ -103,30 +126,38 @@ impl Engine {
     /// # Errors
     /// `newer_format`, `store_read_only`, `disk_full`, `read_failed`. Nothing is changed then.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: String, options: &Options) -> Result<Self, OpenError> {
-        let (database, refusal) = match open::existing(&disk, &dir) {
-            Ok(database) => (database, None),
+        if options.has(SeededBug::ForgetJournalOnOpening) {
+            let _ = journal::remove_all(&*disk, &dir);
+        }
+        let (existing, refusal) = match open::existing(&disk, &dir) {
+            Ok(existing) => (existing, None),
             Err(open::Failure::Damaged(damage)) => {
                 tracing::error!(dir, %damage, "records and streams are refused");
                 (None, Some(damage))
             }
             Err(open::Failure::Refused(error)) => return Err(error),
         };
-        let snapshot = match &database {
-            Some(database) => Snapshot::take(database).map_err(|error| open::unreadable(&dir, &error))?,
+        let snapshot = match &existing {
+            Some((database, _)) => Snapshot::of(Below::take(database).map_err(|error| open::unreadable(&dir, &error))?),
             None => Snapshot::empty(),
         };
+        let (database, last) = existing.map_or((None, 0), |(database, last)| (Some(database), last));
+        let journal = Journal::new(disk.clone(), dir.clone(), last);
         let shared = Arc::new(Shared {
             disk,
             dir,
             options: options.clone(),
             queue: Queue::default(),
             room: Semaphore::new(WAITING_MAX),
+            journal: Mutex::new(journal),
+            moves: Moves::default(),
             database: Mutex::new(database),
+            made: Mutex::new(false),
             snapshot: RwLock::new(Arc::new(snapshot)),
             refusal: RwLock::new(refusal),
             batches: watch::Sender::new(Batches::default()),
         });
-        Ok(Self { shared, writer: Mutex::new(None) })
+        Ok(Self { shared, threads: Mutex::new(None) })
     }
 
     /// Runs `work` in the next batch, and answers once it is durable. `work` sees everything that was written before it, by others of
@@ -140,7 +171,7 @@ impl Engine {
     /// whether the write will be there when the store is opened again.
     pub(crate) async fn write<T, E>(
         &self,
-        work: impl FnOnce(&mut Change<'_>) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&mut Change) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
@@ -195,34 +226,36 @@ impl Engine {
         self.shared.batches.subscribe()
     }
 
-    /// Starts the writer, unless it runs.
+    /// Starts the writer and what moves its journal into the map, unless they run.
     fn start(&self) -> Result<(), StoreError> {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if writer.is_none() && !self.shared.batches.borrow().closed {
-            let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name("annals-engine".to_owned()).spawn(move || shared.run());
-            *writer = Some(thread.map_err(|error| StoreError::Failed(format!("no thread to write: {error}")))?);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if threads.is_none() && !self.shared.batches.borrow().closed {
+            let started = |name: &str, run: fn(Arc<Shared>)| {
+                let shared = self.shared.clone();
+                let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(shared));
+                thread.map_err(|error| StoreError::Failed(format!("no thread to write: {error}")))
+            };
+            let moves = started("annals-moves", Shared::run_moves)?;
+            *threads = Some(Threads { writer: started("annals-engine", Shared::run)?, moves });
         }
         Ok(())
     }
 
-    /// Takes no more writes, lets the waiting ones finish and closes the file. Blocks until that is done.
+    /// Takes no more writes, lets the waiting ones finish, moves all into the map and closes it. Blocks until that is done.
     pub(crate) fn close(&self) {
         self.shared.queue.close();
         self.shared.batches.send_modify(|batches| batches.closed = true);
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(writer) = writer {
-            // A writer that panicked has answered nobody and written nothing more; there is nothing left to save here.
-            let _ = writer.join();
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(threads) = threads {
+            // A thread that panicked has answered nobody and written nothing more; there is nothing left to save here.
+            let _ = threads.writer.join();
+            self.shared.moves.close();
+            let _ = threads.moves.join();
         }
-        if let Some(database) = self.shared.database().take()
-            && let Err(error) = database.close()
-        {
-            tracing::warn!(dir = self.shared.dir, %error, "closed without a checkpoint; the next opening takes longer");
-        }
+        self.shared.close_files();
     }
 }
 
@@ -233,6 +266,35 @@ impl Drop for Engine {
 }
 
 impl Shared {
+    /// Closes the map. The journal goes only where nothing stands above the map any more: whatever ended a thread, what was answered for
+    /// stays in one of both.
+    fn close_files(&self) {
+        let Some(database) = self.database().take() else { return };
+        if let Err(error) = database.close() {
+            tracing::warn!(dir = self.dir, %error, "closed without a checkpoint; the next opening takes longer");
+        }
+        if self.state().is_moved()
+            && let Err(error) = journal::remove_all(&*self.disk, &self.dir)
+        {
+            tracing::warn!(dir = self.dir, %error, "the journal stays; all of it is in the map");
+        }
+    }
+
+    /// The durable state at this moment.
+    fn state(&self) -> Snapshot {
+        Snapshot::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets readers see another state.
+    fn publish(&self, next: impl FnOnce(&Snapshot) -> Snapshot) {
+        let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+        *snapshot = Arc::new(next(&snapshot));
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn database(&self) -> MutexGuard<'_, Option<redb::Database>> {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,6 +11,7 @@
 //! ```
 
 mod batch;
+mod beside_commits;
 mod commit;
 mod conditions;
 mod copies;

@@ -22,6 +22,9 @@ pub struct Options {
     pub expiry_every: Duration,
     /// How many of the newest changes of records are kept.
     pub record_changes_kept: u64,
+    /// Bytes of records and streams, about, that are written to a tenant's journal and held in memory before they are moved into its map;
+    /// up to five times as many while that is slower than writing.
+    pub journal_bytes_max: usize,
     /// With fewer bytes free on the disk commits are refused with `disk_full`, so that there is room left to read, to close and to
     /// repair; they are taken again when there is more. 0 is no floor.
     pub min_free_disk_bytes: u64,
@@ -62,6 +65,7 @@ impl Default for Options {
             segment_bytes_max: 128 * 1024 * 1024,
             expiry_every: Duration::from_secs(60),
             record_changes_kept: limits::CHANGES_KEPT_MIN,
+            journal_bytes_max: 4 * 1024 * 1024,
             min_free_disk_bytes: 64 * 1024 * 1024,
             packing: Packing::default(),
             clock: Arc::new(SystemClock),
@@ -113,6 +117,8 @@ pub enum SeededBug {
     RemoveBeforeRenaming,
     HoldMapAfterHeads,
     ForgetLastEntriesOfRestore,
+    ForgetJournalOnOpening,
+    TurnJournalTooEarly,
 }
 
 impl Options {

@@ -140,21 +140,21 @@ impl Records for TenantRecords {
     async fn find(&self, query: RecordQuery) -> Result<RecordPage, RecordError> {
         let query = query.resolved(DocumentKind::Record, &self.now())?;
         query.validate()?;
-        query.condition.judgeable()?;
+        query.condition.without_text_search().judgeable()?;
         find::find(&self.engine, &self.catalogs, query).await
     }
 
     async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
         let query = query.resolved(DocumentKind::Record, &self.now())?;
         query.validate()?;
-        query.condition.judgeable()?;
+        query.condition.without_text_search().judgeable()?;
         find::explain(&self.engine, &self.catalogs, query).await
     }
 
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
         let condition = &condition.resolved(DocumentKind::Record, &self.now())?;
         condition.validate()?;
-        condition.judgeable()?;
+        condition.without_text_search().judgeable()?;
         find::count(&self.engine, &self.catalogs, collection, condition).await
     }
 

@@ -18,6 +18,7 @@ mod report;
 mod scopes;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{Code, OpenError};
@@ -25,13 +26,14 @@ use mongodb::{Client, Database};
 
 pub use report::{AdoptNames, AdoptReport, Finding, FoundCommits, FoundLog, Obstacle};
 
-use crate::connect::connect;
+use crate::connect::{Connection, connect};
 use crate::layout::mapping::Mapping;
 use crate::layout::names::{
     AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, OWNER, SEQUENCER, aggregate_of,
 };
 use crate::layout::{mapping, owner, schema};
 use crate::options::Options;
+use crate::primary::Primary;
 use crate::reach::{self, Reach};
 use crate::refused::asking;
 use crate::tenants::{Databases, databases, lease_database};
@@ -51,6 +53,7 @@ struct Place {
     database: Database,
     /// Where the store's lease lies.
     lease: Database,
+    primary: Arc<Primary>,
 }
 
 /// What was found, for the report and for what is to be done.
@@ -116,7 +119,8 @@ async fn find(url: &str, tenant: &str, options: &Options) -> Result<Place, OpenE
         return Err(OpenError::new(Code::UnknownTenant, message));
     };
     let database = connection.client.database(&names.events);
-    Ok(Place { client: connection.client, tenant: tenant.to_owned(), names, database, lease })
+    let Connection { client, primary, .. } = connection;
+    Ok(Place { client, tenant: tenant.to_owned(), names, database, lease, primary })
 }
 
 async fn look(

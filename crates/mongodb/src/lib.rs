@@ -8,6 +8,7 @@
 //! that makes it durable (majority, journaled), `sequencer/write.rs` the transaction that gives it its numbers.
 
 pub mod adopt;
+mod answers;
 mod connect;
 mod dolittle;
 mod hosts;
@@ -25,6 +26,7 @@ mod scope;
 mod scopes;
 mod sequencer;
 mod sequencing;
+mod sessions;
 mod store;
 mod streams;
 mod system;

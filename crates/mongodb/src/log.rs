@@ -40,6 +40,7 @@ use mongodb::options::{FindOneOptions, ReadConcern};
 use mongodb::{ClientSession, Database};
 use tokio::sync::Semaphore;
 
+use crate::answers::{Answers, no_answer};
 use crate::layout::entry::{self, Entry};
 use crate::layout::fields::{natural, text};
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, event_stream};
@@ -47,6 +48,7 @@ use crate::layout::schema::Schema;
 use crate::options::{Options, Requests};
 use crate::patience::Patience;
 use crate::refused::{malformed, message_of, reading, unreadable};
+use crate::sessions::Sessions;
 pub(crate) use adopted::Adopted;
 use bulk::Bulk;
 use heads::{Head, Heads};
@@ -56,8 +58,9 @@ use turns::Turns;
 
 /// How often who waits looks for itself, should no announcement come.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a stored commit may wait for its number. The sequencer is taken over within five seconds.
-const NUMBER_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long a reader waits for the number of a stored commit: less than for an answer of MongoDB. The sequencer is taken over within five
+/// seconds.
+const NUMBER_TIME_MAX: Duration = Duration::from_secs(15);
 /// How often, and how long apart, a head is read again that is lower than one that was seen.
 const BEHIND_MAX: usize = 200;
 const BEHIND_PAUSE: Duration = Duration::from_millis(25);
@@ -77,6 +80,7 @@ pub(crate) struct Log {
     requests: Requests,
     bulk: Bulk,
     outcome_time: Duration,
+    pub(crate) means: Means,
     heads: Heads,
     turns: Turns,
     places: Semaphore,
@@ -89,6 +93,14 @@ pub(crate) struct Log {
     pub(crate) random: Arc<dyn Randomness>,
     closed: AtomicBool,
     patience: Patience,
+}
+
+/// What the parts of a store share to ask MongoDB.
+#[derive(Clone)]
+pub(crate) struct Means {
+    pub(crate) answers: Arc<Answers>,
+    /// For transactions.
+    pub(crate) sessions: Arc<Sessions>,
 }
 
 /// A number that the sequencer tells.
@@ -113,6 +125,7 @@ impl Log {
         options: &Options,
         context: String,
         adopted: Adopted,
+        means: Means,
     ) -> Self {
         Self {
             tenant: tenant.to_owned(),
@@ -122,6 +135,7 @@ impl Log {
             requests: options.requests,
             bulk: Bulk::new(database.clone(), options.outcome_time),
             outcome_time: options.outcome_time,
+            means,
             database,
             numbers: Arc::default(),
             tail: Tail::default(),
@@ -198,7 +212,7 @@ impl Log {
         let (time, concern) = (self.outcome_time, ReadConcern::linearizable());
         let options = FindOneOptions::builder().read_concern(concern).max_time(time).build();
         let newest = tokio::time::timeout(time, self.newest(collection, aggregate, options)).await;
-        let newest = newest.map_err(|_| "MongoDB gave no answer in time".to_owned());
+        let newest = newest.map_err(|_| no_answer(time));
         let newest = newest.and_then(|newest| newest.map_err(|error| message_of(&error))).map_err(|why| {
             StoreError::Unreachable(format!("the version of {aggregate} could not be confirmed by a majority: {why}"))
         })?;
@@ -374,22 +388,23 @@ impl EventLog for Log {
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
         query.validate()?;
-        aggregates::read(self, query).await
+        self.means.answers.of(aggregates::read(self, query)).await
     }
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
         aggregate.validate()?;
-        repeat::exists(self, &event_stream(&aggregate.name)?, aggregate, request_id).await
+        let collection = event_stream(&aggregate.name)?;
+        self.means.answers.of(repeat::exists(self, &collection, aggregate, request_id)).await
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
         query.validate()?;
-        aggregates::ids(self, query).await
+        self.means.answers.of(aggregates::ids(self, query)).await
     }
 
     async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
         query.validate()?;
-        read::page(self, query).await
+        self.means.answers.of(read::page(self, query)).await
     }
 
     async fn scan(&self, query: ScanQuery, visit: &mut Visit<'_>) -> Result<SequenceNumber, ReadError> {
@@ -397,7 +412,7 @@ impl EventLog for Log {
     }
 
     async fn head(&self) -> Result<SequenceNumber, ReadError> {
-        self.read_log_head().await
+        self.means.answers.of(self.read_log_head()).await
     }
 
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
@@ -409,7 +424,7 @@ impl EventLog for Log {
                 Some(_) => {}
             }
             // An announcement is a wake-up; the stored head decides.
-            let known = self.read_log_head().await?;
+            let known = self.means.answers.of(self.read_log_head()).await?;
             if known > head {
                 return Ok(known);
             }

@@ -37,8 +37,8 @@ pub struct Options {
     pub optional_indexes: bool,
     /// Most commits of one log that wait at once; more are refused with `overloaded`.
     pub waiting_max: usize,
-    /// How long the outcome of a commit is looked for, when MongoDB gives none, before the commit is answered as unknown; and how long one
-    /// may wait before it is sent.
+    /// How long the outcome of a commit is looked for, when MongoDB gives none, before the commit is answered as unknown; how long one may
+    /// wait before it is sent; and how long a read waits for its answer.
     pub outcome_time: Duration,
     /// How many changes of records are kept; fewer than the port promises count as so many.
     pub record_changes_kept: u64,

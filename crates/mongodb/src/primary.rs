@@ -1,18 +1,30 @@
 //! Whether the cluster has a primary, as the driver's own heartbeats say: nothing is asked for it. It is for people and for readiness; no
-//! request is decided by it.
+//! request's outcome is decided by it, and only where the primary has been gone for long does nobody wait for it (`answers.rs`).
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use annals_core::StoreError;
 use mongodb::bson::Document;
+use mongodb::error::{Error, ErrorKind};
 use mongodb::event::EventHandler;
 use mongodb::event::sdam::SdamEvent;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// What is known of the servers.
-#[derive(Default)]
 pub(crate) struct Primary {
     servers: Mutex<BTreeMap<String, Seen>>,
+    /// Since when there has been none; none while there is one.
+    gone: watch::Sender<Option<Instant>>,
+}
+
+impl Default for Primary {
+    fn default() -> Self {
+        Self { servers: Mutex::default(), gone: watch::Sender::new(Some(now())) }
+    }
 }
 
 /// What a server said last.
@@ -32,18 +44,64 @@ impl Primary {
     }
 
     fn hear(&self, event: SdamEvent) {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             SdamEvent::ServerHeartbeatSucceeded(heartbeat) => {
-                servers.insert(heartbeat.server_address.to_string(), seen(&heartbeat.reply));
+                self.note(heartbeat.server_address.to_string(), Some(seen(&heartbeat.reply)), Duration::ZERO);
             }
             SdamEvent::ServerHeartbeatFailed(heartbeat) => {
-                let why = heartbeat.failure.kind.to_string();
-                servers.insert(heartbeat.server_address.to_string(), Seen::Silent(why));
+                let why = Seen::Silent(heartbeat.failure.kind.to_string());
+                // Its silence began with the question. A connection that broke was whole until then.
+                let silence = if is_timeout(&heartbeat.failure) { heartbeat.duration } else { Duration::ZERO };
+                self.note(heartbeat.server_address.to_string(), Some(why), silence);
             }
-            SdamEvent::ServerClosed(server) => drop(servers.remove(&server.address.to_string())),
+            SdamEvent::ServerClosed(server) => self.note(server.address.to_string(), None, Duration::ZERO),
             _ => {}
         }
+    }
+
+    /// Takes note of what a server is, and has been for so long; none is one that is known no more.
+    fn note(&self, address: String, seen: Option<Seen>, already: Duration) {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen {
+            Some(seen) => drop(servers.insert(address, seen)),
+            None => drop(servers.remove(&address)),
+        }
+        let there = servers.values().any(|server| matches!(server, Seen::TakesWrites));
+        self.gone.send_if_modified(|gone| {
+            let now = if there { None } else { gone.or_else(|| now().checked_sub(already)) };
+            std::mem::replace(gone, now) != now
+        });
+    }
+
+    /// Whether there has been none for so long.
+    pub(crate) fn is_gone_for(&self, time: Duration) -> bool {
+        self.gone.borrow().is_some_and(|since| since.elapsed() >= time)
+    }
+
+    /// Ends once there has been none for so long.
+    pub(crate) async fn gone_for(&self, time: Duration) {
+        let mut gone = self.gone.subscribe();
+        loop {
+            let since = *gone.borrow_and_update();
+            let due = async {
+                match since {
+                    Some(since) => tokio::time::sleep_until(since + time).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => return,
+                // The sender is not dropped while it is borrowed.
+                _ = gone.changed() => {}
+            }
+        }
+    }
+
+    /// Ends once there is one.
+    pub(crate) async fn back(&self) {
+        let mut gone = self.gone.subscribe();
+        // The sender is not dropped while it is borrowed.
+        let _ = gone.wait_for(|gone| gone.is_none()).await;
     }
 
     /// Why nothing can be written; none while a server takes writes.
@@ -63,6 +121,15 @@ impl Primary {
         let none = || "no server has answered yet".to_owned();
         Some(StoreError::NoPrimary(if reasons.is_empty() { none() } else { reasons.join(", ") }))
     }
+}
+
+fn is_timeout(failure: &Error) -> bool {
+    matches!(&*failure.kind, ErrorKind::Io(error) if error.kind() == io::ErrorKind::TimedOut)
+}
+
+/// For how long; nothing of it is stored.
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// What a server's answer to `hello` says; older servers call a primary master.
@@ -87,7 +154,7 @@ mod tests {
     #[test]
     fn only_a_server_that_takes_writes_is_a_primary() {
         let primary = Primary::default();
-        let say = |reply: Document| drop(primary.servers.lock().expect("free").insert("a:1".to_owned(), seen(&reply)));
+        let say = |reply: Document| primary.note("a:1".to_owned(), Some(seen(&reply)), Duration::ZERO);
         let refusal = || primary.refusal().map(|why| why.to_string()).unwrap_or_default();
         assert!(refusal().contains("no server has answered"));
         say(doc! { "secondary": true, "isWritablePrimary": false });
@@ -96,5 +163,22 @@ mod tests {
         assert_eq!(refusal(), "");
         say(doc! { "isWritablePrimary": false, "isreplicaset": true });
         assert!(refusal().contains("not initiated"), "{}", refusal());
+    }
+
+    #[tokio::test]
+    async fn it_is_known_since_when_there_is_no_primary() {
+        let primary = Primary::default();
+        let time = Duration::from_secs(10);
+        let say = |seen: Seen, already: u64| primary.note("a:1".to_owned(), Some(seen), Duration::from_secs(already));
+        say(Seen::TakesWrites, 0);
+        primary.back().await;
+        assert!(!primary.is_gone_for(Duration::ZERO));
+        say(Seen::Other("a secondary"), 9);
+        say(Seen::Other("starting or recovering"), 20);
+        assert!(!primary.is_gone_for(time) && primary.is_gone_for(Duration::from_secs(9)), "the first news counts");
+        say(Seen::TakesWrites, 0);
+        say(Seen::Silent("timed out".to_owned()), 20);
+        assert!(primary.is_gone_for(time), "it was silent before it was known to be");
+        primary.gone_for(time).await;
     }
 }

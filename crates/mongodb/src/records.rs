@@ -3,7 +3,7 @@
 //! ```text
 //!   document.rs  a record as it is stored               filter.rs   conditions as filters
 //!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
-//!   declare.rs   collections and indexes                feed.rs     what has changed
+//!   declare.rs   collections and indexes; text.rs       feed.rs     what has changed
 //!   queries.rs   snapshots and commits, which need not be declared
 //!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired
 //!   batch.rs     one transaction; judge.rs decides, commands.rs sends
@@ -28,6 +28,7 @@ mod filter;
 mod find;
 mod judge;
 mod queries;
+mod text;
 mod write;
 
 use std::collections::HashMap;
@@ -45,6 +46,8 @@ use async_trait::async_trait;
 use mongodb::Database;
 use tokio::sync::OnceCell;
 
+use crate::answers::Answers;
+use crate::log::Means;
 use crate::options::Options;
 use crate::refused::reading;
 use batch::Place;
@@ -66,17 +69,19 @@ pub(crate) struct MongoRecords {
     /// Whether collections and indexes are made when they are missing.
     create: bool,
     begun: OnceCell<()>,
+    answers: Arc<Answers>,
 }
 
 impl MongoRecords {
     /// The records in this database; deletes what expires for as long as they are open.
-    pub(crate) fn new(database: Database, options: &Options) -> Arc<Self> {
+    pub(crate) fn new(database: Database, options: &Options, means: Means) -> Arc<Self> {
         let name = new_uuid(options.clock.now(), &*options.random).to_string();
         let place = Place {
             database: database.clone(),
             clock: options.clock.clone(),
             trimmed: AtomicU64::new(0),
             due: Due::default(),
+            sessions: means.sessions,
         };
         let records = Arc::new(Self {
             catalog: Catalog::new(database.clone()),
@@ -90,6 +95,7 @@ impl MongoRecords {
             clock: options.clock.clone(),
             create: options.auto_init_schema,
             begun: OnceCell::new(),
+            answers: means.answers,
         });
         tokio::spawn(expiry::run(Arc::downgrade(&records)));
         records
@@ -120,18 +126,20 @@ impl Records for MongoRecords {
     async fn declare(&self, collection: Collection) -> Result<(), RecordError> {
         collection.validate()?;
         self.open()?;
+        self.answers.expected().await?;
         self.begun.get_or_try_init(|| feed::begin(&self.database, self.create)).await?;
         declare::declare(&self.database, &self.catalog, &collection, self.create).await
     }
 
     async fn collections(&self) -> Result<Vec<Collection>, RecordError> {
         self.open()?;
-        Ok(self.catalog.all().await?)
+        self.answers.of(async { Ok(self.catalog.all().await?) }).await
     }
 
     async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
         valid_changes(&changes)?;
         self.open()?;
+        self.answers.expected().await?;
         let mut collections = HashMap::new();
         for (at, change) in changes.iter().enumerate() {
             if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
@@ -140,7 +148,7 @@ impl Records for MongoRecords {
             }
             let name = change.collection();
             if !collections.contains_key(name) {
-                collections.insert(name.to_owned(), self.catalog.declared(name).await?);
+                collections.insert(name.to_owned(), self.answers.of(self.catalog.declared(name)).await?);
             }
         }
         if changes.is_empty() {
@@ -151,9 +159,13 @@ impl Records for MongoRecords {
 
     async fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
         self.open()?;
-        self.catalog.declared(collection).await?;
-        let records = self.database.collection::<RawDocumentBuf>(collection);
-        let found = records.find_one(doc! { "_id": { "$eq": id.clone() } }).await.map_err(|error| reading(&error))?;
+        let read = async {
+            self.catalog.declared(collection).await?;
+            let records = self.database.collection::<RawDocumentBuf>(collection);
+            let found = records.find_one(doc! { "_id": { "$eq": id.clone() } }).await;
+            found.map_err(|error| RecordError::from(reading(&error)))
+        };
+        let found = self.answers.of(read).await?;
         Ok(found.map(|stored| Record { document: document::given(&stored), revision: document::revision_of(&stored) }))
     }
 
@@ -161,24 +173,33 @@ impl Records for MongoRecords {
         let query = query.resolved(DocumentKind::Record, &self.now())?;
         query.validate()?;
         self.open()?;
-        self.catalog.declared(&query.collection).await?;
-        find::find(&self.database, &query).await
+        let found = async {
+            self.catalog.declared(&query.collection).await?;
+            find::find(&self.database, &query).await
+        };
+        self.answers.of(found).await
     }
 
     async fn explain(&self, query: RecordQuery) -> Result<Explained, RecordError> {
         let query = query.resolved(DocumentKind::Record, &self.now())?;
         query.validate()?;
         self.open()?;
-        self.catalog.declared(&query.collection).await?;
-        explain::explain(&self.database, &query).await
+        let explained = async {
+            self.catalog.declared(&query.collection).await?;
+            explain::explain(&self.database, &query).await
+        };
+        self.answers.of(explained).await
     }
 
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
         let condition = &condition.resolved(DocumentKind::Record, &self.now())?;
         condition.validate()?;
         self.open()?;
-        self.catalog.declared(collection).await?;
-        find::count(&self.database, collection, condition).await
+        let counted = async {
+            self.catalog.declared(collection).await?;
+            find::count(&self.database, collection, condition).await
+        };
+        self.answers.of(counted).await
     }
 
     async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
@@ -187,12 +208,12 @@ impl Records for MongoRecords {
             return Err(Invalid::new(Code::InvalidQuery, "limit", message).into());
         }
         self.open()?;
-        feed::changes(&self.database, after, limit).await
+        self.answers.of(feed::changes(&self.database, after, limit)).await
     }
 
     async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
         self.open()?;
-        Ok(feed::last(&self.database).await?)
+        self.answers.of(async { Ok(feed::last(&self.database).await?) }).await
     }
 
     async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
@@ -202,7 +223,7 @@ impl Records for MongoRecords {
                 return Err(StoreError::Closed.into());
             }
             // An announcement is a wake-up; the stored number decides.
-            let last = feed::last(&self.database).await?;
+            let last = self.last_change().await?;
             if last > after {
                 return Ok(last);
             }

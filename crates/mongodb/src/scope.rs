@@ -33,6 +33,7 @@ use crate::layout::foreign::StoredCommit;
 use crate::layout::mapping::Mapping;
 use crate::layout::names::{EVENT_LOG, STREAMS, of_scope};
 use crate::layout::schema;
+use crate::log::Means;
 use crate::options::Options;
 use crate::refused::{OpenError, asking, malformed};
 use end::End;
@@ -51,6 +52,7 @@ pub(crate) struct ScopeLog {
     pub(crate) id: Uuid,
     end: End,
     reader: Reader,
+    pub(crate) means: Means,
 }
 
 impl ScopeLog {
@@ -63,6 +65,7 @@ impl ScopeLog {
         database: Database,
         identity: &Identity,
         options: &Options,
+        means: Means,
     ) -> Result<Self, OpenError> {
         let (collection, states) = (of_scope(id, EVENT_LOG), of_scope(id, STREAMS));
         schema::ensure_scope(&database, &collection, &states, options.auto_init_schema).await?;
@@ -70,7 +73,8 @@ impl ScopeLog {
         let mapping = Arc::new(Mapping::read(&database).await.map_err(asked)?);
         let reader = Reader { log: collection.clone(), store_id: identity.store_id, mapping };
         let end = End::at(end::last(&database, &collection).await.map_err(asked)?);
-        Ok(Self { tenant: tenant.to_owned(), scope: scope.to_owned(), database, collection, states, id, end, reader })
+        let (tenant, scope) = (tenant.to_owned(), scope.to_owned());
+        Ok(Self { tenant, scope, database, collection, states, id, end, reader, means })
     }
 
     /// Wakes who waits with the news that nothing more comes.
@@ -155,7 +159,7 @@ impl EventLog for ScopeLog {
 
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
         query.validate()?;
-        aggregates::read(self, query).await
+        self.means.answers.of(aggregates::read(self, query)).await
     }
 
     /// No event that was received has a request.
@@ -166,16 +170,16 @@ impl EventLog for ScopeLog {
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
         query.validate()?;
-        aggregates::ids(self, query).await
+        self.means.answers.of(aggregates::ids(self, query)).await
     }
 
     async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
         query.validate()?;
-        read::page(self, query).await
+        self.means.answers.of(read::page(self, query)).await
     }
 
     async fn head(&self) -> Result<SequenceNumber, ReadError> {
-        self.read_head().await
+        self.means.answers.of(self.read_head()).await
     }
 
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {

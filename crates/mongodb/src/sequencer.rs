@@ -16,6 +16,7 @@ mod assign;
 mod backlog;
 pub(crate) mod catch_up;
 pub(crate) mod contexts;
+mod departed;
 mod held;
 mod lead;
 mod lease;
@@ -118,6 +119,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
             () = stopped(&mut stop) => Ended::Stopped,
             lost = lease.keep(epoch, &cluster.lag) => Ended::Deposed(lost),
             ended = lead::lead(&cluster, &lease, epoch, forgotten) => ended,
+            never = departed::end_transactions(&cluster) => match never {},
         };
         cluster.leads.store(false, Ordering::Relaxed);
         forgotten = matches!(ended, Ended::Forgotten);

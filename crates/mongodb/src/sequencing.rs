@@ -37,21 +37,7 @@ pub(crate) struct AskSequencer {
 #[async_trait]
 impl Sequencing for AskSequencer {
     async fn state(&self) -> Result<SequencerState, ReadError> {
-        let asked = |error: mongodb::error::Error| reading(&error);
-        let head = annals_core::EventLog::head(&*self.log).await?;
-        let held = self.log.database.collection::<Document>(HELD).count_documents(doc! {}).await.map_err(asked)?;
-        let leader = match self.cluster.logs.first() {
-            Some(first) => {
-                // Judged by the server's clock, as the lease is.
-                let now = doc! { "_id": "lease", "$expr": { "$gt": ["$until", "$$NOW"] } };
-                let state = first.database.collection::<RawDocumentBuf>(SEQUENCER);
-                let lease = state.find_one(now).await.map_err(asked)?;
-                lease.as_deref().and_then(|lease| leader(lease, &self.cluster.holder))
-            }
-            None => None,
-        };
-        let other_contexts = contexts::others(&self.log.database).await.map_err(asked)?;
-        Ok(SequencerState { leader, head, held, other_contexts })
+        self.log.means.answers.of(self.read_state()).await
     }
 
     async fn held(&self, after: Option<HeldId>, limit: usize) -> Result<Vec<HeldCommit>, ReadError> {
@@ -61,17 +47,16 @@ impl Sequencing for AskSequencer {
         }
         let filter = after.map_or_else(Document::new, |after| doc! { "_id": { "$gt": id_of(&after) } });
         let all = self.log.database.collection::<RawDocumentBuf>(HELD);
-        let mut found = all
-            .find(filter)
-            .sort(doc! { "_id": 1 })
-            .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-            .await
-            .map_err(|error| reading(&error))?;
-        let mut held = Vec::new();
-        while found.advance().await.map_err(|error| reading(&error))? {
-            held.extend(held_commit(found.current()));
-        }
-        Ok(held)
+        let list = async {
+            let find = all.find(filter).sort(doc! { "_id": 1 }).limit(i64::try_from(limit).unwrap_or(i64::MAX));
+            let mut found = find.await.map_err(|error| reading(&error))?;
+            let mut held = Vec::new();
+            while found.advance().await.map_err(|error| reading(&error))? {
+                held.extend(held_commit(found.current()));
+            }
+            Ok(held)
+        };
+        self.log.means.answers.of(list).await
     }
 
     async fn ask(&self, commit: HeldId, what: Ask) -> Result<Asked, ReadError> {
@@ -82,7 +67,8 @@ impl Sequencing for AskSequencer {
             Ask::Accept => ACCEPT,
         };
         let ask = doc! { "$set": { "asked": { "id": &name, "what": word } } };
-        let noted = all.update_one(doc! { "_id": id_of(&commit) }, ask).await.map_err(|error| reading(&error))?;
+        let note = async { all.update_one(doc! { "_id": id_of(&commit) }, ask).await.map_err(|error| reading(&error)) };
+        let noted = self.log.means.answers.of(note).await?;
         if noted.matched_count == 0 {
             let HeldId { collection, commit } = commit;
             let message = format!("the sequencer holds back no commit {commit:?} of {collection}");
@@ -104,6 +90,24 @@ impl Sequencing for AskSequencer {
 }
 
 impl AskSequencer {
+    async fn read_state(&self) -> Result<SequencerState, ReadError> {
+        let asked = |error: mongodb::error::Error| reading(&error);
+        let head = self.log.read_log_head().await?;
+        let held = self.log.database.collection::<Document>(HELD).count_documents(doc! {}).await.map_err(asked)?;
+        let leader = match self.cluster.logs.first() {
+            Some(first) => {
+                // Judged by the server's clock, as the lease is.
+                let now = doc! { "_id": "lease", "$expr": { "$gt": ["$until", "$$NOW"] } };
+                let state = first.database.collection::<RawDocumentBuf>(SEQUENCER);
+                let lease = state.find_one(now).await.map_err(asked)?;
+                lease.as_deref().and_then(|lease| leader(lease, &self.cluster.holder))
+            }
+            None => None,
+        };
+        let other_contexts = contexts::others(&self.log.database).await.map_err(asked)?;
+        Ok(SequencerState { leader, head, held, other_contexts })
+    }
+
     /// What came of what was asked by this name, once something did.
     async fn answered(&self, commit: &HeldId, name: &str) -> Result<Option<Asked>, ReadError> {
         let all = self.log.database.collection::<RawDocumentBuf>(HELD);

@@ -15,12 +15,13 @@ use mongodb::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::answers::Answers;
 use crate::connect::{Connection, check_following, connect};
 use crate::identity;
 use crate::layout::names::{EVENT_LOG, IDENTITY, aggregate_of};
 use crate::layout::schema::Schema;
 use crate::layout::{owner, schema};
-use crate::log::{Adopted, Log};
+use crate::log::{Adopted, Log, Means};
 use crate::options::Options;
 use crate::primary::Primary;
 use crate::reach;
@@ -30,8 +31,9 @@ use crate::scope::ScopeLog;
 use crate::scopes::{canonical, scopes};
 use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
+use crate::sessions::Sessions;
 use crate::streams::{LogOfStreams, MongoStreams};
-use crate::tenants::{Databases, databases};
+use crate::tenants::{Databases, databases, lease_database};
 
 /// How long closing waits for answers of MongoDB to what is under way. With the next one it keeps the promise to stop within ten seconds.
 const ANSWERS_TIME_MAX: Duration = Duration::from_secs(6);
@@ -52,6 +54,7 @@ pub struct MongoStore {
     streams: BTreeMap<Key, Arc<MongoStreams>>,
     stop: watch::Sender<bool>,
     cluster: Arc<Cluster>,
+    sessions: Arc<Sessions>,
     sequencer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -69,33 +72,40 @@ impl MongoStore {
     /// `unreachable` when no primary answers.
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
         check_lease(options.lease)?;
+        check_answer_time(options.outcome_time)?;
         let Connection { client, database, primary } = connect(url, &options.connection).await?;
         let databases = databases(&options, database.as_deref())?;
         let declared = scopes(&options)?;
         check_following(&client).await?;
-        let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options));
+        let holder = new_uuid(options.clock.now(), &*options.random).to_string();
+        let sessions = Sessions::new(client.database(lease_database(&databases)), &holder);
+        let answers = Arc::new(Answers::new(primary.clone(), options.outcome_time));
+        let means = Means { answers, sessions };
+        let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options, &means));
         let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
         let records = tenants.iter().map(|(tenant, (log, _))| {
-            let records = MongoRecords::new(log.database.clone(), &options);
+            let records = MongoRecords::new(log.database.clone(), &options, means.clone());
             (tenant.clone(), records)
         });
         let records: BTreeMap<_, _> = records.collect();
         let snapshots = tenants.keys().map(|tenant| {
             let Databases { events, snapshots, .. } = &databases[tenant];
-            let own = || MongoRecords::new(client.database(snapshots), &options);
+            let own = || MongoRecords::new(client.database(snapshots), &options, means.clone());
             (tenant.clone(), if snapshots == events { records[tenant].clone() } else { own() })
         });
         let snapshots = snapshots.collect();
         let scopes = open_scopes(&tenants, &declared, &options).await?;
         let streams = open_streams(&tenants, &scopes, &options);
-        let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let logs = in_order_of_lease(&tenants);
         let indexed = schema::indexed_fields_of_commits(&options).into();
         let cluster = Arc::new(Cluster::new(client, logs, holder, options.lease, options.at_step));
         let (stop, stopped) = watch::channel(false);
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
         let sequencer = Mutex::new(Some(sequencer));
-        Ok(Self { tenants, records, snapshots, indexed, scopes, streams, primary, cluster, stop, sequencer })
+        let sessions = means.sessions;
+        let opened =
+            Self { tenants, records, snapshots, indexed, scopes, streams, primary, cluster, sessions, stop, sequencer };
+        Ok(opened)
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -121,6 +131,7 @@ async fn open_tenant(
     tenant: &str,
     names: &Databases,
     options: &Options,
+    means: &Means,
 ) -> Result<(String, (Arc<Log>, Identity)), OpenError> {
     let database = client.database(&names.events);
     let there = database.list_collection_names().await.map_err(|error| asking(&names.events, &error))?;
@@ -146,7 +157,7 @@ async fn open_tenant(
     let head = identity::begin_log(&database).await?;
     let identity = identity::of(&database, options).await?;
     let adopted = Adopted::read(&database, &identity).await.map_err(|error| asking(&names.events, &error))?;
-    let log = Log::new(tenant, database, client.database(&names.keys), options, context, adopted);
+    let log = Log::new(tenant, database, client.database(&names.keys), options, context, adopted, means.clone());
     log.numbers.publish(head);
     Ok((tenant.to_owned(), (Arc::new(log), identity)))
 }
@@ -158,7 +169,8 @@ async fn open_scopes(
 ) -> Result<BTreeMap<Key, Arc<ScopeLog>>, OpenError> {
     let all = tenants.iter().flat_map(|tenant| declared.iter().map(move |scope| (tenant, scope)));
     let opening = all.map(|((tenant, (log, identity)), (scope, id))| async move {
-        let opened = ScopeLog::open((tenant, scope, *id), log.database.clone(), identity, options).await?;
+        let opened =
+            ScopeLog::open((tenant, scope, *id), log.database.clone(), identity, options, log.means.clone()).await?;
         Ok(((tenant.clone(), scope.clone()), Arc::new(opened)))
     });
     Ok(try_join_all(opening).await?.into_iter().collect())
@@ -187,6 +199,14 @@ fn check_lease(lease: Duration) -> Result<(), OpenError> {
         return Ok(());
     }
     let message = format!("the sequencer's lease is to hold {} ms; use 1000 to 60000", lease.as_millis());
+    Err(OpenError::new(Code::InvalidConfig, message))
+}
+
+fn check_answer_time(time: Duration) -> Result<(), OpenError> {
+    if time >= Duration::from_millis(100) {
+        return Ok(());
+    }
+    let message = format!("answers are to be waited for {} ms; use 100 or more", time.as_millis());
     Err(OpenError::new(Code::InvalidConfig, message))
 }
 
@@ -278,6 +298,7 @@ impl Store for MongoStore {
             self.records.values().chain(self.snapshots.values()).for_each(|records| records.give_up());
             self.streams.values().for_each(|streams| streams.give_up());
         }
+        self.sessions.close().await;
         self.stop.send_replace(true);
         let sequencer = self.sequencer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut task) = sequencer {

@@ -34,6 +34,7 @@ use annals_core::{
 use async_trait::async_trait;
 use tokio::sync::{OnceCell, Semaphore, TryAcquireError};
 
+use crate::answers::Answers;
 use crate::options::Options;
 use crate::patience::{Patience, given_up};
 use collections::Collections;
@@ -88,6 +89,10 @@ impl MongoStreams {
         Self { inner: Arc::new(inner) }
     }
 
+    fn answers(&self) -> &Answers {
+        &self.inner.log.means().answers
+    }
+
     /// Takes no more verdicts, waits until those under way are answered, and wakes who waits.
     pub(crate) async fn close(&self) {
         self.inner.closed.store(true, Ordering::SeqCst);
@@ -126,6 +131,7 @@ impl Streams for MongoStreams {
         if self.inner.closed.load(Ordering::SeqCst) {
             return Err(StoreError::Closed.into());
         }
+        self.answers().expected().await?;
         let place = self.inner.places.clone().try_acquire_owned().map_err(|error| match error {
             TryAcquireError::Closed => StoreError::Closed,
             TryAcquireError::NoPermits => StoreError::Overloaded,
@@ -143,13 +149,13 @@ impl Streams for MongoStreams {
 
     async fn read(&self, query: StreamQuery) -> Result<StreamPage, ReadError> {
         query.validate()?;
-        reader::page(&self.inner.collections, &query).await
+        self.answers().of(reader::page(&self.inner.collections, &query)).await
     }
 
     async fn read_events(&self, query: StreamQuery) -> Result<StreamEvents, ReadError> {
         let page = self.read(query).await?;
         let numbers: Vec<_> = page.entries.iter().map(|entry| entry.sequence_number).collect();
-        let events = self.inner.log.events(&numbers).await?;
+        let events = self.answers().of(self.inner.log.events(&numbers)).await?;
         // Where the events are large, only the first are read.
         let next = page.entries.get(events.len()).map_or(page.next, |entry| entry.position);
         let joined = page.entries.into_iter().zip(events);
@@ -160,21 +166,24 @@ impl Streams for MongoStreams {
 
     async fn position_of(&self, stream: &str, sequence_number: SequenceNumber) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
-        match meta::read(&self.inner.collections, stream).await? {
-            Some(meta) => reader::position_of(&self.inner.collections, &meta, sequence_number).await,
-            None => Ok(0),
-        }
+        let found = async {
+            match meta::read(&self.inner.collections, stream).await? {
+                Some(meta) => reader::position_of(&self.inner.collections, &meta, sequence_number).await,
+                None => Ok(0),
+            }
+        };
+        self.answers().of(found).await
     }
 
     async fn stream(&self, name: &str) -> Result<StreamInfo, ReadError> {
         valid_name("stream", name)?;
-        let meta = meta::read(&self.inner.collections, name).await?;
+        let meta = self.answers().of(meta::read(&self.inner.collections, name)).await?;
         Ok(meta.map_or_else(|| StreamInfo::unknown(name), |meta| meta.info(name)))
     }
 
     async fn list(&self, query: StreamsQuery) -> Result<Vec<StreamInfo>, ReadError> {
         query.validate()?;
-        meta::list(&self.inner.collections, &query).await
+        self.answers().of(meta::list(&self.inner.collections, &query)).await
     }
 
     async fn wait_past(&self, stream: &str, head: StreamPosition) -> Result<StreamPosition, ReadError> {

@@ -6,6 +6,7 @@
 //! describes the API, `docs/errors.md` its errors.
 
 mod answer;
+mod asked;
 mod body;
 mod direct;
 mod documents;

@@ -9,15 +9,17 @@ use std::sync::Arc;
 
 use annals_core::wire::EventLine;
 use annals_core::{
-    Code, CommitCopy, CommitInfo, EventLog, EventsHash, RecordedCommit, RecordedEvent, SequenceNumber, Store,
+    Code, CommitCopy, CommitInfo, DEFAULT_SCOPE, EventLog, EventsHash, RecordedCommit, RecordedEvent, SequenceNumber,
+    Store,
 };
 use serde::de::DeserializeOwned;
 
+use super::keys::{Changing, KeysEnd, MovedKeys};
 use super::records::{CollectionEnd, CollectionLine, Filling, MovedCollection};
 use super::streams::{Appending, MovedStream, StreamEnd, StreamLine};
 use super::{
     Besides, CopyLine, EXPORT_VERSION, ExportEnd, ExportedLog, Header, LogEnd, LogHead, LogLine, Moved, MovedLog,
-    RecordsEnd, StreamsEnd, WITH_RECORDS, from_hex,
+    RecordsEnd, StreamsEnd, WITH_KEYS, WITH_RECORDS, from_hex,
 };
 use crate::operations::OperationError;
 
@@ -69,15 +71,15 @@ impl<R: BufRead + Send> ExportReader<R> {
         self.header.logs.iter().map(|log| (log.tenant.clone(), log.scope.clone())).collect()
     }
 
-    /// Copies everything into the store: records are inserted, commits keep their numbers, verdicts are appended to streams; and
-    /// compares what is there at the end with the hashes of the export. `progress` counts events.
+    /// Copies everything into the store: records are inserted, commits keep their numbers, verdicts are appended to streams, keys
+    /// are taken and given back; and compares what is there at the end with the hashes of the export. `progress` counts events.
     ///
     /// It reads its input on the caller's task.
     ///
     /// # Errors
     /// `other_events` when a log holds other events, `other_records` when a collection holds other records, `verdicts_differ` when a
-    /// stream does; `invalid_backup` when the export ends early or was altered, which the line of the error says; `unknown_tenant`,
-    /// `unknown_scope`, `unreadable_input`, and what committing, writing and appending say.
+    /// stream does, `key_taken` when a prepare key is held otherwise; `invalid_backup` when the export ends early or was altered, which
+    /// the line of the error says; `unknown_tenant`, `unknown_scope`, `unreadable_input`, and what committing, writing and appending say.
     pub async fn import_into(
         mut self,
         store: &dyn Store,
@@ -111,6 +113,9 @@ impl<R: BufRead + Send> ExportReader<R> {
             done += log.head;
             if with_records {
                 self.streams(store, log, &mut moved.streams).await?;
+            }
+            if self.header.annals_export >= WITH_KEYS && log.scope == DEFAULT_SCOPE {
+                self.keys(store, log, &mut moved.keys).await?;
             }
         }
         let last = self.next_line()?.unwrap_or_default();
@@ -170,6 +175,21 @@ impl<R: BufRead + Send> ExportReader<R> {
             };
             moved.push(appending.finish(end).await?.map_err(|why| self.invalid(&why))?);
         }
+    }
+
+    /// The keys of a log's tenant.
+    async fn keys(&mut self, store: &dyn Store, log: &ExportedLog, moved: &mut Vec<MovedKeys>) -> Outcome<()> {
+        let mut changing = Changing::new(store, log)?;
+        let end = loop {
+            let line = self.line_within()?;
+            if line.starts_with(b"{\"keys_end\"") {
+                break self.parsed::<KeysEnd>(&line)?.keys_end;
+            }
+            changing.take(&line).await?.map_err(|why| self.invalid(&why))?;
+        };
+        let keys = changing.finish(end).map_err(|why| self.invalid(&why))?;
+        moved.extend(Some(keys).filter(|keys| keys.keys > 0));
+        Ok(())
     }
 
     /// A line that must be there.

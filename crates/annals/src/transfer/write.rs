@@ -9,7 +9,7 @@ use annals_embedded::SystemClock;
 
 use super::{
     Collections, CopyLine, EXPORT_VERSION, Events, ExportEnd, ExportedLog, Header, LogEnd, LogHead, LogLine, Moved,
-    MovedLog, RecordsEnd, StreamCount, StreamsEnd, records, streams, to_hex,
+    MovedLog, RecordsEnd, StreamCount, StreamsEnd, keys, records, streams, to_hex,
 };
 use crate::operations::OperationError;
 
@@ -59,6 +59,7 @@ pub async fn export(
         streams::export(store, &log, out, &mut moved.streams).await?;
         let streams = (moved.streams.len() - before) as u64;
         line(out, &StreamsEnd { streams_end: StreamCount { streams } })?;
+        keys::export(store, &log, out, &mut moved.keys).await?;
     }
     line(out, &ExportEnd { export_end: Events { events: done } })?;
     out.flush().map_err(|error| unwritten(&error))?;

@@ -2,6 +2,7 @@
 
 mod keys_until;
 mod moving;
+mod moving_keys;
 mod moving_maps;
 mod records_until;
 mod sharing;

@@ -11,7 +11,7 @@ pub enum Record {
     List,
     /// Declare a collection and indexes of it; what is there stays
     #[command(
-        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"sparse\", \"partial\", \"expires_after_seconds\"}; all but the fields may be left out.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
+        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"sparse\", \"partial\", \"expires_after_seconds\"}; all but the fields may be left out. One with \"text\": true is for `match`.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
     )]
     Declare(RecordDeclare),
     /// Print the record of an id

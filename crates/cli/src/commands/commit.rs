@@ -22,19 +22,25 @@ pub async fn run(global: &Global, args: &Commit, config: &Config) -> Result<(), 
     let lines = requests::read(args.file.as_deref(), "commits")?;
     let target = Target::to_write(global, config).await?;
     let remote = target.is_remote();
-    let parse = |text: &[u8]| {
-        let commit = parse_commit(text)?;
-        if commit.wait.until == Reached::Snapshot && !remote {
-            let message =
-                "a line waits for \"committed\" or \"logged\", but with --server; --wait goes with one commit by flags";
-            return Err(Failure::new(Code::InvalidWait, format!("wait.for: {message}")));
-        }
-        Ok(commit)
-    };
+    let parse = |text: &[u8]| parse_line(text, remote);
     let print = |output: &mut Output, (aggregate, outcome): (Aggregate, CommitOutcome)| {
         output.answer(&aggregate, &CommitAnswer::from(outcome))
     };
     target.run(async |target| requests::send(target, lines, Output::new(global.output), parse, print).await).await
+}
+
+/// The commit of a line, for a server or for a store that this process has opened.
+///
+/// Lines are many under way at once, and one that waited for its snapshot would hold up the others of its aggregate: a server has
+/// connections for that.
+pub fn parse_line(text: &[u8], remote: bool) -> Result<NewCommit, Failure> {
+    let commit = parse_commit(text)?;
+    if commit.wait.until == Reached::Snapshot && !remote {
+        let message = "lines for a store that this command opens itself wait for \"committed\" or \"logged\"; for \"snapshot\" \
+                       send them to a server (--server), or make the commit by flags (--aggregate … --wait snapshot)";
+        return Err(Failure::new(Code::InvalidWait, format!("wait.for: {message}")));
+    }
+    Ok(commit)
 }
 
 async fn one(target: &Target, commit: NewCommit, mut output: Output) -> Result<(), Stop> {

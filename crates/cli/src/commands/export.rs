@@ -91,6 +91,7 @@ fn print(global: &Global, moved: &Moved) -> Result<(), Stop> {
         moved.logs.iter().try_for_each(|log| output.json(log))?;
         moved.collections.iter().try_for_each(|collection| output.json(collection))?;
         moved.streams.iter().try_for_each(|stream| output.json(stream))?;
+        moved.keys.iter().try_for_each(|keys| output.json(keys))?;
         return output.flush();
     }
     output.text(format_args!("{:<20}  {:<12}  {:>12}  EVENTS' HASH", "TENANT", "SCOPE", "EVENTS"))?;
@@ -112,6 +113,9 @@ fn print(global: &Global, moved: &Moved) -> Result<(), Stop> {
             "{:<20}  {:<12}  {:>12}  {:>12}  {}",
             it.tenant, it.scope, it.entries, it.progress, it.name
         ))?;
+    }
+    for it in &moved.keys {
+        output.text(format_args!("{:<20}  prepare keys that changed without a commit: {}", it.tenant, it.keys))?;
     }
     output.flush()
 }

@@ -7,12 +7,12 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use annals::wire::parse_commit;
 use annals::{Aggregate, Code, CommitOutcome, NewCommit};
 
 use self::ids::RequestIds;
 use self::report::{Count, Progress};
 use crate::args::{Global, Import};
+use crate::commands::commit::parse_line;
 use crate::config::Config;
 use crate::failure::{Failure, Stop};
 use crate::lines::{self, Line};
@@ -39,7 +39,8 @@ pub async fn run(global: &Global, args: &Import, config: &Config) -> Result<(), 
         .run(async |target| {
             let after = if args.keep_going { AfterRefusal::GoOn } else { AfterRefusal::HoldBack };
             let pipeline = Pipeline::new(target.log.clone(), after);
-            let run = Run { pipeline, ids, rejects, keep_going: args.keep_going, progress, count: Count::default() };
+            let (keep_going, remote) = (args.keep_going, target.is_remote());
+            let run = Run { pipeline, ids, rejects, keep_going, remote, progress, count: Count::default() };
             run.all(lines::read(input), output).await
         })
         .await
@@ -58,6 +59,7 @@ struct Run {
     ids: RequestIds,
     rejects: Option<File>,
     keep_going: bool,
+    remote: bool,
     progress: Progress,
     count: Count,
 }
@@ -112,7 +114,7 @@ impl Run {
     }
 
     async fn parse(&mut self, number: u64, text: &[u8]) -> Result<NewCommit, Failure> {
-        let mut commit = parse_commit(text)?;
+        let mut commit = parse_line(text, self.remote)?;
         if commit.request_id.is_none() {
             commit.request_id = Some(self.ids.of_line(number).await?.into());
         }

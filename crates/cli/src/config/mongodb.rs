@@ -39,6 +39,8 @@ pub struct MongoDbSection {
     pub selection_timeout_ms: u64,
     /// How long connecting to a server may take, where the URL does not say.
     pub connect_timeout_ms: u64,
+    /// How long an answer of MongoDB is waited for.
+    pub answer_timeout_ms: u64,
     /// How long the sequencer's lease holds.
     pub lease_ms: u64,
 }
@@ -79,6 +81,7 @@ impl Default for MongoDbSection {
             pool_size_min: connection.pool_size_min,
             selection_timeout_ms: connection.selection_time.as_millis() as u64,
             connect_timeout_ms: connection.connect_time.as_millis() as u64,
+            answer_timeout_ms: options.outcome_time.as_millis() as u64,
             lease_ms: options.lease.as_millis() as u64,
         }
     }
@@ -113,6 +116,7 @@ impl MongoDbSection {
                 selection_time: Duration::from_millis(self.selection_timeout_ms),
                 connect_time: Duration::from_millis(self.connect_timeout_ms),
             },
+            outcome_time: Duration::from_millis(self.answer_timeout_ms),
             lease: Duration::from_millis(self.lease_ms),
             ..Options::default()
         }

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 #[serde(deny_unknown_fields)]
 pub struct SnapshotsSection {
     /// By aggregate: indexes, each the paths that it orders by with commas between, `-` before one that descends, and the words `unique`,
-    /// `sparse` or `hashed` before all of them.
+    /// `sparse`, `hashed` or `text` before all of them.
     pub indexes: BTreeMap<String, Vec<String>>,
 }
 
@@ -72,18 +72,24 @@ fn index(text: &str) -> Result<Index, String> {
             None => (path, Direction::Ascending),
         });
     }
-    let hashed = words.contains(&"hashed");
-    let mut index = match (&fields[..], hashed) {
-        ([(path, Direction::Ascending)], true) => Index::hashed(path),
-        (_, true) => return Err("is hashed, so it has one path, without a -".to_owned()),
-        (fields, false) => Index::new(fields.iter().copied()),
+    let kind = words.iter().find(|word| matches!(**word, "hashed" | "text")).copied();
+    let mut index = match (&fields[..], kind) {
+        ([(path, Direction::Ascending)], Some("hashed")) => Index::hashed(path),
+        (_, Some("hashed")) => return Err("is hashed, so it has one path, without a -".to_owned()),
+        (fields, None) => Index::new(fields.iter().copied()),
+        (_, Some(_)) if fields.iter().any(|(_, way)| *way == Direction::Descending) => {
+            return Err("is of texts, so its paths have no - before them".to_owned());
+        }
+        (fields, Some(_)) => Index::text(fields.iter().map(|(path, _)| *path)),
     };
     for word in words {
         index = match word {
             "unique" => index.unique(),
             "sparse" => index.sparse(),
-            "hashed" => index,
-            other => return Err(format!("{other:?} is neither unique, sparse nor hashed; paths have commas between")),
+            word if Some(word) == kind => index,
+            other => {
+                return Err(format!("{other:?} is neither unique, sparse, hashed nor text; paths have commas between"));
+            }
         };
     }
     Ok(index)
@@ -99,7 +105,8 @@ mod tests {
         assert_eq!(index("state.status,-state.total"), Ok(descending));
         assert_eq!(index("unique sparse state.email"), Ok(Index::on("state.email").unique().sparse()));
         assert_eq!(index("hashed state.customer"), Ok(Index::hashed("state.customer")));
-        for wrong in ["", "state.a state.b", "hashed a,b", "hashed -a"] {
+        assert_eq!(index("text state.title,state.body"), Ok(Index::text(["state.title", "state.body"])));
+        for wrong in ["", "state.a state.b", "hashed a,b", "hashed -a", "text -a", "text hashed a"] {
             assert!(index(wrong).is_err(), "{wrong}");
         }
     }

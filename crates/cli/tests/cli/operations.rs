@@ -173,7 +173,7 @@ fn a_store_is_exported_and_imported_whole() {
     run(folder.path(), &["import", "--whole", "store.jsonl", "--store", "embedded:./other"]).refused("other_events", 3);
     let piped = run(folder.path(), &["export", "-"]).ok();
     run_with(folder.path(), &["import", "--whole", "-", "--store", "embedded:./piped"], &piped.out).ok();
-    let newer = piped.out.replacen("\"annals_export\":2", "\"annals_export\":99", 1);
+    let newer = piped.out.replacen("\"annals_export\":3", "\"annals_export\":99", 1);
     run_with(folder.path(), &["import", "--whole", "-", "--store", "embedded:./x"], &newer).refused("newer_format", 6);
     run(folder.path(), &["export", "x.jsonl", "--store", "embedded:./nothing"]).refused("not_a_store", 6);
     assert!(!folder.path().join("x.jsonl").exists());

@@ -87,6 +87,8 @@ fn what_means_nothing_is_refused() {
         (&["commits", "paged", "--page", "0"], "invalid_query"),
         (&["snapshots", "list", "--where", "state.total >"], "invalid_condition"),
         (&["commits", "list", "--where", "annals.any exists"], "invalid_condition"),
+        (&["snapshots", "list", "--where", "match 'paid'"], "no_text_index"),
+        (&["commits", "list", "--where", "match 'paid'"], "no_text_index"),
     ] {
         query(folder, arguments).refused(code, 2);
     }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::process::Server;
-use crate::run::{folder, run};
+use crate::run::{body, folder, run, run_with};
 
 #[test]
 fn a_snapshot_is_saved_shown_and_deleted() {
@@ -43,6 +43,9 @@ fn indexes_are_declared_and_queries_say_that_they_use_them() {
     let declared = snapshot(&["declare", "order", "--indexes", index]).ok().json();
     assert_eq!(declared[0]["indexes"][0]["name"], json!("state.status_1"));
     assert_eq!(index_used(folder.path(), &[]), json!("state.status_1"));
+    let text = r#"[{"fields": [{"field": "state.note"}], "text": true}]"#;
+    let declared = snapshot(&["declare", "order", "--indexes", text]).ok().json();
+    assert_eq!(declared[0]["indexes"][0]["name"], json!("state.note_text"));
     snapshot(&["declare", "order", "--indexes", "[{}]"]).refused("invalid_body", 2);
     snapshot(&["declare", "an order", "--indexes", "[]"]).refused("invalid_name", 2);
 }
@@ -91,4 +94,22 @@ fn a_commit_may_wait_for_its_snapshot() {
     assert_eq!(commit("order/o-1", &there), json!("snapshot"));
     assert_eq!(server.terminate(), Some(0));
     assert_eq!(commit("order/o-2", &[]), json!("snapshot"));
+}
+
+#[test]
+fn a_line_that_cannot_wait_for_its_snapshot_is_refused_with_what_can() {
+    let folder = folder();
+    let mut line = body("o-1", json!({}));
+    line["wait"] = json!({ "for": "snapshot" });
+    std::fs::write(folder.path().join("lines"), format!("{line}\n")).expect("written");
+    for command in [&["commit", "--file", "lines"][..], &["import", "lines"]] {
+        let said = run(folder.path(), command).refused("invalid_wait", 2);
+        let ways = ["line 1: ", "wait.for: ", "\"logged\"", "--server", "--wait snapshot"];
+        assert!(ways.iter().all(|way| said.contains(way)), "{said}");
+    }
+    let commits = [body("o-1", json!({})), body("o-2", json!({}))];
+    let transaction = json!({ "commits": commits, "wait": { "for": "snapshot" } });
+    let said = run_with(folder.path(), &["transact"], &format!("{transaction}\n")).refused("invalid_wait", 2);
+    assert!(said.contains("several snapshots") && said.contains("\"logged\""), "{said}");
+    assert_eq!(run(folder.path(), &["log", "read"]).ok().out, "");
 }

@@ -7,3 +7,4 @@ pub mod expiring;
 pub mod feed;
 pub mod finding;
 pub mod indexes;
+pub mod texts;

@@ -7,7 +7,7 @@ use annals_core::bson::{Bson, RawBson, RawBsonRef};
 use annals_core::order::{self, Direction, document_keys};
 use annals_core::{
     ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Index, Invalid, Matcher, Record, RecordChange,
-    RecordError, RecordQuery, RecordedChange, Revision, SortBy,
+    RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index, text_entries,
 };
 
 /// Records in memory that do what records must do. Changes have numbers without holes.
@@ -42,6 +42,7 @@ impl RecordsModel {
     pub fn declare(&mut self, declared: &Collection) -> Result<(), RecordError> {
         declared.validate()?;
         let mut kept = self.collections.get(&declared.name).cloned().unwrap_or_default();
+        declared.one_text_index(&kept.indexes)?;
         for index in &declared.indexes {
             match kept.indexes.iter().find(|known| known.name == index.name) {
                 Some(known) if known == index => {}
@@ -138,9 +139,9 @@ impl RecordsModel {
     /// The same, with their places in the order and all their fields.
     pub(super) fn placed(&self, query: &RecordQuery) -> Result<Vec<(Place, &Record)>, RecordError> {
         query.validate()?;
-        query.condition.judgeable()?;
+        query.condition.without_text_search().judgeable()?;
         let kept = self.kept(&query.collection)?;
-        let matcher = Matcher::new(&query.condition);
+        let matcher = kept.matcher(&query.condition)?;
         let mut found = Vec::new();
         for (id, record) in kept.records.iter().filter(|(_, record)| matcher.matches(&record.document)) {
             found.push((place(&query.sort, &record.document, id)?, record));
@@ -164,10 +165,10 @@ impl RecordsModel {
     /// What the port says.
     pub fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
         condition.validate()?;
-        condition.judgeable()?;
-        let matcher = Matcher::new(condition);
-        let records = self.kept(collection)?.records.values();
-        Ok(records.filter(|record| matcher.matches(&record.document)).count() as u64)
+        condition.without_text_search().judgeable()?;
+        let kept = self.kept(collection)?;
+        let matcher = kept.matcher(condition)?;
+        Ok(kept.records.values().filter(|record| matcher.matches(&record.document)).count() as u64)
     }
 
     fn kept(&self, collection: &str) -> Result<&Kept, RecordError> {
@@ -176,6 +177,15 @@ impl RecordsModel {
 }
 
 impl Kept {
+    fn matcher(&self, condition: &Condition) -> Result<Matcher, Invalid> {
+        let index = self.indexes.iter().find(|index| index.text);
+        match (condition.text_search(), index) {
+            (None, _) => Ok(Matcher::new(condition)),
+            (Some(_), Some(index)) => Ok(Matcher::by_text(condition, index)),
+            (Some(_), None) => Err(no_text_index()),
+        }
+    }
+
     fn put(&mut self, name: &str, n: usize, number: Revision, document: &RawDocumentBuf) -> Result<(), RecordError> {
         let id = encoded(&id_of(document));
         for index in &self.indexes {
@@ -246,6 +256,9 @@ fn check(
 fn entries(index: &Index, document: &RawDocument) -> Result<BTreeSet<Vec<u8>>, Invalid> {
     if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
         return Ok(BTreeSet::new());
+    }
+    if index.text {
+        return text_entries(index, document);
     }
     let fields: Vec<_> = index.fields.iter().map(|(path, direction)| (path.as_str(), *direction)).collect();
     let (keys, missing) = document_keys(document, &fields)

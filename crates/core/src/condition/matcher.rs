@@ -6,11 +6,17 @@ use bson::{Bson, RawBson, RawBsonRef};
 use super::fragment::{Search, Side};
 use super::path::{AtArray, walk};
 use super::{Condition, Deletion, Test, raw};
+use crate::Index;
 use crate::order::{TypeOrder, encode};
+use crate::text::{TextFields, TextSearch};
 
 /// A condition made ready to judge many documents. It must be [`judgeable`](Condition::judgeable): what is not holds for no document.
 #[derive(Debug, Clone)]
-pub struct Matcher(Node);
+pub struct Matcher {
+    node: Node,
+    /// What the documents' texts must have, too.
+    text: Option<(TextSearch, TextFields)>,
+}
 
 #[derive(Debug, Clone)]
 enum Node {
@@ -58,12 +64,20 @@ enum Comparison {
 impl Matcher {
     /// Makes a condition ready.
     pub fn new(condition: &Condition) -> Self {
-        Self(Node::of(condition))
+        Self { node: Node::of(condition), text: None }
+    }
+
+    /// Makes a condition ready whose `MATCH` is of the texts in the fields of this index.
+    pub fn by_text(condition: &Condition, index: &Index) -> Self {
+        let Some(search) = condition.text_search() else { return Self::new(condition) };
+        let fields = TextFields::new(index.fields.iter().map(|(path, _)| path.as_str()));
+        Self { node: Node::of(&condition.without_text_search()), text: Some((TextSearch::new(search), fields)) }
     }
 
     /// Whether the condition holds for this document.
     pub fn matches(&self, document: &RawDocument) -> bool {
-        self.0.matches(document)
+        let has_text = |(search, fields): &(TextSearch, TextFields)| search.finds(document, fields);
+        self.node.matches(document) && self.text.as_ref().is_none_or(has_text)
     }
 }
 

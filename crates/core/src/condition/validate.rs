@@ -29,7 +29,8 @@ impl Condition {
         self.validate_at(&Place { path: "condition", depth: 0, required: true }, &mut Parts::default())
     }
 
-    /// Checks that [`Matcher`](super::Matcher) can judge it: not what only an index can say, and of MongoDB's filters what is known here.
+    /// Checks that [`Matcher`](super::Matcher) can judge it: of MongoDB's filters what is known here, and no `MATCH`. Where a collection
+    /// has a text index, what is left [without it](Self::without_text_search) is what must be judged.
     ///
     /// # Errors
     /// `invalid_condition`, with the name of what cannot be judged.
@@ -39,7 +40,9 @@ impl Condition {
             Self::And(children) | Self::Or(children) | Self::Nor(children) => {
                 children.iter().try_for_each(Self::judgeable)
             }
-            Self::Match(_) => refused("MATCH needs a text index, and there is none here; use CONTAINS".to_owned()),
+            Self::Match(_) => {
+                refused("MATCH is judged by a text index, and there is none here; use CONTAINS".to_owned())
+            }
             Self::Raw(filter) => match raw::translated(filter) {
                 Ok(translated) => translated.validate().and_then(|()| translated.judgeable()),
                 Err(message) => refused(format!("RAW: {message}")),

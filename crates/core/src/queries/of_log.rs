@@ -13,7 +13,7 @@ use super::commit_document::CommitDocument;
 use super::lowest::Lowest;
 use crate::{
     Aggregate, AggregateFilter, AggregateQuery, Condition, DocumentKind, EventLog, EventRef, Explained, Filter,
-    Invalid, Matcher, ReadError, RecordedCommit, ScanQuery, Version, limits,
+    Invalid, Matcher, ReadError, RecordedCommit, ScanQuery, Version, limits, no_text_index,
 };
 
 /// Commits that are named before they are read.
@@ -76,6 +76,9 @@ impl LogCommits {
 
     /// Hands every document that the condition means to `take`, and answers how many were judged.
     async fn look(&self, name: &ByteString, condition: &Condition, take: &mut Take<'_>) -> Result<u64, ReadError> {
+        if condition.text_search().is_some() {
+            return Err(no_text_index().into());
+        }
         condition.judgeable()?;
         let mut judge = Judge { matcher: Matcher::new(condition), context: &self.context, examined: 0, take };
         let candidates = Candidates::of(name, condition);

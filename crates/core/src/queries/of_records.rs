@@ -7,7 +7,7 @@ use bson::raw::RawDocumentBuf;
 use super::{Answered, StoredQuery};
 use crate::{
     Condition, DocumentKind, Explained, Invalid, Projection, ReadError, RecordError, RecordQuery, Records, limits,
-    snapshot_collection,
+    no_text_index, snapshot_collection,
 };
 
 /// The snapshots in records.
@@ -24,7 +24,10 @@ impl RecordsOfSnapshots {
             asked.limit = usize::try_from(wanted).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
             asked.projection = if skip > 0 { Projection::Only(Vec::new()) } else { query.projection.clone() };
             let page = match self.0.find(asked.clone()).await {
-                Err(RecordError::UnknownCollection(_)) => break,
+                Err(RecordError::UnknownCollection(_)) => {
+                    nothing(&query.condition)?;
+                    break;
+                }
                 found => found.map_err(RecordError::of_reading)?,
             };
             let found = page.records.len() as u64;
@@ -44,7 +47,7 @@ impl RecordsOfSnapshots {
 
     pub(super) async fn count(&self, name: &str, condition: &Condition) -> Result<u64, ReadError> {
         match self.0.count(&snapshot_collection(name)?, condition).await {
-            Err(RecordError::UnknownCollection(_)) => Ok(0),
+            Err(RecordError::UnknownCollection(_)) => Ok(nothing(condition).map(|()| 0)?),
             counted => counted.map_err(RecordError::of_reading),
         }
     }
@@ -54,10 +57,15 @@ impl RecordsOfSnapshots {
         let wanted = query.skip.saturating_add(query.limit);
         asked.limit = usize::try_from(wanted).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
         match self.0.explain(asked).await {
-            Err(RecordError::UnknownCollection(_)) => Ok(Explained::default()),
+            Err(RecordError::UnknownCollection(_)) => Ok(nothing(&query.condition).map(|()| Explained::default())?),
             explained => explained.map_err(RecordError::of_reading),
         }
     }
+}
+
+/// What was never declared has no records, and no text index.
+fn nothing(condition: &Condition) -> Result<(), Invalid> {
+    condition.text_search().map_or(Ok(()), |_| Err(no_text_index()))
 }
 
 fn asked(name: &str, query: &StoredQuery) -> Result<RecordQuery, Invalid> {

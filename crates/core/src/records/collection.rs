@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::valid_path;
 use crate::order::{Direction, encoded, invert};
-use crate::{Code, Condition, Invalid, limits};
+use crate::{Code, Condition, Invalid, RecordError, limits};
 
 /// Where records of one type are kept: a name, and indexes. Documents need no declaration: the names of a type's fields are its serde
 /// names.
@@ -31,6 +31,9 @@ pub struct Index {
     /// It is for equality only, where a backend makes something else of that: MongoDB's hashed indexes, which hold no arrays.
     #[serde(default)]
     pub hashed: bool,
+    /// It is of the words in its fields, for `MATCH`. A collection has one such index at most.
+    #[serde(default)]
+    pub text: bool,
     /// Records that have none of the fields have no entry.
     #[serde(default)]
     pub sparse: bool,
@@ -79,9 +82,35 @@ impl Collection {
                 return invalid(&format!("indexes.{}", index.name), "is declared twice, or is _id's own".to_owned());
             }
         }
-        Ok(())
+        match self.indexes.iter().filter(|index| index.text).nth(1) {
+            Some(second) => invalid(&format!("indexes.{}", second.name), ONE_TEXT_INDEX.to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// The index by which `MATCH` looks.
+    pub fn text_index(&self) -> Option<&Index> {
+        self.indexes.iter().find(|index| index.text)
+    }
+
+    /// Checks that what is declared, and was not before, leaves the collection with one text index at most.
+    ///
+    /// # Errors
+    /// [`RecordError::IndexConflict`].
+    pub fn one_text_index<'k>(&self, known: impl IntoIterator<Item = &'k Index>) -> Result<(), RecordError> {
+        let Some(declared) = self.text_index() else { return Ok(()) };
+        match known.into_iter().find(|known| known.text && known.name != declared.name) {
+            None => Ok(()),
+            Some(known) => Err(RecordError::IndexConflict {
+                collection: self.name.clone(),
+                index: declared.name.clone(),
+                message: format!("cannot be made beside {}: {ONE_TEXT_INDEX}", known.name),
+            }),
+        }
     }
 }
+
+const ONE_TEXT_INDEX: &str = "a collection has one text index at most; give it all fields whose words are looked for";
 
 impl Index {
     /// An index on these paths, named as MongoDB names it: `state_1_time_-1`.
@@ -92,7 +121,16 @@ impl Index {
             Direction::Descending => format!("{path}_-1"),
         };
         let name = fields.iter().map(part).collect::<Vec<_>>().join("_");
-        Self { name, fields, unique: false, hashed: false, sparse: false, partial: None, expires_after_seconds: None }
+        Self {
+            name,
+            fields,
+            unique: false,
+            hashed: false,
+            text: false,
+            sparse: false,
+            partial: None,
+            expires_after_seconds: None,
+        }
     }
 
     /// An index on one path, lowest first.
@@ -103,6 +141,13 @@ impl Index {
     /// An index on one path for equality only, named as MongoDB names it: `state_hashed`.
     pub fn hashed(path: &str) -> Self {
         Self { hashed: true, ..Self::on(path).named(format!("{path}_hashed")) }
+    }
+
+    /// An index of the words in these fields, named as MongoDB names it: `title_text_body_text`.
+    pub fn text<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        let fields = Self::new(paths.into_iter().map(|path| (path, Direction::Ascending)));
+        let name = fields.fields.iter().map(|(path, _)| format!("{path}_text")).collect::<Vec<_>>().join("_");
+        Self { text: true, ..fields.named(name) }
     }
 
     /// Gives it another name.
@@ -165,8 +210,23 @@ impl Index {
         if self.expires_after_seconds.is_some() && self.fields.len() > 1 {
             return Err("expires, so it can have one field only: the date".to_owned());
         }
+        if self.text {
+            self.check_text()?;
+        }
         let judged = |condition: &Condition| condition.validate().and_then(|()| condition.judgeable());
         self.partial.as_ref().map_or(Ok(()), |condition| judged(condition).map_err(|error| error.to_string()))
+    }
+
+    fn check_text(&self) -> Result<(), String> {
+        let plain = Self { name: String::new(), fields: Vec::new(), text: false, ..self.clone() };
+        if plain != Self::new([]) || self.fields.iter().any(|(_, direction)| *direction == Direction::Descending) {
+            return Err("is a text index, so it has fields without a direction and nothing else".to_owned());
+        }
+        let kept = |(path, _): &&(String, Direction)| matches!(path.split('.').next(), Some("_fts" | "_ftsx"));
+        match self.fields.iter().find(kept) {
+            Some((path, _)) => Err(format!("has the field {path:?}, a name that MongoDB's text indexes keep")),
+            None => Ok(()),
+        }
     }
 }
 

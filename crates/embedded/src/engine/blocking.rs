@@ -13,14 +13,14 @@ impl Engine {
     /// As there.
     pub(crate) fn write_blocking<T, E>(
         &self,
-        work: impl FnOnce(&mut Change<'_>) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&mut Change) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
         let (answer, wait) = mpsc::sync_channel(1);
-        let job = Box::new(move |change: &mut Change<'_>| -> writer::Answer {
+        let job = Box::new(move |change: &mut Change| -> writer::Answer {
             let outcome = change.run(work);
             Box::new(move |synced: Result<(), StoreError>| {
                 let _ = answer.send(synced.map_err(E::from).and(outcome));

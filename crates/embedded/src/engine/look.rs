@@ -11,7 +11,7 @@ use redb::Database;
 use super::dump::Held;
 use super::file::MapFile;
 use super::open::{self, FILE, Failure};
-use super::snapshot::Snapshot;
+use super::snapshot::{Below, Snapshot};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::refused::cannot_open;
 
@@ -49,14 +49,15 @@ pub(crate) fn look(disk: &dyn Disk, dir: &str) -> Result<Looked, OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Looked::Missing),
         Err(error) => return Err(cannot_open(&path, &error)),
     };
-    match opened(file, &path) {
+    match opened(file, disk, dir) {
         Ok(map) => Ok(Looked::Open(map)),
         Err(Failure::Damaged(damage)) => Ok(Looked::Damaged(damage)),
         Err(Failure::Refused(error)) => Err(error),
     }
 }
 
-fn opened(file: Arc<dyn DiskFile>, path: &str) -> Result<Map, Failure> {
+fn opened(file: Arc<dyn DiskFile>, disk: &dyn Disk, dir: &str) -> Result<Map, Failure> {
+    let path = &format!("{dir}/{FILE}");
     let refused = |error: io::Error| Failure::Refused(cannot_open(path, &error));
     let bytes = file.length().map_err(refused)?;
     let above = MapFile(Arc::new(Above { file, state: Mutex::new(Written { pages: BTreeMap::new(), length: bytes }) }));
@@ -64,9 +65,9 @@ fn opened(file: Arc<dyn DiskFile>, path: &str) -> Result<Map, Failure> {
         return Err(open::damaged(path, "it was cut"));
     }
     above.end_at_a_page().map_err(refused)?;
-    let database = open::on(above, path)?;
-    let snapshot = Snapshot::take(&database).map_err(|error| open::damaged(path, &error.to_string()))?;
-    Ok(Map { view: Arc::new(snapshot), bytes, _database: database })
+    let (database, _) = open::on(above, disk, dir)?;
+    let below = Below::take(&database).map_err(|error| open::damaged(path, &error.to_string()))?;
+    Ok(Map { view: Arc::new(Snapshot::of(below)), bytes, _database: database })
 }
 
 /// A file with what was written above it, in memory.

@@ -1,7 +1,8 @@
 //! Opening the map's file, or making it.
 //!
 //! ```text
-//! tenants/{tenant}/_engine/map.redb     no scope can be called _engine: names begin with a letter or digit
+//! tenants/{tenant}/_engine/map.redb                   no scope can be called _engine: names begin with a letter or digit
+//!                          journal.0 · journal.1      what is to be moved into it, as journal.rs says; none after a clean end
 //! ```
 
 use std::io;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use annals_core::{OpenError, StoreError};
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition, TableError};
 
-use super::Space;
 use super::file::MapFile;
+use super::{Space, journal, moves};
 use crate::disk::{Disk, Open};
 use crate::refused::{cannot_open, newer_format};
 use crate::whole::UNFINISHED;
@@ -22,8 +23,9 @@ pub(super) const MAP: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("
 pub(crate) const FILE: &str = "map.redb";
 /// Where the format stands.
 pub(crate) const FORMAT_KEY: &[u8] = &[Space::Engine as u8, b'f'];
-/// The format of the keys and values in the map, all spaces together.
-pub(super) const MAP_FORMAT: u32 = 1;
+/// The format of the keys and values in the map, all spaces together, and of the journal before it. Format 1 had no journal, and who
+/// knows only that one would not read it.
+pub(super) const MAP_FORMAT: u32 = 2;
 /// How much of the file is kept in memory.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
@@ -35,13 +37,14 @@ pub(crate) enum Failure {
     Refused(OpenError),
 }
 
-/// Opens the map where there is one. Every page is read and its checksum compared: damage is found now and never taken for data.
-pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<Database>, Failure> {
+/// Opens the map where there is one, and moves into it what the journal holds; answers the number of the last batch too. Every page is
+/// read and its checksum compared: damage is found now and never taken for data.
+pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<(Database, u64)>, Failure> {
     let path = format!("{dir}/{FILE}");
     let refused = |error: &io::Error| Failure::Refused(cannot_open(&path, error));
     let file = match disk.open(&path, Open::Write) {
         Ok(file) => MapFile(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(&**disk, dir),
         Err(error) => return Err(refused(&error)),
     };
     if !file.is_whole().map_err(|error| refused(&error))? {
@@ -49,18 +52,33 @@ pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<Databas
     }
     file.end_at_a_page().and_then(|()| file.make_durable_again()).map_err(|error| refused(&error))?;
     disk.sync_dir(dir).map_err(|error| refused(&error))?;
-    on(file, &path).map(Some)
+    on(file, &**disk, dir).map(Some)
 }
 
-/// Opens the map on this file of its own, and compares the checksum of every page.
-pub(super) fn on(file: impl redb::StorageBackend, path: &str) -> Result<Database, Failure> {
+/// Nothing was ever written, unless there is a journal: that is made later than the map.
+fn missing(disk: &dyn Disk, dir: &str) -> Result<Option<(Database, u64)>, Failure> {
+    match journal::read(disk, dir, 0)? {
+        (0, _) => Ok(None),
+        _ => Err(damaged(&format!("{dir}/{FILE}"), "it is missing, but its journal is there")),
+    }
+}
+
+/// Opens the map of this folder on this file, compares the checksum of every page, and moves the journal into it.
+pub(super) fn on(file: impl redb::StorageBackend, disk: &dyn Disk, dir: &str) -> Result<(Database, u64), Failure> {
+    let path = &format!("{dir}/{FILE}");
     let opened = Database::builder()
         .set_cache_size(CACHE_BYTES)
         .set_check_integrity_on_open(true)
         .create_with_backend(file)
         .map_err(|error| not_opened(path, error))?;
     check_format(path, &opened)?;
-    Ok(opened)
+    let moved = moves::moved(&opened).map_err(|error| damaged(path, &error.to_string()))?;
+    let (last, writes) = journal::read(disk, dir, moved)?;
+    moves::move_all(&opened, last, writes).map_err(|error| match io_error(error) {
+        error if error.kind() == io::ErrorKind::Other => damaged(path, &error.to_string()),
+        error => Failure::Refused(cannot_open(path, &error)),
+    })?;
+    Ok((opened, last))
 }
 
 /// Makes an empty map, under another name until it is whole.
@@ -75,16 +93,26 @@ pub(super) fn new(disk: &Arc<dyn Disk>, dir: &str) -> io::Result<Database> {
     let file = disk.open(&unfinished, Open::Create)?;
     let database =
         Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(MapFile(file)).map_err(io_error)?;
-    let mut write = database.begin_write().map_err(io_error)?;
-    write.set_two_phase_commit(true);
-    {
-        let mut map = write.open_table(MAP).map_err(io_error)?;
-        map.insert(FORMAT_KEY, &MAP_FORMAT.to_be_bytes()[..]).map_err(io_error)?;
-    }
-    write.commit().map_err(io_error)?;
+    note_format(&database).map_err(io_error)?;
     disk.rename(&unfinished, &path)?;
     disk.sync_dir(dir)?;
     Ok(database)
+}
+
+/// Makes a map of an older format one of this format; nothing else in it changes.
+pub(super) fn upgrade(database: &Database) -> io::Result<()> {
+    match format(database).map_err(io_error)? {
+        Some(MAP_FORMAT) => Ok(()),
+        _ => note_format(database).map_err(io_error),
+    }
+}
+
+fn note_format(database: &Database) -> Result<(), redb::Error> {
+    let mut write = database.begin_write()?;
+    write.set_two_phase_commit(true);
+    write.open_table(MAP)?.insert(FORMAT_KEY, &MAP_FORMAT.to_be_bytes()[..])?;
+    write.commit()?;
+    Ok(())
 }
 
 /// What the system said, where that is what redb says: whoever is told of a full disk makes room.
@@ -95,17 +123,18 @@ pub(super) fn io_error(error: impl Into<redb::Error>) -> io::Error {
     }
 }
 
-fn check_format(path: &str, database: &Database) -> Result<(), Failure> {
-    let format = || -> Result<Option<u32>, redb::Error> {
-        let map = match database.begin_read()?.open_table(MAP) {
-            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-            map => map?,
-        };
-        let found = redb::ReadableTable::get(&map, FORMAT_KEY)?;
-        Ok(found.and_then(|value| value.value().try_into().ok()).map(u32::from_be_bytes))
+fn format(database: &Database) -> Result<Option<u32>, redb::Error> {
+    let map = match database.begin_read()?.open_table(MAP) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        map => map?,
     };
-    match format() {
-        Ok(Some(MAP_FORMAT)) => Ok(()),
+    let found = redb::ReadableTable::get(&map, FORMAT_KEY)?;
+    Ok(found.and_then(|value| value.value().try_into().ok()).map(u32::from_be_bytes))
+}
+
+fn check_format(path: &str, database: &Database) -> Result<(), Failure> {
+    match format(database) {
+        Ok(Some(1..=MAP_FORMAT)) => Ok(()),
         Ok(Some(newer)) if newer > MAP_FORMAT => Err(Failure::Refused(newer_format(path, newer))),
         Ok(_) => Err(damaged(path, "it holds no format")),
         Err(error) => Err(damaged(path, &error.to_string())),

@@ -13,7 +13,7 @@ impl Engine {
     /// As there.
     pub(crate) async fn write_then<T, E>(
         &self,
-        work: impl FnOnce(&mut Change<'_>) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&mut Change) -> Result<T, E> + Send + 'static,
         then: impl FnOnce(&T) + Send + 'static,
     ) -> Result<T, E>
     where
@@ -22,7 +22,7 @@ impl Engine {
     {
         let _room = self.shared.room.acquire().await.map_err(|_| StoreError::Closed)?;
         let (answer, wait) = oneshot::channel();
-        let job = Box::new(move |change: &mut Change<'_>| -> writer::Answer {
+        let job = Box::new(move |change: &mut Change| -> writer::Answer {
             let outcome = change.run(work);
             Box::new(move |synced: Result<(), StoreError>| {
                 let outcome = synced.map_err(E::from).and(outcome).inspect(then);

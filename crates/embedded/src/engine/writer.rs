@@ -1,20 +1,26 @@
 //! The engine's writer: the one thread that changes the map. While one batch is being made durable the next one gathers in the queue.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use annals_core::StoreError;
 
 use super::change::Change;
-use super::open::{self, MAP};
-use super::snapshot::Snapshot;
+use super::journal::Journal;
+use super::open;
+use super::snapshot::{Below, Snapshot};
 use super::{Batches, Shared};
 use crate::options::SeededBug;
 
 /// Writes of one batch at most: more would not make a sync cheaper per write, and would let the first wait for the last.
 const BATCH_MAX: usize = 1_024;
+/// When nothing was written for so long, what is recent is moved into the map, however little it is: idle tenants hold no memory.
+const IDLE: Duration = Duration::from_secs(5);
+/// Writing waits for the map when so many times the recent writes that are worth moving have gathered.
+const BEHIND_MAX: usize = 4;
 
 /// A write: it runs inside a batch and leaves behind how to answer.
-pub(super) type Job = Box<dyn FnOnce(&mut Change<'_>) -> Answer + Send>;
+pub(super) type Job = Box<dyn FnOnce(&mut Change) -> Answer + Send>;
 /// Answers the caller, once the batch is durable or has failed.
 pub(super) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
@@ -43,14 +49,19 @@ impl Queue {
         Ok(())
     }
 
-    /// The next batch, once something waits; none when the engine is closing and nothing waits any more.
+    /// The next batch, once something waits; an empty one when nothing did for a while, and none when the engine is closing and nothing
+    /// waits any more.
     fn take(&self) -> Option<Vec<Job>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.waiting.is_empty() {
             if state.closed {
                 return None;
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) = self.wake.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if waited.timed_out() && state.waiting.is_empty() {
+                return Some(Vec::new());
+            }
         }
         let count = state.waiting.len().min(BATCH_MAX);
         Some(state.waiting.drain(..count).collect())
@@ -73,6 +84,10 @@ impl Shared {
             };
             answers.into_iter().for_each(|answer: Answer| answer(outcome.clone()));
         }
+        self.moves.until_idle(|| self.refusal().is_some());
+        if self.refusal().is_none() {
+            self.move_recent(&mut self.journal());
+        }
     }
 
     /// A write that panics is a defect; it must not leave everybody who waits behind it without an answer.
@@ -84,33 +99,70 @@ impl Shared {
 
     /// One batch: every write is run, and all of them are made durable together.
     fn turn(&self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), StoreError> {
-        let failed = |what: String| StoreError::Failed(format!("{}: {what}", self.dir));
-        let mut database = self.database();
-        if database.is_none() {
-            *database = Some(open::new(&self.disk, &self.dir).map_err(|error| failed(error.to_string()))?);
+        let mut journal = self.journal();
+        if jobs.is_empty() {
+            if self.moves.idle() {
+                self.move_recent(&mut journal);
+            }
+            return Ok(());
         }
-        let Some(database) = &*database else { return Err(StoreError::Closed) };
-        let mut write = database.begin_write().map_err(|error| failed(error.to_string()))?;
-        // Two phases: pages first, then the byte that makes them current. So a state that opening finds is whole or damaged, and the
-        // state before it is never taken in its place.
-        write.set_two_phase_commit(true);
-        if self.options.has(SeededBug::AnswerWritesBeforeSync) {
-            write.set_durability(redb::Durability::None).map_err(|error| failed(error.to_string()))?;
-        }
-        let changed = {
-            let map = write.open_table(MAP).map_err(|error| failed(error.to_string()))?;
-            let mut change = Change::new(map, self.options.has(SeededBug::KeepRefusedWrites));
-            answers.extend(jobs.into_iter().map(|job| job(&mut change)));
-            change.finish().map_err(|error| failed(error.to_string()))?
-        };
-        if !changed {
+        let failed = |what: std::io::Error| StoreError::Failed(format!("{}: {what}", self.dir));
+        let mut change = Change::new(self.state(), self.options.has(SeededBug::KeepRefusedWrites));
+        answers.extend(jobs.into_iter().map(|job| job(&mut change)));
+        let (written, recent) = change.finish();
+        if written.is_empty() {
             // All that anyone saw had been durable before.
-            return write.abort().map_err(|error| failed(error.to_string()));
+            return Ok(());
         }
-        write.commit().map_err(|error| failed(error.to_string()))?;
-        let snapshot = Snapshot::take(database).map_err(|error| failed(error.to_string()))?;
-        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        self.make().map_err(failed)?;
+        journal.append(&written, !self.options.has(SeededBug::AnswerWritesBeforeSync)).map_err(failed)?;
+        self.publish(|state| Snapshot { recent, below: state.below.clone() });
         self.batches.send_modify(|batches: &mut Batches| batches.durable += 1);
+        self.move_enough(&mut journal);
         Ok(())
+    }
+
+    /// Makes the map where nothing was ever written, and one that an older version made one of this version's.
+    fn make(&self) -> std::io::Result<()> {
+        if std::mem::replace(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner), true) {
+            return Ok(());
+        }
+        let mut database = self.database();
+        match &*database {
+            Some(database) => open::upgrade(database)?,
+            None => *database = Some(open::new(&self.disk, &self.dir)?),
+        }
+        let Some(database) = &*database else { return Ok(()) };
+        let below = Below::take(database).map_err(|error| std::io::Error::other(error.to_string()))?;
+        self.publish(|state| state.moved(below));
+        Ok(())
+    }
+
+    /// Moves what is recent into the map once it is worth it, and waits for the map when it is too slow.
+    fn move_enough(&self, journal: &mut Journal) {
+        let (bytes, enough) = (self.state().recent.bytes(), self.options.journal_bytes_max);
+        if bytes < enough {
+            return;
+        }
+        if bytes >= enough.saturating_mul(BEHIND_MAX) {
+            self.moves.until_idle(|| self.refusal().is_some());
+        }
+        if self.moves.idle() {
+            self.move_recent(journal);
+        }
+    }
+
+    /// Begins to move what is recent into the map; nothing is being moved.
+    fn move_recent(&self, journal: &mut Journal) {
+        let recent = self.state().recent;
+        if recent.is_empty() {
+            return;
+        }
+        self.publish(Snapshot::while_moving);
+        self.moves.hand_over(recent, journal.sequence());
+        journal.turn();
+        if self.options.has(SeededBug::TurnJournalTooEarly) {
+            journal.turn();
+        }
     }
 }

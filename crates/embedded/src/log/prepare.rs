@@ -3,11 +3,13 @@
 //! So there is one place that says who holds a key, one order in which commits and the service change it, and one recovery.
 
 use annals_core::{
-    FoundKey, KeyChange, KeyError, KeyHolder, NewCommit, PrepareKeys, StoreError, Timestamp, new_uuid, valid_key,
+    FoundKey, KeyChange, KeyError, KeyHolder, KeyState, NewCommit, PrepareKeys, SequenceNumber, StoreError, Timestamp,
+    new_uuid, valid_key,
 };
 use async_trait::async_trait;
 
 use super::Log;
+use super::beside_commits;
 use super::commit::{judged, room_for};
 use super::core::Core;
 use super::keys::{self, KeyFault};
@@ -44,6 +46,11 @@ impl PrepareKeys for Log {
         let holder = core.unless_about_the_end(holder, true)?;
         let now = core.options.clock.now();
         Ok(holder.map(|holder| holder.found(now)))
+    }
+
+    async fn beside_commits(&self, to: SequenceNumber) -> Result<Vec<KeyState>, KeyError> {
+        let keys = self.core.noticed(beside_commits::keys(&self.core, to).await)?;
+        Ok(self.core.unless_about_the_end(keys, true)?)
     }
 }
 

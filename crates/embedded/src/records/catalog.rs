@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::order::Direction;
-use annals_core::{Collection, Index, Matcher, RecordError, StoreError};
+use annals_core::{Collection, Condition, Index, Invalid, Matcher, RecordError, StoreError, no_text_index};
 use serde::{Deserialize, Serialize};
 
 use super::keys;
@@ -59,6 +59,26 @@ impl KnownCollection {
     pub(super) fn index(&self, name: &str) -> Option<&KnownIndex> {
         self.indexes.iter().find(|known| known.index.name == name)
     }
+
+    /// The index by which the words of a condition are looked up; none when it has none.
+    ///
+    /// # Errors
+    /// `no_text_index`.
+    pub(super) fn text_index(&self, condition: &Condition) -> Result<Option<&KnownIndex>, Invalid> {
+        if condition.text_search().is_none() {
+            return Ok(None);
+        }
+        self.indexes.iter().find(|known| known.index.text).map(Some).ok_or_else(no_text_index)
+    }
+
+    /// What judges documents by a condition.
+    ///
+    /// # Errors
+    /// `no_text_index`.
+    pub(super) fn matcher(&self, condition: &Condition) -> Result<Matcher, Invalid> {
+        let by_text = |known: &KnownIndex| Matcher::by_text(condition, &known.index);
+        Ok(self.text_index(condition)?.map_or_else(|| Matcher::new(condition), by_text))
+    }
 }
 
 impl Catalog {
@@ -73,11 +93,12 @@ impl Catalog {
     }
 
     /// Stores a changed catalog under the next version.
-    pub(super) fn store(&mut self, map: &mut Change<'_>) -> Result<(), StoreError> {
+    pub(super) fn store(&mut self, map: &mut Change) -> Result<(), StoreError> {
         self.version += 1;
         let bytes = serde_json::to_vec(self).map_err(|error| StoreError::Failed(format!("the catalog: {error}")))?;
-        map.put(keys::CATALOG, &bytes)?;
-        map.put(keys::CATALOG_VERSION, &self.version.to_be_bytes())
+        map.put(keys::CATALOG, &bytes);
+        map.put(keys::CATALOG_VERSION, &self.version.to_be_bytes());
+        Ok(())
     }
 
     /// A declared collection.

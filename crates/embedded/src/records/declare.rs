@@ -7,13 +7,14 @@ use super::{entries, keys, value, write};
 use crate::engine::{Change, Range, View};
 
 /// Creates what is missing of a collection.
-pub(super) fn declare(map: &mut Change<'_>, catalogs: &CatalogCache, declared: &Collection) -> Result<(), RecordError> {
+pub(super) fn declare(map: &mut Change, catalogs: &CatalogCache, declared: &Collection) -> Result<(), RecordError> {
     let before = catalogs.of(&*map)?;
     if before.has_all_of(declared) {
         return Ok(());
     }
     let mut catalog = Catalog::clone(&before);
     catalog.add_collection(&declared.name);
+    declared.one_text_index(catalog.collection(&declared.name)?.indexes.iter().map(|known| &known.index))?;
     let mut several_entries = Vec::new();
     for index in &declared.indexes {
         let known = catalog.collection(&declared.name)?;
@@ -34,7 +35,7 @@ pub(super) fn declare(map: &mut Change<'_>, catalogs: &CatalogCache, declared: &
 }
 
 /// Adds the entries of all records that are there. Answers whether one has several.
-pub(super) fn fill(map: &mut Change<'_>, name: &str, collection: u32, known: &KnownIndex) -> Result<bool, RecordError> {
+pub(super) fn fill(map: &mut Change, name: &str, collection: u32, known: &KnownIndex) -> Result<bool, RecordError> {
     let prefix = keys::documents(collection);
     let mut range = Range::prefix(&prefix);
     let mut several = false;
@@ -58,7 +59,7 @@ pub(super) fn fill(map: &mut Change<'_>, name: &str, collection: u32, known: &Kn
                     });
                 }
                 let (key, value) = entries::stored(known, &entry, id);
-                map.put(&key, &value)?;
+                map.put(&key, &value);
             }
         }
     }
@@ -74,6 +75,7 @@ fn conflict(collection: &Collection, there: &Index, declared: &Index) -> RecordE
         )
     };
     let message = match () {
+        () if there.text != declared.text => differs("kind"),
         () if there.fields != declared.fields => differs("fields"),
         () if there.unique != declared.unique => differs("uniqueness"),
         () if there.hashed != declared.hashed => differs("hashing"),

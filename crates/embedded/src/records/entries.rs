@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use annals_core::bson::raw::RawDocument;
-use annals_core::{Code, Invalid, order};
+use annals_core::{Code, Invalid, order, text_entries};
 
 use super::catalog::KnownIndex;
 use super::keys;
@@ -11,10 +11,13 @@ use super::keys;
 /// The entries that an index holds of a document.
 ///
 /// # Errors
-/// `invalid_record` when two of its fields lie in different arrays.
+/// `invalid_record` when two of its fields lie in different arrays, or when its texts have too many words.
 pub(super) fn entries_of(known: &KnownIndex, document: &RawDocument) -> Result<BTreeSet<Vec<u8>>, Invalid> {
     if known.admits.as_ref().is_some_and(|admits| !admits.matches(document)) {
         return Ok(BTreeSet::new());
+    }
+    if known.index.text {
+        return text_entries(&known.index, document);
     }
     let fields = known.fields();
     let (entries, missing) = order::document_keys(document, &fields).map_err(|error| {

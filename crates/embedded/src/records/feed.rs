@@ -9,6 +9,8 @@ use crate::engine::{Change, Range, View};
 
 /// How many notes beyond what a batch adds are removed with it: those of a time when more were kept go in small steps.
 const TRIMMED_WITH_A_BATCH: u64 = 64;
+/// How many notes are removed at once, if so many more than these are kept.
+const TRIMMED_AT_ONCE_MAX: u64 = 256;
 
 /// The number of the newest change; 0 when there was none.
 pub(super) fn last(view: &(impl View + ?Sized)) -> Result<ChangeNumber, StoreError> {
@@ -28,7 +30,7 @@ fn oldest(view: &(impl View + ?Sized)) -> Result<Option<ChangeNumber>, StoreErro
 
 /// Notes a change.
 pub(super) fn note(
-    map: &mut Change<'_>,
+    map: &mut Change,
     number: ChangeNumber,
     collection: u32,
     kind: ChangeKind,
@@ -37,15 +39,23 @@ pub(super) fn note(
     let mut note = vec![kind_byte(kind)];
     note.extend_from_slice(&collection.to_be_bytes());
     note.extend_from_slice(value::only_id(id).as_bytes());
-    map.put(&keys::change(number), &note)
+    map.put(&keys::change(number), &note);
+    Ok(())
 }
 
-/// Removes notes of changes beyond those that are kept. The newest always stays: it tells the next number.
-pub(super) fn trim(map: &mut Change<'_>, last: ChangeNumber, added: u64, kept: u64) -> Result<(), StoreError> {
+/// Removes notes of changes beyond those that are kept, many at once: looking for the oldest passes over those that were removed lately.
+/// The newest always stays: it tells the next number.
+pub(super) fn trim(map: &mut Change, last: ChangeNumber, added: u64, kept: u64) -> Result<(), StoreError> {
+    let kept = kept.max(1);
+    let at_once = (kept / 8).clamp(1, TRIMMED_AT_ONCE_MAX);
+    if last / at_once == (last - added) / at_once {
+        return Ok(());
+    }
     let Some(oldest) = oldest(&*map)? else { return Ok(()) };
-    let first_kept = (last + 1).saturating_sub(kept.max(1));
-    let end = first_kept.min(oldest + added + TRIMMED_WITH_A_BATCH);
-    (oldest..end).try_for_each(|number| map.remove(&keys::change(number)))
+    let first_kept = (last + 1).saturating_sub(kept);
+    let end = first_kept.min(oldest + added + at_once + TRIMMED_WITH_A_BATCH);
+    (oldest..end).for_each(|number| map.remove(&keys::change(number)));
+    Ok(())
 }
 
 /// Changes after a number, oldest first.

@@ -69,7 +69,7 @@ async fn look(
     collection: &KnownCollection,
     query: &RecordQuery,
 ) -> Result<Looked, RecordError> {
-    let plan = plan(collection, &query.condition, &query.sort);
+    let plan = plan(collection, &query.condition, &query.sort)?;
     let after = query.after.as_ref().map(|text| cursor::read(query, text)).transpose()?;
     let (ordered, index, start) = (plan.ordered, plan.index.clone(), plan.prefix.len());
     let by_id = index.is_none() && plan.narrow;
@@ -86,8 +86,8 @@ async fn look(
         (Ordered::First { of_index, .. }, Some(known)) => Some(Common { known, of_index, start }),
         _ => None,
     };
-    let wanted =
-        Wanted { matcher: Matcher::new(&query.condition), sort: &query.sort, after: after.map(|at| at.order), common };
+    let matcher = collection.matcher(&query.condition)?;
+    let wanted = Wanted { matcher, sort: &query.sort, after: after.map(|at| at.order), common };
     let found = match ordered {
         Ordered::Wholly => in_order(&mut scan, view, &wanted, query.limit).await?,
         Ordered::First { fields, .. } => lowest(&mut scan, view, &wanted, query.limit, fields).await?,
@@ -111,8 +111,8 @@ pub(super) async fn count(
     let view = engine.snapshot()?;
     let catalog = catalogs.of(&*view)?;
     let collection = catalog.collection(collection)?;
-    let mut scan = Scan::new(plan(collection, condition, &[]), collection.id);
-    let matcher = Matcher::new(condition);
+    let mut scan = Scan::new(plan(collection, condition, &[])?, collection.id);
+    let matcher = collection.matcher(condition)?;
     let mut count = 0;
     let mut visit = |candidate: Candidate| {
         count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));

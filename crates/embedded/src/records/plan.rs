@@ -5,7 +5,7 @@
 use annals_core::bson::raw::CString;
 use annals_core::bson::{Bson, RawBson, RawBsonRef, Regex};
 use annals_core::order::{self, Direction, TypeOrder, encoded, invert};
-use annals_core::{Condition, SortBy, Test};
+use annals_core::{Condition, Invalid, SortBy, Test, TextSearch, text_entry};
 
 use super::catalog::{KnownCollection, KnownIndex};
 use super::keys;
@@ -53,11 +53,17 @@ type Fit = (usize, Ordered);
 const FIT_OF_ONE: usize = 1_000;
 
 /// Chooses where to look.
-pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[SortBy]) -> Plan {
+///
+/// # Errors
+/// `no_text_index` for words that no index knows.
+pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[SortBy]) -> Result<Plan, Invalid> {
+    if let (Some(known), Some(search)) = (collection.text_index(condition)?, condition.text_search()) {
+        return Ok(words(known, &TextSearch::new(search)));
+    }
     let parts = parts_of(condition);
     let mut best = documents(collection, &parts, sort);
     for known in &collection.indexes {
-        if !holds_all_matches(known, &parts) {
+        if known.index.text || !holds_all_matches(known, &parts) {
             continue;
         }
         let candidate = entries(known, &parts, sort);
@@ -65,7 +71,21 @@ pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[
             best = candidate;
         }
     }
-    best.1
+    Ok(best.1)
+}
+
+/// The entries of each word of which a record must have one.
+fn words(known: &KnownIndex, search: &TextSearch) -> Plan {
+    let prefix = keys::entries(known.id);
+    let entries: Vec<_> = search.words().map(|word| joined(&prefix, &text_entry(word))).collect();
+    Plan {
+        index: Some(known.clone()),
+        prefix,
+        ranges: whole(&entries),
+        descending: false,
+        ordered: Ordered::No,
+        narrow: true,
+    }
 }
 
 /// What must all hold.

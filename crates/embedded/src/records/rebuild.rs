@@ -29,7 +29,7 @@ pub(crate) fn rebuild(engine: &Engine) -> Result<u64, RecordError> {
     Ok(count)
 }
 
-fn one(map: &mut Change<'_>, name: &str, index: &str) -> Result<(), RecordError> {
+fn one(map: &mut Change, name: &str, index: &str) -> Result<(), RecordError> {
     let mut catalog = Catalog::load(&*map)?;
     let collection = catalog.collection(name)?;
     let Some(known) = collection.index(index).cloned() else { return Ok(()) };
@@ -41,7 +41,7 @@ fn one(map: &mut Change<'_>, name: &str, index: &str) -> Result<(), RecordError>
 }
 
 /// Removes the entries of indexes that nobody knows.
-fn strangers(map: &mut Change<'_>) -> Result<(), RecordError> {
+fn strangers(map: &mut Change) -> Result<(), RecordError> {
     let catalog = Catalog::load(&*map)?;
     let known: Vec<u32> = catalog.collections().flat_map(|(_, it)| it.indexes.iter().map(|it| it.id)).collect();
     let mut found = Vec::new();
@@ -49,13 +49,13 @@ fn strangers(map: &mut Change<'_>) -> Result<(), RecordError> {
     Ok(found.into_iter().try_for_each(|number| empty(map, &keys::entries(number)))?)
 }
 
-fn empty(map: &mut Change<'_>, prefix: &[u8]) -> Result<(), annals_core::StoreError> {
+fn empty(map: &mut Change, prefix: &[u8]) -> Result<(), annals_core::StoreError> {
     loop {
         // A piece at a time: the map cannot be changed while it is read.
         let piece: Vec<_> = map.ascending(&Range::prefix(prefix))?.take(PIECE).collect::<Result<_, _>>()?;
         if piece.is_empty() {
             return Ok(());
         }
-        piece.iter().try_for_each(|(key, _)| map.remove(key))?;
+        piece.iter().for_each(|(key, _)| map.remove(key));
     }
 }

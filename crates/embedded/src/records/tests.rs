@@ -2,7 +2,7 @@
 
 use annals_core::bson::Bson;
 use annals_core::order::Direction::{Ascending, Descending};
-use annals_core::{Condition, Index, RecordQuery};
+use annals_core::{Code, Condition, Index, RecordQuery};
 
 use super::catalog::{Catalog, KnownCollection};
 use super::plan::{Ordered, Plan, plan};
@@ -16,7 +16,7 @@ fn collection(indexes: impl IntoIterator<Item = Index>) -> KnownCollection {
 
 fn planned(collection: &KnownCollection, query: RecordQuery) -> Plan {
     query.validate().expect("the query is right");
-    plan(collection, &query.condition, &query.sort)
+    plan(collection, &query.condition, &query.sort).expect("it has a text index if it needs one")
 }
 
 /// The name of the index and whether nothing needs sorting.
@@ -126,4 +126,17 @@ fn the_beginning_of_a_text_is_a_range_of_an_index() {
         let any_case = Condition::starts_with("b", annals_core::Fragment::new("ab").ignoring_case());
         assert_eq!(planned(&of, both(any_case)).ranges.len(), 1);
     }
+}
+
+#[test]
+fn words_are_looked_up_in_the_text_index_and_nothing_else_is() {
+    let of = collection([Index::on("t"), Index::text(["t"])]);
+    let words = || Condition::matching_text("B \"a b\" -c");
+    let plan = planned(&of, query(Condition::And(vec![Condition::eq("t", "a"), words()])).ascending("t"));
+    assert_eq!(plan.index.map(|known| known.index.name), Some("t_text".to_owned()));
+    assert_eq!((plan.ranges.len(), plan.ordered), (2, Ordered::No));
+    assert_eq!(used(&of, query(Condition::eq("t", "a"))).0, "t_1");
+    assert_eq!(used(&collection([Index::text(["t"])]), query(Condition::eq("t", "a"))).0, "documents");
+    let without = collection([Index::on("t")]);
+    assert!(super::plan::plan(&without, &words(), &[]).is_err_and(|error| error.code == Code::NoTextIndex));
 }

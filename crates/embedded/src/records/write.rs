@@ -20,7 +20,7 @@ pub(super) const ID_INDEX: &str = "_id_";
 
 /// Applies changes one after the other. When one is refused, the engine undoes them all.
 pub(super) fn write(
-    map: &mut Change<'_>,
+    map: &mut Change,
     catalogs: &CatalogCache,
     options: &Options,
     changes: Vec<RecordChange>,
@@ -36,8 +36,8 @@ pub(super) fn write(
 }
 
 /// A batch under way.
-pub(super) struct Batch<'b, 't> {
-    map: &'b mut Change<'t>,
+pub(super) struct Batch<'b> {
+    map: &'b mut Change,
     catalog: Arc<Catalog>,
     options: &'b Options,
     /// The number that the next change gets.
@@ -57,8 +57,8 @@ struct Found {
     document: RawDocumentBuf,
 }
 
-impl<'b, 't> Batch<'b, 't> {
-    fn begin(map: &'b mut Change<'t>, catalog: Arc<Catalog>, options: &'b Options) -> Result<Self, StoreError> {
+impl<'b> Batch<'b> {
+    fn begin(map: &'b mut Change, catalog: Arc<Catalog>, options: &'b Options) -> Result<Self, StoreError> {
         let next = feed::last(&*map)? + 1;
         Ok(Self { map, catalog, options, next, change: 0, noted: 0, several_entries: Vec::new(), numbers: Vec::new() })
     }
@@ -141,7 +141,7 @@ impl<'b, 't> Batch<'b, 't> {
             for entry in after.difference(&before) {
                 self.check_unique(name, known, document, entry, id)?;
                 let (key, value) = entries::stored(known, entry, id);
-                self.map.put(&key, &value)?;
+                self.map.put(&key, &value);
             }
             if !self.options.has(SeededBug::KeepOldIndexEntries) {
                 self.remove_entries(known, before.difference(&after), id)?;
@@ -153,7 +153,7 @@ impl<'b, 't> Batch<'b, 't> {
             Some(old) if self.options.has(SeededBug::KeepRevisions) => old.revision,
             _ => number,
         };
-        self.map.put(&keys::document(collection.id, id), &value::stored(id, revision, document))?;
+        self.map.put(&keys::document(collection.id, id), &value::stored(id, revision, document));
         Ok(number)
     }
 
@@ -161,7 +161,7 @@ impl<'b, 't> Batch<'b, 't> {
         for known in &collection.indexes {
             self.remove_entries(known, entries::entries_of(known, &old.document)?.iter(), id)?;
         }
-        self.map.remove(&keys::document(collection.id, id))?;
+        self.map.remove(&keys::document(collection.id, id));
         Ok(self.note(collection, ChangeKind::Deleted, &old.document)?)
     }
 
@@ -172,7 +172,7 @@ impl<'b, 't> Batch<'b, 't> {
         id: &[u8],
     ) -> Result<(), StoreError> {
         for entry in entries {
-            self.map.remove(&entries::stored(known, entry, id).0)?;
+            self.map.remove(&entries::stored(known, entry, id).0);
         }
         Ok(())
     }
@@ -247,7 +247,7 @@ fn value_document(name: &str, value: Bson) -> annals_core::bson::Document {
 
 /// Deletes those of the records that still have an entry that is expired. Who was changed meanwhile may have none.
 pub(super) fn delete_expired(
-    map: &mut Change<'_>,
+    map: &mut Change,
     catalogs: &CatalogCache,
     options: &Options,
     collection: &str,

@@ -21,7 +21,7 @@ pub(super) struct Place {
 }
 
 /// Judges verdicts by how the stream is, and stores them if they are new.
-pub(super) fn append(change: &mut Change<'_>, place: &Place, verdicts: &Verdicts) -> Result<Appended, StreamError> {
+pub(super) fn append(change: &mut Change, place: &Place, verdicts: &Verdicts) -> Result<Appended, StreamError> {
     let key = keys::stream(&place.scope, &verdicts.stream);
     let meta = match Meta::load(change, &key)? {
         Some(meta) => meta,
@@ -52,7 +52,7 @@ pub(super) fn next_number(view: &dyn View) -> Result<StreamNumber, StoreError> {
 }
 
 /// Events that were judged before: the first outcome, if they were judged alike.
-fn repeat(change: &Change<'_>, place: &Place, meta: Meta, verdicts: &Verdicts) -> Result<Appended, StreamError> {
+fn repeat(change: &Change, place: &Place, meta: Meta, verdicts: &Verdicts) -> Result<Appended, StreamError> {
     let mut reader = Reader::new(change, meta);
     let first = reader.position_of(verdicts.from)?;
     let mut given = verdicts.included.iter();
@@ -82,7 +82,7 @@ fn repeat(change: &Change<'_>, place: &Place, meta: Meta, verdicts: &Verdicts) -
 }
 
 fn store(
-    change: &mut Change<'_>,
+    change: &mut Change,
     place: &Place,
     key: &[u8],
     mut meta: Meta,
@@ -92,7 +92,7 @@ fn store(
         let counter = keys::next_number();
         let mut next = Vec::new();
         put(&mut next, u64::from(meta.number) + 1);
-        change.put(&counter, &seal(&counter, next))?;
+        change.put(&counter, &seal(&counter, next));
     }
     let placed = numbered(change, &mut meta, &verdicts.included)?;
     let first = meta.head;
@@ -102,22 +102,22 @@ fn store(
     if !place.options.has(SeededBug::MoveProgressOnItsOwn) {
         meta.progress = verdicts.to;
     }
-    change.put(key, &meta.encode(key))?;
+    change.put(key, &meta.encode(key));
     Ok(Appended { positions: first..meta.head, duplicate: false })
 }
 
 /// The defect of [`SeededBug::MoveProgressOnItsOwn`]: a write of its own that only moves the progress.
-pub(super) fn move_progress(change: &mut Change<'_>, place: &Place, verdicts: &Verdicts) -> Result<(), StreamError> {
+pub(super) fn move_progress(change: &mut Change, place: &Place, verdicts: &Verdicts) -> Result<(), StreamError> {
     let key = keys::stream(&place.scope, &verdicts.stream);
     if let Some(mut meta) = Meta::load(change, &key)? {
         meta.progress = meta.progress.max(verdicts.to);
-        change.put(&key, &meta.encode(&key))?;
+        change.put(&key, &meta.encode(&key));
     }
     Ok(())
 }
 
 /// Gives each partition its number; one that is new gets the next.
-fn numbered(change: &mut Change<'_>, meta: &mut Meta, included: &[Included]) -> Result<Vec<Placed>, StoreError> {
+fn numbered(change: &mut Change, meta: &mut Meta, included: &[Included]) -> Result<Vec<Placed>, StoreError> {
     let mut numbers: HashMap<&str, PartitionNumber> = HashMap::new();
     let mut placed = Vec::with_capacity(included.len());
     for Included { sequence_number, partition: text } in included {
@@ -140,21 +140,21 @@ fn numbered(change: &mut Change<'_>, meta: &mut Meta, included: &[Included]) -> 
     Ok(placed)
 }
 
-fn new_partition(change: &mut Change<'_>, meta: &mut Meta, text: &str) -> Result<PartitionNumber, StoreError> {
+fn new_partition(change: &mut Change, meta: &mut Meta, text: &str) -> Result<PartitionNumber, StoreError> {
     let number = meta.partitions.checked_add(1);
     let number = number.ok_or_else(|| StoreError::Io("the stream has 4,294,967,295 partitions already".to_owned()))?;
     meta.partitions = number;
     let by_text = keys::partition(meta.number, text);
     let mut value = Vec::new();
     put(&mut value, u64::from(number));
-    change.put(&by_text, &seal(&by_text, value))?;
+    change.put(&by_text, &seal(&by_text, value));
     let by_number = keys::partition_text(meta.number, number);
-    change.put(&by_number, &seal(&by_number, text.as_bytes().to_vec()))?;
+    change.put(&by_number, &seal(&by_number, text.as_bytes().to_vec()));
     Ok(number)
 }
 
 /// Fills the last block of entries and begins new ones.
-fn put_entries(change: &mut Change<'_>, meta: &Meta, placed: &[Placed]) -> Result<(), StoreError> {
+fn put_entries(change: &mut Change, meta: &Meta, placed: &[Placed]) -> Result<(), StoreError> {
     let mut rest = placed;
     let mut at = meta.head;
     while !rest.is_empty() {
@@ -167,7 +167,7 @@ fn put_entries(change: &mut Change<'_>, meta: &Meta, placed: &[Placed]) -> Resul
         }
         let (now, later) = rest.split_at(rest.len().min(BLOCK - filled));
         block.extend_from_slice(now);
-        change.put(&key, &seal(&key, encode_entries(&block)))?;
+        change.put(&key, &seal(&key, encode_entries(&block)));
         at += now.len() as u64;
         rest = later;
     }
@@ -175,7 +175,7 @@ fn put_entries(change: &mut Change<'_>, meta: &Meta, placed: &[Placed]) -> Resul
 }
 
 /// Adds the positions of new entries to their partitions'.
-fn put_postings(change: &mut Change<'_>, place: &Place, meta: &Meta, placed: &[Placed]) -> Result<(), StoreError> {
+fn put_postings(change: &mut Change, place: &Place, meta: &Meta, placed: &[Placed]) -> Result<(), StoreError> {
     let mut new: BTreeMap<PartitionNumber, Vec<StreamPosition>> = BTreeMap::new();
     for (position, entry) in (meta.head..).zip(placed) {
         new.entry(entry.partition).or_default().push(position);
@@ -194,13 +194,13 @@ fn put_postings(change: &mut Change<'_>, place: &Place, meta: &Meta, placed: &[P
             let (now, later) = rest.split_at(rest.len().min(BLOCK.saturating_sub(last.len())));
             if !now.is_empty() {
                 last.extend_from_slice(now);
-                change.put(&key, &seal(&key, encode_positions(&last)))?;
+                change.put(&key, &seal(&key, encode_positions(&last)));
             }
             rest = later;
         }
         for chunk in rest.chunks(BLOCK) {
             let key = keys::postings_from(meta.number, partition, chunk[0]);
-            change.put(&key, &seal(&key, encode_positions(chunk)))?;
+            change.put(&key, &seal(&key, encode_positions(chunk)));
         }
     }
     Ok(())

@@ -48,17 +48,18 @@ pub(crate) fn would_stay(
 }
 
 /// Takes a stream of an earlier incarnation over into this one.
-pub(super) fn cut(change: &mut Change<'_>, (key, mut meta): Kept, fork: Fork) -> Result<(), StoreError> {
+pub(super) fn cut(change: &mut Change, (key, mut meta): Kept, fork: Fork) -> Result<(), StoreError> {
     let head = Reader::new(change, meta).position_of(fork.start)?;
     cut_entries(change, &meta, head)?;
     meta.head = head;
     meta.progress = meta.progress.min(fork.start);
     (meta.incarnation, meta.incarnation_start) = (fork.incarnation, head);
-    change.put(&key, &meta.encode(&key))
+    change.put(&key, &meta.encode(&key));
+    Ok(())
 }
 
 /// Removes the entries from position `head` on, and their positions from their partitions'.
-fn cut_entries(change: &mut Change<'_>, meta: &Meta, head: StreamPosition) -> Result<(), StoreError> {
+fn cut_entries(change: &mut Change, meta: &Meta, head: StreamPosition) -> Result<(), StoreError> {
     let mut partitions = BTreeSet::new();
     for number in head / BLOCK as u64..meta.head.div_ceil(BLOCK as u64) {
         let mut block = entries(change, meta, number)?;
@@ -67,8 +68,8 @@ fn cut_entries(change: &mut Change<'_>, meta: &Meta, head: StreamPosition) -> Re
         block.truncate(stays);
         let key = keys::block(meta.number, number);
         match block.is_empty() {
-            true => change.remove(&key)?,
-            false => change.put(&key, &seal(&key, encode_entries(&block)))?,
+            true => change.remove(&key),
+            false => change.put(&key, &seal(&key, encode_entries(&block))),
         }
     }
     for partition in partitions {
@@ -78,9 +79,9 @@ fn cut_entries(change: &mut Change<'_>, meta: &Meta, head: StreamPosition) -> Re
             let all = block.len();
             block.retain(|position| *position < head);
             match block.len() {
-                0 => change.remove(&key)?,
+                0 => change.remove(&key),
                 stays if stays < all => {
-                    change.put(&key, &seal(&key, encode_positions(&block)))?;
+                    change.put(&key, &seal(&key, encode_positions(&block)));
                     break;
                 }
                 _ => break,

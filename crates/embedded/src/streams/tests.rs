@@ -6,7 +6,7 @@ use annals_core::{
 
 use super::*;
 use crate::disk::{Disk, MemoryDisk};
-use crate::engine::{Space, View};
+use crate::engine::{Change, Space, View};
 use crate::log::Place as LogPlace;
 use crate::terms::TermKey;
 
@@ -87,7 +87,8 @@ async fn a_changed_value_is_damage_to_who_reads_it() {
         let before = streams.engine.read(|view| view.get(&key)).expect("it is read").expect("it is there");
         let swapped = streams.engine.write(move |change| {
             let value = change.get(&from)?.unwrap_or_default();
-            change.put(&put, &value)
+            change.put(&put, &value);
+            Ok::<_, StoreError>(())
         });
         swapped.await.expect("it is written");
         let whole = streams.read(query(256, 512)).await.and(streams.read(one.clone()).await);
@@ -100,12 +101,12 @@ async fn a_changed_value_is_damage_to_who_reads_it() {
                 .map(|p| p.entries.len()),
             Ok(1)
         );
-        streams.engine.write(move |change| change.put(&key, &before)).await.expect("it is put back");
+        streams.engine.write(move |change| put_one(change, &key, &before)).await.expect("it is put back");
         assert_eq!(streams.read(query(256, 512)).await.map(|page| page.entries.len()), Ok(256));
     }
     assert!(streams.faults().is_empty());
     let meta = keys::stream(DEFAULT_SCOPE, "s");
-    streams.engine.write(move |change| change.put(&meta, b"anything")).await.expect("it is written");
+    streams.engine.write(move |change| put_one(change, &meta, b"anything")).await.expect("it is written");
     let refused = streams.append(Verdicts::new("s", 0..1)).await;
     assert!(matches!(refused, Err(StreamError::Store(StoreError::Damaged(_)))), "{refused:?}");
 }
@@ -150,9 +151,17 @@ async fn values_that_do_not_agree_are_found_by_the_check() {
 }
 
 async fn set(streams: &LogStreams, key: Vec<u8>, value: Option<Vec<u8>>) {
-    let written = streams.engine.write(move |change| match value {
-        Some(value) => change.put(&key, &value),
-        None => change.remove(&key),
+    let written = streams.engine.write(move |change| {
+        match value {
+            Some(value) => change.put(&key, &value),
+            None => change.remove(&key),
+        }
+        Ok::<_, StoreError>(())
     });
     written.await.expect("it is written");
+}
+
+fn put_one(change: &mut Change, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    change.put(key, value);
+    Ok(())
 }

@@ -2,13 +2,14 @@
 //! written to.
 //!
 //! `ANNALS_WRITE_FIXTURES=1` writes those of the current format anew, which is only right before that format is released. Records and
-//! streams have a folder of their own, `format-N-maps`.
+//! streams have folders of their own, `format-N-maps` from before there was a journal and `format-N-journal-maps`; and so have prepare keys
+//! that changed without a commit, `format-N-keys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventsHash, Store};
+use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventsHash, KeyValue, Store, Timestamp};
 use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::{check, pack};
 use annals_embedded::{EmbeddedStore, FORMAT, Options};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::operations::map_samples::{all_entries, all_records, fill_maps, things};
 use crate::operations::samples::{commit, fill, hash_to, options, transfer};
+use crate::prepare::{held, order, user};
 use crate::stores::{PACK_ALWAYS, block_on};
 
 const COMMITS: usize = 30;
@@ -88,7 +90,7 @@ fn stores_of_every_format_are_checked_opened_read_and_written_to() {
         write_packed(&current, &fixtures().join(format!("format-{FORMAT}-packed")));
     }
     assert!(current.is_dir(), "there is a fixture of the current format");
-    let of_logs = |path: &PathBuf| !path.to_string_lossy().ends_with("-maps");
+    let of_logs = |path: &PathBuf| !["-maps", "-keys"].iter().any(|kind| path.to_string_lossy().ends_with(kind));
     let all = fs::read_dir(fixtures()).expect("fixtures").map(|entry| entry.expect("an entry").path());
     for fixture in all.filter(of_logs) {
         let folder = tempfile::tempdir().expect("a folder");
@@ -144,16 +146,29 @@ fn checked_maps(folder: &Path) -> Value {
             "changes": map.changes, "streams": map.streams, "stream_entries": map.stream_entries })
 }
 
+/// With a journal that is moved into the map when the store is closed, and not before.
+fn open_for_writing(folder: &Path) -> EmbeddedStore {
+    let options = Options { journal_bytes_max: usize::MAX, ..options(1) };
+    EmbeddedStore::open(Arc::new(RealDisk::new(folder)), options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A store of which the first half was moved into the map, and the second stands in the journal: its process was killed.
 fn write_maps(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
     let store = folder.join("store");
+    let living = tempfile::tempdir().expect("a folder");
     let held = block_on(async {
-        let open = open(&store);
-        fill(&open, 0..COMMITS).await;
-        fill_maps(&open, 0..30).await;
-        let held = maps(&open).await;
-        open.close().await;
-        held
+        let first = open_for_writing(living.path());
+        fill(&first, 0..COMMITS).await;
+        fill_maps(&first, 0..15).await;
+        first.close().await;
+        copy(living.path(), &store);
+        let second = open_for_writing(living.path());
+        fill_maps(&second, 15..30).await;
+        // Nothing else was written to: what was not moved stands in the journal alone.
+        let engine = Path::new("tenants").join(MAPS).join("_engine");
+        fs::copy(living.path().join(&engine).join("journal.0"), store.join(&engine).join("journal.0")).expect("copied");
+        maps(&second).await
     });
     fs::remove_file(store.join("lock")).expect("it was made");
     let expected = serde_json::to_vec_pretty(&json!({ "checked": checked_maps(&store), "held": held }));
@@ -163,7 +178,7 @@ fn write_maps(folder: &Path) {
 
 #[test]
 fn records_and_streams_of_every_format_are_checked_read_and_written_to() {
-    let current = fixtures().join(format!("format-{FORMAT}-maps"));
+    let current = fixtures().join(format!("format-{FORMAT}-journal-maps"));
     if std::env::var_os("ANNALS_WRITE_FIXTURES").is_some() {
         write_maps(&current);
     }
@@ -186,5 +201,84 @@ fn records_and_streams_of_every_format_are_checked_read_and_written_to() {
             store.close().await;
         });
         assert_ne!(checked_maps(folder.path()), expected["checked"]);
+    }
+}
+
+/// Who holds the keys of the fixture, as text.
+async fn keys(store: &EmbeddedStore) -> Value {
+    let keys = store.prepare_keys(DEFAULT_TENANT).expect("it is declared");
+    let mut found = serde_json::Map::new();
+    for n in 0..KEYS {
+        for key in [format!("k-{n}"), format!("moved-{n}")] {
+            let there = keys.look("user", &key).await.expect("it is read");
+            found.insert(key, json!(there.map(|it| (it.holder.value, it.holder.ttl_at))));
+        }
+    }
+    Value::Object(found)
+}
+
+const KEYS: u64 = 40;
+
+/// Keys that are taken, changed, moved and given back, between commits, in segments of both forms.
+fn write_keys(folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
+    let path = folder.join("store");
+    let expected = block_on(async {
+        let store = open(&path);
+        let (keys_of, log) = (store.prepare_keys(DEFAULT_TENANT), store.log(DEFAULT_TENANT, DEFAULT_SCOPE));
+        let (service, log) = (keys_of.expect("it is declared"), log.expect("it is declared"));
+        for n in 0..KEYS {
+            let key = format!("k-{n}");
+            let timed = user(&key, n).until(Timestamp::from_millis(5_000_000_000_000));
+            assert_eq!(service.prepare(if n % 5 == 0 { timed } else { user(&key, n) }).await, Ok(true));
+            let done = match n % 4 {
+                0 => service.reprepare(None, user(&key, n + 100)).await,
+                1 => service.rollback(held(&key)).await,
+                2 => {
+                    let old = held(&key).of_value(KeyValue::new(n).expect("a value"));
+                    service.reprepare_as(old, user(&format!("moved-{n}"), n)).await
+                }
+                _ => log.commit(order(n)).await.map(|_| true).map_err(|error| panic!("{error}")),
+            };
+            assert_eq!(done, Ok(true));
+        }
+        let expected = keys(&store).await;
+        store.close().await;
+        expected
+    });
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&path));
+    pack(&disk, &Options { packing: PACK_ALWAYS, ..options(1) }, &mut |_, _| {}).expect("it is packed");
+    block_on(async {
+        let store = open(&path);
+        let service = store.prepare_keys(DEFAULT_TENANT).expect("it is declared");
+        assert_eq!(service.reprepare(None, user("k-0", 100)).await, Ok(true), "a frame behind packed ones");
+        store.close().await;
+    });
+    fs::remove_file(path.join("lock")).expect("it was made");
+    fs::write(folder.join(EXPECTED), serde_json::to_vec_pretty(&expected).expect("JSON")).expect("written");
+}
+
+#[test]
+fn keys_that_changed_without_a_commit_are_read_in_every_format() {
+    let current = fixtures().join(format!("format-{FORMAT}-keys"));
+    if std::env::var_os("ANNALS_WRITE_FIXTURES").is_some() {
+        write_keys(&current);
+    }
+    assert!(current.is_dir(), "there is a fixture of the current format");
+    let all = fs::read_dir(fixtures()).expect("fixtures").map(|entry| entry.expect("an entry").path());
+    for fixture in all.filter(|path| path.to_string_lossy().ends_with("-keys")) {
+        let folder = tempfile::tempdir().expect("a folder");
+        copy(&fixture.join("store"), folder.path());
+        let expected: Value =
+            serde_json::from_slice(&fs::read(fixture.join(EXPECTED)).expect("expected.json")).expect("JSON");
+        assert_eq!(logs(folder.path())[0]["head"], json!(KEYS / 4));
+        block_on(async {
+            let store = open(folder.path());
+            assert_eq!(keys(&store).await, expected, "{}", fixture.display());
+            let service = store.prepare_keys(DEFAULT_TENANT).expect("it is declared");
+            assert_eq!(service.prepare(user("k-3", 7)).await, Ok(false));
+            assert_eq!(service.prepare(user("k-1", 7)).await, Ok(true));
+            store.close().await;
+        });
     }
 }

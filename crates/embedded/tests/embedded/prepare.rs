@@ -94,6 +94,41 @@ async fn states(steps: &[Step]) -> Vec<Vec<Option<FoundKey>>> {
     states
 }
 
+/// At every number: the keys that differ from what copies of the commits before it make of them.
+#[test]
+fn what_copies_of_commits_do_not_say_of_keys_is_known_at_every_number() {
+    block_on(async {
+        let options = Options { packing: PACK_ALWAYS, ..repeatable(0) };
+        let opened = open(FaultyDisk::new(0), options).expect("an empty disk opens");
+        let keys = keys_of(&opened);
+        assert_eq!(keys.beside_commits(u64::MAX).await, Ok(Vec::new()));
+        let mut then = Vec::new();
+        for step in script() {
+            if matches!(step, Step::Commit(_)) {
+                then.push(all(&keys).await);
+            }
+            assert_eq!(take(&opened, &[step]).await, 1);
+        }
+        then.push(all(&keys).await);
+        let copies = opened.log.read_copies(0).await.expect("they are read");
+        assert_eq!(copies.len() + 1, then.len());
+        let mut differing = 0;
+        for (to, then) in then.iter().enumerate() {
+            let copy = open(FaultyDisk::new(1), repeatable(1)).expect("an empty disk opens");
+            copy.log.store_copies(copies[..to].to_vec()).await.expect("they are in order");
+            let by_commits = all(&keys_of(&copy)).await;
+            let differs = |n: &usize| then[*n] != by_commits[*n];
+            let due: Vec<_> = (0..KEYS.len()).filter(differs).map(|n| (KEYS[n], then[n].clone())).collect();
+            let found = keys.beside_commits(to as u64).await.expect("it is read");
+            let found: Vec<_> = found.iter().map(|it| (&*it.key, it.holder.clone())).collect();
+            differing += due.len();
+            let due: Vec<_> = due.into_iter().map(|(key, found)| (key, found.map(|found| found.holder))).collect();
+            assert_eq!(found, due, "before event {to}");
+        }
+        assert!(differing > 10, "{differing} differed");
+    });
+}
+
 /// At every operation of the disk, by kill -9 and by power loss: the keys are as before the step that had no answer, or as after it;
 /// what is served then survives another loss of power.
 #[test]

@@ -11,11 +11,12 @@ use annals_embedded::{EmbeddedStore, Options, Packing};
 pub const PACK_ALWAYS: Packing = Packing { behind: 0, bytes_per_second: u64::MAX, least_saving_percent: -1_000 };
 pub const PACK_NEVER: Packing = Packing { behind: usize::MAX, ..PACK_ALWAYS };
 
-/// Segments so small that a few commits fill one.
+/// Segments so small that a few commits fill one, and a journal that is moved after a few records.
 pub fn tiny_segments() -> Options {
     Options {
         segment_bytes_first: 1_500,
         segment_bytes_max: 6_000,
+        journal_bytes_max: 20_000,
         min_free_disk_bytes: 0,
         packing: PACK_NEVER,
         ..Options::default()

@@ -8,6 +8,7 @@ use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RES
 use mongodb::{ClientSession, Database};
 
 use super::{AdoptReport, Place, Plan, Progress, still_writing};
+use crate::answers::Answers;
 use crate::connect::strict;
 use crate::identity::{self, ADOPTED};
 use crate::layout::adopted::{Reader, find};
@@ -16,12 +17,13 @@ use crate::layout::mapping::{Kind, Mapping, NAMES};
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY, aggregate_of};
 use crate::layout::writer::decimal;
 use crate::layout::{entry, owner, schema};
-use crate::log::{Adopted, Log};
+use crate::log::{Adopted, Log, Means};
 use crate::options::Options;
 use crate::reach;
 use crate::refused::asking;
 use crate::sequencer::Cluster;
 use crate::sequencer::catch_up::Turn;
+use crate::sessions::Sessions;
 
 /// Events that are taken in together.
 const BATCH_MAX: usize = 1000;
@@ -78,7 +80,9 @@ async fn work(
     identity::begin_log(database).await?;
     let adopted = Adopted::read(database, &identity).await.map_err(asked)?;
     let context = report.context.clone();
-    let log = Arc::new(Log::new(&place.tenant, database.clone(), database.clone(), options, context, adopted));
+    let answers = Arc::new(Answers::new(place.primary.clone(), options.outcome_time));
+    let means = Means { answers, sessions: Sessions::new(place.lease.clone(), &holder) };
+    let log = Arc::new(Log::new(&place.tenant, database.clone(), database.clone(), options, context, adopted, means));
     let cluster = Cluster::new(place.client.clone(), vec![log.clone()], holder, options.lease, options.at_step);
     let head = number(turn, &cluster, &log, &mut |events| progress(done + events, all.max(done + events))).await?;
     report.done = true;

@@ -29,27 +29,35 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
 /// What the collection of commits holds, and whether none was left out for the sake of the page's size.
 pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateCommits, bool), ReadError> {
     let collection = event_stream(&query.aggregate.name)?;
-    let ((mut commits, mut whole), numbers) =
-        tokio::try_join!(self::commits(log, &collection, query), numbers(log, query))?;
     let untimed = query.from_time.is_none() && query.to_time.is_none();
+    let (mut found, numbers) = match goes_on(query) {
+        // Mostly there is nothing behind a snapshot, and then nothing has numbers.
+        true => {
+            let found = self::commits(log, &collection, query).await?;
+            let numbers = if found.commits.is_empty() { HashMap::new() } else { numbers(log, query).await? };
+            (found, numbers)
+        }
+        false => tokio::try_join!(self::commits(log, &collection, query), numbers(log, query))?,
+    };
     // A page that reaches the end says what the end is. One of a range of times does not: times need not grow, so the newest commit may be
     // outside.
-    let reaches_end = untimed && (whole || query.last) && query.to_version >= VERSION_MAX;
-    let mut version = if reaches_end { newest(&commits) } else { 0 };
+    let reaches_end = untimed && (found.whole || query.last) && query.to_version >= VERSION_MAX;
+    let mut version = if reaches_end { newest(&found.commits).max(found.before) } else { 0 };
     if version == 0 {
         let head = log.read_head(&collection, &query.aggregate).await?;
         if query.tenant_id.as_ref().is_some_and(|tenant| head.version > 0 && *tenant != head.tenant_id) {
             return Ok((AggregateCommits { commits: Vec::new(), version: 0 }, true));
         }
-        if commits.is_empty() && untimed && query.from_version.max(1) <= head.version.min(query.to_version) {
+        if found.commits.is_empty() && untimed && query.from_version.max(1) <= head.version.min(query.to_version) {
             // They were read a moment before the head was. Now they reach it at least.
-            (commits, whole) = self::commits(log, &collection, query).await?;
+            found = self::commits(log, &collection, query).await?;
         }
-        version = head.version.max(newest(&commits));
-    } else if let Some(last) = commits.iter().find(|commit| commit.info.version == version) {
+        version = head.version.max(newest(&found.commits));
+    } else if let Some(last) = found.commits.iter().find(|commit| commit.info.version == version) {
         // Whoever loads an aggregate mostly commits to it next.
         log.heads.learn(&query.aggregate, Head { version, tenant_id: last.info.tenant_id.clone() });
     }
+    let Page { mut commits, whole, .. } = found;
     commits.sort_unstable_by_key(|commit| commit.info.version);
     let mut recorded = Vec::with_capacity(commits.len());
     for commit in commits {
@@ -66,9 +74,28 @@ fn newest(commits: &[StoredCommit]) -> Version {
     commits.iter().map(|commit| commit.info.version).max().unwrap_or(0)
 }
 
-/// The commits that the query means, and whether none was left out for the sake of the page's size.
-async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<(Vec<StoredCommit>, bool), ReadError> {
-    let mut filter = doc! { "aggregateId": &*query.aggregate.id, "version": versions(query) };
+/// What the collection of commits has for a query.
+struct Page {
+    commits: Vec<StoredCommit>,
+    /// Whether none was left out for the sake of the page's size.
+    whole: bool,
+    /// The version before the page's first, where that was looked for and is there; 0 otherwise.
+    before: Version,
+}
+
+/// Whether the page goes on behind a version. The commit of that version is read along: where nothing is behind it, it says what the end
+/// is.
+fn goes_on(query: &AggregateQuery) -> bool {
+    let untimed = query.from_time.is_none() && query.to_time.is_none();
+    untimed && !query.last && (2..=VERSION_MAX).contains(&query.from_version)
+}
+
+/// The commits that the query means.
+async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<Page, ReadError> {
+    let along = u64::from(goes_on(query));
+    let range = AggregateQuery { from_version: query.from_version - along, ..query.clone() };
+    let limit = query.limit + along as usize;
+    let mut filter = doc! { "aggregateId": &*query.aggregate.id, "version": versions(&range) };
     if let Some(tenant) = &query.tenant_id {
         filter.insert("tenantId", &**tenant);
     }
@@ -81,20 +108,24 @@ async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<
     let order = if query.last { -1 } else { 1 };
     let documents = log.database.collection::<RawDocumentBuf>(collection);
     let find = documents.find(filter).sort(doc! { "version": order });
-    let find = find.limit(query.limit as i64).batch_size(query.limit as u32 + 1);
+    let find = find.limit(limit as i64).batch_size(limit as u32 + 1);
     let mut cursor = find.await.map_err(|error| reading(&error))?;
-    let (mut commits, mut bytes) = (Vec::new(), 0);
+    let (mut commits, mut bytes, mut before) = (Vec::new(), 0, 0);
     while cursor.advance().await.map_err(|error| reading(&error))? {
         let document = cursor.current();
+        if along > 0 && natural(document, "version") == Some(range.from_version) {
+            before = range.from_version;
+            continue;
+        }
         bytes += document.as_bytes().len();
         if !commits.is_empty() && bytes > limits::PAGE_BYTES_MAX {
-            return Ok((commits, false));
+            return Ok(Page { commits, whole: false, before });
         }
         let read = foreign::read(document, &query.aggregate.name);
         commits.push(read.map_err(|why| malformed(&log.database, collection, document, why))?);
     }
     let whole = commits.len() < query.limit;
-    Ok((commits, whole))
+    Ok(Page { commits, whole, before })
 }
 
 /// The first numbers of the commits of these versions, as far as they have some.

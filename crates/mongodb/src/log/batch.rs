@@ -14,6 +14,7 @@ use mongodb::{ClientSession, Database};
 use tokio::time::Instant;
 
 use super::bulk::Insert;
+use crate::answers::no_answer;
 use crate::layout::fields::{inner, integer, text};
 use crate::layout::writer::Writer;
 use crate::refused::{code_of, is_garbled, message_of};
@@ -50,7 +51,7 @@ pub(super) async fn send(database: &Database, collection: &str, inserts: &[Inser
         if tokio::time::timeout_at(ends, trying).await.is_err() {
             let silent = |place: &&usize| !matches!(outcomes[**place], Outcome::Stored | Outcome::Refused(_));
             for place in open.iter().filter(silent).copied().collect::<Vec<_>>() {
-                outcomes[place] = Outcome::Unknown("MongoDB gave no answer in time".to_owned());
+                outcomes[place] = Outcome::Unknown(no_answer(time));
             }
         }
         first = false;

@@ -50,6 +50,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     if let Some(disturbed) = log.disturbed() {
         return Err(disturbed.into());
     }
+    log.means.answers.expected().await?;
     let _place = log.places.try_acquire().map_err(|error| match error {
         TryAcquireError::Closed => StoreError::Closed,
         TryAcquireError::NoPermits => StoreError::Overloaded,

@@ -18,10 +18,12 @@ use tokio::time::Instant;
 
 use super::Log;
 use super::batch::{Outcome, judged};
+use crate::answers::no_answer;
 use crate::connect::strict;
 use crate::layout::prepare;
 use crate::layout::writer::Writer;
 use crate::refused::{code_of, is_garbled, malformed, message_of, not_ready};
+use crate::sessions::{Session, was_ended};
 
 /// Between two tries, growing.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -95,7 +97,7 @@ async fn confirmed(log: &Log, name: &str, key: &str) -> Result<Option<KeyHolder>
     let keys = log.keys.collection::<RawDocumentBuf>(&collection(name)?);
     let find = keys.find_one(doc! { "_id": key }).read_concern(ReadConcern::linearizable()).max_time(log.outcome_time);
     let found = tokio::time::timeout(log.outcome_time, find).await;
-    let found = found.map_err(|_| "MongoDB gave no answer in time".to_owned());
+    let found = found.map_err(|_| no_answer(log.outcome_time));
     let found = found.and_then(|found| found.map_err(|error| message_of(&error))).map_err(|why| {
         StoreError::Unreachable(format!("the key {key:?} of {name} could not be confirmed by a majority: {why}"))
     })?;
@@ -135,7 +137,7 @@ pub(super) async fn carry_out(log: &Log, task: Task<'_>) -> Result<Keyed, Commit
         };
         if self::now() + pause >= ends {
             let outcome = match unknown {
-                true => Outcome::Unknown("MongoDB gave no answer in time".to_owned()),
+                true => Outcome::Unknown(no_answer(log.outcome_time)),
                 false => Outcome::NotSent,
             };
             return Ok(Keyed::Outcome(outcome));
@@ -171,36 +173,39 @@ enum Attempt {
 }
 
 async fn attempt(log: &Log, task: Task<'_>, ends: Instant) -> Result<Attempt, CommitError> {
-    let mut session = match begin(log).await {
-        Ok(session) => session,
+    let mut taken = match begin(log).await {
+        Ok(taken) => taken,
         Err(error) => return Ok(Attempt::Again(error)),
     };
-    let filled = fill(log, task, &mut session).await;
-    if !matches!(filled, Ok(Filled::Written)) {
-        // The server ends it by itself when this does not reach it.
-        let _ = session.abort_transaction().await;
-    }
-    match filled {
-        Ok(Filled::Written) => Ok(finish(&mut session, ends).await),
+    let attempt = match fill(log, task, &mut taken.session).await {
+        Ok(Filled::Written) => {
+            let attempt = finish(&mut taken.session, ends).await;
+            taken.done();
+            return Ok(attempt);
+        }
         Ok(Filled::Judged(refusal, holders)) => Ok(Attempt::Refused(refusal, holders)),
         Ok(Filled::Insert(outcome)) => Ok(Attempt::Ended(outcome)),
         Err(Fault::Server(error)) if lasts(&error) => Ok(Attempt::Ended(Outcome::Refused(message_of(&error)))),
         Err(Fault::Server(error)) => Ok(Attempt::Again(error)),
         Err(Fault::Read(error)) => Err(error),
-    }
+    };
+    taken.abort().await;
+    attempt
 }
 
-async fn begin(log: &Log) -> mongodb::error::Result<ClientSession> {
-    let mut session = log.database.client().start_session().await?;
-    session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
-    Ok(session)
+async fn begin(log: &Log) -> mongodb::error::Result<Session> {
+    let mut taken = log.means.sessions.take().await?;
+    let begun = taken.session.start_transaction().read_concern(ReadConcern::snapshot());
+    begun.write_concern(strict()).await?;
+    Ok(taken)
 }
 
 /// Whether trying again changes nothing: the user may not do this, there is no room, the document is none that the server takes. What
 /// passes has a label; a key that another transaction inserted a moment ago has none.
 fn lasts(error: &Error) -> bool {
     const DUPLICATE_KEY: i32 = 11000;
-    !error.contains_label(TRANSIENT_TRANSACTION_ERROR) && code_of(error).is_some_and(|code| code != DUPLICATE_KEY)
+    let passes = error.contains_label(TRANSIENT_TRANSACTION_ERROR) || was_ended(error);
+    !passes && code_of(error).is_some_and(|code| code != DUPLICATE_KEY)
 }
 
 async fn finish(session: &mut ClientSession, ends: Instant) -> Attempt {
@@ -209,7 +214,7 @@ async fn finish(session: &mut ClientSession, ends: Instant) -> Attempt {
             Ok(()) => return Attempt::Ended(Outcome::Stored),
             Err(error) => error,
         };
-        if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) {
+        if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) && !was_ended(&error) {
             let given_up = error.contains_label(TRANSIENT_TRANSACTION_ERROR);
             let unknown = |error| Attempt::Ended(Outcome::Unknown(message_of(&error)));
             return if given_up { Attempt::Again(error) } else { unknown(error) };

@@ -16,9 +16,10 @@ use tokio::sync::{SemaphorePermit, TryAcquireError};
 use super::Log;
 use super::batch::Outcome;
 use super::keyed::{self, Keyed, Task};
+use crate::answers::no_answer;
 use crate::layout::prepare;
 use crate::patience::given_up;
-use crate::refused::{code_of, is_garbled, message_of, reading, unready};
+use crate::refused::{code_of, is_garbled, malformed, message_of, reading, unready};
 
 const DUPLICATE_KEY: i32 = 11000;
 
@@ -27,6 +28,7 @@ impl PrepareKeys for Log {
     async fn change(&self, change: KeyChange) -> Result<bool, KeyError> {
         change.validate()?;
         let name = prepare::collection(change.subject().0, || "name".to_owned())?;
+        self.means.answers.expected().await?;
         let _place = self.place()?;
         let changing = async {
             self.keys_schema.ensure(&name).await.map_err(unready)?;
@@ -49,7 +51,7 @@ impl PrepareKeys for Log {
         // A transaction that moves a key ends by itself, a little earlier.
         let changing = tokio::time::timeout(self.outcome_time * 2, changing);
         let changed = self.patience.during(changing).await.ok_or_else(given_up)?;
-        let changed = changed.map_err(|_| StoreError::Unreachable("MongoDB gave no answer in time".to_owned()))?;
+        let changed = changed.map_err(|_| StoreError::Unreachable(no_answer(self.outcome_time * 2)))?;
         changed.map_err(|fault| match fault {
             Fault::Told(error) => error,
             Fault::Server(error) => writing(&error).into(),
@@ -63,10 +65,10 @@ impl PrepareKeys for Log {
         }
         let collection = prepare::collection(name, || "name".to_owned())?;
         let keys = self.keys.collection::<RawDocumentBuf>(&collection);
-        let found = keys.find_one(doc! { "_id": key }).await.map_err(|error| reading(&error))?;
-        let now = self.clock.now();
-        let damaged = |why| StoreError::Damaged(format!("the key {key:?} of {name}: {why}"));
-        Ok(found.map(|found| prepare::read(&found).map_err(damaged)).transpose()?.map(|holder| holder.found(now)))
+        let find = async { keys.find_one(doc! { "_id": key }).await.map_err(|error| reading(&error)) };
+        let Some(found) = self.means.answers.of(find).await? else { return Ok(None) };
+        let holder = prepare::read(&found).map_err(|why| malformed(&self.keys, &collection, &found, why))?;
+        Ok(Some(holder.found(self.clock.now())))
     }
 }
 

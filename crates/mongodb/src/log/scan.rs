@@ -24,12 +24,13 @@ const FETCHES: usize = 3;
 
 pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> Result<SequenceNumber, ReadError> {
     let ScanQuery { from, to, filter } = query;
-    let mut session = read::session(log).await?;
-    let end = to.min(log.read_log_head_in(&mut session).await?);
+    let answers = &log.means.answers;
+    let mut session = answers.of(read::session(log)).await?;
+    let end = to.min(answers.of(log.read_log_head_in(&mut session)).await?);
     if from >= end {
         return Ok(end);
     }
-    let start = read::start(log, from, &mut session).await?;
+    let start = answers.of(read::start(log, from, &mut session)).await?;
     let mut wanted = read::passing(&filter);
     wanted.insert("_id", doc! { "$gte": start as i64, "$lt": end as i64 });
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
@@ -54,7 +55,8 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
     let mut next = start;
     // A log that was adopted has the holes that it had.
     let gap_free = filter.is_all() && !log.adopted.there;
-    while let Some((chunk, commits)) = fetched.try_next().await? {
+    // What is visited takes its own time; each piece is waited for as a page is.
+    while let Some((chunk, commits)) = answers.of(fetched.try_next()).await? {
         for (entry, commit) in chunk.iter().zip(commits) {
             if gap_free && entry.first != next {
                 return Err(read::behind(next, end));

@@ -21,6 +21,7 @@ use super::{document, write::Work};
 use crate::connect::strict;
 use crate::layout::fields::{inner, natural, text};
 use crate::refused::message_of;
+use crate::sessions::{Sessions, was_ended};
 
 /// How long a transaction is tried again that the server gave up, or of which it is not known whether it happened.
 const TIME_MAX: Duration = Duration::from_secs(30);
@@ -51,6 +52,7 @@ pub(super) struct Place {
     pub(super) trimmed: std::sync::atomic::AtomicU64,
     /// When it is to be looked for what has expired.
     pub(super) due: Due,
+    pub(super) sessions: Arc<Sessions>,
 }
 
 /// Applies jobs, each whole or not at all, in their order.
@@ -111,7 +113,7 @@ async fn until_answered(
                 Ok(false) => None,
                 Err(_) => return Some(all(jobs, &error)),
             },
-            Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => Some(error),
+            Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) || was_ended(&error) => Some(error),
             Err(error) => return Some(all(jobs, &error)),
         };
         if now() >= ends {
@@ -155,13 +157,14 @@ async fn attempt(
     jobs: &[Work],
     by: &str,
 ) -> mongodb::error::Result<Attempt> {
-    let mut session = place.database.client().start_session().await?;
+    let mut taken = place.sessions.take().await?;
+    let session = &mut taken.session;
     session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
-    let filled = fill(place, collections, jobs, by, &mut session).await;
+    let filled = fill(place, collections, jobs, by, session).await;
     let (first, answers, expires) = match filled {
         Ok(Filled::Written { first, answers, expires }) => (first, answers, expires),
         Ok(Filled::Nothing(answers)) => {
-            let _ = session.abort_transaction().await;
+            taken.abort().await;
             let mut settled_answers = Vec::new();
             for answer in answers {
                 settled_answers.push(settled(place, answer).await);
@@ -169,16 +172,15 @@ async fn attempt(
             return Ok(Attempt::Answered(settled_answers));
         }
         Ok(Filled::Refused(job, Some(error))) => {
-            let _ = session.abort_transaction().await;
+            taken.abort().await;
             return Ok(Attempt::Refused { job, error });
         }
         Ok(Filled::Refused(_, None)) => {
-            let _ = session.abort_transaction().await;
+            taken.abort().await;
             return Ok(Attempt::Again);
         }
         Err(error) => {
-            // The server ends it by itself when this does not reach it.
-            let _ = session.abort_transaction().await;
+            taken.abort().await;
             return Err(error);
         }
     };
@@ -187,15 +189,23 @@ async fn attempt(
         let committed = session.commit_transaction().await;
         // After the commit: who looks before it does not see the marker.
         expires.into_iter().for_each(|at| place.due.at(at));
-        match committed {
-            Ok(()) => return Ok(Attempt::Answered(answers)),
-            Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) && tries < 3 => tries += 1,
-            Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {
-                return Ok(Attempt::Unknown { first, by: by.to_owned(), answers, error });
+        let attempt = match committed {
+            Ok(()) => Ok(Attempt::Answered(answers)),
+            Err(error) if is_unknown(&error) && tries < 3 => {
+                tries += 1;
+                continue;
             }
-            Err(error) => return Err(error),
-        }
+            Err(error) if is_unknown(&error) => Ok(Attempt::Unknown { first, by: by.to_owned(), answers, error }),
+            Err(error) => Err(error),
+        };
+        taken.done();
+        return attempt;
     }
+}
+
+/// Whether a commit that ended so may have happened.
+fn is_unknown(error: &Error) -> bool {
+    error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) || was_ended(error)
 }
 
 enum Filled {

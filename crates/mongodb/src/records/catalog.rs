@@ -88,7 +88,8 @@ fn written(index: &Index) -> Result<Document, StoreError> {
         }
     };
     Ok(doc! {
-        "name": &index.name, "fields": fields, "unique": index.unique, "hashed": index.hashed, "sparse": index.sparse, "partial": partial,
+        "name": &index.name, "fields": fields, "unique": index.unique, "hashed": index.hashed, "text": index.text,
+        "sparse": index.sparse, "partial": partial,
         "expiresAfterSeconds": index.expires_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into())),
     })
 }
@@ -123,6 +124,7 @@ fn index_of(found: &Document) -> Option<Index> {
         unique: found.get_bool("unique").ok()?,
         // Left out by versions that had none.
         hashed: found.get_bool("hashed").unwrap_or(false),
+        text: found.get_bool("text").unwrap_or(false),
         sparse: found.get_bool("sparse").ok()?,
         partial,
         expires_after_seconds: seconds.and_then(|seconds| u32::try_from(seconds).ok()),

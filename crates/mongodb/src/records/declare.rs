@@ -10,7 +10,7 @@ use mongodb::Database;
 
 use super::catalog::Catalog;
 use super::document::OWN;
-use super::filter;
+use super::{filter, text};
 use crate::layout::names;
 use crate::refused::{code_of, message_of, reading};
 
@@ -34,6 +34,7 @@ pub(super) async fn declare(
             return Ok(());
         }
     }
+    declared.one_text_index(known.iter().flat_map(|known| &known.indexes))?;
     let there = listed(database, &declared.name).await.map_err(|error| reading(&error))?;
     let mut missing: Vec<Document> = Vec::new();
     for index in &declared.indexes {
@@ -119,6 +120,9 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
 
 /// The index as the server makes it; none when it makes none like it.
 pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
+    if index.text {
+        return Ok(Some(text::physical(index)));
+    }
     if !index.hashed && matches!(index.fields.as_slice(), [(path, _)] if path == "_id") {
         return Ok(None);
     }
@@ -187,6 +191,9 @@ fn is_bound(condition: &Condition) -> bool {
 
 /// Whether two are the same to the server, apart from their names and expiry.
 fn same(found: &Document, due: &Document) -> bool {
+    if text::is_text(due) {
+        return text::same(found, due);
+    }
     let flag = |index: &Document, name| index.get_bool(name).unwrap_or(false);
     let kind = |value: &Bson| match value {
         Bson::Int32(n) => Some(Bson::Int64(i64::from(*n))),
@@ -282,6 +289,12 @@ fn refused(declared: &Collection, missing: &[Document], error: &mongodb::error::
             RecordError::DuplicateKey { collection, index: name, key, change: 0 }
         }
         Some(code) if CONFLICTS.contains(&code) => RecordError::IndexConflict { collection, index: name, message },
+        // It names no index: a collection has one of texts at most, and other software made another.
+        Some(67) if message.contains("only one text index") => {
+            let text = missing.iter().find(|index| text::is_text(index));
+            let index = text.and_then(|index| index.get_str("name").ok()).unwrap_or_default().to_owned();
+            RecordError::IndexConflict { collection, index, message }
+        }
         // A document with two arrays, or a declaration that the server does not take.
         Some(171) => Invalid::new(Code::InvalidRecord, "document", message).into(),
         Some(67 | 72 | 73 | 197) => Invalid::new(Code::InvalidCollection, "indexes", message).into(),

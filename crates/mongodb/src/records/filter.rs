@@ -29,8 +29,11 @@ impl Filter {
         match filter_of(condition) {
             Some(ask) => Ok(Self { ask, rest: None }),
             None => {
-                condition.judgeable()?;
-                Ok(Self { ask: Document::new(), rest: Some(Matcher::new(condition)) })
+                // Words are the server's to find, by its index.
+                let ask = condition.text_search().map_or_else(Document::new, text);
+                let rest = condition.without_text_search();
+                rest.judgeable()?;
+                Ok(Self { ask, rest: Some(Matcher::new(&rest)) })
             }
         }
     }
@@ -64,10 +67,14 @@ fn part(condition: &Condition, depth: usize, name: &dyn Fn(&str) -> String) -> O
         Condition::Field { path, test } => field(&name(path), test, depth),
         Condition::Deleted(Deletion::All) => Some(Document::new()),
         Condition::Deleted(which) => Some(doc! { "deleted": *which == Deletion::Deleted }),
-        Condition::Match(words) => Some(doc! { "$text": { "$search": words } }),
+        Condition::Match(words) => Some(text(words)),
         Condition::Raw(filter) => Some(filter.clone()),
         _ => None,
     }
+}
+
+fn text(words: &str) -> Document {
+    doc! { "$text": { "$search": words } }
 }
 
 fn field(path: &str, test: &Test, depth: usize) -> Option<Document> {
@@ -155,9 +162,12 @@ mod tests {
         let deep = (0..80).fold(Condition::eq("a", 1), |inner, _| Condition::Nor(vec![inner]));
         let dollar = Condition::is_in("a", [Bson::Document(doc! { "$x": 1 })]);
         let large = Condition::eq("a", "x".repeat(BYTES_MAX));
-        for condition in [deep, dollar, large] {
-            assert!(Filter::of(&condition).expect("it is judged here").rest.is_some());
+        for condition in [&deep, &dollar, &large] {
+            assert!(Filter::of(condition).expect("it is judged here").rest.is_some());
         }
+        let words = Condition::And(vec![deep, Condition::matching_text("x")]);
+        let filter = Filter::of(&words).expect("it is judged here");
+        assert_eq!((filter.ask, filter.rest.is_some()), (doc! { "$text": { "$search": "x" } }, true));
         let filter = Filter::of(&Condition::between("a", 1, 2)).expect("a filter");
         assert_eq!(filter.ask, doc! { "$and": [{ "a": { "$gte": 1 } }, { "a": { "$lte": 2 } }] });
         assert!(filter.rest.is_none());

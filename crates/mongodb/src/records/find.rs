@@ -3,7 +3,9 @@
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::order::{self, Direction, document_keys};
-use annals_core::{Code, Condition, Invalid, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError, limits};
+use annals_core::{
+    Code, Condition, Invalid, Record, RecordError, RecordPage, RecordQuery, SortBy, StoreError, limits, no_text_index,
+};
 use mongodb::Database;
 use mongodb::error::Error;
 
@@ -97,8 +99,7 @@ pub(super) fn refused(condition: &Condition, error: &Error) -> RecordError {
     let message = message_of(error);
     match code_of(error) {
         Some(INDEX_NOT_FOUND) => {
-            let message = "MATCH needs a text index of the collection, and there is none; make one, or use CONTAINS";
-            return Invalid::new(Code::InvalidCondition, "condition", message.to_owned()).into();
+            return no_text_index().into();
         }
         Some(BAD_VALUE | FAILED_TO_PARSE | TYPE_MISMATCH) if condition.judgeable().is_err() => {
             return Invalid::new(Code::InvalidCondition, "condition", format!("RAW: {message}")).into();

@@ -8,6 +8,7 @@ use annals_core::bson::{Bson, Document};
 use annals_core::order::{self, document_keys};
 use annals_core::{
     ChangeKind, ChangeNumber, Code, Collection, Expected, Invalid, Matcher, RecordChange, RecordError, Revision,
+    text_entries,
 };
 
 use super::{document, expiry, feed};
@@ -265,6 +266,10 @@ pub(super) fn encoded(id: &Bson) -> Vec<u8> {
 fn fits_indexes(declared: &Collection, document: &RawDocument) -> Result<(), Invalid> {
     for index in &declared.indexes {
         if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
+            continue;
+        }
+        if index.text {
+            text_entries(index, document)?;
             continue;
         }
         let fields: Vec<_> = index.fields.iter().map(|(path, way)| (path.as_str(), *way)).collect();

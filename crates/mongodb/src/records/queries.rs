@@ -52,19 +52,23 @@ impl DocumentReads for MongoDocuments {
         }
         let filter = Filter::of(&query.condition)?;
         let mut tries = Tries::default();
-        loop {
-            match read(database, &collection, query, &filter, Answered::new(query, source.kind())).await {
-                Err(Ended::Server(error)) if tries.again(&error).await => {}
-                Err(Ended::Server(error)) => return Err(refused(&query.condition, &error).of_reading()),
-                Err(Ended::Refused(error)) => return Err(error.into()),
-                Ok(answer) => return Ok(answer.documents()),
+        let reading = async {
+            loop {
+                match read(database, &collection, query, &filter, Answered::new(query, source.kind())).await {
+                    Err(Ended::Server(error)) if tries.again(&error).await => {}
+                    Err(Ended::Server(error)) => return Err(refused(&query.condition, &error).of_reading()),
+                    Err(Ended::Refused(error)) => return Err(error.into()),
+                    Ok(answer) => return Ok(answer.documents()),
+                }
             }
-        }
+        };
+        self.commits.answers.of(reading).await
     }
 
     async fn count(&self, source: &QuerySource, condition: &Condition) -> Result<u64, ReadError> {
         let (database, collection) = self.place(source)?;
-        find::count(database, &collection, condition).await.map_err(RecordError::of_reading)
+        let counted = self.commits.answers.of(find::count(database, &collection, condition)).await;
+        counted.map_err(RecordError::of_reading)
     }
 
     async fn explain(&self, source: &QuerySource, query: &StoredQuery) -> Result<Explained, ReadError> {
@@ -73,7 +77,8 @@ impl DocumentReads for MongoDocuments {
         let wanted = query.skip.saturating_add(query.limit);
         let limit = usize::try_from(wanted).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
         let asked = RecordQuery { condition, sort, limit, ..RecordQuery::new(collection) };
-        explain::explain(database, &asked).await.map_err(RecordError::of_reading)
+        let explained = self.commits.answers.of(explain::explain(database, &asked)).await;
+        explained.map_err(RecordError::of_reading)
     }
 
     fn reads_every_commit(&self, _source: &QuerySource, condition: &Condition) -> bool {

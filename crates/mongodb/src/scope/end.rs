@@ -138,7 +138,7 @@ pub(super) async fn wait_past(log: &ScopeLog, head: SequenceNumber) -> Result<Se
 async fn look(log: &ScopeLog, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
     let _turn = log.end.looking.lock().await;
     loop {
-        let known = read(log).await?;
+        let known = log.means.answers.of(read(log)).await?;
         if known > head {
             return Ok(known);
         }

@@ -29,6 +29,7 @@ use crate::layout::names::EVENT_LOG_METADATA;
 use crate::layout::stream::NO_PARTITION;
 use crate::layout::writer::decimal;
 use crate::refused::{code_of, message_of};
+use crate::sessions::was_ended;
 
 /// How long a transaction is tried again that the server gave up, or of which it is not known whether it happened.
 const TIME_MAX: Duration = Duration::from_secs(30);
@@ -79,7 +80,7 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
         let head = meta.head + due.len() as u64;
         let by = format!("{:032x}", inner.random.bits());
         let moves = Moves { verdicts, meta: &meta, head, by: &by };
-        let error = match attempt(collections, &moves, &due, ends).await {
+        let error = match attempt(inner, &moves, &due, ends).await {
             Try::Stored => {
                 inner.waiting.moved(&verdicts.stream, head);
                 return Ok(Appended { positions: meta.head..head, duplicate: false });
@@ -147,25 +148,29 @@ struct Moves<'a> {
     by: &'a str,
 }
 
-async fn attempt(collections: &Collections, moves: &Moves<'_>, entries: &[RawDocumentBuf], ends: Instant) -> Try {
+async fn attempt(inner: &Inner, moves: &Moves<'_>, entries: &[RawDocumentBuf], ends: Instant) -> Try {
     let filled = async {
-        let mut session = collections.database.client().start_session().await?;
+        let mut taken = inner.log.means().sessions.take().await?;
+        let session = &mut taken.session;
         session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
-        match fill(collections, &mut session, moves, entries).await {
-            Ok(None) => Ok(Ok(session)),
+        match fill(&inner.collections, session, moves, entries).await {
+            Ok(None) => Ok(Ok(taken)),
             Ok(Some(not)) => {
-                // The server ends it by itself when this does not reach it.
-                let _ = session.abort_transaction().await;
+                taken.abort().await;
                 Ok(Err(not))
             }
             Err(error) => {
-                let _ = session.abort_transaction().await;
+                taken.abort().await;
                 Err(error)
             }
         }
     };
     match filled.await {
-        Ok(Ok(session)) => commit(session, ends).await,
+        Ok(Ok(mut taken)) => {
+            let tried = commit(&mut taken.session, ends).await;
+            taken.done();
+            tried
+        }
         Ok(Err(not)) => not,
         Err(error) => judged(error),
     }
@@ -173,20 +178,20 @@ async fn attempt(collections: &Collections, moves: &Moves<'_>, entries: &[RawDoc
 
 /// An error before the commit was sent: nothing was stored.
 fn judged(error: Error) -> Try {
-    if error.contains_label(TRANSIENT_TRANSACTION_ERROR) || code_of(&error).is_none() {
+    if error.contains_label(TRANSIENT_TRANSACTION_ERROR) || was_ended(&error) || code_of(&error).is_none() {
         return Try::Again(error);
     }
     Try::Refused(StoreError::ReadOnly(format!("MongoDB refuses the verdicts: {}", message_of(&error))))
 }
 
 /// Sends the commit until its outcome is known: the server knows which of its transactions happened.
-async fn commit(mut session: ClientSession, ends: Instant) -> Try {
+async fn commit(session: &mut ClientSession, ends: Instant) -> Try {
     loop {
         let error = match session.commit_transaction().await {
             Ok(()) => return Try::Stored,
             Err(error) => error,
         };
-        if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) {
+        if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) && !was_ended(&error) {
             return judged(error);
         }
         tracing::warn!(error = message_of(&error), "whether verdicts were stored is unknown; asking again");

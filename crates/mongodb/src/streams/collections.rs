@@ -6,7 +6,7 @@ use annals_core::{Code, Invalid, ReadError, RecordedEvent, SequenceNumber};
 use mongodb::Database;
 
 use crate::layout::names::{EVENT_LOG, STREAMS, of_scope, stream_collection};
-use crate::log::Log;
+use crate::log::{Log, Means};
 use crate::scope::ScopeLog;
 
 /// A log that streams are of.
@@ -22,6 +22,13 @@ impl LogOfStreams {
         match self {
             Self::Default(log) => log.numbers.seen(),
             Self::Scope(log) => log.seen(),
+        }
+    }
+
+    pub(super) fn means(&self) -> &Means {
+        match self {
+            Self::Default(log) => &log.means,
+            Self::Scope(log) => &log.means,
         }
     }
 

@@ -11,6 +11,7 @@ mod letters;
 mod pair;
 mod projections;
 mod queries;
+mod texts;
 mod windows;
 
 use std::sync::Arc;

@@ -160,16 +160,45 @@ async fn a_database_belongs_to_one_context() {
     assert!(refused(&databases, "annals").await.message.contains("layoutVersion"));
 }
 
+/// Of contexts that begin on an empty database at once.
+#[tokio::test]
+async fn of_contexts_that_claim_a_database_at_once_one_gets_it() {
+    for _ in 0..4 {
+        let databases = Databases::new();
+        let claim = async |context: &str| {
+            let options = Options { context_name: Some(context.to_owned()), ..Options::default() };
+            MongoStore::open(&databases.url(), options).await
+        };
+        let (sales, billing, shop) = tokio::join!(claim("sales"), claim("billing"), claim("shop"));
+        let marker = databases.database().await.collection::<Document>("wow_database_metadata");
+        let marker = marker.find_one(doc! { "_id": "boundedContext" }).await.expect("read").expect("it is there");
+        let owner = marker.get_str("contextName").expect("a name");
+        for (context, claimed) in [("sales", sales), ("billing", billing), ("shop", shop)] {
+            match claimed {
+                Ok(store) => {
+                    assert_eq!(context, owner);
+                    store.close().await;
+                }
+                Err(refused) => {
+                    assert!(context != owner && refused.message.contains(owner), "{context}: {}", refused.message);
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn documents_of_another_context_are_found_before_the_database_is_claimed() {
-    let databases = Databases::new();
-    let commits = databases.database().await.collection::<Document>("order_event_stream");
-    commits.insert_one(wow_commit("1", "a", 1, 1)).await.expect("inserted");
-    let mut foreign = wow_commit("2", "b", 1, 1);
-    foreign.insert("contextName", "shop");
-    commits.insert_one(foreign).await.expect("inserted");
-    let error = refused(&databases, "annals").await;
-    assert!(error.message.contains("order_event_stream") && error.message.contains("shop"), "{}", error.message);
-    let marker = databases.database().await.collection::<Document>("wow_database_metadata");
-    assert_eq!(marker.count_documents(doc! {}).await.expect("counted"), 0, "no mark is left");
+    for collection in ["order_event_stream", "order_snapshot"] {
+        let databases = Databases::new();
+        let documents = databases.database().await.collection::<Document>(collection);
+        documents.insert_one(wow_commit("1", "a", 1, 1)).await.expect("inserted");
+        let mut foreign = wow_commit("2", "b", 1, 1);
+        foreign.insert("contextName", "shop");
+        documents.insert_one(foreign).await.expect("inserted");
+        let error = refused(&databases, "annals").await;
+        assert!(error.message.contains(collection) && error.message.contains("shop"), "{}", error.message);
+        let marker = databases.database().await.collection::<Document>("wow_database_metadata");
+        assert_eq!(marker.count_documents(doc! {}).await.expect("counted"), 0, "no mark is left");
+    }
 }

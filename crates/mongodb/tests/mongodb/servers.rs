@@ -109,7 +109,13 @@ pub struct ReplicaSet {
 impl ReplicaSet {
     /// Starts so many members and waits until all of them work. A new primary is chosen within two seconds.
     pub async fn start(count: usize) -> Self {
-        let members: Vec<Member> = (0..count).map(|_| Member::start(&["--replSet", "rs0"])).collect();
+        Self::start_with(count, &[]).await
+    }
+
+    /// The same, with more arguments for each.
+    pub async fn start_with(count: usize, more: &[&str]) -> Self {
+        let arguments = [&["--replSet", "rs0"], more].concat();
+        let members: Vec<Member> = (0..count).map(|_| Member::start(&arguments)).collect();
         let hosts = members.iter().enumerate();
         let hosts: Vec<Document> =
             hosts.map(|(id, member)| doc! { "_id": id as i32, "host": member.address() }).collect();

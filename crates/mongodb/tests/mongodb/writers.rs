@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-use annals_core::{CommitError, CommitOutcome, EventLog, ExpectedVersion, NewCommit, Store};
+use annals_core::bson::rawdoc;
+use annals_core::{CommitError, CommitOutcome, EventLog, ExpectedVersion, NewCommit, RecordChange, Reserve, Store};
 use annals_mongodb::{MongoStore, Options, Step};
 use serde_json::{Value, json};
 
@@ -80,6 +81,14 @@ async fn write(plan: Value) {
     };
     say("opened", &json!({}));
     let log = log_of(&store);
+    if let Some(key) = plan["keyed"].as_str() {
+        let keyed = order("keyed", 1).reserve(Reserve::new("user", key, serde_json::from_str("1").expect("a value")));
+        let records = store.records("default").expect("declared");
+        let record = RecordChange::insert("things", rawdoc! { "_id": 1 });
+        let (commit, write) = tokio::join!(log.commit(keyed), records.write(vec![record]));
+        let (commit, write) = (commit.map(|commit| commit.version), write.map(|numbers| numbers.len()));
+        say("keyed", &json!({ "commit": format!("{commit:?}"), "record": format!("{write:?}") }));
+    }
     let callers = (0..plan["callers"].as_u64().unwrap_or(1)).map(|caller| {
         let name = format!("{}.{caller}", text("name"));
         let open = plan["open"][&name].as_str().map(str::to_owned);
@@ -169,6 +178,8 @@ pub struct Said {
     /// The request of each caller that has no answer yet.
     pub open: BTreeMap<String, String>,
     pub opened: u64,
+    /// What became of the commit with a key, and of the record.
+    pub keyed: Option<Value>,
 }
 
 impl Said {
@@ -178,6 +189,7 @@ impl Said {
         let caller = value["caller"].as_str().unwrap_or_default().to_owned();
         match what {
             "opened" => self.opened += 1,
+            "keyed" => self.keyed = Some(value),
             "sent" => drop(self.open.insert(caller, value["request"].as_str().unwrap_or_default().to_owned())),
             "told" => {
                 if value["store"] != true {

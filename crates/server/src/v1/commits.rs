@@ -100,7 +100,7 @@ async fn make_until_snapshot(server: &Server, source: &Source, commit: NewCommit
 }
 
 /// Calls `parse`, which reads so many bytes.
-pub(super) async fn read<T: Send + 'static>(
+pub(crate) async fn read<T: Send + 'static>(
     bytes: usize,
     parse: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {

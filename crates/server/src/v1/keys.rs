@@ -6,19 +6,15 @@ use annals_core::wire::records::Encoding;
 use annals_core::wire::{read_key_change, read_key_rollback, write_found_key, write_key_changed};
 use annals_core::{Code, Invalid, KeyChange, PrepareKeys, Release};
 use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
 
-use super::commits::read as parse;
-use crate::body::{self, Taken, media_type};
+use crate::asked::{self, Asked};
 use crate::documents::answer;
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::router::Server;
 use crate::source::tenant;
-
-/// The media types of requests.
-const TAKEN: &[&str] = &[Encoding::Json.media_type(), Encoding::ExtendedJson.media_type(), Encoding::Bson.media_type()];
 
 /// `GET /v1/keys/{name}/{key}`.
 pub(crate) async fn look(
@@ -75,22 +71,10 @@ async fn carry_out(
     request: Request,
     read: impl FnOnce(&[u8], Encoding) -> Result<KeyChange, Invalid> + Send + 'static,
 ) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
-    let found = Query::parse(parts.uri.query(), &[]).and_then(|_| keys(server, &parts.headers));
-    let keys = match found {
-        Ok(keys) => keys,
-        Err(problem) => {
-            body::discard(&server.options, body);
-            return Err(problem);
-        }
-    };
-    let named = parts.headers.get(header::CONTENT_TYPE).map(media_type);
-    let encoding = named.and_then(Encoding::of).unwrap_or(Encoding::Json);
-    let taken = Taken { media_types: TAKEN, bytes_max: server.options.body_bytes_max };
-    let held = body::read_taken(server, &parts, body, taken).await?;
-    let bytes = held.bytes.clone();
-    let change = parse(held.bytes.len(), move || read(&bytes, encoding)).await??;
-    make(server, &parts.headers, keys, change).await
+    let port = |headers: &HeaderMap| keys(server, headers);
+    let asked = asked::read(server, request, port, server.options.body_bytes_max, read).await?;
+    let Asked { port, headers, read: change, held: _held } = asked;
+    make(server, &headers, port, change).await
 }
 
 /// Changes of keys share the places of commits that are under way.

@@ -9,20 +9,15 @@ use annals_core::{
     ByteString, Code, Condition, DocumentQuery, DocumentView, Invalid, Pagination, Queries, QueryGuard, QuerySource,
 };
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::{MethodRouter, post};
 
-use super::commits::read as parse;
-use crate::body::{self, Taken, media_type};
+use crate::asked::{self, Asked};
 use crate::documents::{answer, answer_as};
 use crate::problem::Problem;
-use crate::query::Query;
 use crate::router::Server;
 use crate::source::tenant;
-
-/// The media types of requests.
-const TAKEN: &[&str] = &[Encoding::Json.media_type(), Encoding::ExtendedJson.media_type(), Encoding::Bson.media_type()];
 
 /// What is wanted of the documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +46,7 @@ fn of(source: fn(ByteString) -> QuerySource, how: How) -> MethodRouter<Arc<Serve
 }
 
 /// A question that was read and may be asked.
-enum Asked {
+enum Question {
     Single(DocumentQuery),
     List(DocumentQuery, u64),
     Paged(DocumentQuery, Pagination),
@@ -59,7 +54,7 @@ enum Asked {
     Explain(DocumentQuery, u64),
 }
 
-impl Asked {
+impl Question {
     fn read(how: How, bytes: &[u8], encoding: Encoding, guard: &QueryGuard) -> Result<Self, Invalid> {
         let bounded = |query: DocumentQuery| query.bytes_max(guard.answer_bytes_max);
         Ok(match how {
@@ -101,27 +96,29 @@ impl Asked {
 
 async fn ask(server: &Server, source: QuerySource, how: How, request: Request) -> Result<Response, Problem> {
     let guard = server.options.query_guard;
-    let read = read(server, request, move |bytes, encoding| Asked::read(how, bytes, encoding, &guard)).await?;
-    let Read { queries, headers, asked, _held } = read;
+    let port = |headers: &HeaderMap| queries(server, headers);
+    let read = move |bytes: &[u8], encoding| Question::read(how, bytes, encoding, &guard);
+    let asked = asked::read(server, request, port, server.options.body_bytes_max, read).await?;
+    let Asked { port: queries, headers, read: question, held: _held } = asked;
     source.validate()?;
-    guard.check_every_commit(queries.reads_every_commit(&source, asked.condition()))?;
-    match asked {
-        Asked::Single(query) => match queries.single(&source, query).await? {
+    guard.check_every_commit(queries.reads_every_commit(&source, question.condition()))?;
+    match question {
+        Question::Single(query) => match queries.single(&source, query).await? {
             Some(document) => answer(&headers, document).await,
             None => Err(nothing_found(&source)),
         },
-        Asked::List(query, limit) => {
+        Question::List(query, limit) => {
             let documents = queries.list(&source, query, limit).await?;
             answer_as(&headers, wire::write_documents(&documents), list_alone).await
         }
-        Asked::Paged(query, page) => {
+        Question::Paged(query, page) => {
             answer(&headers, wire::write_paged(&queries.paged(&source, query, page).await?)).await
         }
-        Asked::Count(condition) => {
+        Question::Count(condition) => {
             let count = queries.count(&source, &condition).await?;
             answer_as(&headers, records::count(count), count_alone).await
         }
-        Asked::Explain(query, limit) => {
+        Question::Explain(query, limit) => {
             answer(&headers, records::explained(&queries.explain(&source, query, limit).await?)).await
         }
     }
@@ -146,39 +143,6 @@ fn list_alone(document: &RawDocument) -> serde_json::Result<Vec<u8>> {
 /// The number of a count.
 fn count_alone(document: &RawDocument) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&document.get_i64("count").unwrap_or_default())
-}
-
-/// A request that was read.
-struct Read {
-    queries: Arc<dyn Queries>,
-    headers: HeaderMap,
-    asked: Asked,
-    /// Its bytes count as held until it is answered.
-    _held: body::Held,
-}
-
-/// Reads a request, unless it is to be refused anyway.
-async fn read(
-    server: &Server,
-    request: Request,
-    read: impl FnOnce(&[u8], Encoding) -> Result<Asked, Invalid> + Send + 'static,
-) -> Result<Read, Problem> {
-    let (parts, body) = request.into_parts();
-    let found = Query::parse(parts.uri.query(), &[]).and_then(|_| queries(server, &parts.headers));
-    let queries = match found {
-        Ok(queries) => queries,
-        Err(problem) => {
-            body::discard(&server.options, body);
-            return Err(problem);
-        }
-    };
-    let named = parts.headers.get(header::CONTENT_TYPE).map(media_type);
-    let encoding = named.and_then(Encoding::of).unwrap_or(Encoding::Json);
-    let taken = Taken { media_types: TAKEN, bytes_max: server.options.body_bytes_max };
-    let held = body::read_taken(server, &parts, body, taken).await?;
-    let bytes = held.bytes.clone();
-    let asked = parse(held.bytes.len(), move || read(&bytes, encoding)).await??;
-    Ok(Read { queries, headers: parts.headers, asked, _held: held })
 }
 
 /// The queries of the tenant that is named.

@@ -7,19 +7,16 @@ use annals_core::wire::records as wire;
 use annals_core::wire::records::Encoding;
 use annals_core::{Code, Invalid, Record, RecordError, RecordQuery, Records, is_system_collection, limits};
 use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
 
-use super::commits::read as parse;
-use crate::body::{self, Taken, media_type};
+use crate::asked::{self, Asked};
+use crate::body;
 use crate::documents::answer;
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::router::Server;
 use crate::source::tenant;
-
-/// The media types of requests.
-const TAKEN: &[&str] = &[Encoding::Json.media_type(), Encoding::ExtendedJson.media_type(), Encoding::Bson.media_type()];
 
 /// `GET /v1/records/collections`.
 pub(crate) async fn list(
@@ -60,7 +57,7 @@ pub(crate) async fn declare(
 ) -> Result<Response, Problem> {
     let open = not_of_the_system([name.as_str()]);
     let asked = read(&server, request, open, move |bytes, encoding| wire::read_collection(&name, bytes, encoding));
-    let Asked { records, headers, read: declared, _held } = asked.await?;
+    let Asked { port: records, headers, read: declared, held: _held } = asked.await?;
     records.declare(declared.clone()).await?;
     answer(&headers, wire::collection(&declared)?).await
 }
@@ -71,7 +68,7 @@ pub(crate) async fn find(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Asked { records, headers, read: query, _held } = asked(&server, name, request).await?;
+    let Asked { port: records, headers, read: query, held: _held } = asked(&server, name, request).await?;
     let page = records.find(query).await?;
     answer(&headers, wire::page(&page)).await
 }
@@ -82,12 +79,16 @@ pub(crate) async fn explain(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Asked { records, headers, read: query, _held } = asked(&server, name, request).await?;
+    let Asked { port: records, headers, read: query, held: _held } = asked(&server, name, request).await?;
     answer(&headers, wire::explained(&records.explain(query).await?)).await
 }
 
 /// A query that is asked for.
-async fn asked(server: &Arc<Server>, name: String, request: Request) -> Result<Asked<RecordQuery>, Problem> {
+async fn asked(
+    server: &Arc<Server>,
+    name: String,
+    request: Request,
+) -> Result<Asked<dyn Records, RecordQuery>, Problem> {
     let guard = server.options.query_guard;
     let read_query = move |bytes: &[u8], encoding| {
         let query = wire::read_query(&name, bytes, encoding)?;
@@ -109,7 +110,7 @@ pub(crate) async fn count(
         guard.check_raw(&condition)?;
         Ok(condition)
     };
-    let Asked { records, headers, read, _held } = read(&server, request, Ok(()), read_condition).await?;
+    let Asked { port: records, headers, read, held: _held } = read(&server, request, Ok(()), read_condition).await?;
     answer(&headers, wire::count(records.count(&name, &read).await?)).await
 }
 
@@ -119,7 +120,7 @@ pub(crate) async fn get(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Asked { records, headers, read: id, _held } = read(&server, request, Ok(()), wire::read_id).await?;
+    let Asked { port: records, headers, read: id, held: _held } = read(&server, request, Ok(()), wire::read_id).await?;
     answer(&headers, wire::record(&one(&*records, &name, &id).await?)).await
 }
 
@@ -148,7 +149,8 @@ async fn one(records: &dyn Records, collection: &str, id: &Bson) -> Result<Recor
 
 /// `POST /v1/records/changes`. Batches share the places of commits that are under way.
 pub(crate) async fn write(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
-    let Asked { records, headers, read: changes, _held } = read(&server, request, Ok(()), wire::read_changes).await?;
+    let Asked { port: records, headers, read: changes, held: _held } =
+        read(&server, request, Ok(()), wire::read_changes).await?;
     not_of_the_system(changes.iter().map(|change| change.collection()))?;
     let _place = server.commits.try_acquire().map_err(|_| {
         Problem::new(Code::Overloaded, "too many commits are under way; nothing was changed, try again in a moment")
@@ -167,39 +169,20 @@ fn not_of_the_system<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(),
     }
 }
 
-/// A request that was read.
-struct Asked<T> {
-    records: Arc<dyn Records>,
-    headers: HeaderMap,
-    read: T,
-    /// Its bytes count as held until it is answered.
-    _held: body::Held,
-}
-
-/// Reads a request, unless it is to be refused anyway.
+/// Reads a request, unless `open` refuses it before anything else.
 async fn read<T: Send + 'static>(
     server: &Server,
     request: Request,
     open: Result<(), Problem>,
     read: impl FnOnce(&[u8], Encoding) -> Result<T, Invalid> + Send + 'static,
-) -> Result<Asked<T>, Problem> {
-    let (parts, body) = request.into_parts();
-    let found = open.and_then(|()| Query::parse(parts.uri.query(), &[])).and_then(|_| records(server, &parts.headers));
-    let records = match found {
-        Ok(records) => records,
-        Err(problem) => {
-            body::discard(&server.options, body);
-            return Err(problem);
-        }
-    };
-    let named = parts.headers.get(header::CONTENT_TYPE).map(media_type);
-    let encoding = named.and_then(Encoding::of).unwrap_or(Encoding::Json);
-    let batch = parts.uri.path() == super::changes::PATH;
+) -> Result<Asked<dyn Records, T>, Problem> {
+    if let Err(problem) = open {
+        body::discard(&server.options, request.into_body());
+        return Err(problem);
+    }
+    let batch = request.uri().path() == super::changes::PATH;
     let bytes_max = if batch { server.options.record_changes_bytes_max } else { server.options.body_bytes_max };
-    let held = body::read_taken(server, &parts, body, Taken { media_types: TAKEN, bytes_max }).await?;
-    let bytes = held.bytes.clone();
-    let read = parse(held.bytes.len(), move || read(&bytes, encoding)).await??;
-    Ok(Asked { records, headers: parts.headers, read, _held: held })
+    asked::read(server, request, |headers: &HeaderMap| records(server, headers), bytes_max, read).await
 }
 
 /// The records of the tenant that is named.

@@ -7,20 +7,16 @@ use annals_core::wire::records::{self as records, Encoding};
 use annals_core::wire::{read_snapshot, write_saved, write_snapshot};
 use annals_core::{Aggregate, Code, Invalid, Snapshots, Version};
 use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
 
-use super::commits::read as parse;
 use super::wait::Wait;
-use crate::body::{self, Taken, media_type};
+use crate::asked::{self, Asked};
 use crate::documents::answer;
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::router::Server;
 use crate::source::tenant;
-
-/// The media types of requests.
-const TAKEN: &[&str] = &[Encoding::Json.media_type(), Encoding::ExtendedJson.media_type(), Encoding::Bson.media_type()];
 
 /// `PUT /v1/snapshots/{aggregate}`: makes ready what the aggregates of this name need, and indexes beside that.
 pub(crate) async fn declare(
@@ -30,7 +26,7 @@ pub(crate) async fn declare(
 ) -> Result<Response, Problem> {
     let reading = name.clone();
     let read = read(&server, request, move |bytes, encoding| records::read_collection(&reading, bytes, encoding));
-    let Asked { snapshots, headers, read: declared, _held } = read.await?;
+    let Asked { port: snapshots, headers, read: declared, held: _held } = read.await?;
     snapshots.declare(&name, declared.indexes.clone()).await?;
     answer(&headers, records::collection(&declared)?).await
 }
@@ -43,7 +39,7 @@ pub(crate) async fn save(
 ) -> Result<Response, Problem> {
     let aggregate = Aggregate::new(name, id);
     let read = read(&server, request, move |bytes, encoding| read_snapshot(&aggregate, bytes, encoding));
-    let Asked { snapshots, headers, read: snapshot, _held } = read.await?;
+    let Asked { port: snapshots, headers, read: snapshot, held: _held } = read.await?;
     let _place = server.commits.try_acquire().map_err(|_| {
         Problem::new(Code::Overloaded, "too many commits are under way; nothing was saved, try again in a moment")
     })?;
@@ -83,37 +79,13 @@ pub(crate) async fn delete(
     answer(&headers, shown).await
 }
 
-/// A request that was read.
-struct Asked<T> {
-    snapshots: Arc<dyn Snapshots>,
-    headers: HeaderMap,
-    read: T,
-    /// Its bytes count as held until it is answered.
-    _held: body::Held,
-}
-
-/// Reads a request, unless it is to be refused anyway.
 async fn read<T: Send + 'static>(
     server: &Server,
     request: Request,
     read: impl FnOnce(&[u8], Encoding) -> Result<T, Invalid> + Send + 'static,
-) -> Result<Asked<T>, Problem> {
-    let (parts, body) = request.into_parts();
-    let found = Query::parse(parts.uri.query(), &[]).and_then(|_| snapshots(server, &parts.headers));
-    let snapshots = match found {
-        Ok(snapshots) => snapshots,
-        Err(problem) => {
-            body::discard(&server.options, body);
-            return Err(problem);
-        }
-    };
-    let named = parts.headers.get(header::CONTENT_TYPE).map(media_type);
-    let encoding = named.and_then(Encoding::of).unwrap_or(Encoding::Json);
-    let taken = Taken { media_types: TAKEN, bytes_max: server.options.body_bytes_max };
-    let held = body::read_taken(server, &parts, body, taken).await?;
-    let bytes = held.bytes.clone();
-    let read = parse(held.bytes.len(), move || read(&bytes, encoding)).await??;
-    Ok(Asked { snapshots, headers: parts.headers, read, _held: held })
+) -> Result<Asked<dyn Snapshots, T>, Problem> {
+    let port = |headers: &HeaderMap| snapshots(server, headers);
+    asked::read(server, request, port, server.options.body_bytes_max, read).await
 }
 
 /// The snapshots of the tenant that is named.

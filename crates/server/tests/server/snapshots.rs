@@ -69,6 +69,31 @@ async fn snapshots_are_found_as_records_by_the_indexes_that_are_declared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn snapshots_are_found_by_the_words_of_a_text_index() {
+    let server = Running::start().await;
+    saved(&server, json!({"version": 1, "state": {"title": "Black coffee, two sugars", "notes": ["to the café"]}}))
+        .await;
+    let words = |search: &str| json!({"condition": {"operator": "MATCH", "value": search}, "limit": 5});
+    let list = "/v1/query/order/snapshots/list";
+    server.ask(list, &words("coffee")).await.problem(Code::NoTextIndex);
+    let fields = json!([{"field": "state.title"}, {"field": "state.notes"}]);
+    let index = json!({"indexes": [{"fields": fields, "text": true}]});
+    let declared = server.put("/v1/snapshots/order", &index).await.json();
+    assert_eq!(declared["indexes"][0]["name"], json!("state.title_text_state.notes_text"));
+    assert_eq!(declared["indexes"][0]["text"], json!(true));
+    for (search, count) in [("Coffee", 1), ("cafe -tea", 1), ("\"two sugars\"", 1), ("sugar", 0), ("coffee -café", 0)]
+    {
+        let found = server.ask(list, &words(search)).await.json();
+        assert_eq!(found.as_array().map(Vec::len), Some(count), "{search}");
+    }
+    let other = json!({"indexes": [{"fields": [{"field": "state.title"}], "text": true}]});
+    server.put("/v1/snapshots/order", &other).await.problem(Code::IndexConflict);
+    let of_one = json!([{"operator": "AGGREGATE_ID", "value": "o-1"}, {"operator": "MATCH", "value": "coffee"}]);
+    let commits = json!({"condition": {"operator": "AND", "children": of_one}, "limit": 5});
+    server.ask("/v1/query/order/commits/list", &commits).await.problem(Code::NoTextIndex);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_a_snapshot_is_refused_with_its_place() {
     let server = Running::start().await;
     for (body, code, path) in [

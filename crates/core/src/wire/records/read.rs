@@ -198,7 +198,7 @@ pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
 }
 
 /// Reads a declaration:
-/// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","sparse","partial","expires_after_seconds"}]}`.
+/// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","text","sparse","partial","expires_after_seconds"}]}`.
 ///
 /// # Errors
 /// As [`read_changes`].
@@ -229,6 +229,7 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
             }
             "unique" => index.unique = boolean(path, value)?,
             "hashed" => index.hashed = boolean(path, value)?,
+            "text" => index.text = boolean(path, value)?,
             "sparse" => index.sparse = boolean(path, value)?,
             "partial" => index.partial = Some(condition(encoding, path, value)?),
             "expires_after_seconds" => {
@@ -244,6 +245,7 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
     }
     let usual = || match index.fields.as_slice() {
         [(path, _)] if index.hashed => Index::hashed(path).name,
+        fields if index.text => Index::text(fields.iter().map(|(path, _)| path.as_str())).name,
         fields => Index::new(fields.iter().map(|(path, direction)| (path.as_str(), *direction))).name,
     };
     index.name = name.unwrap_or_else(usual);

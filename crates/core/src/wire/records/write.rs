@@ -206,6 +206,9 @@ fn index(index: &Index) -> Result<RawDocumentBuf, Invalid> {
     if index.hashed {
         shown.append(cstr!("hashed"), true);
     }
+    if index.text {
+        shown.append(cstr!("text"), true);
+    }
     if index.sparse {
         shown.append(cstr!("sparse"), true);
     }

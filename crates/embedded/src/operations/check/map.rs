@@ -6,7 +6,7 @@ use annals_core::StoreError;
 
 use super::{CheckReport, CheckedMap, Finding};
 use crate::disk::{Disk, Open};
-use crate::engine::{self, FILE, FORMAT_KEY, Looked, Range, View};
+use crate::engine::{self, FILE, FORMAT_KEY, JOURNAL_FILES, Looked, Range, View};
 use crate::operations::{Outcome, survey, unreadable};
 use crate::store::{ENGINE_DIR, TenantFile};
 use crate::whole::UNFINISHED;
@@ -51,10 +51,11 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The bytes of a tenant's map; 0 when it has none.
+/// The bytes of a tenant's map and of the journal before it; 0 when it has none.
 pub(super) fn bytes_of(disk: &dyn Disk, tenant: &survey::TenantFolder) -> u64 {
-    let path = Place::new(tenant, None).path();
-    disk.open(&path, Open::Read).and_then(|file| file.length()).unwrap_or(0)
+    let dir = Place::new(tenant, None).dir;
+    let bytes = |name: &str| disk.open(&format!("{dir}/{name}"), Open::Read).and_then(|file| file.length());
+    JOURNAL_FILES.into_iter().chain([FILE]).map(|name| bytes(name).unwrap_or(0)).sum()
 }
 
 /// Checks the map at `place` against the logs, of which the report says how far they reach, and adds it to the report.
@@ -115,7 +116,7 @@ fn other_files(disk: &dyn Disk, place: &Place<'_>, report: &mut CheckReport) -> 
         Ok(names) => names,
         Err(error) => return Err(unreadable(&place.dir, &error)),
     };
-    for name in names.iter().filter(|name| *name != FILE) {
+    for name in names.iter().filter(|name| *name != FILE && !JOURNAL_FILES.contains(&name.as_str())) {
         let (kind, advice) = match name.ends_with(UNFINISHED) {
             true => ("unfinished_file", "nothing: the next write of records or streams removes it"),
             false => ("foreign_file", "move it elsewhere if you know what it is; the store does not use it"),

@@ -169,6 +169,8 @@ impl Battery {
     fn new(seed: u64, change: &impl Fn(&mut Options)) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut options = repeatable(random.u64(..));
+        // Moved after every batch, after a few, or never before the end.
+        options.journal_bytes_max = [1, 300_000, usize::MAX][random.usize(0..3)];
         change(&mut options);
         let disk = FaultyDisk::new(random.u64(..));
         Self { random, disk, options, facts: Arc::default(), story: Vec::new(), faults: 0 }

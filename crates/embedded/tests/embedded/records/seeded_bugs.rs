@@ -53,3 +53,14 @@ fn noting_one_change_of_a_batch_is_caught() {
     model_catches(SeededBug::NoteOneChangeOfABatch);
     battery_catches(SeededBug::NoteOneChangeOfABatch);
 }
+
+#[test]
+fn forgetting_the_journal_when_opening_is_caught() {
+    battery_catches(SeededBug::ForgetJournalOnOpening);
+    model_catches(SeededBug::ForgetJournalOnOpening);
+}
+
+#[test]
+fn writing_over_a_journal_that_was_not_moved_is_caught() {
+    battery_catches(SeededBug::TurnJournalTooEarly);
+}

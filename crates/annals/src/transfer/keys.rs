@@ -1,0 +1,158 @@
+//! Prepare keys in an export that somebody changed without a commit. What commits did to keys is beside their events; here is what differs
+//! from that, in its last state.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Arc;
+
+use annals_core::{
+    ByteString, Code, DEFAULT_SCOPE, KeyChange, KeyError, KeyHolder, KeyState, KeyValue, PrepareKeys, Release, Reserve,
+    SequenceNumber, Store, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
+
+use super::write::line;
+use super::{ExportedLog, from_hex, to_hex};
+use crate::operations::OperationError;
+
+type Outcome<T> = Result<T, OperationError>;
+
+/// A key of the tenant of the log before it.
+#[derive(Serialize, Deserialize)]
+struct KeyLine {
+    key: StateLine,
+}
+
+/// Who holds it; nobody where there is no value.
+#[derive(Serialize, Deserialize)]
+struct StateLine {
+    name: ByteString,
+    key: ByteString,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value_bson: Option<String>,
+    /// Milliseconds since 1970-01-01 UTC, for times that RFC 3339 cannot write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ttl_at_millis: Option<i64>,
+}
+
+/// The line behind the keys.
+#[derive(Serialize, Deserialize)]
+pub(super) struct KeysEnd {
+    pub(super) keys_end: MovedKeys,
+}
+
+/// The keys of a tenant that were exported or imported beside its commits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedKeys {
+    /// The tenant.
+    pub tenant: String,
+    /// How many they are.
+    pub keys: u64,
+}
+
+/// Writes the keys as they were at the log's head. They belong to the tenant, and its default log says what happened to them.
+pub(super) async fn export(
+    store: &dyn Store,
+    log: &ExportedLog,
+    out: &mut (dyn Write + Send),
+    moved: &mut Vec<MovedKeys>,
+) -> Outcome<()> {
+    if log.scope != DEFAULT_SCOPE {
+        return Ok(());
+    }
+    let states = open(store, log)?.beside_commits(log.head).await.map_err(refused)?;
+    for state in &states {
+        let KeyState { name, key, holder } = state.clone();
+        let value_bson = holder.as_ref().map(|holder| to_hex(holder.value.data().as_bytes()));
+        let ttl_at_millis = holder.and_then(|holder| holder.ttl_at).map(Timestamp::as_millis);
+        line(out, &KeyLine { key: StateLine { name, key, value_bson, ttl_at_millis } })?;
+    }
+    let keys_end = MovedKeys { tenant: log.tenant.clone(), keys: states.len() as u64 };
+    if keys_end.keys > 0 {
+        moved.push(keys_end.clone());
+    }
+    line(out, &KeysEnd { keys_end })
+}
+
+fn open(store: &dyn Store, log: &ExportedLog) -> Outcome<Arc<dyn PrepareKeys>> {
+    store.prepare_keys(&log.tenant).map_err(|error| OperationError::new(error.code(), error.to_string()))
+}
+
+fn refused(error: KeyError) -> OperationError {
+    OperationError::new(error.code(), error.to_string())
+}
+
+/// Keys that are being imported, behind the commits of their tenant.
+pub(super) struct Changing {
+    keys: Arc<dyn PrepareKeys>,
+    tenant: String,
+    /// Those that somebody had changed here before; looked up once it matters.
+    there: OnceCell<BTreeSet<(ByteString, ByteString)>>,
+    count: u64,
+}
+
+impl Changing {
+    pub(super) fn new(store: &dyn Store, log: &ExportedLog) -> Outcome<Self> {
+        Ok(Self { keys: open(store, log)?, tenant: log.tenant.clone(), there: OnceCell::new(), count: 0 })
+    }
+
+    /// Takes the line of the next key, and sees to it that the key is held as the line says.
+    pub(super) async fn take(&mut self, line: &[u8]) -> Outcome<Result<(), String>> {
+        let KeyLine { key: StateLine { name, key, value_bson, ttl_at_millis } } = match serde_json::from_slice(line) {
+            Ok(line) => line,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let due = match value_bson.map(|hex| from_hex(&hex)) {
+            None => None,
+            Some(None) => return Ok(Err("the value of a key is no BSON document in hexadecimal".to_owned())),
+            Some(Some(value)) => {
+                let ttl_at = ttl_at_millis.map(Timestamp::from_millis);
+                Some(KeyHolder { value: KeyValue::from_data(value), ttl_at })
+            }
+        };
+        self.count += 1;
+        let found = self.keys.look(&name, &key).await.map_err(refused)?.map(|found| found.holder);
+        if found == due {
+            return Ok(Ok(()));
+        }
+        let there = self.there.get_or_try_init(|| changed(&*self.keys)).await?;
+        let change = change(&name, &key, found, due);
+        if !there.contains(&(name.clone(), key.clone())) && self.keys.change(change).await.map_err(refused)? {
+            return Ok(Ok(()));
+        }
+        let message = format!(
+            "{}: the key {key:?} of {name} is held otherwise than in the export; import into a store that is new, or that \
+             an earlier import of the same file began",
+            self.tenant
+        );
+        Err(OperationError::new(Code::KeyTaken, message))
+    }
+
+    /// Compares the number of keys with what the export says.
+    pub(super) fn finish(self, due: MovedKeys) -> Result<MovedKeys, String> {
+        let whole = due == MovedKeys { tenant: self.tenant, keys: self.count };
+        if whole { Ok(due) } else { Err("a key was left out or added".to_owned()) }
+    }
+}
+
+/// The keys that somebody has changed without a commit.
+async fn changed(keys: &dyn PrepareKeys) -> Outcome<BTreeSet<(ByteString, ByteString)>> {
+    let states = keys.beside_commits(SequenceNumber::MAX).await.map_err(refused)?;
+    Ok(states.into_iter().map(|state| (state.name, state.key)).collect())
+}
+
+/// What makes of a key that is held by `found` one that is held by `due`, which differ.
+fn change(name: &ByteString, key: &ByteString, found: Option<KeyHolder>, due: Option<KeyHolder>) -> KeyChange {
+    let (name, key) = (name.clone(), key.clone());
+    match (found, due) {
+        (found, Some(KeyHolder { value, ttl_at })) => {
+            let new = Reserve { name, key, value, ttl_at };
+            match found {
+                Some(found) => KeyChange::Reprepare { old: Some(found.value), new },
+                None => KeyChange::Prepare(new),
+            }
+        }
+        (found, None) => KeyChange::Rollback(Release { name, key, value: found.map(|found| found.value) }),
+    }
+}

@@ -1,0 +1,44 @@
+//! What a text index holds of a document.
+
+use std::collections::BTreeSet;
+
+use bson::RawBsonRef;
+use bson::raw::RawDocument;
+
+use super::TextFields;
+use super::words::words;
+use crate::order::encoded;
+use crate::{Code, Index, Invalid, limits};
+
+/// Bytes of a word that an entry holds. Records of longer words that begin alike have the same entry,
+/// and are told apart when they are judged.
+const WORD_BYTES_MAX: usize = 256;
+
+/// The entries of a document in a text index: one for each different word.
+///
+/// # Errors
+/// `invalid_record` when there are more than [`TEXT_INDEX_BYTES_MAX`](limits::TEXT_INDEX_BYTES_MAX) allows.
+pub fn text_entries(index: &Index, document: &RawDocument) -> Result<BTreeSet<Vec<u8>>, Invalid> {
+    let fields = TextFields::new(index.fields.iter().map(|(path, _)| path.as_str()));
+    let mut entries = BTreeSet::new();
+    let mut bytes = 0;
+    for text in fields.texts(document) {
+        for word in words(text) {
+            let entry = text_entry(&word);
+            let size = entry.len() + limits::TEXT_WORD_BYTES;
+            bytes += if entries.insert(entry) { size } else { 0 };
+            if bytes > limits::TEXT_INDEX_BYTES_MAX {
+                let name = &index.name;
+                let message = format!("has more different words than text index {name} takes; index a shorter field");
+                return Err(Invalid::new(Code::InvalidRecord, "document", message));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// The entry of a word.
+pub fn text_entry(word: &str) -> Vec<u8> {
+    let end = (0..=WORD_BYTES_MAX.min(word.len())).rev().find(|end| word.is_char_boundary(*end));
+    encoded(RawBsonRef::String(&word[..end.unwrap_or_default()]))
+}

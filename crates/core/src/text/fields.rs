@@ -1,0 +1,51 @@
+//! Which texts of a document an index is of.
+
+use std::collections::BTreeSet;
+
+use bson::RawBsonRef;
+use bson::raw::RawDocument;
+
+/// The paths of a text index.
+#[derive(Debug, Clone)]
+pub(crate) struct TextFields(BTreeSet<String>);
+
+impl TextFields {
+    pub(crate) fn new<'p>(paths: impl IntoIterator<Item = &'p str>) -> Self {
+        Self(paths.into_iter().map(str::to_owned).collect())
+    }
+
+    /// The texts at the paths, and those in arrays there. An array in an array is not followed.
+    pub(crate) fn texts<'d>(&self, document: &'d RawDocument) -> Vec<&'d str> {
+        let mut texts = Vec::new();
+        let fields = document.iter().flatten();
+        fields.for_each(|(name, value)| self.follow(name.as_str(), value, false, &mut texts));
+        texts
+    }
+
+    fn follow<'d>(&self, path: &str, value: RawBsonRef<'d>, in_array: bool, texts: &mut Vec<&'d str>) {
+        let Some(first) = self.first_from(path, matches!(value, RawBsonRef::Document(_))) else { return };
+        let below = first.strip_prefix(path);
+        match value {
+            // A text is known to the server as far as its first NUL.
+            RawBsonRef::String(text) if below == Some("") => texts.push(text.split('\0').next().unwrap_or_default()),
+            RawBsonRef::Document(inner) if below.is_some_and(|below| below.starts_with('.')) => {
+                for (name, value) in inner.iter().flatten() {
+                    self.follow(&format!("{path}.{}", name.as_str()), value, false, texts);
+                }
+            }
+            RawBsonRef::Array(array)
+                if !in_array && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) =>
+            {
+                array.into_iter().flatten().for_each(|element| self.follow(path, element, true, texts));
+            }
+            _ => {}
+        }
+    }
+
+    /// The first path of the index, in the order of bytes, that is this one or behind it. The server looks at no other: when it is not one
+    /// that this path leads to, nothing is found here, although a later one may be (`a-x` hides an array at `a` from `a.b`).
+    fn first_from(&self, path: &str, is_document: bool) -> Option<&str> {
+        let from = if is_document { format!("{path}.") } else { path.to_owned() };
+        self.0.range(from..).next().map(String::as_str)
+    }
+}

@@ -1,0 +1,135 @@
+//! What is looked for in texts.
+
+use std::collections::BTreeSet;
+
+use bson::raw::RawDocument;
+
+use super::TextFields;
+use super::folding::folded;
+use super::words::words;
+
+/// A search of MongoDB's `$text`: `coffee "fresh milk" -sugar -"brown sugar"`.
+///
+/// A document is found that has at least one of the words, also of those inside quotes, all of the phrases, and none of what stands behind
+/// a `-`. A phrase is a piece of one text, case and accents aside, and need not begin or end where words do. A `-` negates behind a blank
+/// and up to the next, and so does not in `well-known`. A quote that is not closed makes no phrase. Who only says what is not wanted finds
+/// nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TextSearch {
+    words: BTreeSet<String>,
+    unwanted_words: BTreeSet<String>,
+    phrases: Vec<String>,
+    unwanted_phrases: Vec<String>,
+}
+
+impl TextSearch {
+    /// Reads a search; every text is one.
+    pub fn new(search: &str) -> Self {
+        let mut read = Self::default();
+        let mut pieces = Pieces { text: search, at: 0, after_blank: true };
+        pieces.skip_blanks();
+        let (mut negated, mut phrase) = (false, None);
+        while let Some(Piece { at, what, after_blank }) = pieces.next() {
+            match what {
+                // Words of a phrase that is unwanted may stand elsewhere.
+                What::Text(_) if negated && phrase.is_some() => {}
+                What::Text(text) => {
+                    negated &= !after_blank;
+                    let list = if negated { &mut read.unwanted_words } else { &mut read.words };
+                    list.extend(words(text));
+                }
+                What::Hyphen => negated |= phrase.is_none() && after_blank,
+                What::Quote => match phrase.take() {
+                    Some(start) => {
+                        let list = if negated { &mut read.unwanted_phrases } else { &mut read.phrases };
+                        list.push(folded(&search[start..at]));
+                    }
+                    None => {
+                        negated &= !after_blank;
+                        phrase = Some(at + 1);
+                    }
+                },
+            }
+        }
+        read
+    }
+
+    /// Words of which a document must have one.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(String::as_str)
+    }
+
+    /// Pieces of texts that a document must have, without case and accents.
+    pub fn phrases(&self) -> impl Iterator<Item = &str> {
+        self.phrases.iter().map(String::as_str)
+    }
+
+    /// Whether it finds a document by its texts at these paths.
+    pub(crate) fn finds(&self, document: &RawDocument, fields: &TextFields) -> bool {
+        if self.words.is_empty() {
+            return false;
+        }
+        let texts = fields.texts(document);
+        let mut has_one = false;
+        for word in texts.iter().flat_map(|text| words(text)) {
+            if self.unwanted_words.contains(&word) {
+                return false;
+            }
+            has_one |= self.words.contains(&word);
+        }
+        if !has_one || (self.phrases.is_empty() && self.unwanted_phrases.is_empty()) {
+            return has_one;
+        }
+        let texts: Vec<_> = texts.into_iter().map(folded).collect();
+        let holds = |phrase: &String| texts.iter().any(|text| text.contains(phrase));
+        self.phrases.iter().all(holds) && !self.unwanted_phrases.iter().any(holds)
+    }
+}
+
+/// A search, cut into its pieces.
+struct Pieces<'s> {
+    text: &'s str,
+    at: usize,
+    /// Blanks stand before the next piece, or nothing does.
+    after_blank: bool,
+}
+
+struct Piece<'s> {
+    at: usize,
+    what: What<'s>,
+    after_blank: bool,
+}
+
+enum What<'s> {
+    Hyphen,
+    Quote,
+    Text(&'s str),
+}
+
+/// What ends a negation. A tab does not.
+const BLANKS: [char; 5] = [' ', '\n', '\r', '\u{b}', '\u{c}'];
+
+impl<'s> Pieces<'s> {
+    fn next(&mut self) -> Option<Piece<'s>> {
+        let (at, after_blank) = (self.at, self.after_blank);
+        let rest = &self.text[at..];
+        let what = match rest.chars().next()? {
+            '-' => What::Hyphen,
+            '"' => What::Quote,
+            _ => {
+                let ends = |letter| letter == '-' || letter == '"' || BLANKS.contains(&letter);
+                What::Text(&rest[..rest.find(ends).unwrap_or(rest.len())])
+            }
+        };
+        self.at += if let What::Text(text) = what { text.len() } else { 1 };
+        self.skip_blanks();
+        Some(Piece { at, what, after_blank })
+    }
+
+    fn skip_blanks(&mut self) {
+        let rest = self.text[self.at..].trim_start_matches(BLANKS);
+        let start = self.text.len() - rest.len();
+        self.after_blank = start > self.at || start == 0;
+        self.at = start;
+    }
+}
