@@ -122,6 +122,7 @@ impl Place {
                 arrived.retain(|one| !known.contains(&(one.collection.clone(), one.commit.clone())));
                 self.replaying = !known.is_empty();
             }
+            self.leave_out_mended(&mut arrived).await?;
             self.look_up_heads(&arrived).await?;
             let late = self.late(&arrived).await?;
             let batch = assign(&arrived, &self.heads, &self.held, &late);
@@ -211,6 +212,19 @@ impl Place {
             }
         }
         Ok(known)
+    }
+
+    /// A stream that goes back shows a commit as it was inserted, although it was mended since and has its numbers: what cannot be read is
+    /// looked for in the log by its place alone.
+    async fn leave_out_mended(&self, arrived: &mut Vec<Arrived>) -> Result<(), Ended> {
+        let malformed = arrived.iter().filter(|one| one.read.is_err());
+        let malformed: Vec<_> = malformed.map(|one| (&*one.collection, &*one.commit)).collect();
+        if malformed.is_empty() {
+            return Ok(());
+        }
+        let known = self.known(&malformed).await?;
+        arrived.retain(|one| !known.contains(&(one.collection.clone(), one.commit.clone())));
+        Ok(())
     }
 
     /// Which of these have a version that the log has passed without them: gaps before later ones were accepted.

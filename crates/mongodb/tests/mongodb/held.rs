@@ -36,6 +36,12 @@ async fn until_held(store: &MongoStore, count: usize) {
     until("held commits", async || held(store).await.len() == count && status(store).held == count as u64).await;
 }
 
+/// Waits until the sequencer has looked at what was held before it, and follows what comes: a commit of this id has its number.
+async fn until_following(store: &MongoStore, id: &str) {
+    log_of(store).commit(order(id, 0)).await.expect("committed");
+    until("its number", async || versions(store, id).await == [1]).await;
+}
+
 async fn ask(store: &MongoStore, commit: &str, what: Ask) -> Asked {
     sequencing(store).ask(one(commit), what).await.expect("answered")
 }
@@ -110,6 +116,7 @@ async fn a_malformed_commit_is_mended_and_tried_again() {
     store.close().await;
 
     let store = databases.store(Options::default()).await;
+    until_following(&store, "behind").await;
     until_held(&store, 2).await;
     let body = wow_commit("m1", "m", 1, 1).get("body").cloned().expect("a body");
     commits.update_one(doc! { "_id": "m1" }, doc! { "$set": { "body": body } }).await.expect("mended");
@@ -118,6 +125,35 @@ async fn a_malformed_commit_is_mended_and_tried_again() {
     assert_eq!(versions(&store, "m").await, [1]);
     let unknown = sequencing(&store).ask(one("nobody"), Ask::Retry).await.expect_err("it is not held");
     assert!(matches!(unknown, ReadError::Invalid(invalid) if invalid.code == Code::UnknownHeldCommit));
+    store.close().await;
+}
+
+/// The position in the stream is saved now and then only, so the next sequencer sees the insert of the commit as it was before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mended_commit_stays_in_the_log_when_its_insert_is_seen_again() {
+    let databases = Databases::new();
+    let (store, commits) = begun(&databases).await;
+    let state = databases.database().await.collection::<Document>("sequencer-state");
+    let log = doc! { "_id": "event-log" };
+    let has_position =
+        async || state.find_one(log.clone()).await.expect("read").filter(|log| log.contains_key("token"));
+    until("a position", async || has_position().await.is_some()).await;
+    let earlier = has_position().await.expect("it was there");
+    let whole = wow_commit("m1", "m", 1, 1);
+    let mut broken = whole.clone();
+    broken.insert("body", "nothing");
+    commits.insert_one(broken).await.expect("inserted");
+    until_held(&store, 1).await;
+    store.close().await;
+    commits.replace_one(doc! { "_id": "m1" }, whole).await.expect("mended");
+    state.replace_one(log, earlier).await.expect("gone back");
+
+    let store = databases.store(Options::default()).await;
+    until("the number", async || versions(&store, "m").await == [1]).await;
+    // Behind all that the stream shows again.
+    until_following(&store, "last").await;
+    assert_eq!(held(&store).await, []);
+    assert_eq!(versions(&store, "m").await, [1]);
     store.close().await;
 }
 
