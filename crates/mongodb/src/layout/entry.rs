@@ -2,7 +2,7 @@
 //! refuses fields that it does not know.
 //!
 //! ```text
-//! {_id: first number, n: events, db, coll, commit, request, aggregate, id, version, applied, types[], tags[], time}
+//! {_id: first number, n: events, db, coll, commit, request, aggregate, id, version, applied, types[], tags[]?, time}
 //! ```
 
 use annals_core::{SequenceNumber, Version};
@@ -46,7 +46,10 @@ pub(crate) fn write(
     out.int64("version", version);
     out.int64("applied", applied as i64);
     out.texts("types", distinct(commit.events.iter().map(|event| &*event.event_type)).into_iter());
-    out.texts("tags", distinct(commit.events.iter().flat_map(|event| event.tags.iter().map(|tag| &**tag))).into_iter());
+    let tags = distinct(commit.events.iter().flat_map(|event| event.tags.iter().map(|tag| &**tag)));
+    if !tags.is_empty() {
+        out.texts("tags", tags.into_iter());
+    }
     out.int64("time", commit.info.time.as_millis());
     out.raw()
 }

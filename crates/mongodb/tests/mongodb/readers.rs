@@ -55,6 +55,8 @@ async fn indexes(database: &Database, collection: &str, filter: &Document, sort:
 
 fn collect(plan: &Document, names: &mut Vec<String>) {
     names.extend(plan.get_str("indexName").ok().map(str::to_owned));
+    // A collection that is stored in the order of its ids needs no index of them.
+    names.extend(plan.get_str("stage").ok().filter(|stage| *stage == "CLUSTERED_IXSCAN").map(|_| "_id_".to_owned()));
     for value in plan.values() {
         match value {
             Bson::Document(inner) => collect(inner, names),
