@@ -260,7 +260,7 @@ codes! {
     InvalidEvents "invalid_events" 422 2 "A commit has no event, too many events, or the same event id twice." "Send 1 to 10,000 events, each with an id of its own or with none."
     InvalidTags "invalid_tags" 422 2 "An event has too many tags, or one that is empty, too long or holds a control character." "Use at most 64 tags of 1 to 256 bytes."
     InvalidHeader "invalid_header" 422 2 "The header is larger than 64 KiB or has a key that is not allowed." "Keep large values in event data; keys have 1 to 256 bytes without control characters."
-    InvalidData "invalid_data" 422 2 "Event data is not an object, holds a key twice or with a NUL, or is nested too deep." "Send an object with distinct keys, nested at most 100 deep."
+    InvalidData "invalid_data" 422 2 "Event data, or the state of a snapshot, is not an object, holds a key twice or with a NUL, or is nested too deep." "Send an object with distinct keys, nested at most 100 deep."
     InvalidInteger "invalid_integer" 422 2 "An integer does not fit into 64 bits with a sign." "Send it as a string, or as a number with a decimal point if a double is precise enough."
     InvalidTime "invalid_time" 422 2 "A time is not RFC 3339." "Write it as 2026-03-01T12:00:00.123Z."
     InvalidVersion "invalid_version" 422 2 "An expected version is neither a number nor a known word." "Use a whole number from 0, or \"any\", \"empty\" or \"exists\"."
