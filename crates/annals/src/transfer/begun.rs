@@ -28,7 +28,9 @@ impl Begun {
             let stored = open.store_copies(Vec::new()).await;
             stored.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
             let head = open.head().await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
-            keys::none_of_others(store, log).await?;
+            let unwritten =
+                |held: OperationError| OperationError::new(held.code, format!("{}; nothing was written", held.message));
+            keys::none_of_others(store, log).await.map_err(unwritten)?;
             begun.logs.push((format!("{}/{}", log.tenant, log.scope), open, head));
             if begun.records.iter().all(|(tenant, ..)| *tenant != log.tenant) {
                 let records = store.records(&log.tenant).map_err(refused)?;

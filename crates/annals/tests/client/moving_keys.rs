@@ -120,7 +120,7 @@ async fn a_commit_that_is_imported_does_not_take_a_key_from_who_holds_it_and_not
     assert_eq!(keys.prepare(held.clone()).await, Ok(true));
     let error = imported(&bytes, &target).await.expect_err("it is held");
     assert_eq!(error.code, Code::KeyTaken, "{error}");
-    for part in ["\"eva\" of user", "by 100 until 2128-06-11T", "no event and no record was written"] {
+    for part in ["\"eva\" of user", "by 100 until 2128-06-11T", "nothing was written"] {
         assert!(error.message.contains(part), "{error}");
     }
     assert_eq!(keys.get("user", "eva").await, Ok(Some(held.into())));

@@ -1,6 +1,5 @@
 //! A snapshot as a document, in the layout of Wow's Mongo extension: every field, in its order.
 
-use bson::RawBsonRef;
 use bson::raw::{CString, RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 use bytestring::ByteString;
 
