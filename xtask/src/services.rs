@@ -22,7 +22,7 @@ const CACHE: &str = "ANNALS_SERVICES_CACHE";
 /// The packages whose tests need a service.
 pub const PACKAGES: [&str; 1] = ["annals-mongodb"];
 
-/// `cargo xtask services`: starts them and keeps them until it is interrupted.
+/// `cargo xtask services`: starts them and keeps them until it ends, however that comes.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &["--fetch"], &[])?;
     if arguments.iter().any(|argument| argument == "--fetch") {
@@ -33,7 +33,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let mongod = Mongod::start(&cache(), &program)?;
     println!("{MONGOD}={}", program.display());
     println!("{MONGODB_URL}={}", mongod.url());
-    println!("stops with this program (Ctrl-C)");
+    println!("stops with this program (Ctrl-C, or SIGTERM where that is ignored, as in the background)");
     mongod.wait()
 }
 

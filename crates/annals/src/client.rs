@@ -260,9 +260,7 @@ impl EventLog for Client {
 
 /// The nearest time that RFC 3339 can write. Events have no other times, so a range over all of them stays one.
 fn writable(time: Timestamp) -> Timestamp {
-    const FIRST: i64 = -377_705_023_201_000;
-    const LAST: i64 = 253_402_207_199_999;
-    Timestamp::from_millis(time.as_millis().clamp(FIRST, LAST))
+    time.clamp(Timestamp::FIRST_WRITABLE, Timestamp::LAST_WRITABLE)
 }
 
 fn refused(answer: &Answer) -> ReadError {

@@ -31,6 +31,7 @@
 //!
 //! Version 1 had neither records nor streams, and version 2 no keys at the end; both are read as they were.
 
+mod begun;
 mod keys;
 mod read;
 mod records;

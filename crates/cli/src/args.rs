@@ -54,7 +54,8 @@ pub struct Global {
     /// The store to open: embedded:PATH, memory: or mongodb://HOST/DATABASE [default: embedded:./data]
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
-    /// A server to talk to instead of opening a store, for example http://127.0.0.1:4000
+    /// A server to talk to instead of opening a store, for example http://127.0.0.1:4000; not for adopt, check, config, demo, export,
+    /// pack, repair, restore, serve and import --whole, which work on a store themselves
     #[arg(long, global = true, value_name = "URL", conflicts_with = "store")]
     pub server: Option<String>,
     /// The tenant whose store is meant
@@ -121,12 +122,12 @@ pub enum Command {
     Key(Key),
     /// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
     #[command(
-        after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an earlier import of the same export began; the hashes of the logs are compared at the end. Without it a line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole store.jsonl --store embedded:./new"
+        after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an earlier import of the same export began; the hashes of the logs are compared at the end. Where it is refused the message says what was written, and it can be run again. Without it a line without request_id gets one from the digest of the file and its line number, so that an import that was interrupted can simply be run again: lines that are there already count as duplicates. A file that was changed since has another digest: give --id-prefix with the prefix that the first import used. Given ids and times are kept. Many lines are under way at once; those of one aggregate keep their order.\n\nExample:\n  annals import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole store.jsonl --store embedded:./new"
     )]
     Import(Import),
     /// Export a whole store as JSON lines, to be imported into another one
     #[command(
-        after_help = "Numbers, ids, times, versions, tenants and scopes are kept, and records, indexes and streams; revisions of records are given anew. A backup is smaller and faster; an export moves to another backend.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
+        after_help = "Numbers, ids, times, versions, tenants and scopes are kept, and records, indexes and streams; revisions of records are given anew. A backup is smaller and faster; an export moves to another backend. A file that is there already is not written over: the command is refused.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
     )]
     Export(Export),
     /// Count what a log holds: aggregates, events of each type, bytes

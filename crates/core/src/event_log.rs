@@ -154,10 +154,11 @@ pub trait EventLog: Send + Sync + 'static {
     /// being judged again.
     ///
     /// # Errors
-    /// [`CommitError::OtherEvents`] where the log has reached another number. What came before may be stored, and is whole.
+    /// [`CommitError::OtherEvents`] where the log has reached another number: what came before may be stored, and is whole.
+    /// [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a log takes no copies, of none either.
     async fn store_copies(&self, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
         let _ = copies;
-        Err(StoreError::ReadOnly("this log takes no copies; import into its store".to_owned()).into())
+        Err(StoreError::NotSupported("taking copies of commits, as an import of a whole store does,".to_owned()).into())
     }
 
     /// Counts what the log holds. It may read all of it; `progress` is told how many events were counted, of how many.

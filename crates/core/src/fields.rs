@@ -60,6 +60,16 @@ pub(crate) fn integer(value: RawBsonRef<'_>) -> Option<i64> {
     value.as_i64().or_else(|| value.as_i32().map(i64::from)).filter(|number| *number >= 0)
 }
 
+/// A whole number of any type, in a document that was stored: a shell writes 1 as a double.
+pub(crate) fn whole(value: RawBsonRef<'_>) -> Option<i64> {
+    match value {
+        RawBsonRef::Int32(value) => Some(value.into()),
+        RawBsonRef::Int64(value) => Some(value),
+        RawBsonRef::Double(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => Some(value as i64),
+        _ => None,
+    }
+}
+
 pub(crate) fn unknown(path: &str) -> Invalid {
     body(path, "is an unknown field")
 }

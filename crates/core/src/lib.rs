@@ -65,10 +65,11 @@ pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
 pub use records::{
     ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Explained, Index, Projection,
     Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash,
-    Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, is_system_collection, valid_changes, valid_document,
+    Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, index_path, is_system_collection, valid_changes,
+    valid_document,
 };
 pub use sequencing::{Ask, Asked, HeldCommit, HeldId, Leader, SequencerState, SequencerStatus, Sequencing};
-pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, snapshot_collection};
+pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, snapshot_collection, snapshot_indexes};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use streams::{

@@ -23,7 +23,8 @@ pub use typed::{PrepareKey, Prepared};
 ///   at any point a change has happened whole or not at all; a move to another key is one change.
 /// - Time is the store's clock. A key has *expired* when its `ttl_at` is before now: then it is taken as if it were free, while looking
 ///   still shows it. At the very `ttl_at` a key is neither free ([`prepare`](Self::prepare) is refused) nor given back without its value
-///   ([`rollback`](Self::rollback) is refused). What expired may be removed at any time.
+///   ([`rollback`](Self::rollback) is refused). What expired may be removed at any time. A change may name a `ttl_at` that is past: what
+///   it leaves behind is expired at once.
 /// - Values are equal as BSON values are: the order of fields counts, the type of a number does not.
 ///
 /// The meaning of each change is that of Wow's `PrepareKey`; a key without `ttl_at` is held for ever.

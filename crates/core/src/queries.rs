@@ -75,7 +75,7 @@ pub struct DocumentQuery {
     pub condition: Condition,
     /// Which of their fields; those that say which document it is always come along, unless they are left out.
     pub projection: Projection,
-    /// In what order; by their ids if it is empty, and where they are equal.
+    /// In what order, and by their ids where they are equal, in the direction of the last field; by their ids going up if it is empty.
     pub sort: Vec<SortBy>,
     /// Refuse with `query_answer_too_large` what would be more bytes; none for any number.
     pub bytes_max: Option<usize>,

@@ -19,7 +19,7 @@ use crate::Condition;
 
 pub(crate) use change::readable_value;
 pub use change::{Expected, RecordChange, valid_changes, valid_document};
-pub use collection::{Collection, Index};
+pub use collection::{Collection, Index, index_path};
 pub use error::{ChangesError, RecordError};
 pub use explain::Explained;
 pub use follower::ChangeFollower;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytestring::ByteString;
 
 pub(crate) use document::{read as read_document, read_tags, tags as write_tags};
-pub use in_records::{RecordSnapshots, snapshot_collection};
+pub use in_records::{RecordSnapshots, snapshot_collection, snapshot_indexes};
 
 use crate::{
     Aggregate, AggregateInfo, AggregateType, Code, Data, Index, Invalid, Loaded, RecordError, Timestamp, Version, json,
@@ -65,7 +65,7 @@ impl Snapshot {
         self.info.aggregate.validate()?;
         if i32::try_from(self.info.version).is_err() {
             let message = format!("{} is more than {}, the last that a snapshot can have", self.info.version, i32::MAX);
-            return Err(Invalid::new(Code::InvalidRange, "version", message));
+            return Err(Invalid::new(Code::InvalidBody, "version", message));
         }
         valid_id("tenantId", &self.info.tenant_id)?;
         let texts: [(&str, &ByteString); 5] = [

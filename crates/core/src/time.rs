@@ -2,13 +2,27 @@
 
 use std::fmt;
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
+
 /// A point in time in whole milliseconds since 1970-01-01 UTC; RFC 3339 in text.
 ///
 /// It says when something happened and is never used for order: that is what sequence numbers are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
+/// 1970-01-01T00:00:00, in UTC.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+/// RFC 3339 counts the hours of an offset from 00 to 23.
+const OFFSET_SECONDS_MAX: i32 = 24 * 60 * 60 - 1;
+
 impl Timestamp {
+    /// The first time that can be written: early in the year -9999.
+    pub const FIRST_WRITABLE: Self = Self(-377_705_023_201_000);
+    /// The last time that can be written: `9999-12-31T23:59:59.999Z`.
+    pub const LAST_WRITABLE: Self = Self(253_402_300_799_999);
+
     /// The point that many milliseconds after 1970-01-01 UTC.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
@@ -21,9 +35,7 @@ impl Timestamp {
 
     /// Whether RFC 3339 can write it. Events have no other times.
     pub fn is_writable(self) -> bool {
-        const FIRST: i64 = -377_705_023_201_000;
-        const LAST: i64 = 253_402_207_199_999;
-        (FIRST..=LAST).contains(&self.0)
+        (Self::FIRST_WRITABLE..=Self::LAST_WRITABLE).contains(&self)
     }
 
     /// Reads RFC 3339, for example `2026-03-01T12:00:00.123Z`; digits below a millisecond are cut off.
@@ -31,16 +43,24 @@ impl Timestamp {
     /// # Errors
     /// A sentence that says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let time: jiff::Timestamp =
-            text.parse().map_err(|_| format!("{text:?} is not an RFC 3339 time such as 2026-03-01T12:00:00.123Z"))?;
-        Ok(Self(time.as_millisecond()))
+        let wrong = || format!("{text:?} is not an RFC 3339 time such as 2026-03-01T12:00:00.123Z");
+        let pieces = Pieces::parse(text).map_err(|_| wrong())?;
+        let (Some(time), Some(offset)) = (pieces.time(), pieces.to_numeric_offset()) else { return Err(wrong()) };
+        if offset.seconds().abs() > OFFSET_SECONDS_MAX {
+            return Err(format!("{text:?} has an offset of a day or more; RFC 3339 has those from -23:59 to +23:59"));
+        }
+        let there = pieces.date().to_datetime(time).duration_since(EPOCH);
+        let here = there - SignedDuration::from_secs(offset.seconds().into());
+        let time = i64::try_from(here.as_millis()).map(Self).ok().filter(|time| time.is_writable());
+        let (first, last) = (Self::FIRST_WRITABLE, Self::LAST_WRITABLE);
+        time.ok_or_else(|| format!("{text:?} is not a time from {first} to {last}"))
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_millisecond(self.0) {
-            Ok(time) => write!(f, "{time:.3}"),
+        match EPOCH.checked_add(SignedDuration::from_millis(self.0)) {
+            Ok(time) => write!(f, "{time:.3}Z"),
             Err(_) => write!(f, "{}ms", self.0),
         }
     }
@@ -95,7 +115,24 @@ mod tests {
         assert_eq!(time.to_string(), "2026-03-01T12:00:00.007Z");
         assert_eq!(Timestamp::parse("2026-03-01T12:00:00.007999Z"), Ok(time));
         assert_eq!(Timestamp::parse("2026-03-01T13:00:00.007+01:00"), Ok(time));
-        assert!(Timestamp::parse("yesterday").is_err());
+        for wrong in ["yesterday", "2026-03-01", "2026-03-01T12:00:00", "2026-03-01T12:00:00[UTC]", "12:00:00Z"] {
+            assert!(Timestamp::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_time_of_the_year_9999_is_a_time_and_an_offset_of_a_day_is_none() {
+        for last in ["9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999+00:00", "9999-12-31T00:59:59.999-23:00"] {
+            let time = Timestamp::parse(last).expect(last);
+            assert_eq!((time, &*time.to_string()), (Timestamp::LAST_WRITABLE, "9999-12-31T23:59:59.999Z"));
+        }
+        let first = Timestamp::FIRST_WRITABLE;
+        assert_eq!(Timestamp::parse(&first.to_string()), Ok(first));
+        let late = Timestamp::parse("9999-12-31T23:59:59-00:01").expect_err("it is in the year 10000");
+        assert!(late.contains("9999-12-31T23:59:59.999Z"), "{late}");
+        for far in ["2026-03-01T12:00:00+25:00", "2026-03-01T12:00:00-24:00"] {
+            assert!(Timestamp::parse(far).expect_err(far).contains("offset"));
+        }
     }
 
     #[test]

@@ -83,6 +83,38 @@ fn refused(error: KeyError) -> OperationError {
     OperationError::new(error.code(), error.to_string())
 }
 
+/// Commits that are copied change keys without being judged again, so they must find no key that somebody has changed here without a
+/// commit. An import of the same file changes such keys behind the last of its commits only.
+pub(super) async fn none_of_others(store: &dyn Store, log: &ExportedLog) -> Outcome<()> {
+    let open_log = store.log(&log.tenant, &log.scope);
+    let open_log = open_log.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+    let head = open_log.head().await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
+    if log.scope != DEFAULT_SCOPE || head >= log.head {
+        return Ok(());
+    }
+    match open(store, log)?.beside_commits(SequenceNumber::MAX).await.map_err(refused)?.into_iter().next() {
+        Some(KeyState { name, key, holder }) => Err(taken(&log.tenant, &name, &key, holder.as_ref())),
+        None => Ok(()),
+    }
+}
+
+/// The refusal of an import because of a key.
+fn taken(tenant: &str, name: &str, key: &str, holder: Option<&KeyHolder>) -> OperationError {
+    let held = match holder {
+        None => "was given back here without a commit".to_owned(),
+        Some(KeyHolder { value, ttl_at }) => {
+            let value = serde_json::to_string(value).unwrap_or_default();
+            let until = ttl_at.map_or(String::new(), |ttl_at| format!(" until {ttl_at}"));
+            format!("is held here by {value}{until}, which the export does not say")
+        }
+    };
+    let message = format!(
+        "{tenant}: the key {key:?} of {name} {held}; import into a store that is new, or that an earlier import of the same \
+         file began"
+    );
+    OperationError::new(Code::KeyTaken, message)
+}
+
 /// Keys that are being imported, behind the commits of their tenant.
 pub(super) struct Changing {
     keys: Arc<dyn PrepareKeys>,
@@ -117,16 +149,11 @@ impl Changing {
             return Ok(Ok(()));
         }
         let there = self.there.get_or_try_init(|| changed(&*self.keys)).await?;
-        let change = change(&name, &key, found, due);
+        let change = change(&name, &key, found.clone(), due);
         if !there.contains(&(name.clone(), key.clone())) && self.keys.change(change).await.map_err(refused)? {
             return Ok(Ok(()));
         }
-        let message = format!(
-            "{}: the key {key:?} of {name} is held otherwise than in the export; import into a store that is new, or that \
-             an earlier import of the same file began",
-            self.tenant
-        );
-        Err(OperationError::new(Code::KeyTaken, message))
+        Err(taken(&self.tenant, &name, &key, found.as_ref()))
     }
 
     /// Compares the number of keys with what the export says.

@@ -14,7 +14,8 @@ use annals_core::{
 };
 use serde::de::DeserializeOwned;
 
-use super::keys::{Changing, KeysEnd, MovedKeys};
+use super::begun::Begun;
+use super::keys::{self, Changing, KeysEnd, MovedKeys};
 use super::records::{CollectionEnd, CollectionLine, Filling, MovedCollection};
 use super::streams::{Appending, MovedStream, StreamEnd, StreamLine};
 use super::{
@@ -74,17 +75,25 @@ impl<R: BufRead + Send> ExportReader<R> {
     /// Copies everything into the store: records are inserted, commits keep their numbers, verdicts are appended to streams, keys
     /// are taken and given back; and compares what is there at the end with the hashes of the export. `progress` counts events.
     ///
-    /// It reads its input on the caller's task.
+    /// Nobody else may write to the store meanwhile. It reads its input on the caller's task.
     ///
     /// # Errors
+    /// They say what was written before; the import can be run again, and goes on there. Before anything is written:
+    /// `not_supported_by_store` where a store takes no import, and `key_taken` where prepare keys were changed without a commit that no
+    /// import of this file can have changed.
+    ///
     /// `other_events` when a log holds other events, `other_records` when a collection holds other records, `verdicts_differ` when a
     /// stream does, `key_taken` when a prepare key is held otherwise; `invalid_backup` when the export ends early or was altered, which
     /// the line of the error says; `unknown_tenant`, `unknown_scope`, `unreadable_input`, and what committing, writing and appending say.
-    pub async fn import_into(
-        mut self,
-        store: &dyn Store,
-        progress: &mut (dyn FnMut(u64, u64) + Send),
-    ) -> Outcome<Moved> {
+    pub async fn import_into(self, store: &dyn Store, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Outcome<Moved> {
+        let begun = Begun::look(store, &self.header.logs).await?;
+        match self.all_into(store, progress).await {
+            Ok(moved) => Ok(moved),
+            Err(error) => Err(begun.tell(error).await),
+        }
+    }
+
+    async fn all_into(mut self, store: &dyn Store, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Outcome<Moved> {
         let mut logs = self.header.logs.clone();
         let mut moved = Moved::default();
         let with_records = self.header.annals_export >= WITH_RECORDS;
@@ -95,6 +104,7 @@ impl<R: BufRead + Send> ExportReader<R> {
         for n in 0..logs.len() {
             if with_records {
                 logs[n].head = self.head_of(&logs[n])?;
+                keys::none_of_others(store, &logs[n]).await?;
             }
             let (log, all) = (&logs[n], logs.iter().map(|log| log.head).sum());
             let open = store.log(&log.tenant, &log.scope);

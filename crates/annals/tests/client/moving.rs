@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use annals::bson::{RawDocumentBuf, doc};
 use annals::operations::{EXPORT_VERSION, ExportReader, Moved, OperationError, check, export};
 use annals::{
-    Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, KeyValue, LogQuery, NewCommit, NewEvent,
-    NewTransaction, OpenOptions, RecordedEvent, Reserve, Store, Timestamp, Uuid,
+    Code, Collection, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Filter, KeyValue, LogQuery,
+    NewCommit, NewEvent, NewTransaction, OpenOptions, RecordedEvent, Reserve, Store, Timestamp, Uuid,
 };
 
 const TENANTS: [&str; 2] = [DEFAULT_TENANT, "other"];
@@ -169,6 +170,30 @@ async fn a_log_that_holds_other_events_is_left_alone() {
 }
 
 #[tokio::test]
+async fn an_import_that_is_refused_says_what_it_has_written() {
+    let source = filled("memory:", 40).await;
+    let records = source.records("other").expect("a tenant");
+    records.declare(Collection::new("things")).await.expect("it is declared");
+    for n in 0..3 {
+        let thing = RawDocumentBuf::try_from(&doc! { "_id": n }).expect("a document");
+        records.insert("things", thing).await.expect("it is inserted");
+    }
+    let bytes = exported(&source).await;
+    let target = open("memory:").await;
+    let first_line = bytes.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+    let error = imported(&bytes[..first_line], &target).await.expect_err("it ends early");
+    assert!(error.message.ends_with("no event and no record was written"), "{error}");
+    let error = imported(&bytes[..bytes.len() - 30], &target).await.expect_err("it ends early");
+    let head = target.log("other", "partner").expect("a log").head().await.expect("its head");
+    let logs = format!("the events 0 to {} of other/partner", head - 1);
+    for part in ["written before that: 3 records of other", &logs, "goes on from there"] {
+        assert!(error.message.contains(part), "{part}: {error}");
+    }
+    imported(&bytes, &target).await.expect("it goes on");
+    assert_eq!(content(&exported(&target).await), content(&bytes));
+}
+
+#[tokio::test]
 async fn a_copy_goes_to_its_number_or_nowhere() {
     let (from, to) = (filled("memory:", 3).await, open("memory:").await);
     let here = from.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("a log");
@@ -182,7 +207,7 @@ async fn a_copy_goes_to_its_number_or_nowhere() {
     there.store_copies(copies.clone()).await.expect("they are in order");
     assert_eq!(there.read_copies(0).await.expect("they are read"), copies);
     let client = annals::Client::new("http://127.0.0.1:9", DEFAULT_TENANT, DEFAULT_SCOPE).expect("an address");
-    assert_eq!(client.store_copies(copies).await.expect_err("a server takes none").code(), Code::StoreReadOnly);
+    assert_eq!(client.store_copies(copies).await.expect_err("a server takes none").code(), Code::NotSupportedByStore);
 }
 
 #[tokio::test]

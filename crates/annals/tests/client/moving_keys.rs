@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals::operations::{ExportReader, MovedKeys};
 use annals::{
-    Code, DEFAULT_SCOPE, DEFAULT_TENANT, Data, KeyHolder, KeyValue, NewCommit, NewEvent, Release, Reserve, Store,
-    Timestamp,
+    Code, Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Data, KeyHolder, KeyValue, NewCommit, NewEvent, Release, Reserve,
+    Store, Timestamp,
 };
 
 use crate::moving::{content, exported, imported, open};
@@ -104,6 +104,33 @@ async fn a_key_that_somebody_else_holds_is_not_taken_by_an_import() {
         let holder = keys.get("user", "alone").await.expect("it is read").expect("it is held");
         assert_eq!(holder.value.decode::<u64>().expect("a number"), 100);
     }
+}
+
+#[tokio::test]
+async fn a_commit_that_is_imported_does_not_take_a_key_from_who_holds_it_and_nothing_is_written() {
+    let source = open("memory:").await;
+    let log = source.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared");
+    log.commit(commit().reserve(user("eva", 1))).await.expect("it is free");
+    let records = source.records(DEFAULT_TENANT).expect("it is declared");
+    records.declare(Collection::new("things")).await.expect("it is declared");
+    let bytes = exported(&source).await;
+    let target = open("memory:").await;
+    let keys = target.prepare_keys(DEFAULT_TENANT).expect("it is declared");
+    let held = user("eva", 100).until(Timestamp::from_millis(5_000_000_000_000));
+    assert_eq!(keys.prepare(held.clone()).await, Ok(true));
+    let error = imported(&bytes, &target).await.expect_err("it is held");
+    assert_eq!(error.code, Code::KeyTaken, "{error}");
+    for part in ["\"eva\" of user", "by 100 until 2128-06-11T", "nothing was written"] {
+        assert!(error.message.contains(part), "{error}");
+    }
+    assert_eq!(keys.get("user", "eva").await, Ok(Some(held.into())));
+    let there = target.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared");
+    assert_eq!(there.head().await, Ok(0));
+    assert_eq!(target.records(DEFAULT_TENANT).expect("a tenant").collections().await, Ok(Vec::new()));
+    // Given back it is in nobody's way, and is then held as the commit says.
+    assert_eq!(keys.rollback(Release::new("user", "eva")).await, Ok(true));
+    imported(&bytes, &target).await.expect("it is imported");
+    assert_eq!(keys.get("user", "eva").await, Ok(Some(user("eva", 1).into())));
 }
 
 #[tokio::test]

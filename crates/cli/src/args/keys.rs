@@ -44,7 +44,7 @@ pub struct KeyPrepare {
     pub of: KeyOf,
     /// What is kept with it, as JSON
     pub value: String,
-    /// When others may take it; never when absent
+    /// From when on others may take it, RFC 3339; never when absent, at once when it is past
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     pub until: Option<Timestamp>,
 }
@@ -70,7 +70,7 @@ pub struct KeyMove {
     pub key: String,
     /// What is kept with it, as JSON
     pub value: String,
-    /// When others may take it; never when absent
+    /// From when on others may take it, RFC 3339; never when absent, at once when it is past
     #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
     pub until: Option<Timestamp>,
 }

@@ -67,6 +67,6 @@ pub struct Restore {
 
 #[derive(Debug, Args)]
 pub struct Export {
-    /// The file to write, which must not exist, or - for standard output
+    /// The file to write, or - for standard output; one that is there already is refused and stays as it is
     pub file: PathBuf,
 }

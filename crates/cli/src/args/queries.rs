@@ -12,10 +12,10 @@ pub struct Query {
     /// How much of it
     #[arg(value_enum)]
     pub how: How,
-    /// What must hold, as it is typed for `annals record find`; every document when absent
+    /// What must hold, typed: a condition as `annals record find --help` explains it; every document when absent
     #[arg(long = "where", value_name = "CONDITION", conflicts_with = "condition")]
     pub typed: Option<String>,
-    /// What must hold, as Wow's JSON
+    /// What must hold, as JSON: {"field", "operator", "value"}, the condition of Wow's queries
     #[arg(long, value_name = "JSON")]
     pub condition: Option<String>,
     /// In what order, - for highest first; by the ids when absent

@@ -11,7 +11,7 @@ pub enum Record {
     List,
     /// Declare a collection and indexes of it; what is there stays
     #[command(
-        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"sparse\", \"partial\", \"expires_after_seconds\"}; all but the fields may be left out. One with \"text\": true is for `match`.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
+        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"sparse\", \"partial\", \"expires_after_seconds\"}; all but the fields may be left out. One with \"text\": true is for `match`: a collection has one, on all fields whose words are looked for, without directions. Indexes are not changed or dropped: for another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
     )]
     Declare(RecordDeclare),
     /// Print the record of an id
@@ -80,7 +80,7 @@ pub struct Id {
 pub struct RecordFind {
     /// The collection
     pub collection: String,
-    /// What must hold; every record when absent
+    /// What must hold, typed or as JSON (`annals query` calls these --where and --condition); every record when absent
     #[arg(long, value_name = "CONDITION")]
     pub condition: Option<String>,
     /// In what order, - for highest first; by _id when absent
@@ -101,7 +101,7 @@ pub struct RecordFind {
 pub struct RecordCount {
     /// The collection
     pub collection: String,
-    /// What must hold; every record when absent
+    /// What must hold, typed or as JSON (`annals query` calls these --where and --condition); every record when absent
     #[arg(long, value_name = "CONDITION")]
     pub condition: Option<String>,
 }

@@ -15,7 +15,7 @@ pub enum Snapshot {
     Save(SnapshotSave),
     /// Declare indexes of the snapshots of aggregates of a name; what is there stays
     #[command(
-        after_help = "Indexes are as for `annals record declare`, on paths such as state.status. `annals record explain {aggregate}_snapshot` says which one a query uses.\n\nExample:\n  annals snapshot declare order --indexes '[{\"fields\": [{\"field\": \"state.status\"}]}]'"
+        after_help = "Indexes are as for `annals record declare`, on fields of the layout or paths of the state such as state.status. A unique one refuses snapshots that break it, with duplicate_key. `annals record explain {aggregate}_snapshot` says which one a query uses.\n\nExample:\n  annals snapshot declare order --indexes '[{\"fields\": [{\"field\": \"state.status\"}]}]'"
     )]
     Declare(SnapshotDeclare),
     /// Delete the snapshot of an aggregate; whoever needs it makes it anew of its commits

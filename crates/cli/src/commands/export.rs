@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use annals::Code;
 use annals::operations::{ExportReader, Moved, export as write_export};
 
 use crate::args::{self, Format, Global};
@@ -48,11 +49,13 @@ fn drop_file(args: &args::Export, to_output: bool) {
 }
 
 fn create(path: &Path) -> Result<fs::File, Failure> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .map_err(|error| Failure::config(format!("{}: {error}; name a file that does not exist yet", path.display())))
+    OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            let message = format!("{} is there already and was not touched; name a file that is not", path.display());
+            Failure::new(Code::FolderNotEmpty, message)
+        }
+        _ => Failure::config(format!("{} cannot be made: {error}", path.display())),
+    })
 }
 
 pub async fn import(global: &Global, args: &args::Import, config: &Config) -> Result<(), Stop> {

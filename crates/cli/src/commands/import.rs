@@ -114,6 +114,10 @@ impl Run {
     }
 
     async fn parse(&mut self, number: u64, text: &[u8]) -> Result<NewCommit, Failure> {
+        if text.starts_with(b"{\"annals_export\":") {
+            let message = "is the beginning of an export of a whole store, and of no commits; import it with --whole";
+            return Err(Failure::new(Code::InvalidBody, message));
+        }
         let mut commit = parse_line(text, self.remote)?;
         if commit.request_id.is_none() {
             commit.request_id = Some(self.ids.of_line(number).await?.into());

@@ -75,8 +75,8 @@ fn query(args: &Query) -> Result<DocumentQuery, Failure> {
 /// A flag that would change nothing is a mistake.
 fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
     let how = args.how;
-    let refused = |flag: &str, with: &str| {
-        Err(Failure::new(Code::InvalidQuery, format!("{flag} goes with {with} only; leave it out, or ask for that")))
+    let refused = |flags: &str, with: &str| {
+        Err(Failure::new(Code::InvalidQuery, format!("{flags}: only for {with}; leave that out, or ask for {with}")))
     };
     if args.limit.is_some() && how != How::List {
         return refused("--limit", "list");

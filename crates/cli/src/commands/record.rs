@@ -7,7 +7,7 @@ use std::sync::Arc;
 use annals::bson::Bson;
 use annals::wire::records::{Encoding, extended_value, read_collection, read_condition};
 use annals::{
-    ChangeFollower, Code, Condition, DocumentKind, Invalid, Now, Projection, RecordQuery, Timestamp,
+    ChangeFollower, Code, Collection, Condition, DocumentKind, Invalid, Now, Projection, RecordQuery, Timestamp,
     is_system_collection, limits,
 };
 
@@ -58,10 +58,7 @@ async fn list(global: &Global, config: &Config) -> Result<(), Stop> {
 
 async fn declare(global: &Global, args: &RecordDeclare, config: &Config) -> Result<(), Stop> {
     not_of_the_system(&args.collection)?;
-    let indexes = args.indexes.as_deref().unwrap_or("[]");
-    let body = format!("{{\"indexes\":{indexes}}}");
-    let collection = read_collection(&args.collection, body.as_bytes(), Encoding::ExtendedJson);
-    let collection = collection.map_err(|error| at_flag("--indexes", error))?;
+    let collection = declared(&args.collection, args.indexes.as_deref().unwrap_or("[]"))?;
     collection.validate()?;
     let target = Target::to_write(global, config).await?;
     target
@@ -194,6 +191,15 @@ pub(super) fn condition(flag: &str, text: Option<&str>) -> Result<Condition, Fai
     let read = read.map_err(|error| at_flag(flag, error))?;
     read.resolved(DocumentKind::Record, &any_time())?.validate()?;
     Ok(read)
+}
+
+/// The collection with the indexes of `--indexes`.
+pub(super) fn declared(collection: &str, indexes: &str) -> Result<Collection, Failure> {
+    // By itself first, so that the place of what is no JSON is the one in what was typed.
+    let list = serde_json::from_str::<Vec<serde::de::IgnoredAny>>(indexes);
+    list.map_err(|error| Failure::new(Code::NotJson, format!("--indexes is not a list in JSON: {error}")))?;
+    let body = format!("{{\"indexes\":{indexes}}}");
+    read_collection(collection, body.as_bytes(), Encoding::ExtendedJson).map_err(|error| at_flag("--indexes", error))
 }
 
 /// Windows of time are the store's; whether they can be is the same at any time.

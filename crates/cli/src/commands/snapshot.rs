@@ -1,11 +1,12 @@
 //! `annals snapshot …`.
 
-use annals::wire::records::{Encoding, read_collection};
+use annals::wire::records::Encoding;
 use annals::wire::{read_snapshot, write_snapshot};
-use annals::{Aggregate, Code, DocumentView, snapshot_collection};
+use annals::{Aggregate, Code, DocumentView, snapshot_collection, snapshot_indexes};
 use serde_json::json;
 
 use crate::args::{Format, Global, Snapshot, SnapshotDeclare, SnapshotOf};
+use crate::commands::record;
 use crate::config::Config;
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
@@ -37,9 +38,8 @@ pub async fn run(global: &Global, args: &Snapshot, config: &Config) -> Result<()
 }
 
 async fn declare(global: &Global, args: &SnapshotDeclare, config: &Config) -> Result<(), Stop> {
-    let body = format!("{{\"indexes\":{}}}", args.indexes);
-    let declared = read_collection(&snapshot_collection(&args.name)?, body.as_bytes(), Encoding::ExtendedJson)?;
-    declared.validate()?;
+    let declared = record::declared(&snapshot_collection(&args.name)?, &args.indexes)?;
+    snapshot_indexes(&args.name, declared.indexes.clone())?;
     let target = Target::to_write(global, config).await?;
     target
         .run(async |target| {

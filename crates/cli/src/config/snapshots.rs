@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use annals::order::Direction;
-use annals::{Collection, Index, OpenError, Store, snapshot_collection};
+use annals::{Index, OpenError, Store, snapshot_indexes};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -31,11 +31,9 @@ impl SnapshotsSection {
         let mut declared = Vec::new();
         for (name, texts) in &self.indexes {
             let wrong = |at: &str, why: &str| Failure::config(format!("snapshots.indexes.{name}{at}: {why}"));
-            let collection = snapshot_collection(name).map_err(|fault| wrong("", &fault.message))?;
             let read = |(n, text): (usize, &String)| index(text).map_err(|why| wrong(&format!("[{n}]"), &why));
             let indexes = texts.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-            let all = Collection { name: collection, indexes: indexes.clone() };
-            all.validate().map_err(|fault| wrong("", &fault.to_string()))?;
+            snapshot_indexes(name, indexes.clone()).map_err(|fault| wrong("", &fault.to_string()))?;
             declared.push(DeclaredIndexes { name: name.clone(), indexes });
         }
         Ok(declared)
@@ -119,6 +117,7 @@ mod tests {
         };
         assert!(refused("order", "").starts_with("snapshots.indexes.order[1]: "));
         assert!(refused("order", "state.a").starts_with("snapshots.indexes.order: "), "declared twice");
+        assert!(refused("order", "status").contains("state.status"));
         assert!(refused("an order", "state.b").starts_with("snapshots.indexes.an order: "));
     }
 }

@@ -19,4 +19,5 @@ mod stores;
 mod streams;
 mod transactions;
 mod with_mongodb_adopt;
+mod with_mongodb_import;
 mod with_mongodb_serve;

@@ -156,7 +156,12 @@ fn a_store_is_exported_and_imported_whole() {
     commit(folder.path(), 0..10, &["--tenant", "other"]);
     let exported = run(folder.path(), &["export", "store.jsonl"]).ok().json();
     assert_eq!(exported.len(), 4);
-    run(folder.path(), &["export", "store.jsonl"]).refused("invalid_config", 2);
+    let whole = fs::read(folder.path().join("store.jsonl")).expect("an export");
+    let said = run(folder.path(), &["export", "store.jsonl"]).refused("folder_not_empty", 2);
+    assert!(said.contains("was not touched") && said.contains("help: Name a new file"), "{said}");
+    assert_eq!(fs::read(folder.path().join("store.jsonl")).expect("an export"), whole);
+    let said = run(folder.path(), &["import", "store.jsonl", "--store", "embedded:./lines"]).refused("invalid_body", 2);
+    assert!(said.contains("import it with --whole"), "{said}");
     fs::remove_file(folder.path().join("annals.toml")).expect("removed");
     let import = ["import", "--whole", "store.jsonl", "--store", "embedded:./new"];
     let imported = run(folder.path(), &import).ok();

@@ -47,6 +47,18 @@ fn indexes_are_declared_and_queries_say_that_they_use_them() {
     let declared = snapshot(&["declare", "order", "--indexes", text]).ok().json();
     assert_eq!(declared[0]["indexes"][0]["name"], json!("state.note_text"));
     snapshot(&["declare", "order", "--indexes", "[{}]"]).refused("invalid_body", 2);
+    for command in ["snapshot", "record"] {
+        let said = run(folder.path(), &[command, "declare", "order", "--indexes", "x"]).refused("not_json", 2);
+        assert!(said.contains("--indexes is not a list in JSON") && said.contains("column 1"), "{said}");
+    }
+    let nowhere = r#"[{"fields": [{"field": "status"}]}]"#;
+    let said = snapshot(&["declare", "order", "--indexes", nowhere]).refused("invalid_collection", 2);
+    assert!(said.contains("indexes[0]") && said.contains("state.status"), "{said}");
+    let unique = r#"[{"fields": [{"field": "state.email"}], "unique": true, "sparse": true}]"#;
+    snapshot(&["declare", "customer", "--indexes", unique]).ok();
+    let save = |id: &str| snapshot(&["save", "customer", id, r#"{"version": 1, "state": {"email": "e"}}"#]);
+    save("c-1").ok();
+    assert!(save("c-2").refused("duplicate_key", 3).contains("state.email_1"));
     snapshot(&["declare", "an order", "--indexes", "[]"]).refused("invalid_name", 2);
 }
 

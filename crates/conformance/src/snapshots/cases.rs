@@ -289,7 +289,7 @@ pub async fn a_name_that_leaves_no_room_is_refused(subject: &dyn Subject) {
         (of(&long, "o"), Code::InvalidName),
         (of("a b", "o"), Code::InvalidName),
         (of("order", ""), Code::InvalidId),
-        (Snapshot::new(order("o"), i32::MAX as u64 + 1, Data::empty()), Code::InvalidRange),
+        (Snapshot::new(order("o"), i32::MAX as u64 + 1, Data::empty()), Code::InvalidBody),
     ] {
         assert_eq!(snapshots.save(&snapshot).await.expect_err("refused").code(), code);
     }

@@ -32,7 +32,7 @@ impl Condition {
         if !written.field.is_empty() {
             document.append(cstr!("field"), written.field.as_str());
         }
-        document.append(cstr!("operator"), written.operator.to_string());
+        document.append(cstr!("operator"), written.operator.unwrap_or_default().to_string());
         if let Some(Operand(value)) = written.value {
             let value =
                 RawBson::try_from(value).map_err(|error| invalid("value", format!("cannot be stored: {error}")))?;
@@ -82,7 +82,7 @@ impl Reader<'_> {
         fields(document, at, |name, path, value| {
             match name {
                 "field" => written.field = text(path, value)?.to_string(),
-                "operator" => written.operator = operator(path, &text(path, value)?)?,
+                "operator" => written.operator = Some(operator(path, &text(path, value)?)?),
                 "value" => written.value = Some(Operand((self.values)(path, value)?)),
                 "children" => elements(path, value, |path, child| {
                     written.children.push(self.condition(nested(path, child)?, path, depth + 1)?);

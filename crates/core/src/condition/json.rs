@@ -14,8 +14,8 @@ use super::operator::Operator;
 pub(super) struct Written {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) field: String,
-    #[serde(default)]
-    pub(super) operator: Operator,
+    #[serde(default, deserialize_with = "named")]
+    pub(super) operator: Option<Operator>,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub(super) value: Option<Operand>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -44,6 +44,11 @@ impl WrittenOptions {
 
 /// A value, as Extended JSON. The order of a document's fields is kept: it matters to comparison.
 pub(super) struct Operand(pub(super) Bson);
+
+/// An operator that is given is a name, and not null.
+fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Operator>, D::Error> {
+    Operator::deserialize(deserializer).map(Some)
+}
 
 /// A value that is given is there, also when it is null.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Operand>, D::Error> {

@@ -118,8 +118,15 @@ impl Parser<'_, '_> {
             Some(Operator::All) => Ok(Condition::All),
             Some(Operator::Nor) => self.nor(),
             Some(operator) if operator.is_about_the_document() => {
+                if self.scan.comparison().is_some() {
+                    let message = "is an operator of its own, which its value follows without a sign";
+                    return Err((
+                        start,
+                        format!("{word} {message}: {word} VALUE. A field of that name stands in backticks"),
+                    ));
+                }
                 let value = self.scan.value()?;
-                finished(start, Written { operator, value: Some(Operand(value)), ..Written::default() })
+                finished(start, Written { operator: Some(operator), value: Some(Operand(value)), ..Written::default() })
             }
             Some(_) => {
                 Err((start, format!("{word} is an operator, and a field is expected (in backticks if it is one)")))
@@ -149,7 +156,7 @@ impl Parser<'_, '_> {
                 known.ok_or_else(|| (at, "an operator such as =, isIn or startsWith is expected".to_owned()))?
             }
         };
-        let mut written = Written { field, operator, ..Written::default() };
+        let mut written = Written { field, operator: Some(operator), ..Written::default() };
         match operator {
             Operator::Null | Operator::NotNull | Operator::True | Operator::False => {}
             Operator::ElemMatch => {

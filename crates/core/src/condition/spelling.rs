@@ -5,15 +5,20 @@ use bson::{Bson, Document};
 use super::json::{Operand, Written, WrittenOptions};
 use super::operator::Operator;
 use super::{Condition, Days, Deletion, Fragment, Test, TimeOfDay, Window};
+use crate::limits;
 
 impl Written {
     /// How a condition is written.
     pub(super) fn of(condition: &Condition) -> Self {
-        let joined =
-            |operator, children: &[Condition]| Self { operator, children: children.to_vec(), ..Self::default() };
-        let valued = |operator, value: Bson| Self { operator, value: Some(Operand(value)), ..Self::default() };
+        let joined = |operator, children: &[Condition]| Self {
+            operator: Some(operator),
+            children: children.to_vec(),
+            ..Self::default()
+        };
+        let valued =
+            |operator, value: Bson| Self { operator: Some(operator), value: Some(Operand(value)), ..Self::default() };
         match condition {
-            Condition::All => Self::default(),
+            Condition::All => joined(Operator::All, &[]),
             Condition::And(children) => joined(Operator::And, children),
             Condition::Or(children) => joined(Operator::Or, children),
             Condition::Nor(children) => joined(Operator::Nor, children),
@@ -28,6 +33,14 @@ impl Written {
     pub(super) fn read(self) -> Result<Condition, String> {
         let Self { field, operator, value, children, options } = self;
         let value = value.map(|Operand(value)| value);
+        let says_nothing = field.is_empty() && value.is_none() && children.is_empty() && options.is_empty();
+        let operator = match operator {
+            Some(operator) => operator,
+            None if says_nothing => Operator::All,
+            None => {
+                return Err("has no operator, so it does not say what must hold; EQ, AND and TODAY are some".to_owned());
+            }
+        };
         taken(operator, &children, &options)?;
         let or_empty = |value: Option<Bson>| value.unwrap_or_else(|| Bson::from(""));
         let text = |value: Option<Bson>| match or_empty(value) {
@@ -140,7 +153,9 @@ fn days(operator: Operator, value: Option<Bson>) -> Result<Days, String> {
             Some(Bson::Int64(days)) => u32::try_from(days).ok(),
             _ => None,
         };
-        number.ok_or_else(|| format!("operator {operator} needs a whole number of days from 0"))
+        let most = limits::WINDOW_DAYS_MAX;
+        let fits = number.filter(|days| *days <= most);
+        fits.ok_or_else(|| format!("operator {operator} needs a whole number of days from 0 to {most}"))
     };
     Ok(match operator {
         Operator::Tomorrow => Days::Tomorrow,
@@ -203,7 +218,8 @@ impl Deletion {
 }
 
 fn written_test(test: &Test) -> Written {
-    let written = |operator, value: Bson| Written { operator, value: Some(Operand(value)), ..Written::default() };
+    let written =
+        |operator, value: Bson| Written { operator: Some(operator), value: Some(Operand(value)), ..Written::default() };
     let list = |operator, values: &[Bson]| written(operator, Bson::Array(values.to_vec()));
     match test {
         Test::Eq(value) => written(Operator::Eq, value.clone()),
@@ -218,7 +234,7 @@ fn written_test(test: &Test) -> Written {
         Test::Between(low, high) => list(Operator::Between, &[low.clone(), high.clone()]),
         Test::Exists(there) => written(Operator::Exists, (*there).into()),
         Test::ElemMatch(inner) => {
-            Written { operator: Operator::ElemMatch, children: vec![(**inner).clone()], ..Written::default() }
+            Written { operator: Some(Operator::ElemMatch), children: vec![(**inner).clone()], ..Written::default() }
         }
         Test::Contains(fragment) => written_fragment(Operator::Contains, fragment),
         Test::StartsWith(fragment) => written_fragment(Operator::StartsWith, fragment),
@@ -229,7 +245,12 @@ fn written_test(test: &Test) -> Written {
 
 fn written_fragment(operator: Operator, fragment: &Fragment) -> Written {
     let options = WrittenOptions { ignore_case: fragment.ignore_case.then_some(true), ..WrittenOptions::default() };
-    Written { operator, value: Some(Operand(fragment.text.as_str().into())), options, ..Written::default() }
+    Written {
+        operator: Some(operator),
+        value: Some(Operand(fragment.text.as_str().into())),
+        options,
+        ..Written::default()
+    }
 }
 
 fn written_window(window: &Window) -> Written {
@@ -243,5 +264,5 @@ fn written_window(window: &Window) -> Written {
         date_pattern: window.pattern.clone(),
         ..WrittenOptions::default()
     };
-    Written { operator: window.days.operator(), value: value.map(Operand), options, ..Written::default() }
+    Written { operator: Some(window.days.operator()), value: value.map(Operand), options, ..Written::default() }
 }

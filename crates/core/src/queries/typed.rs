@@ -5,6 +5,7 @@ use bson::raw::{RawArray, RawDocument};
 use bytestring::ByteString;
 use serde::de::DeserializeOwned;
 
+use crate::fields::whole;
 use crate::snapshots::read_document;
 use crate::{Aggregate, AggregateInfo, Data, Timestamp, Version};
 
@@ -162,14 +163,4 @@ fn text(document: &RawDocument, name: &str) -> Result<ByteString, String> {
 /// What a layout may leave out.
 fn text_or_empty(document: &RawDocument, name: &str) -> ByteString {
     document.get_str(name).map(Into::into).unwrap_or_default()
-}
-
-/// A whole number of any type.
-fn whole(value: RawBsonRef<'_>) -> Option<i64> {
-    match value {
-        RawBsonRef::Int32(value) => Some(value.into()),
-        RawBsonRef::Int64(value) => Some(value),
-        RawBsonRef::Double(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => Some(value as i64),
-        _ => None,
-    }
 }

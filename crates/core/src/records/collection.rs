@@ -74,16 +74,16 @@ impl Collection {
             return invalid("name", format!("{:?} is not 1 to {most} bytes of A-Z a-z 0-9 _ . -", self.name));
         }
         let mut names = std::collections::HashSet::from(["_id_"]);
-        for index in &self.indexes {
+        for (n, index) in self.indexes.iter().enumerate() {
             if let Err(message) = index.check() {
-                return invalid(&format!("indexes.{}", index.name), message);
+                return invalid(&index_path(n), message);
             }
             if !names.insert(&index.name) {
-                return invalid(&format!("indexes.{}", index.name), "is declared twice, or is _id's own".to_owned());
+                return invalid(&index_path(n), format!("{:?} is declared twice, or is _id's own", index.name));
             }
         }
-        match self.indexes.iter().filter(|index| index.text).nth(1) {
-            Some(second) => invalid(&format!("indexes.{}", second.name), ONE_TEXT_INDEX.to_owned()),
+        match self.indexes.iter().enumerate().filter(|(_, index)| index.text).nth(1) {
+            Some((n, _)) => invalid(&index_path(n), format!("is a second text index; {ONE_TEXT_INDEX}")),
             None => Ok(()),
         }
     }
@@ -104,10 +104,18 @@ impl Collection {
             Some(known) => Err(RecordError::IndexConflict {
                 collection: self.name.clone(),
                 index: declared.name.clone(),
-                message: format!("cannot be made beside {}: {ONE_TEXT_INDEX}", known.name),
+                message: format!(
+                    "cannot be made beside {}: {ONE_TEXT_INDEX}. What is declared stays, so do that in another collection",
+                    known.name
+                ),
             }),
         }
     }
+}
+
+/// Where the index of this place stands in a declaration.
+pub fn index_path(place: usize) -> String {
+    format!("indexes[{place}]")
 }
 
 const ONE_TEXT_INDEX: &str = "a collection has one text index at most; give it all fields whose words are looked for";
@@ -191,11 +199,11 @@ impl Index {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.name.is_empty() || self.name.len() > limits::PATH_BYTES_MAX || self.name.contains('\0') {
-            return Err("needs a name without NUL".to_owned());
-        }
         if self.fields.is_empty() || self.fields.len() > limits::INDEX_FIELDS_MAX {
-            return Err(format!("needs 1 to {} fields", limits::INDEX_FIELDS_MAX));
+            return Err(format!("has {} fields; name 1 to {}", self.fields.len(), limits::INDEX_FIELDS_MAX));
+        }
+        if self.name.is_empty() || self.name.len() > limits::PATH_BYTES_MAX || self.name.contains('\0') {
+            return Err(format!("needs a name of 1 to {} bytes without NUL", limits::PATH_BYTES_MAX));
         }
         let mut paths = std::collections::HashSet::new();
         for (path, _) in &self.fields {

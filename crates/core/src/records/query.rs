@@ -14,7 +14,7 @@ pub struct RecordQuery {
     pub collection: String,
     /// Which.
     pub condition: Condition,
-    /// In what order; by `_id` if it is empty.
+    /// In what order, and by `_id` where they are equal, in the direction of the last field; by `_id` going up if it is empty.
     pub sort: Vec<SortBy>,
     /// Which of their fields.
     pub projection: Projection,

@@ -1,11 +1,32 @@
 //! A snapshot as a document, in the layout of Wow's Mongo extension: every field, in its order.
 
-use bson::RawBsonRef;
 use bson::raw::{CString, RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 use bytestring::ByteString;
 
 use super::Snapshot;
+use crate::fields::whole;
 use crate::{Aggregate, AggregateInfo, Data, Tags, Timestamp};
+
+/// The fields that a document can have.
+pub(super) const FIELDS: [&str; 17] = [
+    "_id",
+    "contextName",
+    "aggregateName",
+    "tenantId",
+    "ownerId",
+    "spaceId",
+    "version",
+    "eventId",
+    "firstOperator",
+    "operator",
+    "firstEventTime",
+    "eventTime",
+    "state",
+    "snapshotTime",
+    "tags",
+    "deleted",
+    "annals",
+];
 
 pub(super) fn write(snapshot: &Snapshot, context: &str, saved: Timestamp) -> RawDocumentBuf {
     let info = &snapshot.info;
@@ -83,14 +104,4 @@ pub(crate) fn read_tags(tags: &RawDocument) -> Option<Tags> {
         read.insert(key.as_str().to_owned(), values.collect::<Option<_>>()?);
     }
     Some(read)
-}
-
-/// A whole number of any type: a shell writes 1 as a double.
-fn whole(value: RawBsonRef<'_>) -> Option<i64> {
-    match value {
-        RawBsonRef::Int32(value) => Some(value.into()),
-        RawBsonRef::Int64(value) => Some(value),
-        RawBsonRef::Double(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => Some(value as i64),
-        _ => None,
-    }
 }

@@ -9,7 +9,7 @@ use bytestring::ByteString;
 use super::{Snapshot, Snapshots, document};
 use crate::{
     Aggregate, ChangesError, Clock, Code, Collection, Condition, Expected, Index, Invalid, RecordError, Records,
-    StoreError, Version, valid_name,
+    StoreError, Version, index_path, valid_name,
 };
 
 /// Where the snapshots of the aggregates of this name are.
@@ -24,6 +24,34 @@ pub fn snapshot_collection(name: &str) -> Result<String, Invalid> {
         return Err(Invalid::new(Code::InvalidName, "aggregate.name", message));
     }
     Ok(collection)
+}
+
+/// Wow's indexes of every collection of snapshots, in the order in which it makes them.
+fn of_layout() -> [Index; 4] {
+    ["tenantId", "ownerId", "_id", "deleted"].map(Index::hashed)
+}
+
+/// What indexes of the snapshots of aggregates of this name declare, beside the layout's own.
+///
+/// # Errors
+/// `invalid_name`; `invalid_collection` for what no collection can have, for a name that the layout gives another index, and for a path
+/// of which no snapshot has anything.
+pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, Invalid> {
+    let declared = Collection { name: snapshot_collection(name)?, indexes };
+    declared.validate()?;
+    for (n, index) in declared.indexes.iter().enumerate() {
+        let invalid = |message: String| Err(Invalid::new(Code::InvalidCollection, index_path(n), message));
+        let root = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
+        if let Some((path, _)) = index.fields.iter().find(|(path, _)| !document::FIELDS.contains(&&*root(path))) {
+            return invalid(format!(
+                "is on {path:?}, which no snapshot has; name a field of the state as state.{path}, and the aggregate's id as _id"
+            ));
+        }
+        if of_layout().iter().any(|own| own.name == index.name && own != index) {
+            return invalid(format!("{:?} is the name of an index of the layout; give it another one", index.name));
+        }
+    }
+    Ok(declared)
 }
 
 /// The snapshots of a tenant, in records.
@@ -43,10 +71,10 @@ impl RecordSnapshots {
 #[async_trait]
 impl Snapshots for RecordSnapshots {
     async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError> {
-        // Wow's, in the order in which it makes them.
-        let mut declared = ["tenantId", "ownerId", "_id", "deleted"].map(Index::hashed).to_vec();
-        declared.extend(indexes);
-        self.records.declare(Collection { name: snapshot_collection(name)?, indexes: declared }).await
+        let Collection { name, indexes } = snapshot_indexes(name, indexes)?;
+        let beside = indexes.into_iter().filter(|index| !of_layout().contains(index));
+        let indexes = of_layout().into_iter().chain(beside).collect();
+        self.records.declare(Collection { name, indexes }).await
     }
 
     async fn save(&self, snapshot: &Snapshot) -> Result<bool, RecordError> {
@@ -104,6 +132,29 @@ impl Snapshots for RecordSnapshots {
             Ok(_) => Ok(true),
             Err(RecordError::UnknownCollection(_) | RecordError::NotAsExpected { .. }) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_of_snapshots_is_on_what_snapshots_have() {
+        let declared = |indexes: Vec<Index>| snapshot_indexes("order", indexes);
+        let good = vec![Index::on("state.status"), Index::on("snapshotTime"), Index::hashed("tenantId")];
+        assert_eq!(declared(good.clone()).expect("they are of snapshots").indexes, good);
+        for (wrong, sentence) in [
+            (Index::on("status"), "state.status"),
+            (Index::on("aggregateId"), "as _id"),
+            (Index::text(["title"]), "no snapshot has"),
+            (Index::on("version").named("deleted_hashed"), "another one"),
+            (Index::new([]), "name 1 to 32"),
+        ] {
+            let error = declared(vec![Index::on("state.a"), wrong]).expect_err(sentence);
+            assert_eq!((error.code, &*error.path), (Code::InvalidCollection, "indexes[1]"));
+            assert!(error.message.contains(sentence), "{error}");
         }
     }
 }

@@ -185,6 +185,15 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_held_up_to_the_end_of_the_year_9999_and_by_offsets_that_there_are() {
+        let last = json(r#"{"value":1,"ttl_at":"9999-12-31T23:59:59Z"}"#).expect("it is a time");
+        let KeyChange::Prepare(new) = last else { panic!("{last:?}") };
+        assert_eq!(new.ttl_at.expect("it ends").to_string(), "9999-12-31T23:59:59.000Z");
+        let far = json(r#"{"value":1,"ttl_at":"2030-01-01T00:00:00+25:00"}"#).expect_err("no such offset");
+        assert_eq!((far.code, &*far.path), (Code::InvalidKeys, "ttl_at"));
+    }
+
+    #[test]
     fn every_form_of_a_change_is_read_and_written() {
         let new = || Reserve::new("user", "eva", value(r#"{"b":1,"a":2.5}"#));
         let old = Release::new("user", "eve").of_value(value("7"));

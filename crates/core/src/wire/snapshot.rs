@@ -57,7 +57,11 @@ pub fn read_snapshot(aggregate: &Aggregate, bytes: &[u8], encoding: Encoding) ->
             "operator" => info.operator = text(path, value)?,
             "firstEventTime" => info.first_time = time(path, value)?,
             "eventTime" => info.time = time(path, value)?,
-            "state" => state = Some(Data::of_raw(&encoding.record(path, value)?)),
+            "state" => {
+                let read =
+                    encoding.record(path, value).map_err(|fault| Invalid { code: Code::InvalidData, ..fault })?;
+                state = Some(Data::of_raw(&read));
+            }
             "snapshotTime" => snapshot.time = Some(time(path, value)?),
             "tags" => {
                 let read = read_tags(nested(path, value)?);

@@ -5,7 +5,7 @@
 
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::order::Direction;
-use annals_core::{Code, Collection, Condition, Index, Invalid, RecordError, StoreError, Test};
+use annals_core::{Code, Collection, Condition, Index, Invalid, RecordError, StoreError, Test, index_path};
 use mongodb::Database;
 
 use super::catalog::Catalog;
@@ -106,13 +106,10 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
     if OWNED.contains(&name) || name.starts_with("annals-") || names::aggregate_of(name).is_some() {
         return invalid("name".to_owned(), &format!("{name:?} is a collection of the store's own; use another name"));
     }
-    for index in &declared.indexes {
+    for (n, index) in declared.indexes.iter().enumerate() {
         let ours = |path: &str| filter::visible(path) != path;
         if index.fields.iter().any(|(path, _)| ours(path)) {
-            return invalid(
-                format!("indexes.{}", index.name),
-                &format!("is on {OWN:?}, which a store on MongoDB keeps for itself"),
-            );
+            return invalid(index_path(n), &format!("is on {OWN:?}, which a store on MongoDB keeps for itself"));
         }
     }
     Ok(())

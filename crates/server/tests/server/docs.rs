@@ -116,3 +116,19 @@ fn the_description_of_the_api_names_every_address_and_parameter() {
         assert!(text.contains(part), "{part} is not in docs/http.md");
     }
 }
+
+#[test]
+fn every_example_with_a_body_names_its_content_type() {
+    let root = document("..");
+    let guides = std::fs::read_dir(document("")).expect("docs").map(|entry| entry.expect("a file").path());
+    let mut bodies = 0;
+    for path in guides.filter(|path| path.is_file()).chain([root.join("README.md")]) {
+        let text = std::fs::read_to_string(&path).expect("a guide").replace("\\\n", " ");
+        for line in text.lines().filter(|line| line.starts_with("curl ")) {
+            let has_body = [" -d ", " --data"].iter().any(|flag| line.contains(flag));
+            bodies += usize::from(has_body);
+            assert!(!has_body || line.contains("-H 'Content-Type: "), "{}: {line}", path.display());
+        }
+    }
+    assert!(bodies >= 10, "only {bodies} examples with a body were found");
+}

@@ -92,8 +92,8 @@ async fn declarations_that_break_a_rule_are_refused() {
     assert_eq!(put("a%20b", json!({}), Code::InvalidCollection).await, "name");
     assert_eq!(put("c", json!({"index": []}), Code::InvalidBody).await, "index");
     assert_eq!(put("c", index(json!({"fields": by("a"), "uniq": true})), Code::InvalidBody).await, "indexes[0].uniq");
-    assert_eq!(put("c", index(json!({"fields": by("a.0")})), Code::InvalidCollection).await, "indexes.a.0_1");
-    assert_eq!(put("c", index(json!({"fields": []})), Code::InvalidCollection).await, "indexes.");
+    assert_eq!(put("c", index(json!({"fields": by("a.0")})), Code::InvalidCollection).await, "indexes[0]");
+    assert_eq!(put("c", index(json!({"fields": []})), Code::InvalidCollection).await, "indexes[0]");
     let partial = index(json!({"fields": by("a"), "partial": {"operator": "OR"}}));
     assert_eq!(put("c", partial, Code::InvalidCondition).await, "indexes[0].partial");
     let other = index(json!({"name": "number_1", "fields": by("other")}));

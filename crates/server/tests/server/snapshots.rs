@@ -99,8 +99,9 @@ async fn what_cannot_be_a_snapshot_is_refused_with_its_place() {
     for (body, code, path) in [
         (json!({"state": {}}), Code::InvalidBody, "version"),
         (json!({"version": 1}), Code::InvalidBody, "state"),
-        (json!({"version": 1, "state": 5}), Code::InvalidRecord, "state"),
-        (json!({"version": 2_147_483_648_u64, "state": {}}), Code::InvalidRange, "version"),
+        (json!({"version": 1, "state": 5}), Code::InvalidData, "state"),
+        (json!({"version": 1, "state": []}), Code::InvalidData, "state"),
+        (json!({"version": 2_147_483_648_u64, "state": {}}), Code::InvalidBody, "version"),
         (json!({"version": 1, "state": {}, "status": "paid"}), Code::InvalidBody, "status"),
         (json!({"version": 1, "state": {}, "aggregateId": "o-2"}), Code::InvalidBody, "aggregateId"),
     ] {

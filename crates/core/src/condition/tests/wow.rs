@@ -14,6 +14,26 @@ fn read(text: &str) -> Condition {
 }
 
 #[test]
+fn a_condition_that_says_something_needs_an_operator() {
+    for text in [
+        r#"{"field":"a"}"#,
+        r#"{"value":1}"#,
+        r#"{"field":"a","value":1}"#,
+        r#"{"children":[{}]}"#,
+        r#"{"field":"a","options":{"ignoreCase":true}}"#,
+    ] {
+        let error = serde_json::from_str::<Condition>(text).expect_err(text);
+        assert!(error.to_string().contains("has no operator"), "{text}: {error}");
+        let document: bson::Document = serde_json::from_str(text).expect("a document");
+        let inner = RawDocumentBuf::try_from(&doc! { "operator": "AND", "children": [document] }).expect("BSON");
+        let error = Condition::from_bson(&inner).expect_err(text);
+        assert_eq!((error.code, &*error.path), (crate::Code::InvalidCondition, "condition.children[0]"), "{text}");
+        assert!(error.message.contains("has no operator"), "{text}: {error}");
+    }
+    assert!(serde_json::from_str::<Condition>(r#"{"operator":null}"#).is_err());
+}
+
+#[test]
 fn every_operator_is_read_as_wow_writes_it() {
     let noon = TimeOfDay::parse("12:00").expect("a time");
     let cases = [

@@ -138,7 +138,7 @@ pub(crate) fn read_sort(at: &str, value: RawBsonRef<'_>) -> Result<Vec<SortBy>, 
     let mut sort = Vec::new();
     elements(at, value, |path, by| {
         let (path, direction) = read_field(path, nested(path, by)?)?;
-        sort.push(SortBy { path, direction });
+        sort.push(SortBy { path, direction: direction.unwrap_or(Direction::Ascending) });
         Ok(())
     })?;
     Ok(sort)
@@ -216,14 +216,18 @@ pub fn read_collection(name: &str, bytes: &[u8], encoding: Encoding) -> Result<C
 
 /// Reads an index; without a name it has the one that MongoDB would give it.
 pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -> Result<Index, Invalid> {
-    let (mut index, mut name, mut has_fields) = (Index::new([]), None, false);
+    let (mut index, mut name, mut has_fields, mut directed) = (Index::new([]), None, false, None);
     fields(document, at, |field, path, value| {
         match field {
             "name" => name = Some(text(path, value)?.to_string()),
             "fields" => {
                 has_fields = true;
                 elements(path, value, |path, value| {
-                    index.fields.push(read_field(path, nested(path, value)?)?);
+                    let (field, direction) = read_field(path, nested(path, value)?)?;
+                    if direction.is_some() && directed.is_none() {
+                        directed = Some(format!("{path}.direction"));
+                    }
+                    index.fields.push((field, direction.unwrap_or(Direction::Ascending)));
                     Ok(())
                 })?;
             }
@@ -243,6 +247,10 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
     if !has_fields {
         return Err(missing(at, "fields"));
     }
+    if let Some(path) = directed.filter(|_| index.text) {
+        let message = "is of a text index, which has no order of its fields; leave the direction out";
+        return Err(Invalid::new(Code::InvalidCollection, path, message));
+    }
     let usual = || match index.fields.as_slice() {
         [(path, _)] if index.hashed => Index::hashed(path).name,
         fields if index.text => Index::text(fields.iter().map(|(path, _)| path.as_str())).name,
@@ -252,15 +260,15 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
     Ok(index)
 }
 
-fn read_field(at: &str, document: &RawDocument) -> Result<(String, Direction), Invalid> {
-    let (mut name, mut direction) = (None, Direction::Ascending);
+fn read_field(at: &str, document: &RawDocument) -> Result<(String, Option<Direction>), Invalid> {
+    let (mut name, mut direction) = (None, None);
     fields(document, at, |field, path, value| {
         match field {
             "field" => name = Some(text(path, value)?.to_string()),
             "direction" => {
                 direction = match value.as_str() {
-                    Some("ASC") => Direction::Ascending,
-                    Some("DESC") => Direction::Descending,
+                    Some("ASC") => Some(Direction::Ascending),
+                    Some("DESC") => Some(Direction::Descending),
                     _ => return Err(body(path, "is neither \"ASC\" nor \"DESC\"")),
                 }
             }

@@ -164,6 +164,40 @@ fn every_refusal_says_where_and_what() {
     }
 }
 
+#[test]
+fn a_declaration_that_means_nothing_is_refused_where_it_stands() {
+    let declared = |json: &str| {
+        let read = read_collection("c", json.as_bytes(), Encoding::Json);
+        read.and_then(|collection| collection.validate().map(|()| collection))
+    };
+    let words = r#"{"fields":[{"field":"a"}],"text":true}"#;
+    let cases = [
+        (r#"{"fields":[{"field":"a"},{"field":"b","direction":"ASC"}],"text":true}"#, "fields[1].direction", "leave"),
+        (r#"{"text":true,"fields":[{"field":"a","direction":"DESC"}]}"#, "fields[0].direction", "leave"),
+        (r#"{"fields":[]}"#, "", "name 1 to 32"),
+        (r#"{"fields":[{"field":"a"}],"name":""}"#, "", "needs a name"),
+    ];
+    for (index, path, sentence) in cases {
+        let json = format!(r#"{{"indexes":[{words},{index}]}}"#);
+        let error = declared(&json).expect_err(index);
+        let path = format!("indexes[1].{path}");
+        refused(error.clone(), Code::InvalidCollection, path.trim_end_matches('.'), index);
+        assert!(error.message.contains(sentence), "{error}");
+    }
+    let two =
+        declared(r#"{"indexes":[{"fields":[{"field":"a"}],"text":true},{"fields":[{"field":"b"}],"text":true}]}"#);
+    let error = two.expect_err("there can be one");
+    refused(error.clone(), Code::InvalidCollection, "indexes[1]", "two");
+    assert!(error.message.contains("give it all fields"), "{error}");
+    // What is answered can be declared again.
+    let one = declared(&format!(r#"{{"indexes":[{words}]}}"#)).expect("it is one");
+    let shown = collection(&one).expect("it is written");
+    let indexes = shown.get("indexes").ok().flatten().expect("indexes");
+    let mut again = bson::RawDocumentBuf::new();
+    again.append(bson::cstr!("indexes"), indexes);
+    assert_eq!(read_collection("c", again.as_bytes(), Encoding::Bson), Ok(one));
+}
+
 fn refused(error: Invalid, code: Code, path: &str, what: &str) {
     assert_eq!(error.code, code, "{what}: {error}");
     // A JSON parser says which object holds a key twice, or goes too deep, by where it stood.

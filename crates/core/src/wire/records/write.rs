@@ -198,7 +198,11 @@ fn indexes(collection: &Collection) -> Result<RawArrayBuf, Invalid> {
 
 fn index(index: &Index) -> Result<RawDocumentBuf, Invalid> {
     let mut shown = only(cstr!("name"), index.name.as_str());
-    let fields = index.fields.iter().map(|(path, direction)| write_field(path, *direction));
+    let field = |(path, direction): &(String, Direction)| match index.text {
+        true => only(cstr!("field"), path.as_str()),
+        false => write_field(path, *direction),
+    };
+    let fields = index.fields.iter().map(field);
     shown.append(cstr!("fields"), array(fields));
     if index.unique {
         shown.append(cstr!("unique"), true);
