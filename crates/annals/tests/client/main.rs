@@ -50,6 +50,10 @@ mod remote_snapshots {
     annals_conformance::snapshots!(crate::Remote::default());
 }
 
+mod remote_aggregates {
+    annals_conformance::aggregates!(crate::Remote::default());
+}
+
 mod remote_keys {
     annals_conformance::prepare!(crate::Remote::default());
 }

@@ -1,5 +1,6 @@
 //! The embedded store from outside: the suite of its port, a model, and every fault a disk can have.
 
+mod aggregates;
 mod battery;
 mod conformance;
 mod damage;

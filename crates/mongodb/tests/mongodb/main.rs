@@ -4,6 +4,7 @@
 mod adopt_commits;
 mod adopt_events;
 mod adopting;
+mod aggregates;
 mod answers;
 mod closing;
 mod commits;

@@ -10,22 +10,26 @@ use annals_core::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+/// A log in front of another, at which somebody else is first.
 pub struct Racing {
-    pub inner: Arc<dyn EventLog>,
-    /// How often somebody else is first.
-    pub races: AtomicU32,
-    /// What the other one commits, without a version.
-    pub other: NewCommit,
+    inner: Arc<dyn EventLog>,
+    /// How often somebody else is first from now on.
+    races: AtomicU32,
+    other: NewCommit,
     /// When it was committed to.
-    pub tried: Mutex<Vec<Instant>>,
+    tried: Mutex<Vec<Instant>>,
 }
 
 impl Racing {
+    /// Before each of so many commits, `other` is committed, which expects no version.
     pub fn new(inner: Arc<dyn EventLog>, races: u32, other: NewCommit) -> Arc<Self> {
         Arc::new(Self { inner, races: AtomicU32::new(races), other, tried: Mutex::default() })
     }
 
-    /// Milliseconds between tries.
+    /// The milliseconds between commits.
+    ///
+    /// # Panics
+    /// When a commit has panicked.
     pub fn pauses(&self) -> Vec<u128> {
         let tried = self.tried.lock().expect("not poisoned");
         tried.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect()

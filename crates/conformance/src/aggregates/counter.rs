@@ -1,26 +1,32 @@
-//! An aggregate for tests: a number with a limit, and notes.
+//! The aggregate of the cases: a number with a limit, and what was recorded of it that no program knows.
 
-use std::sync::Arc;
-
-use annals_core::{
-    AggregateType, DEFAULT_SCOPE, DEFAULT_TENANT, Effect, EventLog, Loaded, NewEvent, Store, StoredEvent, Upcasters,
-};
-use annals_embedded::{EmbeddedStore, Options, disk::MemoryDisk};
+use annals_core::{AggregateType, Data, Effect, Loaded, NewCommit, NewEvent, StoredEvent, Upcasters};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+/// A number of at most 10,000.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counter {
+    /// The sum of what was added.
     pub count: i64,
+    /// The types of the events that are none of a counter's.
     pub odd: Vec<String>,
 }
 
+/// What happens to a counter. An earlier program recorded `increased` with `by`, of generation 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterEvent {
-    Added { n: i64 },
+    /// It counted on.
+    Added {
+        /// By so much.
+        n: i64,
+    },
+    /// It is deleted.
     Closed,
 }
 
+/// A counter refuses a sum beyond its limit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{0} is too much")]
 pub struct TooMuch(pub i64);
@@ -57,6 +63,10 @@ impl AggregateType for Counter {
 }
 
 impl Counter {
+    /// Nothing follows from adding 0.
+    ///
+    /// # Errors
+    /// [`TooMuch`] when the sum is beyond the limit.
     pub fn add(&self, n: i64) -> Result<Option<CounterEvent>, TooMuch> {
         match (n, self.count + n) {
             (0, _) => Ok(None),
@@ -64,18 +74,19 @@ impl Counter {
             _ => Ok(Some(CounterEvent::Added { n })),
         }
     }
-
-    pub fn close(&self) -> Result<[CounterEvent; 1], TooMuch> {
-        Ok([CounterEvent::Closed])
-    }
 }
 
+/// The command to add `n`.
 pub fn add(n: i64) -> impl Fn(&Loaded<Counter>) -> Result<Option<CounterEvent>, TooMuch> {
     move |counter| counter.add(n)
 }
 
-pub fn open() -> (EmbeddedStore, Arc<dyn EventLog>) {
-    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), Options::default()).expect("opens in memory");
-    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
-    (store, log)
+/// A commit of a counter with one event, without a request id and at any version.
+pub fn recorded(id: &str, event_type: &str, data: &Value) -> NewCommit {
+    NewCommit::new(Counter::NAME, id).event(NewEvent::new(event_type, Data::from_value(data).expect("an object")))
+}
+
+/// What an earlier program committed to add `by`.
+pub fn increased(id: &str, by: i64) -> NewCommit {
+    recorded(id, "increased", &json!({ "by": by }))
 }

@@ -1,0 +1,34 @@
+//! The cases of aggregates, by what they are about. Those of Wow's kit are among them.
+
+pub mod handling;
+pub mod kept;
+pub mod known;
+pub mod loading;
+
+use std::sync::Arc;
+
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Loaded, Store};
+use annals_runtime::Aggregates;
+
+use super::counter::Counter;
+use crate::Subject;
+
+/// An open store, and the counters in its log, without snapshots.
+struct Opened {
+    _store: Arc<dyn Store>,
+    log: Arc<dyn EventLog>,
+    counters: Aggregates<Counter>,
+}
+
+impl Opened {
+    async fn of(subject: &dyn Subject) -> Self {
+        let store = subject.open().await;
+        let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
+        let counters = Aggregates::new(log.clone());
+        Self { _store: store, log, counters }
+    }
+
+    async fn load(&self, id: &str) -> Loaded<Counter> {
+        self.counters.load(id).await.expect("loads")
+    }
+}
