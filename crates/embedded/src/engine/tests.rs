@@ -3,14 +3,14 @@ use std::sync::Arc;
 
 use annals_core::{Code, StoreError};
 
-use super::{Change, Engine, Range, View};
+use super::{Change, Engine, Known, Range, View};
 use crate::Options;
 use crate::disk::{Disk, MemoryDisk, Open};
 
 const FILE: &str = "e/map.redb";
 
 fn open(disk: &Arc<MemoryDisk>) -> Engine {
-    Engine::open(disk.clone(), "e".to_owned(), &Options::default()).expect("the engine opens")
+    Engine::open(disk.clone(), "e".to_owned(), Known::default(), &Options::default()).expect("the engine opens")
 }
 
 fn set(map: &mut Change, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
@@ -142,7 +142,8 @@ async fn a_changed_byte_is_damage_and_a_newer_format_is_said() {
     assert!(value_of(&engine, "a").is_some());
     engine.write(|map| set(map, super::open::FORMAT_KEY, &9u32.to_be_bytes())).await.expect("it is written");
     engine.close();
-    let refused = Engine::open(disk, "e".to_owned(), &Options::default()).err().expect("it is refused");
+    let refused =
+        Engine::open(disk, "e".to_owned(), Known::default(), &Options::default()).err().expect("it is refused");
     assert_eq!(refused.code, Code::NewerFormat);
 }
 

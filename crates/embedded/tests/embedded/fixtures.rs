@@ -165,9 +165,11 @@ fn write_maps(folder: &Path) {
         copy(living.path(), &store);
         let second = open_for_writing(living.path());
         fill_maps(&second, 15..30).await;
-        // Nothing else was written to: what was not moved stands in the journal alone.
+        // Nothing else was written to: what was not moved stands in the journal alone, which the map names.
         let engine = Path::new("tenants").join(MAPS).join("_engine");
-        fs::copy(living.path().join(&engine).join("journal.0"), store.join(&engine).join("journal.0")).expect("copied");
+        for file in ["journal.0", "map.redb"] {
+            fs::copy(living.path().join(&engine).join(file), store.join(&engine).join(file)).expect("copied");
+        }
         maps(&second).await
     });
     fs::remove_file(store.join("lock")).expect("it was made");
