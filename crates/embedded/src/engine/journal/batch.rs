@@ -8,7 +8,7 @@ use crate::format::{u32_at, u64_at};
 use crate::varint;
 
 /// Bytes before a batch's writes.
-pub(super) const HEADER: usize = 16;
+pub(super) const HEADER: usize = 20;
 const MAGIC: &[u8; 8] = b"ANNALJNL";
 
 /// The head of the file of this place in the journal with this mark.
@@ -39,8 +39,10 @@ pub(super) fn encode(out: &mut Vec<u8>, mark: u64, sequence: u64, writes: &[Writ
     let length = u32::try_from(out.len() - HEADER).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     out[0..4].copy_from_slice(&length.to_le_bytes());
     out[8..16].copy_from_slice(&sequence.to_le_bytes());
-    let crc = checksum(mark, &out[8..]);
+    let crc = checksum(mark, &out[HEADER..]);
     out[4..8].copy_from_slice(&crc.to_le_bytes());
+    let crc = checksum(mark, &out[..16]);
+    out[16..20].copy_from_slice(&crc.to_le_bytes());
     let end = out.len().next_multiple_of(BLOCK);
     out.resize(end + BLOCK, 0);
     Ok(end)
@@ -49,6 +51,29 @@ pub(super) fn encode(out: &mut Vec<u8>, mark: u64, sequence: u64, writes: &[Writ
 /// The mark is part of it, so neither a batch of another journal nor bytes in a value can pass for one of this.
 fn checksum(mark: u64, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&mark.to_le_bytes()), bytes)
+}
+
+/// What stands before a batch's writes. It has a checksum of its own, so that a file that ends within a batch can be told from one in
+/// which other bytes stand.
+pub(super) struct Header {
+    /// Of the writes.
+    length: usize,
+    crc: u32,
+    pub(super) sequence: u64,
+}
+
+impl Header {
+    /// The header of a batch of this journal that begins with these bytes.
+    pub(super) fn at(bytes: &[u8], mark: u64) -> Option<Self> {
+        let bytes = bytes.get(..HEADER).filter(|bytes| checksum(mark, &bytes[..16]) == u32_at(bytes, 16))?;
+        let (length, crc, sequence) = (u32_at(bytes, 0) as usize, u32_at(bytes, 4), u64_at(bytes, 8));
+        (sequence > 0).then_some(Self { length, crc, sequence })
+    }
+
+    /// Where the batch ends, from its beginning.
+    pub(super) fn end(&self) -> usize {
+        HEADER + self.length
+    }
 }
 
 /// A batch as it stands in a file.
@@ -60,9 +85,9 @@ pub(super) struct Batch<'f> {
 impl<'f> Batch<'f> {
     /// The batch of this journal that begins with these bytes, if it is whole.
     pub(super) fn at(bytes: &'f [u8], mark: u64) -> Option<Self> {
-        let whole = bytes.get(..claimed(bytes)?).filter(|whole| checksum(mark, &whole[8..]) == u32_at(whole, 4))?;
-        let sequence = u64_at(whole, 8);
-        (sequence > 0).then_some(Self { sequence, writes: &whole[HEADER..] })
+        let header = Header::at(bytes, mark)?;
+        let writes = bytes.get(HEADER..header.end()).filter(|writes| checksum(mark, writes) == header.crc)?;
+        Some(Self { sequence: header.sequence, writes })
     }
 
     /// The bytes that it takes in the file.
@@ -84,11 +109,6 @@ impl<'f> Batch<'f> {
         }
         Some(writes)
     }
-}
-
-/// How long the batch says it is that begins with these bytes, whole or not.
-pub(super) fn claimed(bytes: &[u8]) -> Option<usize> {
-    (bytes.len() >= HEADER).then(|| HEADER.checked_add(u32_at(bytes, 0) as usize))?
 }
 
 fn taken<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {

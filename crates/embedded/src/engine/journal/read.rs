@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-use super::batch::{self, Batch};
+use super::batch::{self, Batch, Header};
 use super::{BLOCK, Begun, FILES, FIRST_BYTES};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::engine::open::{Damage, Failure};
@@ -156,8 +156,9 @@ impl File<'_> {
             return Ok(());
         }
         // A file grows, durably, before a batch is written into it.
-        if batch::claimed(block).is_none_or(|length| at + length > self.bytes.len()) {
-            return Err(self.damaged(at, "the file ends within a batch: it was cut, or this is not what was written"));
+        let header = Header::at(block, self.mark).filter(|header| header.sequence > newest);
+        if header.is_some_and(|header| at + header.end() > self.bytes.len()) {
+            return Err(self.damaged(at, "the file ends within the batch that begins here: it was cut"));
         }
         torn.push(Torn { file: self.path.to_owned(), offset: at as u64 });
         Ok(())
