@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {dir}/journal.0 · {dir}/journal.1      filled in turns: while what one holds is moved into the map, the other is written
-//!   head, 512 bytes:               0 magic "ANNALJNL" · 8 mark u64 · 16 0 or 1, which file it is u32 · 20 crc32c of bytes 0..20 u32 · zeros
+//!   head, 512 bytes:               0 magic "ANNALJNL" · 8 mark u64 · 16 which file it is u32 · 20 crc32c of bytes 0..20 u32 · zeros
 //!   batch, at a multiple of 512:   0 length of the writes u32 · 4 crc32c of (mark, writes) u32 · 8 sequence u64 ·
 //!                                  16 crc32c of (mark, bytes 0..16) u32 · 20 writes
 //!   write:                         key's length · key · 0, it was removed, or 1 + value's length · value       lengths as varints

@@ -95,7 +95,11 @@ fn a_file_is_named_when_it_is_whole_and_never_twice() {
             .expect("it is made");
         journal.append(&batch(n), true).expect("it is appended");
     }
-    journal.begin_other(true, |begun| Ok(named.push(begun))).expect("it is made");
+    let other = journal.begin_other(true, |begun| {
+        named.push(begun);
+        Ok(())
+    });
+    other.expect("it is made");
     assert_eq!(named, [begun([true, false]), begun([true, true])]);
     assert_eq!(last(&disk, 0), Ok(3));
 }
