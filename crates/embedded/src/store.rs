@@ -31,8 +31,13 @@ use crate::operations::{MapImage, Taking, TenantImage};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
-use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
+
+mod tenant_file;
+
+pub(crate) use self::tenant_file::TenantFile;
+
+use self::tenant_file::note_begun;
 
 pub(crate) const STORE_FILE: &str = "store.json";
 pub(crate) const TENANT_FILE: &str = "tenant.json";
@@ -69,76 +74,6 @@ pub(crate) struct StoreFile {
 impl Default for StoreFile {
     fn default() -> Self {
         Self { what: "annals embedded store".to_owned() }
-    }
-}
-
-/// What `tenant.json` says.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct TenantFile {
-    pub(crate) store_id: Uuid,
-    pub(crate) incarnation: u32,
-    /// Where the incarnation starts in the default scope.
-    pub(crate) incarnation_start: u64,
-    /// Where each incarnation but the first starts, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) forks: Vec<Fork>,
-    /// The key of hashes and digests, as a UUID only for its spelling.
-    pub(crate) key: Uuid,
-    /// The folders in which the first file was made, durably: scopes, and the engine's. One that has none later has lost it.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    begun: BTreeSet<String>,
-}
-
-/// Where an incarnation starts.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Fork {
-    incarnation: u32,
-    /// By scope; 0 in one that is not named.
-    starts: BTreeMap<String, u64>,
-}
-
-impl TenantFile {
-    pub(crate) fn term_key(&self) -> TermKey {
-        TermKey(self.key.into_bytes())
-    }
-
-    /// Whether the first file of this folder was made.
-    pub(crate) fn has_begun(&self, folder: &str) -> bool {
-        self.begun.contains(folder)
-    }
-
-    /// The scopes whose first segment was made.
-    pub(crate) fn begun_scopes(&self) -> impl Iterator<Item = &String> {
-        self.begun.iter().filter(|folder| *folder != ENGINE_DIR)
-    }
-
-    /// As it stands in a backup: what a restored store begins with is noted when it is opened.
-    fn backed_up(&self) -> Self {
-        Self { begun: BTreeSet::new(), ..self.clone() }
-    }
-
-    /// The next incarnation, which starts at these numbers of its scopes. What it has begun with is noted when it is opened.
-    pub(crate) fn reborn(&self, starts: BTreeMap<String, u64>) -> Self {
-        let mut next = self.clone();
-        next.begun.clear();
-        next.incarnation += 1;
-        next.incarnation_start = starts.get(DEFAULT_SCOPE).copied().unwrap_or(0);
-        next.forks.push(Fork { incarnation: next.incarnation, starts });
-        next
-    }
-
-    /// The identity of a scope for a reader who comes from incarnation `seen`: all that started since took something back.
-    fn identity(&self, scope: &str, seen: u32) -> Identity {
-        let since = if seen < self.incarnation { seen } else { self.incarnation.saturating_sub(1) };
-        let later = self.forks.iter().filter(|fork| fork.incarnation > since);
-        let starts = later.map(|fork| fork.starts.get(scope).copied().unwrap_or(0));
-        // Without a fork on record the default scope's start still says where the last incarnation began.
-        let last = if scope == DEFAULT_SCOPE { self.incarnation_start } else { 0 };
-        Identity {
-            store_id: self.store_id,
-            incarnation: self.incarnation,
-            incarnation_start: starts.min().unwrap_or(last),
-        }
     }
 }
 
@@ -336,11 +271,6 @@ fn open_engine(
         note_begun(&**disk, dir, file).map_err(|error| cannot_open(dir, &error))?;
     }
     Ok(Arc::new(engine))
-}
-
-fn note_begun(disk: &dyn Disk, dir: &str, file: &TenantFile) -> io::Result<()> {
-    let path = format!("{dir}/{TENANT_FILE}");
-    make_durable_again(disk, dir, &path, &seal(file)?)
 }
 
 fn close_engine(records: &TenantRecords, engine: &Engine) {
