@@ -194,6 +194,23 @@ fn a_journal_without_its_map_is_damage() {
     assert!(refused.code() == Code::StoreDamaged && refused.to_string().contains("its journal is there"), "{refused}");
 }
 
+/// It was left by a process that ended between making it and naming it, or between the end of a journal and its removal.
+#[test]
+fn a_journal_that_the_map_does_not_name_is_removed() {
+    let disk = killed(&Arc::default(), &["a"]);
+    let left: Vec<_> = files(&disk).into_iter().filter(|(name, _)| name.starts_with("journal")).collect();
+    open(&disk).close();
+    for (name, bytes) in left {
+        let file = disk.open(&format!("e/{name}"), Open::Create).expect("it is made");
+        file.write_at(&bytes, 0).expect("it is written");
+    }
+    let Ok(super::Looked::Open(map)) = super::look(&*disk, "e") else { panic!("it can be looked at") };
+    assert!(map.view.get(b"a").expect("it is read").is_some());
+    let engine = open(&disk);
+    assert_eq!(disk.list("e").expect("it is listed"), ["map.redb"]);
+    assert_eq!(keys(&engine, &Range::beyond(b"a")), ["a"]);
+}
+
 #[test]
 fn a_map_of_the_format_without_a_journal_is_taken_over_by_the_first_write() {
     let disk = Arc::new(MemoryDisk::default());

@@ -1,7 +1,8 @@
 //! Files that are gone, emptied, cut or of another store: never taken for a store in which nothing was written.
 
-use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, LogStatus, Store};
+use annals_core::{Code, Collection, DEFAULT_SCOPE, DEFAULT_TENANT, LogStatus, Store};
 use annals_embedded::operations::{CheckReport, Finding, Receiver, Restore, Source, check};
+use annals_embedded::{EmbeddedStore, Options};
 
 use super::backup::{back_up, into_folder, restored};
 use super::map_samples::{all_records, fill_maps};
@@ -101,16 +102,17 @@ fn a_journal_that_lost_a_file_or_a_part_of_one_is_damage_and_nothing_of_it_is_re
         assert_eq!((finding.kind, finding.file.as_str(), finding.offset), ("journal", path, None));
         let other = JOURNAL[usize::from(path == JOURNAL[0])];
         let of_other = file(&mut killed.clone(), other).clone();
-        let planted: [(&str, &dyn Fn(&mut Vec<u8>), &str); 5] = [
-            ("emptied", &|bytes| bytes.clear(), "it was cut"),
-            ("cut", &|bytes| bytes.truncate(1_000), "it was cut"),
-            ("zeroed", &|bytes| bytes.fill(0), "its head is not what was written"),
-            ("made up", &|bytes| bytes.fill(0x5a), "its head is not what was written"),
-            ("its other file", &|bytes| bytes.clone_from(&of_other), "another journal"),
+        let length = file(&mut killed.clone(), path).len();
+        let planted = [
+            ("emptied", Vec::new(), "it was cut"),
+            ("cut", file(&mut killed.clone(), path)[..1_000].to_vec(), "it was cut"),
+            ("zeroed", vec![0; length], "its head is not what was written"),
+            ("made up", vec![0x5a; length], "its head is not what was written"),
+            ("its other file", of_other, "another journal"),
         ];
-        for (what, plant, says) in planted {
+        for (what, bytes, says) in planted {
             let mut files = killed.clone();
-            plant(file(&mut files, path));
+            *file(&mut files, path) = bytes;
             let finding = records_are_refused(what, &files, path, says);
             assert_eq!((finding.kind, finding.file.as_str()), ("journal", path));
             assert!(finding.offset.is_some(), "{finding:?}");
@@ -145,6 +147,30 @@ fn a_map_that_is_gone_is_damage_with_and_without_its_journal() {
         gone.retain(|(name, _)| !name.starts_with(ENGINE));
         records_are_refused("the folder", &gone, MAP, "tenant.json says");
     }
+}
+
+/// After a failed sync nobody knows what is in the map; what was answered is in the journal, whatever becomes of it.
+#[test]
+fn a_journal_stays_when_a_store_is_closed_that_could_not_move_it() {
+    use crate::faulty_disk::Fault;
+    block_on(async {
+        let disk = FaultyDisk::new(1);
+        let never_moved = || Options { journal_bytes_max: usize::MAX, ..options(1) };
+        let store = EmbeddedStore::open(disk.clone(), never_moved()).expect("it opens");
+        fill_maps(&store, 0..5).await;
+        let answered = all_records(&store).await;
+        // The write of its batch, and the sync.
+        disk.plan(1, Fault::Error);
+        let records = store.records(DEFAULT_TENANT).expect("it is declared");
+        records.declare(Collection::new("more")).await.expect_err("its sync fails");
+        store.close().await;
+        drop(store);
+        assert!(disk.files().iter().any(|(path, _)| path == JOURNAL[0]));
+        let again = EmbeddedStore::open(disk.clone(), never_moved()).expect("it opens");
+        assert_eq!(all_records(&again).await, answered);
+        again.close().await;
+        assert!(disk.files().iter().all(|(path, _)| !JOURNAL.contains(&&**path)), "all of it was moved");
+    });
 }
 
 #[test]
@@ -270,7 +296,7 @@ fn an_empty_log_that_is_opened_again_and_again_never_looks_damaged() {
         drop(open_store(&disk, seed));
         for operation in 0..60 {
             disk.plan(operation, Fault::End);
-            let opened = annals_embedded::EmbeddedStore::open(disk.clone(), options(seed + operation));
+            let opened = EmbeddedStore::open(disk.clone(), options(seed + operation));
             if let Ok(store) = &opened {
                 assert_eq!(status_of(store).refusing, None, "seed {seed}, ended at {operation}");
             }
