@@ -29,6 +29,7 @@ pub use annals_embedded::operations::{
 use crate::compose::folder;
 pub use crate::transfer::{
     EXPORT_VERSION, ExportReader, Moved, MovedCollection, MovedKeys, MovedLog, MovedStream, export,
+    export_without_records,
 };
 
 /// Checks every checksum of the store at `url`, and every promise that its bytes can show. Nothing is written, and no process may have

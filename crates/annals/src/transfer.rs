@@ -27,6 +27,8 @@
 //! that is written to meanwhile knows of an event that the export does not have. Records are read page by page, so those of such a
 //! store are not of one moment, as they are in a backup. Revisions and the numbers of changes are the store's, and are given anew.
 //!
+//! An export without records says `"without_records":true` in its first line, and has no collections and no streams.
+//!
 //! The keys at the end are those that somebody has changed without a commit, as they were when the event behind the last one came.
 //!
 //! Version 1 had neither records nor streams, and version 2 no keys at the end; both are read as they were.
@@ -48,7 +50,7 @@ pub use keys::MovedKeys;
 pub use read::ExportReader;
 pub use records::MovedCollection;
 pub use streams::MovedStream;
-pub use write::export;
+pub use write::{export, export_without_records};
 
 /// The version of the export that is written, and the newest that is read.
 pub const EXPORT_VERSION: u32 = 3;
@@ -62,6 +64,9 @@ const WITH_KEYS: u32 = 3;
 struct Header {
     annals_export: u32,
     began: Timestamp,
+    /// Records and streams were left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    without_records: bool,
     logs: Vec<ExportedLog>,
 }
 

@@ -38,6 +38,12 @@ pub enum StoreError {
         "the store is damaged: {0}; reads stop there and writes are refused; restore a backup or cut the log there"
     )]
     Damaged(String),
+    /// What is stored of a tenant's records and streams is not what was written. The log beside them is not concerned.
+    #[error(
+        "records and streams are damaged: {0}; they are refused until they come back from a backup; the log beside them is not \
+         concerned, and can be exported and backed up without them"
+    )]
+    RecordsDamaged(String),
     /// A document of a database that other software writes too is not as it must be; the sentence names it and says what to do. What has
     /// nothing to do with it goes on.
     #[error("{0}")]
@@ -74,7 +80,7 @@ impl StoreError {
         match self {
             Self::DiskFull(_) => Code::DiskFull,
             Self::Failed(_) => Code::StoreFailed,
-            Self::Damaged(_) => Code::StoreDamaged,
+            Self::Damaged(_) | Self::RecordsDamaged(_) => Code::StoreDamaged,
             Self::Malformed(_) => Code::MalformedDocument,
             Self::ReadOnly(_) => Code::StoreReadOnly,
             Self::ForeignNumbers(_) => Code::ForeignNumbers,
@@ -321,11 +327,11 @@ codes! {
     VerdictsDiffer "verdicts_differ" 409 3 "Events were judged before, and otherwise." "Give each filter, and a changed one, a stream of its own."
     Overloaded "overloaded" 429 5 "Too many requests wait already." "Try again after the time in Retry-After, with the same request id."
     Closing "closing" 503 5 "The store is shutting down." "Try again when it is up, with the same request id."
-    NotReady "not_ready" 503 5 "A log does not take commits." "Look at `logs`, which says which log and why."
+    NotReady "not_ready" 503 5 "The store refuses commits, or records and streams." "Look at `logs`, which says where and why."
     DiskFull "disk_full" 507 6 "There is no room for the next segment; nothing of the commit was stored." "Free some space and commit again; reads go on meanwhile."
     StoreFailed "store_failed" 503 6 "The log refuses writes after a failed write or sync." "Look at the disk, restart, then retry with the same request id."
     StoreReadOnly "store_read_only" 503 6 "The store was opened where it cannot be written." "Give the process write access to the data folder and restart."
-    StoreDamaged "store_damaged" 503 6 "Stored bytes are not what was written." "Keep what is stored, and restore a backup, or cut the log of an embedded store where the message says."
+    StoreDamaged "store_damaged" 503 6 "Stored bytes are not what was written." "Keep what is stored, and restore a backup. If it is the log of an embedded store, it can be cut where the message says; if it is records and streams, the log can be exported and backed up without them."
     MalformedDocument "malformed_document" 500 6 "A document in the database is not as it must be: other software wrote or changed it." "Mend or delete it where it is stored; the message names its collection, its _id and what is wrong. Everything else goes on."
     StoreLocked "store_locked" 503 6 "Another process has this store open." "Stop it, or talk to it with --server."
     NewerFormat "newer_format" 503 6 "The store was written by a newer version." "Use that version or a later one; nothing was changed."

@@ -95,6 +95,15 @@ pub trait Store: Send + Sync + 'static {
         Err(StoreError::NotSupported("a backup by Annals (use the tools of its own)".to_owned()))
     }
 
+    /// The same without records and streams, whole and never upon an earlier one: what is left of a store whose records are damaged. The
+    /// manifest says what was left out.
+    ///
+    /// # Errors
+    /// As for [`backup`](Self::backup).
+    fn backup_without_records(&self) -> Result<Box<dyn Backup>, StoreError> {
+        Err(StoreError::NotSupported("a backup by Annals (use the tools of its own)".to_owned()))
+    }
+
     /// Stops taking commits, lets those under way finish, and releases the store. Followers get
     /// [`StoreError::Closed`]. Calling it again does nothing.
     async fn close(&self);

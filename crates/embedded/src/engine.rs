@@ -42,6 +42,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
@@ -53,7 +54,7 @@ pub(crate) use self::dump::{Dump, DumpFault, Entries, Held};
 pub(crate) use self::journal::FILES as JOURNAL_FILES;
 pub(crate) use self::look::{Looked, look};
 pub(crate) use self::make::make;
-pub(crate) use self::open::{FILE, FORMAT_KEY};
+pub(crate) use self::open::{Damage, FILE, FORMAT_KEY};
 pub(crate) use self::view::{Range, View, after_prefix};
 
 use self::journal::Journal;
@@ -82,6 +83,8 @@ const WAITING_MAX: usize = 8_192;
 /// The ordered map of one tenant.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
+    /// What opening passed over, for people.
+    recovery: Vec<String>,
     threads: Mutex<Option<Threads>>,
 }
 
@@ -104,10 +107,26 @@ pub(crate) struct Shared {
     database: Mutex<Option<redb::Database>>,
     /// Whether the map is there and of this version's format.
     made: Mutex<bool>,
+    known: Known,
     snapshot: RwLock<Arc<Snapshot>>,
     refusal: RwLock<Option<StoreError>>,
     /// The number of batches made durable since opening; closed with the engine.
     batches: watch::Sender<Batches>,
+}
+
+/// What is known beside a map of whether it was ever made.
+pub(crate) struct Known {
+    /// It was, so that one that is not there is missing.
+    pub(crate) made: bool,
+    /// Notes, durably, that it is made now.
+    pub(crate) note: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
+}
+
+impl Default for Known {
+    /// Nothing is known, and nobody notes it.
+    fn default() -> Self {
+        Self { made: false, note: Box::new(|| Ok(())) }
+    }
 }
 
 /// How far the engine has come.
@@ -125,24 +144,27 @@ impl Engine {
     ///
     /// # Errors
     /// `newer_format`, `store_read_only`, `disk_full`, `read_failed`. Nothing is changed then.
-    pub(crate) fn open(disk: Arc<dyn Disk>, dir: String, options: &Options) -> Result<Self, OpenError> {
+    pub(crate) fn open(disk: Arc<dyn Disk>, dir: String, known: Known, options: &Options) -> Result<Self, OpenError> {
         if options.has(SeededBug::ForgetJournalOnOpening) {
             let _ = journal::remove_all(&*disk, &dir);
         }
         let (existing, refusal) = match open::existing(&disk, &dir) {
+            Ok(None) if known.made => (None, Some(Damage::lost(&dir))),
             Ok(existing) => (existing, None),
-            Err(open::Failure::Damaged(damage)) => {
-                tracing::error!(dir, %damage, "records and streams are refused");
-                (None, Some(damage))
-            }
+            Err(open::Failure::Damaged(damage)) => (None, Some(damage)),
             Err(open::Failure::Refused(error)) => return Err(error),
         };
+        if let Some(damage) = &refusal {
+            tracing::error!(dir, %damage, "records and streams are refused");
+        }
         let snapshot = match &existing {
-            Some((database, _)) => Snapshot::of(Below::take(database).map_err(|error| open::unreadable(&dir, &error))?),
+            Some(it) => Snapshot::of(Below::take(&it.database).map_err(|error| open::unreadable(&dir, &error))?),
             None => Snapshot::empty(),
         };
-        let (database, last) = existing.map_or((None, 0), |(database, last)| (Some(database), last));
-        let journal = Journal::new(disk.clone(), dir.clone(), last);
+        let (database, last, torn) = existing.map_or((None, 0, Vec::new()), |it| (Some(it.database), it.last, it.torn));
+        let recovery: Vec<String> = torn.iter().map(|torn| format!("passed over: {torn}")).collect();
+        recovery.iter().for_each(|note| tracing::warn!(dir, note, "the journal of records and streams"));
+        let journal = Journal::new(disk.clone(), dir.clone(), options.random.bits() as u64, last);
         let shared = Arc::new(Shared {
             disk,
             dir,
@@ -153,11 +175,17 @@ impl Engine {
             moves: Moves::default(),
             database: Mutex::new(database),
             made: Mutex::new(false),
+            known,
             snapshot: RwLock::new(Arc::new(snapshot)),
-            refusal: RwLock::new(refusal),
+            refusal: RwLock::new(refusal.map(StoreError::from)),
             batches: watch::Sender::new(Batches::default()),
         });
-        Ok(Self { shared, threads: Mutex::new(None) })
+        Ok(Self { shared, recovery, threads: Mutex::new(None) })
+    }
+
+    /// What opening passed over, for people; empty after an ordinary close.
+    pub(crate) fn recovery(&self) -> &[String] {
+        &self.recovery
     }
 
     /// Runs `work` in the next batch, and answers once it is durable. `work` sees everything that was written before it, by others of
@@ -193,7 +221,7 @@ impl Engine {
     /// # Errors
     /// Why nothing can be read.
     pub(crate) fn snapshot(&self) -> Result<Arc<dyn View + Send + Sync>, StoreError> {
-        if let Some(damage @ StoreError::Damaged(_)) = self.refusal() {
+        if let Some(damage @ StoreError::RecordsDamaged(_)) = self.refusal() {
             return Err(damage);
         }
         if self.shared.batches.borrow().closed {
@@ -209,6 +237,11 @@ impl Engine {
     pub(crate) fn held(&self) -> Result<Option<Held>, StoreError> {
         let snapshot: Held = self.snapshot()?;
         Ok(snapshot.get(FORMAT_KEY)?.map(|_| snapshot))
+    }
+
+    /// Whether anything was ever written, and can be read.
+    pub(crate) fn has_map(&self) -> bool {
+        self.shared.database().is_some()
     }
 
     /// Where its file is, below the store's folder.
@@ -266,18 +299,31 @@ impl Drop for Engine {
 }
 
 impl Shared {
-    /// Closes the map. The journal goes only where nothing stands above the map any more: whatever ended a thread, what was answered for
-    /// stays in one of both.
+    /// Closes the map. The journal goes only where all that it held was moved and the map does not name it any more: whatever ended a
+    /// thread, what was answered for stays in one of both.
     fn close_files(&self) {
         let Some(database) = self.database().take() else { return };
+        let ended = self.end_journal(&database);
         if let Err(error) = database.close() {
             tracing::warn!(dir = self.dir, %error, "closed without a checkpoint; the next opening takes longer");
         }
-        if self.state().is_moved()
-            && let Err(error) = journal::remove_all(&*self.disk, &self.dir)
-        {
+        if ended && let Err(error) = journal::remove_all(&*self.disk, &self.dir) {
             tracing::warn!(dir = self.dir, %error, "the journal stays; all of it is in the map");
         }
+    }
+
+    /// Moves what the map does not hold yet, and takes the journal's name out of it. Answers whether the journal's files may go: never
+    /// after a failure, because it may hold what nothing else does.
+    fn end_journal(&self, database: &redb::Database) -> bool {
+        let (journal, state) = (self.journal(), self.state());
+        if self.refusal().is_some() || !journal.is_begun() {
+            return false;
+        }
+        let ended = moves::end(database, state.above_the_map(), journal.sequence());
+        if let Err(error) = &ended {
+            tracing::warn!(dir = self.dir, %error, "the journal stays; the next opening moves it into the map");
+        }
+        ended.is_ok()
     }
 
     /// The durable state at this moment.

@@ -5,7 +5,7 @@
 //! frame     40 bytes of header │ payload │ zeros up to a multiple of 8
 //!
 //! segment header   0 magic "ANNALSEG" · 8 format u32 · 12 zero · 16 number u64 · 24 salt u64 · 32 capacity u64 ·
-//!                  40 zeros, in a packed segment its first sequence number u64 · 48 zeros · 60 crc32c of bytes 0..60
+//!                  40 zeros, in a packed segment its first sequence number u64 · 48 owner u64 · 56 zeros · 60 crc32c of bytes 0..60
 //! frame header     0 magic u16 · 2 kind u8 · 3 flags u8 · 4 payload length u32 · 8 first sequence number u64 · 16 version u64
 //!                  24 durable_to u64 · 32 crc32c of the payload · 36 crc32c of (salt, offset of the frame, bytes 0..36)
 //! ```
@@ -13,7 +13,8 @@
 //! A frame is a commit, or a change of prepare keys alone: then it has no events, its version is 0, and its first sequence number is the
 //! one that the next event gets.
 //!
-//! All numbers are little-endian. `durable_to` is the offset in the same segment up to which everything had been synced when the
+//! All numbers are little-endian. The owner is a keyed hash of the scope's name, so a segment of another store or scope is told apart; 0
+//! says nothing. `durable_to` is the offset in the same segment up to which everything had been synced when the
 //! frame was written: the start of its batch. The salt is random and the offset is part of the checksum, so no event data and no
 //! bytes left over elsewhere can pass for a frame. Kinds and flags that are not known here are refused: they belong to a newer
 //! format, which will say so in the segment header. Flags are reserved for a chained hash and a key id.
@@ -40,6 +41,15 @@ pub(crate) struct SegmentHeader {
     pub(crate) capacity: u64,
     /// The sequence number of the first event of a packed segment; none in a segment of frames.
     pub(crate) packed_from: Option<u64>,
+    /// Which store and scope it is of; 0 where that was not said.
+    pub(crate) owner: u64,
+}
+
+impl SegmentHeader {
+    /// Whether it says that it is somebody else's.
+    pub(crate) fn is_foreign(&self, owner: u64) -> bool {
+        self.owner != 0 && self.owner != owner
+    }
 }
 
 /// Why a segment header is no header.
@@ -61,6 +71,7 @@ impl SegmentHeader {
         out[24..32].copy_from_slice(&self.salt.to_le_bytes());
         out[32..40].copy_from_slice(&self.capacity.to_le_bytes());
         out[40..48].copy_from_slice(&self.packed_from.unwrap_or(0).to_le_bytes());
+        out[48..56].copy_from_slice(&self.owner.to_le_bytes());
         let crc = crc32c::crc32c(&out[..60]);
         out[60..64].copy_from_slice(&crc.to_le_bytes());
         out
@@ -76,8 +87,9 @@ impl SegmentHeader {
             PACKED_FORMAT => Some(u64_at(bytes, 40)),
             newer => return Err(SegmentHeaderFault::Newer(newer)),
         };
-        let (number, salt, capacity) = (u64_at(bytes, 16), u64_at(bytes, 24), u64_at(bytes, 32));
-        Ok(Self { number, salt, capacity, packed_from })
+        let (number, salt, capacity, owner) =
+            (u64_at(bytes, 16), u64_at(bytes, 24), u64_at(bytes, 32), u64_at(bytes, 48));
+        Ok(Self { number, salt, capacity, packed_from, owner })
     }
 }
 
@@ -168,9 +180,15 @@ mod tests {
 
     #[test]
     fn a_segment_header_survives_and_a_newer_format_is_told_from_damage() {
-        let packed = SegmentHeader { number: 7, salt: 3, capacity: 4096, packed_from: Some(9) };
+        let packed = SegmentHeader { number: 7, salt: 3, capacity: 4096, packed_from: Some(9), owner: 5 };
         assert_eq!(SegmentHeader::decode(&packed.encode()), Ok(packed));
-        let header = SegmentHeader { number: 7, salt: 0x0123_4567_89ab_cdef, capacity: 4096, packed_from: None };
+        let header = SegmentHeader {
+            number: 7,
+            salt: 0x0123_4567_89ab_cdef,
+            capacity: 4096,
+            packed_from: None,
+            owner: u64::MAX,
+        };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         bytes[30] ^= 1;

@@ -21,7 +21,7 @@ pub fn decode_payload(bytes: &[u8]) -> Option<(usize, usize)> {
 
 /// Reads a segment whose frames have been given good checksums, so that the fuzzer gets past them; the number of its commits.
 pub fn decode_frames(bytes: &[u8]) -> Option<usize> {
-    let header = SegmentHeader { number: 1, salt: 9, capacity: 0, packed_from: None };
+    let header = SegmentHeader { number: 1, salt: 9, capacity: 0, packed_from: None, owner: 0 };
     let mut segment = header.encode().to_vec();
     segment.extend_from_slice(&bytes[..bytes.len().min(1 << 20)]);
     let mut at = SEGMENT_HEADER as usize;

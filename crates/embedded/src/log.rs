@@ -76,6 +76,15 @@ pub(crate) struct Place {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: String,
     pub(crate) key: TermKey,
+    /// Whether its first segment was ever made.
+    pub(crate) begun: bool,
+}
+
+impl Place {
+    /// What the headers of its segments say.
+    pub(crate) fn owner(&self) -> u64 {
+        self.key.owner(&self.scope)
+    }
 }
 
 impl Log {

@@ -119,6 +119,7 @@ pub enum SeededBug {
     ForgetLastEntriesOfRestore,
     ForgetJournalOnOpening,
     TurnJournalTooEarly,
+    NameJournalBeforeItIsDurable,
 }
 
 impl Options {

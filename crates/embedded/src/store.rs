@@ -10,7 +10,7 @@
 //! tenants/{tenant}/{scope}/checkpoint.json      how far the log reached when it was last closed
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,15 +24,20 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::Options;
 use crate::disk::{Disk, Open};
-use crate::engine::Engine;
+use crate::engine::{Engine, Known};
 use crate::format::FORMAT;
 use crate::log::{Log, Packed, Place};
 use crate::operations::{MapImage, Taking, TenantImage};
 use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
-use crate::terms::TermKey;
 use crate::whole::{format_of, seal, unseal, write_whole};
+
+mod tenant_file;
+
+pub(crate) use self::tenant_file::TenantFile;
+
+use self::tenant_file::note_begun;
 
 pub(crate) const STORE_FILE: &str = "store.json";
 pub(crate) const TENANT_FILE: &str = "tenant.json";
@@ -72,57 +77,6 @@ impl Default for StoreFile {
     }
 }
 
-/// What `tenant.json` says.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct TenantFile {
-    pub(crate) store_id: Uuid,
-    pub(crate) incarnation: u32,
-    /// Where the incarnation starts in the default scope.
-    pub(crate) incarnation_start: u64,
-    /// Where each incarnation but the first starts, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) forks: Vec<Fork>,
-    /// The key of hashes and digests, as a UUID only for its spelling.
-    pub(crate) key: Uuid,
-}
-
-/// Where an incarnation starts.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Fork {
-    incarnation: u32,
-    /// By scope; 0 in one that is not named.
-    starts: BTreeMap<String, u64>,
-}
-
-impl TenantFile {
-    pub(crate) fn term_key(&self) -> TermKey {
-        TermKey(self.key.into_bytes())
-    }
-
-    /// The next incarnation, which starts at these numbers of its scopes.
-    pub(crate) fn reborn(&self, starts: BTreeMap<String, u64>) -> Self {
-        let mut next = self.clone();
-        next.incarnation += 1;
-        next.incarnation_start = starts.get(DEFAULT_SCOPE).copied().unwrap_or(0);
-        next.forks.push(Fork { incarnation: next.incarnation, starts });
-        next
-    }
-
-    /// The identity of a scope for a reader who comes from incarnation `seen`: all that started since took something back.
-    fn identity(&self, scope: &str, seen: u32) -> Identity {
-        let since = if seen < self.incarnation { seen } else { self.incarnation.saturating_sub(1) };
-        let later = self.forks.iter().filter(|fork| fork.incarnation > since);
-        let starts = later.map(|fork| fork.starts.get(scope).copied().unwrap_or(0));
-        // Without a fork on record the default scope's start still says where the last incarnation began.
-        let last = if scope == DEFAULT_SCOPE { self.incarnation_start } else { 0 };
-        Identity {
-            store_id: self.store_id,
-            incarnation: self.incarnation,
-            incarnation_start: starts.min().unwrap_or(last),
-        }
-    }
-}
-
 impl EmbeddedStore {
     /// Opens the store in this folder, or makes one where there is nothing.
     ///
@@ -158,6 +112,24 @@ impl EmbeddedStore {
     ) -> Result<Packed, StoreError> {
         let log = self.tenants.get(tenant).and_then(|tenant| tenant.logs.get(scope));
         log.map_or(Ok(Packed::default()), |log| log.pack(progress))
+    }
+
+    /// A backup with what `map` gives of the records and streams of a tenant.
+    fn taking(
+        &self,
+        earlier: Option<&[u8]>,
+        map: impl Fn(&Tenant) -> Result<Option<MapImage>, StoreError>,
+    ) -> Result<Box<dyn Backup>, StoreError> {
+        let (mut images, mut left_out) = (Vec::new(), self.left_out().map_err(|error| StoreError::Io(error.message))?);
+        for (name, tenant) in &self.tenants {
+            let map = map(tenant)?;
+            let logs = tenant.logs.values().map(|log| log.image()).collect::<Result<_, _>>()?;
+            if map.is_none() {
+                left_out.push(format!("tenants/{name}/{ENGINE_DIR}"));
+            }
+            images.push(TenantImage { name: name.clone(), file: tenant.file.backed_up(), map, logs });
+        }
+        Ok(Box::new(Taking::new(self.disk.clone(), self.options.clock.now(), images, left_out, earlier)))
     }
 
     /// The logs in the folder that are not declared, and so not open.
@@ -239,13 +211,14 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         incarnation_start: 0,
         forks: Vec::new(),
         key: Uuid::from_u128(options.random.bits()),
+        begun: BTreeSet::new(),
     };
     if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
         let message =
             format!("{dir}/{TENANT_FILE} is missing beside a log; without it the log is another store's; restore it");
         return Err(OpenError::new(Code::StoreDamaged, message));
     }
-    let file: TenantFile = file_or(&**disk, &dir, TENANT_FILE, fresh)?;
+    let mut file: TenantFile = file_or(&**disk, &dir, TENANT_FILE, fresh)?;
     let mut logs = BTreeMap::new();
     for scope in std::iter::once(DEFAULT_SCOPE).chain(options.scopes.iter().map(String::as_str)) {
         let place = Place {
@@ -254,11 +227,12 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
             disk: disk.clone(),
             dir: format!("{dir}/{scope}"),
             key: file.term_key(),
+            begun: file.has_begun(scope),
         };
         disk.create_dir(&place.dir).map_err(|error| cannot_open(&place.dir, &error))?;
         logs.insert(scope.to_owned(), Arc::new(Log::open(place, options)?));
     }
-    let engine = Arc::new(Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), options)?);
+    let engine = open_engine(disk, &dir, &mut file, &logs, options)?;
     let mut streams = BTreeMap::new();
     for (scope, log) in &logs {
         let of_log =
@@ -268,6 +242,35 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
     }
     let records = TenantRecords::new(engine.clone(), options);
     Ok(Tenant { file, logs, streams, engine, records })
+}
+
+/// Opens what is under records and streams, and notes in `tenant.json` what the tenant has from now on.
+fn open_engine(
+    disk: &Arc<dyn Disk>,
+    dir: &str,
+    file: &mut TenantFile,
+    logs: &BTreeMap<String, Arc<Log>>,
+    options: &Options,
+) -> Result<Arc<Engine>, OpenError> {
+    let made = file.has_begun(ENGINE_DIR);
+    let before = file.begun.len();
+    file.begun.extend(logs.keys().cloned());
+    let mut with_map = file.clone();
+    with_map.begun.insert(ENGINE_DIR.to_owned());
+    let engine_dir = format!("{dir}/{ENGINE_DIR}");
+    let note = {
+        let (disk, dir) = (disk.clone(), dir.to_owned());
+        Box::new(move || note_begun(&*disk, &dir, &with_map))
+    };
+    let engine = Engine::open(disk.clone(), engine_dir, Known { made, note }, options)?;
+    // Both logs and map are durable when they are open, under names that are.
+    if engine.has_map() {
+        file.begun.insert(ENGINE_DIR.to_owned());
+    }
+    if file.begun.len() > before {
+        note_begun(&**disk, dir, file).map_err(|error| cannot_open(dir, &error))?;
+    }
+    Ok(Arc::new(engine))
 }
 
 fn close_engine(records: &TenantRecords, engine: &Engine) {
@@ -376,22 +379,25 @@ impl Store for EmbeddedStore {
     fn status(&self) -> Vec<LogStatus> {
         let of = |tenant: &Tenant| {
             let records_refusing = tenant.engine.refusal();
-            let status = |log: &Arc<Log>| LogStatus { records_refusing: records_refusing.clone(), ..log.status() };
-            tenant.logs.values().map(status).collect::<Vec<_>>()
+            let status = |(scope, log): (&String, &Arc<Log>)| {
+                let mut status = LogStatus { records_refusing: records_refusing.clone(), ..log.status() };
+                // The engine is the tenant's, so it is said once.
+                let of_engine = if *scope == DEFAULT_SCOPE { tenant.engine.recovery() } else { &[] };
+                status.recovery.extend_from_slice(of_engine);
+                status
+            };
+            tenant.logs.iter().map(status).collect::<Vec<_>>()
         };
         self.tenants.values().flat_map(of).collect()
     }
 
     fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
-        let mut images = Vec::new();
-        for (name, tenant) in &self.tenants {
-            // Before the logs' heads are read; backup/map.rs says why.
-            let map = MapImage::take(&tenant.engine, &self.options)?;
-            let logs = tenant.logs.values().map(|log| log.image()).collect::<Result<_, _>>()?;
-            images.push(TenantImage { name: name.clone(), file: tenant.file.clone(), map, logs });
-        }
-        let left_out = self.left_out().map_err(|error| StoreError::Io(error.message))?;
-        Ok(Box::new(Taking::new(self.disk.clone(), self.options.clock.now(), images, left_out, earlier)))
+        // Before the logs' heads are read; backup/map.rs says why.
+        self.taking(earlier, |tenant| MapImage::take(&tenant.engine, &self.options).map(Some))
+    }
+
+    fn backup_without_records(&self) -> Result<Box<dyn Backup>, StoreError> {
+        self.taking(None, |_| Ok(None))
     }
 
     async fn close(&self) {

@@ -77,7 +77,7 @@ impl LogStreams {
         let place = Place { scope: scope.to_owned(), incarnation: identity.incarnation, options: options.clone() };
         let unfit = match fit(&engine, &log, &place, identity) {
             Ok(()) => None,
-            Err(damage @ StoreError::Damaged(_)) => {
+            Err(damage @ (StoreError::Damaged(_) | StoreError::RecordsDamaged(_))) => {
                 tracing::error!(scope, %damage, "streams are refused");
                 Some(damage)
             }
@@ -133,7 +133,7 @@ fn fit(engine: &Engine, log: &Log, place: &Place, identity: &Identity) -> Result
             "stream {name} is of incarnation {}, and the store of {now}; restore both from one backup",
             meta.incarnation
         );
-        return Err(StoreError::Damaged(message));
+        return Err(StoreError::RecordsDamaged(message));
     }
     let earlier = |(_, meta): &&cut::Kept| meta.incarnation < place.incarnation;
     let earlier: Vec<_> = streams.iter().filter(earlier).cloned().collect();
@@ -145,7 +145,7 @@ fn fit(engine: &Engine, log: &Log, place: &Place, identity: &Identity) -> Result
     }
     let head = log.durable_head();
     match streams.iter().find(|(_, meta)| meta.progress > head).filter(|_| log.unless_cut_short().is_ok()) {
-        Some((key, meta)) => Err(StoreError::Damaged(format!(
+        Some((key, meta)) => Err(StoreError::RecordsDamaged(format!(
             "stream {} was judged up to {}, but the log has {head} events, so it lost some; restore a backup",
             name(key),
             meta.progress

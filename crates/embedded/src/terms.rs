@@ -53,6 +53,11 @@ impl TermKey {
         short(self.hash(5, &[name.as_bytes()]))
     }
 
+    /// Whose segments those of a scope are, never 0.
+    pub(crate) fn owner(&self, scope: &str) -> u64 {
+        short(self.hash(7, &[scope.as_bytes()])).max(1)
+    }
+
     /// The exact name of a prepare key.
     pub(crate) fn key(&self, name: &str, key: &str) -> ExactTerm {
         self.hash(6, &[name.as_bytes(), key.as_bytes()])

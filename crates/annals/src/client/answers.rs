@@ -204,6 +204,7 @@ fn store_error(code: Code, detail: &str) -> Option<StoreError> {
     let make: fn(String) -> StoreError = match code {
         Code::DiskFull => StoreError::DiskFull,
         Code::StoreFailed => StoreError::Failed,
+        Code::StoreDamaged if detail.starts_with(RECORDS_DAMAGED) => StoreError::RecordsDamaged,
         Code::StoreDamaged => StoreError::Damaged,
         Code::MalformedDocument => StoreError::Malformed,
         Code::ForeignNumbers => StoreError::ForeignNumbers,
@@ -218,6 +219,9 @@ fn store_error(code: Code, detail: &str) -> Option<StoreError> {
     };
     Some(make(inner(detail, make)))
 }
+
+/// How the sentence of [`StoreError::RecordsDamaged`] begins: damage of a log has the same code.
+const RECORDS_DAMAGED: &str = "records and streams are damaged: ";
 
 /// The part of `detail` that the error's own sentence frames, so that it is not framed twice.
 fn inner(detail: &str, make: fn(String) -> StoreError) -> String {
@@ -272,6 +276,7 @@ mod tests {
             StoreError::DiskFull("8 MiB wanted".into()),
             StoreError::Failed("EIO".into()),
             StoreError::Damaged("segment 3".into()),
+            StoreError::RecordsDamaged("map.redb".into()),
             StoreError::NotSupported("an append condition".into()),
             StoreError::ReadOnly("no write access".into()),
             StoreError::Closed,

@@ -31,7 +31,19 @@ impl Client {
             Some(manifest) => (Method::POST, manifest.into()),
             None => (Method::GET, Bytes::new()),
         };
-        match self.http.bytes(method, "/v1/backup", body).await.map_err(StoreError::Unreachable)? {
+        self.backup_of(method, "/v1/backup", body).await
+    }
+
+    /// The same without records and streams, whole: what is left of a store whose records are damaged.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn backup_without_records(&self) -> Result<BackupStream, ReadError> {
+        self.backup_of(Method::GET, "/v1/backup?without_records", Bytes::new()).await
+    }
+
+    async fn backup_of(&self, method: Method, path: &str, body: Bytes) -> Result<BackupStream, ReadError> {
+        match self.http.bytes(method, path, body).await.map_err(StoreError::Unreachable)? {
             Ok(stream) => Ok(BackupStream(stream)),
             Err(answer) => Err(refused(&answer)),
         }

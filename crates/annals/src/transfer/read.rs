@@ -46,7 +46,12 @@ impl<R: BufRead + Send> ExportReader<R> {
     /// # Errors
     /// `newer_format` for the export of a newer version; `invalid_backup` for what is no export; `unreadable_input`.
     pub fn new(input: R) -> Outcome<Self> {
-        let header = Header { annals_export: 0, began: annals_core::Timestamp::from_millis(0), logs: Vec::new() };
+        let header = Header {
+            annals_export: 0,
+            began: annals_core::Timestamp::from_millis(0),
+            without_records: false,
+            logs: Vec::new(),
+        };
         let mut reader = Self { input, header, line: 0 };
         let first = reader.next_line()?.unwrap_or_default();
         let version = serde_json::from_slice::<serde_json::Value>(&first).ok();

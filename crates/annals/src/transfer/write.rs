@@ -23,6 +23,28 @@ pub async fn export(
     out: &mut (dyn Write + Send),
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<Moved, OperationError> {
+    write(store, true, out, progress).await
+}
+
+/// The same without records and streams: every log, with its prepare keys. It is what is left of a store whose records are damaged, and
+/// its first line says so.
+///
+/// # Errors
+/// As for [`export`].
+pub async fn export_without_records(
+    store: &dyn Store,
+    out: &mut (dyn Write + Send),
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Moved, OperationError> {
+    write(store, false, out, progress).await
+}
+
+async fn write(
+    store: &dyn Store,
+    with_records: bool,
+    out: &mut (dyn Write + Send),
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<Moved, OperationError> {
     let mut logs = Vec::new();
     for status in store.status() {
         let (tenant, scope) = (status.tenant, status.scope);
@@ -32,9 +54,10 @@ pub async fn export(
         let (store_id, incarnation) = (identity.store_id, identity.incarnation);
         logs.push(ExportedLog { tenant, scope, store_id, incarnation, head: status.head });
     }
-    line(out, &Header { annals_export: EXPORT_VERSION, began: SystemClock.now(), logs: logs.clone() })?;
+    let (began, without_records) = (SystemClock.now(), !with_records);
+    line(out, &Header { annals_export: EXPORT_VERSION, began, without_records, logs: logs.clone() })?;
     let mut moved = Moved::default();
-    for tenant in store.tenants() {
+    for tenant in store.tenants().into_iter().filter(|_| with_records) {
         records::export(store, &tenant, out, &mut moved.collections).await?;
     }
     let collections = moved.collections.len() as u64;
@@ -56,7 +79,9 @@ pub async fn export(
         moved.logs.push(log_end.clone());
         line(out, &LogEnd { log_end })?;
         let before = moved.streams.len();
-        streams::export(store, &log, out, &mut moved.streams).await?;
+        if with_records {
+            streams::export(store, &log, out, &mut moved.streams).await?;
+        }
         let streams = (moved.streams.len() - before) as u64;
         line(out, &StreamsEnd { streams_end: StreamCount { streams } })?;
         keys::export(store, &log, out, &mut moved.keys).await?;

@@ -50,6 +50,9 @@ pub struct Backup {
     /// Where to keep it: one file if the name ends in .tar, else a folder, to which a later backup adds only what has grown
     #[arg(long, value_name = "FOLDER|FILE.tar")]
     pub to: PathBuf,
+    /// Leave records and streams out, because they are damaged: the logs alone, into a new file or folder
+    #[arg(long)]
+    pub without_records: bool,
 }
 
 #[derive(Debug, Args)]
@@ -69,4 +72,7 @@ pub struct Restore {
 pub struct Export {
     /// The file to write, or - for standard output; one that is there already is refused and stays as it is
     pub file: PathBuf,
+    /// Leave records and streams out, because they are damaged: the events and prepare keys alone
+    #[arg(long)]
+    pub without_records: bool,
 }

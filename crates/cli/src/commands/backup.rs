@@ -1,7 +1,7 @@
 //! `annals backup` and `annals restore`.
 
 use annals::operations::{self, Manifest, Receiver, Restored};
-use annals::{Client, DEFAULT_SCOPE};
+use annals::{Client, Code, DEFAULT_SCOPE};
 
 use crate::args::{self, Format, Global};
 use crate::config::Config;
@@ -13,12 +13,20 @@ use crate::target::open_store;
 pub async fn backup(global: &Global, args: &args::Backup, config: &Config) -> Result<(), Stop> {
     // Looked at first: a place that cannot take it should not cost a start of the store.
     let receiver = operations::keep_backup(&args.to)?;
+    if args.without_records && receiver.earlier().is_some() {
+        let message = "the folder holds an earlier backup, which may have the records; name a new file or folder";
+        return Err(Failure::new(Code::FolderNotEmpty, message).into());
+    }
     let manifest = match &global.server {
-        Some(server) => of_server(server, &global.tenant, receiver).await?,
-        None => of_store(config, receiver).await?,
+        Some(server) => of_server(server, &global.tenant, args.without_records, receiver).await?,
+        None => of_store(config, args.without_records, receiver).await?,
     };
     for left_out in &manifest.left_out {
-        let note = format!("note: {left_out} is not in the backup: it is not declared; declare it to have it there");
+        let why = match left_out.ends_with("/_engine") {
+            true => "records and streams are left out, as it was asked for",
+            false => "it is not declared; declare it to have it there",
+        };
+        let note = format!("note: {left_out} is not in the backup: {why}");
         written(std::io::Write::write_all(&mut std::io::stderr(), format!("{note}\n").as_bytes()))?;
     }
     let mut output = Output::new(global.output);
@@ -26,9 +34,17 @@ pub async fn backup(global: &Global, args: &args::Backup, config: &Config) -> Re
     output.flush()
 }
 
-async fn of_server(server: &str, tenant: &str, mut receiver: Receiver) -> Result<Manifest, Stop> {
+async fn of_server(
+    server: &str,
+    tenant: &str,
+    without_records: bool,
+    mut receiver: Receiver,
+) -> Result<Manifest, Stop> {
     let client = Client::new(server, tenant, DEFAULT_SCOPE)?;
-    let mut stream = client.backup(receiver.earlier().map(<[u8]>::to_vec)).await?;
+    let mut stream = match without_records {
+        true => client.backup_without_records().await?,
+        false => client.backup(receiver.earlier().map(<[u8]>::to_vec)).await?,
+    };
     let bar = Progress::of_bytes();
     let mut done = 0;
     while let Some(piece) = stream.next().await.map_err(annals::ReadError::from)? {
@@ -39,10 +55,14 @@ async fn of_server(server: &str, tenant: &str, mut receiver: Receiver) -> Result
     Ok(receiver.finish()?)
 }
 
-async fn of_store(config: &Config, mut receiver: Receiver) -> Result<Manifest, Stop> {
+async fn of_store(config: &Config, without_records: bool, mut receiver: Receiver) -> Result<Manifest, Stop> {
     let store = open_store(config, true).await?;
     let taken = (|| {
-        let mut backup = store.backup(receiver.earlier()).map_err(annals::ReadError::from)?;
+        let begun = match without_records {
+            true => store.backup_without_records(),
+            false => store.backup(receiver.earlier()),
+        };
+        let mut backup = begun.map_err(annals::ReadError::from)?;
         let bar = Progress::of_bytes();
         let (mut done, all) = (0, backup.total_bytes());
         while let Some(piece) = backup.next().map_err(annals::ReadError::from)? {

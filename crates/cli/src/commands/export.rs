@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use annals::Code;
-use annals::operations::{ExportReader, Moved, export as write_export};
+use annals::operations::{ExportReader, Moved, export as write_export, export_without_records};
 
 use crate::args::{self, Format, Global};
 use crate::config::Config;
@@ -27,10 +27,17 @@ pub async fn export(global: &Global, args: &args::Export, config: &Config) -> Re
     };
     let bar = Progress::of_events();
     let mut buffered = BufWriter::with_capacity(1 << 18, &mut out);
-    let moved = write_export(&*store, &mut buffered, &mut |done, all| bar.reach(done, all)).await;
+    let progress = &mut |done, all| bar.reach(done, all);
+    let moved = match args.without_records {
+        true => export_without_records(&*store, &mut buffered, progress).await,
+        false => write_export(&*store, &mut buffered, progress).await,
+    };
     drop(buffered);
     drop(bar);
     store.close().await;
+    if moved.is_ok() && args.without_records {
+        let _ = writeln!(io::stderr(), "note: records and streams are left out, as it was asked for");
+    }
     match moved {
         Ok(_) if to_output => Ok(()),
         Ok(moved) => print(global, &moved),

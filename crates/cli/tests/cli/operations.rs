@@ -235,3 +235,32 @@ fn records_and_streams_are_checked_backed_up_restored_exported_and_imported() {
     assert_eq!(run(folder.path(), &["repair", "--indexes", "--cut-at", "1"]).code, 2, "one of both");
     assert_eq!(run(folder.path(), &["repair"]).code, 2, "one of both");
 }
+
+#[test]
+fn a_store_whose_records_are_lost_says_so_and_its_logs_are_exported_and_backed_up() {
+    let folder = folder();
+    with_maps(folder.path());
+    run(folder.path(), &["backup", "--to", "kept"]).ok();
+    let before = events(folder.path(), "embedded:./data");
+    fs::remove_dir_all(folder.path().join("data/tenants/default/_engine")).expect("it is removed");
+    let check = run(folder.path(), &["check"]);
+    assert_eq!(check.code, 6, "{}", check.err);
+    let damage = &check.json()[0]["damage"][0];
+    assert_eq!(damage["file"], json!("tenants/default/_engine/map.redb"));
+    assert!(damage["advice"].as_str().expect("text").contains("--without-records"), "{damage}");
+    for (command, left) in [(&["export", "e.jsonl"][..], "e.jsonl"), (&["backup", "--to", "b.tar"], "b.tar")] {
+        run(folder.path(), command).refused("store_damaged", 6);
+        assert!(!folder.path().join(left).exists(), "{left} looks as if it were whole");
+    }
+    let exported = run(folder.path(), &["export", "e.jsonl", "--without-records"]).ok();
+    assert!(exported.err.contains("left out"), "{}", exported.err);
+    run(folder.path(), &["import", "e.jsonl", "--whole", "--store", "embedded:./imported"]).ok();
+    assert_eq!(events(folder.path(), "embedded:./imported"), before);
+    // The earlier backup has the records still.
+    run(folder.path(), &["backup", "--to", "kept", "--without-records"]).refused("folder_not_empty", 2);
+    let backup = run(folder.path(), &["backup", "--to", "b.tar", "--without-records"]).ok();
+    assert!(backup.err.contains("tenants/default/_engine is not in the backup"), "{}", backup.err);
+    run(folder.path(), &["restore", "--from", "b.tar", "--store", "embedded:./restored"]).ok();
+    assert_eq!(events(folder.path(), "embedded:./restored"), before);
+    assert!(first(run(folder.path(), &["check", "--store", "embedded:./restored"]))["damage"] == json!([]));
+}

@@ -2,59 +2,84 @@
 //!
 //! ```text
 //! {dir}/journal.0 · {dir}/journal.1      filled in turns: while what one holds is moved into the map, the other is written
-//!   batch, at a multiple of 512:   0 length of the writes u32 · 4 crc32c of bytes 8.. u32 · 8 sequence u64 · 16 writes
+//!   head, 512 bytes:               0 magic "ANNALJNL" · 8 mark u64 · 16 which file it is u32 · 20 crc32c of bytes 0..20 u32 · zeros
+//!   batch, at a multiple of 512:   0 length of the writes u32 · 4 crc32c of (mark, writes) u32 · 8 sequence u64 ·
+//!                                  16 crc32c of (mark, bytes 0..16) u32 · 20 writes
 //!   write:                         key's length · key · 0, it was removed, or 1 + value's length · value       lengths as varints
+//!   behind the last batch:         512 zeros at least
 //! ```
 //!
 //! Batches have the numbers 1, 2, 3 … without gaps for as long as the map lives, in whichever file they are. The map says up to which
-//! batch it holds them, so what stands in a file may be older than that, and means nothing then.
+//! batch it holds them, so what stands in a file may be older than that, and means nothing then. It also says which files there must be,
+//! by the mark of this journal ([`Begun`]): one that is missing is damage, and never an empty journal.
 //!
 //! Invariants:
-//! - A file is written from its beginning only when all that it holds was moved into the map, durably.
-//! - At most one batch is being written, and nobody was answered for it. So a batch that is not whole is the last, or the file is damaged.
+//! - The map names a file only when that is durable, at its full first size and under its name.
+//! - A file is written from its beginning only when all that it holds was moved into the map, durably; and removed only when the map,
+//!   durably, does not name it any more.
+//! - At most one batch is being written, into room that is durable, and nobody was answered for it. So a batch that is not whole is the
+//!   last, or the file is damaged.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::sync::Arc;
-
-use super::open::{self, Failure};
-use super::recent::Write;
-use crate::disk::{Disk, DiskFile, Open};
-use crate::refused::cannot_open;
-use crate::varint;
+mod batch;
+mod read;
 
 #[cfg(test)]
 mod tests;
+
+use std::io;
+use std::sync::Arc;
+
+pub(crate) use self::read::Torn;
+pub(super) use self::read::read;
+
+use super::recent::Write;
+use crate::disk::{Disk, DiskFile, Open};
 
 /// What the journal's files are called.
 pub(crate) const FILES: [&str; 2] = ["journal.0", "journal.1"];
 
 /// Batches begin at multiples of this: what a disk writes whole or not at all.
 const BLOCK: usize = 512;
-/// Bytes before a batch's writes.
-const HEADER: usize = 16;
-/// A file grows by as much as it is long, within these, by zeros that are really there: so a sync seldom changes a length.
-const GROWTH: (u64, u64) = (64 * 1024, 4 * 1024 * 1024);
+/// A file is made with so many bytes.
+const FIRST_BYTES: u64 = 64 * 1024;
+/// It grows by as much as it is long, up to this, by zeros that are really there: so a sync seldom changes a length.
+const GROWTH_MAX: u64 = 4 * 1024 * 1024;
+
+/// What the map says of its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Begun {
+    /// What the heads of its files say, at random.
+    pub(super) mark: u64,
+    /// Which of [`FILES`] there are.
+    pub(super) files: [bool; 2],
+}
 
 /// The journal of a map, to be written.
 pub(super) struct Journal {
     disk: Arc<dyn Disk>,
     dir: String,
-    files: [Option<Arc<dyn DiskFile>>; 2],
-    /// The file that is written, how far, and how long it is.
+    mark: u64,
+    files: [Option<File>; 2],
+    /// The file that is written, and how far.
     current: usize,
     offset: u64,
-    length: u64,
     /// The number of the last batch.
     sequence: u64,
     /// The batch under way.
     out: Vec<u8>,
 }
 
+struct File {
+    file: Arc<dyn DiskFile>,
+    /// How long it is, durably.
+    length: u64,
+}
+
 impl Journal {
-    /// A journal of which everything was moved; the last batch had this number.
-    pub(super) fn new(disk: Arc<dyn Disk>, dir: String, sequence: u64) -> Self {
-        Self { disk, dir, files: [None, None], current: 0, offset: 0, length: 0, sequence, out: Vec::new() }
+    /// A journal that was not begun yet; the last batch of the one before had this number.
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: String, mark: u64, sequence: u64) -> Self {
+        let (files, offset) = ([None, None], BLOCK as u64);
+        Self { disk, dir, mark, files, current: 0, offset, sequence, out: Vec::new() }
     }
 
     /// The number of the last batch.
@@ -62,19 +87,62 @@ impl Journal {
         self.sequence
     }
 
+    /// Whether it has a file.
+    pub(super) fn is_begun(&self) -> bool {
+        self.files.iter().any(Option::is_some)
+    }
+
+    /// Makes the file that is written now, unless it is there: durable first, then `name` is to name it in the map.
+    ///
+    /// # Errors
+    /// What the system says. Nothing may be appended then.
+    pub(super) fn begin(&mut self, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> io::Result<()> {
+        self.make(self.current, syncs, name)
+    }
+
+    /// The same for the file that is written next.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn begin_other(&mut self, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> io::Result<()> {
+        self.make(1 - self.current, syncs, name)
+    }
+
+    fn make(&mut self, place: usize, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> io::Result<()> {
+        if self.files[place].is_some() {
+            return Ok(());
+        }
+        let path = format!("{}/{}", self.dir, FILES[place]);
+        // One that is there belongs to no journal: the map did not name it when it was opened.
+        remove(&*self.disk, &path)?;
+        let file = self.disk.open(&path, Open::Create)?;
+        let mut bytes = vec![0; FIRST_BYTES as usize];
+        bytes[..BLOCK].copy_from_slice(&batch::head(self.mark, place));
+        file.write_at(&bytes, 0)?;
+        if syncs {
+            file.sync()?;
+            self.disk.sync_dir(&self.dir)?;
+        }
+        let mut files = self.files.each_ref().map(Option::is_some);
+        files[place] = true;
+        name(Begun { mark: self.mark, files })?;
+        self.files[place] = Some(File { file, length: FIRST_BYTES });
+        Ok(())
+    }
+
     /// Appends a batch. It is durable then, unless the sync is left to chance.
     ///
     /// # Errors
     /// What the system says. The batch may or may not be there then, and nothing may be appended any more.
     pub(super) fn append(&mut self, writes: &[Write], syncs: bool) -> io::Result<()> {
-        encode(&mut self.out, self.sequence + 1, writes)?;
-        let file = self.file()?;
-        self.grow(&*file, self.offset + self.out.len() as u64)?;
-        file.write_at(&self.out, self.offset)?;
+        let length = batch::encode(&mut self.out, self.mark, self.sequence + 1, writes)?;
+        let file = self.files[self.current].as_mut().ok_or_else(|| io::Error::other("the journal was not begun"))?;
+        file.grow(self.offset + self.out.len() as u64)?;
+        file.file.write_at(&self.out, self.offset)?;
         if syncs {
-            file.sync()?; // ◀── durable here
+            file.file.sync()?; // ◀── durable here
         }
-        self.offset += self.out.len() as u64;
+        self.offset += length as u64;
         self.sequence += 1;
         Ok(())
     }
@@ -82,37 +150,28 @@ impl Journal {
     /// Goes on in the other file, all of which was moved.
     pub(super) fn turn(&mut self) {
         self.current = 1 - self.current;
-        self.offset = 0;
-        self.length = 0;
+        self.offset = BLOCK as u64;
     }
+}
 
-    fn file(&mut self) -> io::Result<Arc<dyn DiskFile>> {
-        if let Some(file) = &self.files[self.current] {
-            return Ok(file.clone());
+impl File {
+    /// Makes room up to `end`, durably before anything is written there: so a file that ends within a batch was cut.
+    fn grow(&mut self, end: u64) -> io::Result<()> {
+        let mut length = self.length;
+        while length < end {
+            let zeros = vec![0; length.min(GROWTH_MAX) as usize];
+            self.file.write_at(&zeros, length)?;
+            length += zeros.len() as u64;
         }
-        // One that an earlier process left is made again: a sync of the folder that failed may have forgotten its name for good.
-        let path = format!("{}/{}", self.dir, FILES[self.current]);
-        remove(&*self.disk, &path)?;
-        let file = self.disk.open(&path, Open::Create)?;
-        self.disk.sync_dir(&self.dir)?;
-        self.files[self.current] = Some(file.clone());
-        Ok(file)
-    }
-
-    fn grow(&mut self, file: &dyn DiskFile, end: u64) -> io::Result<()> {
-        if self.length == 0 {
-            self.length = file.length()?;
-        }
-        while self.length < end {
-            let zeros = vec![0; self.length.clamp(GROWTH.0, GROWTH.1) as usize];
-            file.write_at(&zeros, self.length)?;
-            self.length += zeros.len() as u64;
+        if length > self.length {
+            self.file.sync()?;
+            self.length = length;
         }
         Ok(())
     }
 }
 
-/// Removes the files of a journal of which everything was moved. Should they come back, they mean nothing.
+/// Removes the files of a journal that the map does not name. Should they come back, they mean nothing.
 pub(super) fn remove_all(disk: &dyn Disk, dir: &str) -> io::Result<()> {
     FILES.into_iter().try_for_each(|name| remove(disk, &format!("{dir}/{name}")))
 }
@@ -121,125 +180,5 @@ fn remove(disk: &dyn Disk, path: &str) -> io::Result<()> {
     match disk.remove(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
-    }
-}
-
-fn encode(out: &mut Vec<u8>, sequence: u64, writes: &[Write]) -> io::Result<()> {
-    out.clear();
-    out.resize(HEADER, 0);
-    for (key, value) in writes {
-        varint::put_bytes(out, key);
-        varint::put(out, value.as_ref().map_or(0, |value| value.len() as u64 + 1));
-        out.extend_from_slice(value.as_deref().unwrap_or_default());
-    }
-    let length = u32::try_from(out.len() - HEADER).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-    out[0..4].copy_from_slice(&length.to_le_bytes());
-    out[8..16].copy_from_slice(&sequence.to_le_bytes());
-    let crc = crc32c::crc32c(&out[8..]);
-    out[4..8].copy_from_slice(&crc.to_le_bytes());
-    out.resize(out.len().next_multiple_of(BLOCK), 0);
-    Ok(())
-}
-
-/// A batch as it stands in a file.
-struct Batch<'f> {
-    sequence: u64,
-    writes: &'f [u8],
-}
-
-impl<'f> Batch<'f> {
-    /// The batch that begins with these bytes, if it is whole.
-    fn at(bytes: &'f [u8]) -> Option<Self> {
-        let header: &[u8; HEADER] = bytes.first_chunk()?;
-        let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let end = HEADER.checked_add(number(0) as usize)?;
-        let whole = bytes.get(..end).filter(|whole| crc32c::crc32c(&whole[8..]) == number(4))?;
-        let sequence = u64::from(number(8)) | u64::from(number(12)) << 32;
-        (sequence > 0).then_some(Self { sequence, writes: &whole[HEADER..] })
-    }
-
-    /// The bytes that it takes in the file.
-    fn length(&self) -> usize {
-        (HEADER + self.writes.len()).next_multiple_of(BLOCK)
-    }
-
-    /// Its writes, if they are such.
-    fn decoded(&self) -> Option<Vec<Write>> {
-        let mut rest = self.writes;
-        let mut writes = Vec::new();
-        while !rest.is_empty() {
-            let key = taken(&mut rest)?.into();
-            let value = match varint::take(&mut rest)? {
-                0 => None,
-                length => Some(split(&mut rest, length - 1)?.into()),
-            };
-            writes.push((key, value));
-        }
-        Some(writes)
-    }
-}
-
-fn taken<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
-    let length = varint::take(rest)?;
-    split(rest, length)
-}
-
-fn split<'b>(rest: &mut &'b [u8], length: u64) -> Option<&'b [u8]> {
-    let (bytes, behind) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    *rest = behind;
-    Some(bytes)
-}
-
-/// What the journal in this folder holds behind the batch with the number `moved`: the last batch's number, and all writes, oldest first.
-///
-/// # Errors
-/// [`Failure::Damaged`] when a batch is missing or not whole although one behind it is; why a file cannot be read.
-pub(super) fn read(disk: &dyn Disk, dir: &str, moved: u64) -> Result<(u64, Vec<Write>), Failure> {
-    let mut batches = BTreeMap::new();
-    for name in FILES {
-        let path = format!("{dir}/{name}");
-        let file = match disk.open(&path, Open::Read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            file => file.and_then(|file| whole(&*file)),
-        };
-        let bytes = file.map_err(|error| Failure::Refused(cannot_open(&path, &error)))?;
-        batches.extend(batches_of(&path, &bytes, moved)?);
-    }
-    let (mut last, mut writes) = (moved, Vec::new());
-    for (sequence, of_batch) in batches {
-        if sequence != last + 1 {
-            return Err(open::damaged(dir, &format!("batch {} is missing in the journal", last + 1)));
-        }
-        last = sequence;
-        writes.extend(of_batch);
-    }
-    Ok((last, writes))
-}
-
-fn whole(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.read_onto(&mut bytes, file.length()? as usize, 0)?;
-    Ok(bytes)
-}
-
-/// The batches behind `moved` of one file, which follow each other from its beginning.
-fn batches_of(path: &str, bytes: &[u8], moved: u64) -> Result<Vec<(u64, Vec<Write>)>, Failure> {
-    let (mut found, mut at, mut last) = (Vec::new(), 0, None);
-    while let Some(batch) = bytes.get(at..).and_then(Batch::at) {
-        if last.is_some_and(|last| batch.sequence != last + 1) {
-            break;
-        }
-        if batch.sequence > moved {
-            let writes = batch.decoded().ok_or_else(|| open::damaged(path, &format!("at {at} are no writes")))?;
-            found.push((batch.sequence, writes));
-        }
-        last = Some(batch.sequence);
-        at += batch.length();
-    }
-    let newest = last.unwrap_or(0).max(moved);
-    let beyond = |at: &usize| Batch::at(&bytes[*at..]).is_some_and(|batch| batch.sequence > newest);
-    match (at..bytes.len()).step_by(BLOCK).find(beyond) {
-        Some(later) => Err(open::damaged(path, &format!("at {at} is no batch, but at {later} is one"))),
-        None => Ok(found),
     }
 }

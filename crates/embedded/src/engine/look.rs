@@ -5,12 +5,13 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use annals_core::{OpenError, StoreError};
+use annals_core::OpenError;
 use redb::Database;
 
 use super::dump::Held;
 use super::file::MapFile;
-use super::open::{self, FILE, Failure};
+use super::journal::Torn;
+use super::open::{self, Damage, FILE, Failure, Opened};
 use super::snapshot::{Below, Snapshot};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::refused::cannot_open;
@@ -20,10 +21,10 @@ const PAGE: u64 = 4096;
 
 /// A map as it was found.
 pub(crate) enum Looked {
-    /// There is none: nothing was ever written.
+    /// There is none, and no journal either.
     Missing,
-    /// It cannot be read.
-    Damaged(StoreError),
+    /// It cannot be read, or its journal cannot.
+    Damaged(Damage),
     /// It can be read, as long as this lives.
     Open(Map),
 }
@@ -34,6 +35,8 @@ pub(crate) struct Map {
     pub(crate) view: Held,
     /// The bytes of its file.
     pub(crate) bytes: u64,
+    /// What is not whole at the end of its journal.
+    pub(crate) torn: Vec<Torn>,
     /// Reading ends with it.
     _database: Database,
 }
@@ -44,13 +47,13 @@ pub(crate) struct Map {
 /// `newer_format`, or why the file cannot be read.
 pub(crate) fn look(disk: &dyn Disk, dir: &str) -> Result<Looked, OpenError> {
     let path = format!("{dir}/{FILE}");
-    let file = match disk.open(&path, Open::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Looked::Missing),
+    let looked = match disk.open(&path, Open::Read) {
+        Ok(file) => opened(file, disk, dir).map(Looked::Open),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => open::missing(disk, dir).map(|()| Looked::Missing),
         Err(error) => return Err(cannot_open(&path, &error)),
     };
-    match opened(file, disk, dir) {
-        Ok(map) => Ok(Looked::Open(map)),
+    match looked {
+        Ok(looked) => Ok(looked),
         Err(Failure::Damaged(damage)) => Ok(Looked::Damaged(damage)),
         Err(Failure::Refused(error)) => Err(error),
     }
@@ -65,9 +68,9 @@ fn opened(file: Arc<dyn DiskFile>, disk: &dyn Disk, dir: &str) -> Result<Map, Fa
         return Err(open::damaged(path, "it was cut"));
     }
     above.end_at_a_page().map_err(refused)?;
-    let (database, _) = open::on(above, disk, dir)?;
+    let Opened { database, torn, .. } = open::on(above, disk, dir)?;
     let below = Below::take(&database).map_err(|error| open::damaged(path, &error.to_string()))?;
-    Ok(Map { view: Arc::new(Snapshot::of(below)), bytes, _database: database })
+    Ok(Map { view: Arc::new(Snapshot::of(below)), bytes, torn, _database: database })
 }
 
 /// A file with what was written above it, in memory.

@@ -3,17 +3,31 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use annals_core::StoreError;
-use redb::{Database, ReadableDatabase, TableDefinition, TableError};
+use redb::{Database, ReadableDatabase, StorageError, Table, TableDefinition, TableError};
 
 use super::Shared;
+use super::journal::Begun;
 use super::open::{self, MAP};
-use super::recent::{Key, Recent, Value, Write};
+use super::recent::{Key, Recent, Value};
 use super::snapshot::Below;
 
 /// What the map says of the journal.
 const JOURNAL: TableDefinition<'_, &str, u64> = TableDefinition::new("journal");
 /// The number of the last batch that the map holds.
 const MOVED: &str = "moved";
+/// The mark of the journal that stands before the map; none when there is none.
+const MARK: &str = "mark";
+/// The files of that journal, a bit for each.
+const FILES: &str = "files";
+
+/// What the map says of the journal before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// None when no journal stands before the map.
+    pub(super) begun: Option<Begun>,
+    /// The number of the last batch that the map holds; 0 for none.
+    pub(super) moved: u64,
+}
 
 /// What is to be moved: at most one piece at a time.
 #[derive(Default)]
@@ -102,7 +116,7 @@ impl Shared {
     fn move_piece(&self, due: &Due) -> Result<(), StoreError> {
         let database = self.database();
         let Some(database) = &*database else { return Err(StoreError::Closed) };
-        put(database, due.writes.iter(), due.up_to)
+        put(database, due.writes.iter(), |journal| journal.insert(MOVED, due.up_to).map(drop))
             .map_err(|error| StoreError::Failed(open::io_error(error).to_string()))?;
         let below = Below::take(database)?;
         self.publish(|state| state.moved(below));
@@ -110,23 +124,38 @@ impl Shared {
     }
 }
 
-/// Moves writes up to a batch into a map that nobody else has open.
+/// Names the files of a journal in the map. They are durable.
 ///
 /// # Errors
 /// Why the map cannot be written.
-pub(super) fn move_all(database: &Database, last: u64, writes: Vec<Write>) -> Result<(), redb::Error> {
-    if writes.is_empty() {
-        return Ok(());
-    }
-    let mut newest = Recent::default();
-    writes.into_iter().for_each(|write| drop(newest.set(write)));
-    put(database, newest.iter(), last)
+pub(super) fn name(database: &Database, begun: Begun) -> Result<(), redb::Error> {
+    let files = u64::from(begun.files[0]) | u64::from(begun.files[1]) << 1;
+    put(database, std::iter::empty(), |journal| {
+        journal.insert(MARK, begun.mark)?;
+        journal.insert(FILES, files).map(drop)
+    })
+}
+
+/// Moves the last writes, up to a batch, into the map and takes the journal's name out of it, all at once. Only then may its files go.
+///
+/// # Errors
+/// Why the map cannot be written.
+pub(super) fn end<'w>(
+    database: &Database,
+    writes: impl Iterator<Item = (&'w Key, &'w Value)>,
+    up_to: u64,
+) -> Result<(), redb::Error> {
+    put(database, writes, |journal| {
+        journal.insert(MOVED, up_to)?;
+        journal.remove(MARK)?;
+        journal.remove(FILES).map(drop)
+    })
 }
 
 fn put<'w>(
     database: &Database,
     writes: impl Iterator<Item = (&'w Key, &'w Value)>,
-    up_to: u64,
+    note: impl FnOnce(&mut Table<'_, &'static str, u64>) -> Result<(), StorageError>,
 ) -> Result<(), redb::Error> {
     let mut write = database.begin_write()?;
     // Two phases: pages first, then the byte that makes them current. So a state that opening finds is whole or damaged, and the
@@ -140,19 +169,23 @@ fn put<'w>(
                 None => drop(map.remove(&key[..])?),
             }
         }
-        write.open_table(JOURNAL)?.insert(MOVED, up_to)?;
+        note(&mut write.open_table(JOURNAL)?)?;
     }
     write.commit()?;
     Ok(())
 }
 
-/// The number of the last batch that the map holds; 0 for none.
+/// What the map says of the journal before it.
 ///
 /// # Errors
 /// Why the map cannot be read.
-pub(super) fn moved(database: &Database) -> Result<u64, redb::Error> {
-    match database.begin_read()?.open_table(JOURNAL) {
-        Err(TableError::TableDoesNotExist(_)) => Ok(0),
-        table => Ok(redb::ReadableTable::get(&table?, MOVED)?.map_or(0, |moved| moved.value())),
-    }
+pub(super) fn noted(database: &Database) -> Result<Noted, redb::Error> {
+    let journal = match database.begin_read()?.open_table(JOURNAL) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Noted { begun: None, moved: 0 }),
+        journal => journal?,
+    };
+    let number = |key: &str| Ok::<_, redb::Error>(journal.get(key)?.map(|number| number.value()));
+    let files = number(FILES)?.unwrap_or(0);
+    let begun = number(MARK)?.map(|mark| Begun { mark, files: [files & 1 > 0, files & 2 > 0] });
+    Ok(Noted { begun, moved: number(MOVED)?.unwrap_or(0) })
 }

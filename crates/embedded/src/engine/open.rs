@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! tenants/{tenant}/_engine/map.redb                   no scope can be called _engine: names begin with a letter or digit
-//!                          journal.0 · journal.1      what is to be moved into it, as journal.rs says; none after a clean end
+//!                          journal.0 · journal.1      what is to be moved into it, as journal.rs says; none after a clean end, when
+//!                                                     the map does not name them any more
 //! ```
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use annals_core::{OpenError, StoreError};
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition, TableError};
 
 use super::file::MapFile;
+use super::journal::Torn;
+use super::recent::Recent;
 use super::{Space, journal, moves};
 use crate::disk::{Disk, Open};
 use crate::refused::{cannot_open, newer_format};
@@ -32,19 +36,62 @@ const CACHE_BYTES: usize = 32 * 1024 * 1024;
 /// Why a map could not be opened.
 pub(crate) enum Failure {
     /// The store opens without it.
-    Damaged(StoreError),
+    Damaged(Damage),
     /// The store does not open.
     Refused(OpenError),
 }
 
-/// Opens the map where there is one, and moves into it what the journal holds; answers the number of the last batch too. Every page is
-/// read and its checksum compared: damage is found now and never taken for data.
-pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<(Database, u64)>, Failure> {
+/// What is not what was written, of a map or the journal before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// The file or the folder, below the store's folder.
+    pub(crate) file: String,
+    /// The byte in the file.
+    pub(crate) offset: Option<u64>,
+    /// What is wrong, about the file.
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            Some(offset) => write!(f, "{} at offset {offset}: {}", self.file, self.what),
+            None => write!(f, "{}: {}", self.file, self.what),
+        }
+    }
+}
+
+impl Damage {
+    /// Of a map that was made, and of which nothing is there.
+    pub(crate) fn lost(dir: &str) -> Self {
+        let what = "it is missing; records or streams were written, and tenant.json says that it was made";
+        Self { file: format!("{dir}/{FILE}"), offset: None, what: what.to_owned() }
+    }
+}
+
+impl From<Damage> for StoreError {
+    fn from(damage: Damage) -> Self {
+        Self::RecordsDamaged(damage.to_string())
+    }
+}
+
+/// A map that holds all that its journal held, and no journal stands before it.
+pub(super) struct Opened {
+    pub(super) database: Database,
+    /// The number of the last batch.
+    pub(super) last: u64,
+    /// What was passed over at the end of the journal.
+    pub(super) torn: Vec<Torn>,
+}
+
+/// Opens the map where there is one, moves into it what the journal holds, and removes that. Every page is read and its checksum
+/// compared: damage is found now and never taken for data.
+pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<Opened>, Failure> {
     let path = format!("{dir}/{FILE}");
     let refused = |error: &io::Error| Failure::Refused(cannot_open(&path, error));
     let file = match disk.open(&path, Open::Write) {
         Ok(file) => MapFile(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(&**disk, dir),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(&**disk, dir).map(|()| None),
         Err(error) => return Err(refused(&error)),
     };
     if !file.is_whole().map_err(|error| refused(&error))? {
@@ -52,33 +99,41 @@ pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<(Databa
     }
     file.end_at_a_page().and_then(|()| file.make_durable_again()).map_err(|error| refused(&error))?;
     disk.sync_dir(dir).map_err(|error| refused(&error))?;
-    on(file, &**disk, dir).map(Some)
+    let opened = on(file, &**disk, dir)?;
+    journal::remove_all(&**disk, dir).map_err(|error| Failure::Refused(cannot_open(dir, &error)))?;
+    Ok(Some(opened))
 }
 
-/// Nothing was ever written, unless there is a journal: that is made later than the map.
-fn missing(disk: &dyn Disk, dir: &str) -> Result<Option<(Database, u64)>, Failure> {
-    match journal::read(disk, dir, 0)? {
-        (0, _) => Ok(None),
-        _ => Err(damaged(&format!("{dir}/{FILE}"), "it is missing, but its journal is there")),
+/// Where there is no map, nothing was ever written, unless there is a journal: that is made when the map is durable.
+pub(super) fn missing(disk: &dyn Disk, dir: &str) -> Result<(), Failure> {
+    let names = disk.list(dir).map_err(|error| Failure::Refused(cannot_open(dir, &error)))?;
+    match names.iter().any(|name| journal::FILES.contains(&name.as_str())) {
+        false => Ok(()),
+        true => Err(damaged(&format!("{dir}/{FILE}"), "it is missing, but its journal is there")),
     }
 }
 
-/// Opens the map of this folder on this file, compares the checksum of every page, and moves the journal into it.
-pub(super) fn on(file: impl redb::StorageBackend, disk: &dyn Disk, dir: &str) -> Result<(Database, u64), Failure> {
+/// Opens the map of this folder on this file, compares the checksum of every page, and moves the journal into it. The journal's files
+/// stay, but the map does not name them any more.
+pub(super) fn on(file: impl redb::StorageBackend, disk: &dyn Disk, dir: &str) -> Result<Opened, Failure> {
     let path = &format!("{dir}/{FILE}");
-    let opened = Database::builder()
+    let database = Database::builder()
         .set_cache_size(CACHE_BYTES)
         .set_check_integrity_on_open(true)
         .create_with_backend(file)
         .map_err(|error| not_opened(path, error))?;
-    check_format(path, &opened)?;
-    let moved = moves::moved(&opened).map_err(|error| damaged(path, &error.to_string()))?;
-    let (last, writes) = journal::read(disk, dir, moved)?;
-    moves::move_all(&opened, last, writes).map_err(|error| match io_error(error) {
-        error if error.kind() == io::ErrorKind::Other => damaged(path, &error.to_string()),
-        error => Failure::Refused(cannot_open(path, &error)),
-    })?;
-    Ok((opened, last))
+    check_format(path, &database)?;
+    let noted = moves::noted(&database).map_err(|error| damaged(path, &error.to_string()))?;
+    let found = journal::read(disk, dir, noted.begun, noted.moved)?;
+    if noted.begun.is_some() {
+        let mut newest = Recent::default();
+        found.writes.into_iter().for_each(|write| drop(newest.set(write)));
+        moves::end(&database, newest.iter(), found.last).map_err(|error| match io_error(error) {
+            error if error.kind() == io::ErrorKind::Other => damaged(path, &error.to_string()),
+            error => Failure::Refused(cannot_open(path, &error)),
+        })?;
+    }
+    Ok(Opened { database, last: found.last, torn: found.torn })
 }
 
 /// Makes an empty map, under another name until it is whole.
@@ -157,7 +212,7 @@ fn tells_of_damage(error: &io::Error) -> bool {
 }
 
 pub(super) fn damaged(path: &str, what: &str) -> Failure {
-    Failure::Damaged(StoreError::Damaged(format!("{path}: {what}")))
+    Failure::Damaged(Damage { file: path.to_owned(), offset: None, what: what.to_owned() })
 }
 
 pub(super) fn unreadable(dir: &str, error: &StoreError) -> OpenError {

@@ -6,7 +6,7 @@ use annals_core::StoreError;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableError, TransactionError};
 
 use super::open::MAP;
-use super::recent::Recent;
+use super::recent::{Key, Recent, Value};
 use super::view::{Entries, Range, View, owned, store_error};
 
 /// The durable state at one moment. A copy costs nothing.
@@ -41,9 +41,9 @@ impl Snapshot {
         Self::of(Below { moving: self.recent.clone(), map: self.below.map.clone() })
     }
 
-    /// Whether the map in the file holds all of it.
-    pub(super) fn is_moved(&self) -> bool {
-        self.recent.is_empty() && self.below.moving.is_empty()
+    /// What the map in the file does not hold, oldest first.
+    pub(super) fn above_the_map(&self) -> impl Iterator<Item = (&Key, &Value)> {
+        self.below.moving.iter().chain(self.recent.iter())
     }
 
     /// The same state when the map holds what was being moved.
@@ -64,7 +64,7 @@ impl Below {
             Ok(map) => Ok(Self { moving, map: Some(Arc::new(map)) }),
             Err(TableError::TableDoesNotExist(_)) => Ok(Self { moving, map: None }),
             Err(TableError::Storage(error)) => Err(store_error(error)),
-            Err(other) => Err(StoreError::Damaged(other.to_string())),
+            Err(other) => Err(StoreError::RecordsDamaged(other.to_string())),
         }
     }
 }

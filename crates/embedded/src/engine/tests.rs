@@ -3,14 +3,14 @@ use std::sync::Arc;
 
 use annals_core::{Code, StoreError};
 
-use super::{Change, Engine, Range, View};
+use super::{Change, Engine, Known, Range, View};
 use crate::Options;
 use crate::disk::{Disk, MemoryDisk, Open};
 
 const FILE: &str = "e/map.redb";
 
 fn open(disk: &Arc<MemoryDisk>) -> Engine {
-    Engine::open(disk.clone(), "e".to_owned(), &Options::default()).expect("the engine opens")
+    Engine::open(disk.clone(), "e".to_owned(), Known::default(), &Options::default()).expect("the engine opens")
 }
 
 fn set(map: &mut Change, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
@@ -142,7 +142,8 @@ async fn a_changed_byte_is_damage_and_a_newer_format_is_said() {
     assert!(value_of(&engine, "a").is_some());
     engine.write(|map| set(map, super::open::FORMAT_KEY, &9u32.to_be_bytes())).await.expect("it is written");
     engine.close();
-    let refused = Engine::open(disk, "e".to_owned(), &Options::default()).err().expect("it is refused");
+    let refused =
+        Engine::open(disk, "e".to_owned(), Known::default(), &Options::default()).err().expect("it is refused");
     assert_eq!(refused.code, Code::NewerFormat);
 }
 
@@ -191,6 +192,23 @@ fn a_journal_without_its_map_is_damage() {
     disk.remove(FILE).expect("it is removed");
     let refused = open(&disk).write_blocking(|map| set(map, b"b", b"1")).expect_err("it is damaged");
     assert!(refused.code() == Code::StoreDamaged && refused.to_string().contains("its journal is there"), "{refused}");
+}
+
+/// It was left by a process that ended between making it and naming it, or between the end of a journal and its removal.
+#[test]
+fn a_journal_that_the_map_does_not_name_is_removed() {
+    let disk = killed(&Arc::default(), &["a"]);
+    let left: Vec<_> = files(&disk).into_iter().filter(|(name, _)| name.starts_with("journal")).collect();
+    open(&disk).close();
+    for (name, bytes) in left {
+        let file = disk.open(&format!("e/{name}"), Open::Create).expect("it is made");
+        file.write_at(&bytes, 0).expect("it is written");
+    }
+    let Ok(super::Looked::Open(map)) = super::look(&*disk, "e") else { panic!("it can be looked at") };
+    assert!(map.view.get(b"a").expect("it is read").is_some());
+    let engine = open(&disk);
+    assert_eq!(disk.list("e").expect("it is listed"), ["map.redb"]);
+    assert_eq!(keys(&engine, &Range::beyond(b"a")), ["a"]);
 }
 
 #[test]

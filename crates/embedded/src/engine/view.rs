@@ -93,7 +93,7 @@ pub(crate) trait View {
 /// What redb says, in the store's words.
 pub(super) fn store_error(error: redb::StorageError) -> StoreError {
     match error {
-        redb::StorageError::Corrupted(what) => StoreError::Damaged(what),
+        redb::StorageError::Corrupted(what) => StoreError::RecordsDamaged(what),
         redb::StorageError::PreviousIo => StoreError::Failed("an earlier read or write failed".to_owned()),
         redb::StorageError::DatabaseClosed => StoreError::Closed,
         other => StoreError::Io(other.to_string()),

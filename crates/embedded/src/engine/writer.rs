@@ -6,10 +6,9 @@ use std::time::Duration;
 use annals_core::StoreError;
 
 use super::change::Change;
-use super::journal::Journal;
-use super::open;
+use super::journal::{Begun, Journal};
 use super::snapshot::{Below, Snapshot};
-use super::{Batches, Shared};
+use super::{Batches, Shared, moves, open};
 use crate::options::SeededBug;
 
 /// Writes of one batch at most: more would not make a sync cheaper per write, and would let the first wait for the last.
@@ -84,10 +83,6 @@ impl Shared {
             };
             answers.into_iter().for_each(|answer: Answer| answer(outcome.clone()));
         }
-        self.moves.until_idle(|| self.refusal().is_some());
-        if self.refusal().is_none() {
-            self.move_recent(&mut self.journal());
-        }
     }
 
     /// A write that panics is a defect; it must not leave everybody who waits behind it without an answer.
@@ -100,13 +95,10 @@ impl Shared {
     /// One batch: every write is run, and all of them are made durable together.
     fn turn(&self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), StoreError> {
         let mut journal = self.journal();
-        if jobs.is_empty() {
-            if self.moves.idle() {
-                self.move_recent(&mut journal);
-            }
-            return Ok(());
-        }
         let failed = |what: std::io::Error| StoreError::Failed(format!("{}: {what}", self.dir));
+        if jobs.is_empty() {
+            return if self.moves.idle() { self.move_recent(&mut journal).map_err(failed) } else { Ok(()) };
+        }
         let mut change = Change::new(self.state(), self.options.has(SeededBug::KeepRefusedWrites));
         answers.extend(jobs.into_iter().map(|job| job(&mut change)));
         let (written, recent) = change.finish();
@@ -115,10 +107,12 @@ impl Shared {
             return Ok(());
         }
         self.make().map_err(failed)?;
+        journal.begin(self.syncs_journal(), |begun| self.name(begun)).map_err(failed)?;
         journal.append(&written, !self.options.has(SeededBug::AnswerWritesBeforeSync)).map_err(failed)?;
         self.publish(|state| Snapshot { recent, below: state.below.clone() });
         self.batches.send_modify(|batches: &mut Batches| batches.durable += 1);
-        self.move_enough(&mut journal);
+        // What is answered now is durable; who comes next is told.
+        self.move_enough(&mut journal).unwrap_or_else(|error| self.refuse(failed(error)));
         Ok(())
     }
 
@@ -130,7 +124,10 @@ impl Shared {
         let mut database = self.database();
         match &*database {
             Some(database) => open::upgrade(database)?,
-            None => *database = Some(open::new(&self.disk, &self.dir)?),
+            None => {
+                *database = Some(open::new(&self.disk, &self.dir)?);
+                (self.known.note)()?;
+            }
         }
         let Some(database) = &*database else { return Ok(()) };
         let below = Below::take(database).map_err(|error| std::io::Error::other(error.to_string()))?;
@@ -138,31 +135,44 @@ impl Shared {
         Ok(())
     }
 
+    /// Says in the map which files its journal has.
+    fn name(&self, begun: Begun) -> std::io::Result<()> {
+        match &*self.database() {
+            Some(database) => moves::name(database, begun).map_err(open::io_error),
+            None => Err(std::io::Error::other("there is no map to name the journal")),
+        }
+    }
+
+    fn syncs_journal(&self) -> bool {
+        !self.options.has(SeededBug::NameJournalBeforeItIsDurable)
+    }
+
     /// Moves what is recent into the map once it is worth it, and waits for the map when it is too slow.
-    fn move_enough(&self, journal: &mut Journal) {
+    fn move_enough(&self, journal: &mut Journal) -> std::io::Result<()> {
         let (bytes, enough) = (self.state().recent.bytes(), self.options.journal_bytes_max);
         if bytes < enough {
-            return;
+            return Ok(());
         }
         if bytes >= enough.saturating_mul(BEHIND_MAX) {
             self.moves.until_idle(|| self.refusal().is_some());
         }
-        if self.moves.idle() {
-            self.move_recent(journal);
-        }
+        if self.moves.idle() { self.move_recent(journal) } else { Ok(()) }
     }
 
     /// Begins to move what is recent into the map; nothing is being moved.
-    fn move_recent(&self, journal: &mut Journal) {
+    fn move_recent(&self, journal: &mut Journal) -> std::io::Result<()> {
         let recent = self.state().recent;
         if recent.is_empty() {
-            return;
+            return Ok(());
         }
+        // Now, because the map can be written by one at a time.
+        journal.begin_other(self.syncs_journal(), |begun| self.name(begun))?;
         self.publish(Snapshot::while_moving);
         self.moves.hand_over(recent, journal.sequence());
         journal.turn();
         if self.options.has(SeededBug::TurnJournalTooEarly) {
             journal.turn();
         }
+        Ok(())
     }
 }

@@ -18,7 +18,7 @@ use crate::disk::Open;
 use crate::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::index::{FileIndex, Index, MemoryIndex, read};
 use crate::options::SeededBug;
-use crate::whole::{seal, write_whole};
+use crate::whole::{UNFINISHED, seal, write_whole};
 
 /// Zeros are synced after so many bytes, so that they never pile up in front of the writer's own sync.
 const ZERO_STEP: u64 = 2 * 1024 * 1024;
@@ -171,7 +171,10 @@ impl Keeper {
                 // Should it fail, the next try makes this very segment anew: a number left out would be a segment that is missing.
                 self.next_number = small.at.number;
                 let more = capacity.saturating_sub(small.capacity);
-                self.core.floor.leaves_room(&*self.core.place.disk, more).and_then(|()| grow(small, capacity))
+                self.core
+                    .floor
+                    .leaves_room(&*self.core.place.disk, more)
+                    .and_then(|()| grow(small, capacity, self.core.place.owner()))
             }
             None => create_what_fits(&self.core, self.next_number, capacity),
         };
@@ -201,35 +204,38 @@ fn create_what_fits(core: &Core, number: u64, mut capacity: u64) -> io::Result<R
     }
 }
 
-/// Makes a new segment: header and zeros synced under a name that is synced.
+/// Makes a new segment: header and zeros synced under a name that is synced. It is there whole or not at all, and takes the place of one
+/// that an earlier failure left behind, which has never held a commit: so a log that has a segment always has one.
 pub(super) fn create(place: &Place, options: &Options, number: u64, capacity: u64) -> io::Result<Ready> {
     let name = names::segment(&place.dir, number);
-    // One that an earlier failure left behind has never held a commit.
-    match place.disk.remove(&name) {
+    let unfinished = format!("{name}{UNFINISHED}");
+    match place.disk.remove(&unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let made = fill(place, options, number, capacity, &name);
-    if made.is_err() {
-        // What is there is no segment yet; the room it takes is needed.
-        let _ = place.disk.remove(&name);
+    let made = fill(place, options, number, capacity, &unfinished);
+    let Ok(mut ready) = made else {
+        // What is there is no segment; the room it takes is needed.
+        let _ = place.disk.remove(&unfinished);
+        return made;
+    };
+    place.disk.rename(&unfinished, &name)?;
+    if !options.has(SeededBug::ForgetDirectorySync) {
+        place.disk.sync_dir(&place.dir)?;
     }
-    made
+    ready.at.name = name;
+    Ok(ready)
 }
 
 fn fill(place: &Place, options: &Options, number: u64, capacity: u64, name: &str) -> io::Result<Ready> {
     let salt = options.random.bits() as u64;
     let file = place.disk.open(name, Open::Create)?;
     let at = SegmentFile { number, salt, name: name.to_owned(), file, packed: None };
-    let ready = grow(Ready { at, capacity: SEGMENT_HEADER }, capacity)?;
-    if !options.has(SeededBug::ForgetDirectorySync) {
-        place.disk.sync_dir(&place.dir)?;
-    }
-    Ok(ready)
+    grow(Ready { at, capacity: SEGMENT_HEADER }, capacity, place.owner())
 }
 
 /// Adds zeros up to this capacity. The header comes last, when all that it says is there is synced.
-fn grow(mut ready: Ready, capacity: u64) -> io::Result<Ready> {
+fn grow(mut ready: Ready, capacity: u64, owner: u64) -> io::Result<Ready> {
     let zeros = vec![0; ZERO_WRITE.min(capacity.saturating_sub(ready.capacity)) as usize];
     while ready.capacity < capacity {
         let synced_to = capacity.min(ready.capacity + ZERO_STEP);
@@ -240,8 +246,8 @@ fn grow(mut ready: Ready, capacity: u64) -> io::Result<Ready> {
         }
         ready.at.file.sync()?;
     }
-    let header =
-        SegmentHeader { number: ready.at.number, salt: ready.at.salt, capacity: ready.capacity, packed_from: None };
+    let (number, salt, capacity) = (ready.at.number, ready.at.salt, ready.capacity);
+    let header = SegmentHeader { number, salt, capacity, packed_from: None, owner };
     ready.at.file.write_at(&header.encode(), 0)?;
     ready.at.file.sync()?;
     Ok(ready)

@@ -1,4 +1,4 @@
-//! Opening a log: what is there, what of it counts, and what was never acknowledged.
+//! Opening a log: what is there, what of it counts, and what is not whole at its end.
 //!
 //! Closed segments with an index file are taken as they are. The others are read frame by frame. The first place that is no frame is
 //! either the end, with or without the torn rest of a batch whose sync never returned, or damage. It is damage when anything
@@ -123,6 +123,12 @@ impl Recovery<'_> {
                 names::segment(&self.place.dir, *first)
             )));
         }
+        if numbers.is_empty() && self.place.begun {
+            return Ok(Found::Damage(format!(
+                "the segments of {} are missing, and tenant.json says that the first was made; put them back or restore a backup",
+                self.place.dir
+            )));
+        }
         let mut last = None;
         for (n, &number) in numbers.iter().enumerate() {
             if let Some(previous) = n.checked_sub(1).map(|n| numbers[n]).filter(|previous| previous + 1 != number) {
@@ -134,6 +140,11 @@ impl Recovery<'_> {
             let mut header = [0; SEGMENT_HEADER as usize];
             file.read_at(&mut header, 0)?;
             let (at, capacity) = match SegmentHeader::decode(&header) {
+                Ok(header) if header.number == number && header.is_foreign(self.place.owner()) => {
+                    return Ok(Found::Damage(format!(
+                        "{name} is a segment of another store or another scope; put the right one in its place, or restore a backup"
+                    )));
+                }
                 Ok(header) if header.number == number => {
                     let Some(packed) = self.packed(&*file, &header)? else {
                         return Ok(Found::Damage(self.unreadable_from(&name)));
@@ -145,7 +156,8 @@ impl Recovery<'_> {
                     // A segment that was being made when the power went has no content behind its header.
                     let blank = SegmentFile { number, salt: 0, name, file, packed: None };
                     let empty = search(&blank, SEGMENT_HEADER, u64::MAX)?.end == SEGMENT_HEADER;
-                    if empty && n + 1 == numbers.len() {
+                    let first_of_all = n == 0 && self.place.begun;
+                    if empty && n + 1 == numbers.len() && !first_of_all {
                         break;
                     }
                     return Ok(Found::Damage(format!("the header of {} is not what was written", blank.name)));
@@ -343,7 +355,9 @@ impl Recovery<'_> {
     fn settle(&mut self, last: Option<Last>) -> Result<Tail, Fault> {
         let disk = &self.place.disk;
         let last_number = self.segments.last().map_or(0, |segment| segment.at.number);
-        for number in self.numbers()?.into_iter().filter(|number| *number > last_number) {
+        // The next one is not removed but replaced: once its first segment was made, a log is never without one.
+        let replaced = if last.is_none() { last_number + 1 } else { last_number };
+        for number in self.numbers()?.into_iter().filter(|number| *number > replaced) {
             disk.remove(&names::segment(&self.place.dir, number))?;
         }
         if !self.options.has(SeededBug::ForgetDirectorySync) {
@@ -369,7 +383,11 @@ impl Recovery<'_> {
         let scan = &last.scan;
         if last.dirty_to > scan.end {
             let cut = last.dirty_to - scan.end;
-            self.notes.push(format!("cut {cut} bytes of a batch that was never acknowledged from {}", at.name));
+            self.notes.push(format!(
+                "cut {cut} bytes behind the last whole batch from {} at offset {}; an answer was never given for them unless the disk \
+                 lost what it had synced",
+                at.name, scan.end
+            ));
             if !self.options.has(SeededBug::LeaveTornTailInPlace) {
                 at.file.write_at(&vec![0; cut as usize], scan.end)?;
             }

@@ -147,7 +147,8 @@ impl Records {
         };
         let first = segment.first;
         // How long the file is comes with the last packed frame.
-        let header = SegmentHeader { number: segment.at.number, salt, capacity: 0, packed_from: Some(first) };
+        let (number, owner) = (segment.at.number, core.place.owner());
+        let header = SegmentHeader { number, salt, capacity: 0, packed_from: Some(first), owner };
         let start = Packed::prefix(&header, &dictionary_bytes).len() as u64;
         let (pending, places) = (Vec::new(), Vec::new());
         Ok(Self { header, dictionary_bytes, codes, dictionary, first, file, start, at: start, pending, places })

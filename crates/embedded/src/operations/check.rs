@@ -146,9 +146,10 @@ fn check_with(disk: &dyn Disk, request_terms_max: usize, progress: Progress<'_>)
         }),
     };
     what.into_iter().for_each(|finding| report.damaged(finding));
-    let tenants = survey::tenants(disk)?;
+    let mut tenants = survey::tenants(disk)?;
     let mut total = 0;
-    for tenant in &tenants {
+    for tenant in &mut tenants {
+        tenant.add_begun(disk)?;
         for scope in &tenant.scopes {
             total += bytes_of(disk, &tenant.log_dir(scope))?;
         }

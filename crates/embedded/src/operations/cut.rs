@@ -141,7 +141,7 @@ pub(super) fn keep_to(disk: &dyn Disk, open: &OpenSegment, border: u64, to: &str
     let capacity = border.next_multiple_of(8);
     copy(disk, &*open.at.file, to, border, capacity)?;
     let (number, salt) = (open.at.number, open.at.salt);
-    let header = SegmentHeader { number, salt, capacity, packed_from: Some(packed.first) };
+    let header = SegmentHeader { number, salt, capacity, packed_from: Some(packed.first), owner: open.owner };
     let file = disk.open(to, Open::Write)?;
     file.write_at(&header.encode(), 0)?;
     file.sync()

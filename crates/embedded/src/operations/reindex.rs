@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{OperationError, Outcome, survey};
 use crate::Options;
 use crate::disk::Disk;
-use crate::engine::{self, Engine, FILE, Looked};
+use crate::engine::{self, Engine, FILE, Known, Looked};
 use crate::records;
 use crate::store::ENGINE_DIR;
 
@@ -50,7 +50,7 @@ pub fn reindex(disk: &Arc<dyn Disk>, tenant: &str, confirmed: bool, options: &Op
     };
     done.wrong = wrong;
     if confirmed {
-        let engine = Engine::open(disk.clone(), dir.clone(), options)?;
+        let engine = Engine::open(disk.clone(), dir.clone(), Known::default(), options)?;
         let made = records::rebuild(&engine);
         engine.close();
         made.map_err(|error| OperationError::new(error.code(), format!("{dir}/{FILE}: {error}")))?;
@@ -66,7 +66,7 @@ pub fn reindex(disk: &Arc<dyn Disk>, tenant: &str, confirmed: bool, options: &Op
 fn faults(disk: &dyn Disk, dir: &str, indexes: &mut u64) -> Outcome<Option<Vec<String>>> {
     let map = match engine::look(disk, dir)? {
         Looked::Missing => return Ok(None),
-        Looked::Damaged(damage) => return Err(damaged(dir, &damage.to_string())),
+        Looked::Damaged(damage) => return Err(unfit(&damage.to_string())),
         Looked::Open(map) => map,
     };
     let (mut wrong, mut beyond) = (Vec::new(), None);
@@ -85,6 +85,9 @@ fn faults(disk: &dyn Disk, dir: &str, indexes: &mut u64) -> Outcome<Option<Vec<S
 }
 
 fn damaged(dir: &str, what: &str) -> OperationError {
-    let message = format!("{dir}/{FILE}: {what}; indexes cannot be made of it, so restore a backup");
-    OperationError::new(Code::StoreDamaged, message)
+    unfit(&format!("{dir}/{FILE}: {what}"))
+}
+
+fn unfit(what: &str) -> OperationError {
+    OperationError::new(Code::StoreDamaged, format!("{what}; indexes cannot be made of it, so restore a backup"))
 }

@@ -86,6 +86,16 @@ impl TenantFolder {
         small(disk, &self.file_path())
     }
 
+    /// Adds the scopes that hold no log any more although they did.
+    pub(super) fn add_begun(&mut self, disk: &dyn Disk) -> Outcome<()> {
+        if let Small::Whole(file) = self.file(disk)? {
+            let lost = file.begun_scopes().filter(|scope| !self.scopes.contains(scope));
+            let lost: Vec<String> = lost.cloned().collect();
+            self.scopes.extend(lost);
+        }
+        Ok(())
+    }
+
     pub(super) fn file_path(&self) -> String {
         format!("{}/{TENANT_FILE}", self.dir)
     }
@@ -136,6 +146,8 @@ pub(super) struct OpenSegment {
     pub(super) at: SegmentFile,
     pub(super) capacity: u64,
     pub(super) length: u64,
+    /// As its header says.
+    pub(super) owner: u64,
 }
 
 /// Opens a segment to read it; none when its header, or the dictionary of a packed one, is not what was written for a segment of this
@@ -161,7 +173,7 @@ pub(super) fn segment(
                 None => None,
             };
             let at = SegmentFile { number, salt: header.salt, name, file, packed };
-            Ok(Ok(OpenSegment { at, capacity: header.capacity, length }))
+            Ok(Ok(OpenSegment { at, capacity: header.capacity, length, owner: header.owner }))
         }
         Err(SegmentHeaderFault::Newer(format)) => {
             let newer: OpenError = newer_format(&name, format);

@@ -85,8 +85,9 @@ impl Catalog {
     /// The catalog as this view has it.
     pub(super) fn load(view: &(impl View + ?Sized)) -> Result<Self, StoreError> {
         let Some(bytes) = view.get(keys::CATALOG)? else { return Ok(Self::default()) };
-        let mut catalog: Self = serde_json::from_slice(&bytes)
-            .map_err(|error| StoreError::Damaged(format!("the catalog of records is not what was written: {error}")))?;
+        let mut catalog: Self = serde_json::from_slice(&bytes).map_err(|error| {
+            StoreError::RecordsDamaged(format!("the catalog of records is not what was written: {error}"))
+        })?;
         let indexes = catalog.collections.values_mut().flat_map(|collection| &mut collection.indexes);
         indexes.for_each(KnownIndex::prepare);
         Ok(catalog)
@@ -195,7 +196,7 @@ impl CatalogCache {
             None => return Ok(Arc::default()),
             Some(Ok(bytes)) => u64::from_be_bytes(bytes),
             Some(Err(_)) => {
-                return Err(StoreError::Damaged("the catalog's version is not what was written".to_owned()));
+                return Err(StoreError::RecordsDamaged("the catalog's version is not what was written".to_owned()));
             }
         };
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

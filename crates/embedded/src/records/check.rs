@@ -33,7 +33,7 @@ pub(crate) fn check(view: &dyn View, faults: Faults<'_>) -> Result<RecordsFound,
     let mut found = RecordsFound::default();
     let catalog = match Catalog::load(view) {
         Ok(catalog) => catalog,
-        Err(StoreError::Damaged(what)) => {
+        Err(StoreError::RecordsDamaged(what)) => {
             faults("catalog", what);
             return Ok(found);
         }

@@ -270,7 +270,7 @@ fn page(query: &RecordQuery, view: &dyn View, collection: u32, looked: Looked) -
             page.next = end.map(|end| cursor::write(query, &end));
             return Ok(page);
         }
-        let gone = || StoreError::Damaged("an index knows a record that is not there".to_owned());
+        let gone = || StoreError::RecordsDamaged("an index knows a record that is not there".to_owned());
         let stored = view.get(&keys::document(collection, &found.id))?.ok_or_else(gone)?;
         let (revision, document) = value::parts(&found.id, &stored)?;
         bytes += stored.len();

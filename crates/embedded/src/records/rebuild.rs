@@ -13,8 +13,9 @@ const PIECE: usize = 1_000;
 /// as it must be. Answers how many there are. It blocks.
 ///
 /// # Errors
-/// [`RecordError::DuplicateKey`] where two records want one unique entry, [`StoreError::Damaged`](annals_core::StoreError::Damaged) where
-/// a record is not what was written; that index and those behind it are left as they were.
+/// [`RecordError::DuplicateKey`] where two records want one unique entry,
+/// [`StoreError::RecordsDamaged`](annals_core::StoreError::RecordsDamaged) where a record is not what was written; that
+/// index and those behind it are left as they were.
 pub(crate) fn rebuild(engine: &Engine) -> Result<u64, RecordError> {
     let catalog = engine.read(|view| Catalog::load(view))?;
     let mut count = 0;

@@ -30,7 +30,7 @@ pub(super) fn stored(id: &[u8], revision: Revision, document: &RawDocument) -> V
 
 /// A stored document, in place.
 pub(super) fn parts<'a>(id: &[u8], bytes: &'a [u8]) -> Result<(Revision, &'a RawDocument), StoreError> {
-    let damaged = || StoreError::Damaged("a stored record is not what was written".to_owned());
+    let damaged = || StoreError::RecordsDamaged("a stored record is not what was written".to_owned());
     let (revision, rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
     let (crc, document) = rest.split_first_chunk().ok_or_else(damaged)?;
     if u32::from_be_bytes(*crc) != checksum(id, revision, document) {
@@ -63,7 +63,7 @@ pub(super) fn only_id(id: RawBsonRef<'_>) -> RawDocumentBuf {
 
 /// The id of such a document.
 pub(super) fn only_id_of(bytes: &[u8]) -> Result<Bson, StoreError> {
-    let damaged = || StoreError::Damaged("the note of a change is not what was written".to_owned());
+    let damaged = || StoreError::RecordsDamaged("the note of a change is not what was written".to_owned());
     let document = RawDocument::from_bytes(bytes).map_err(|_| damaged())?;
     let id = document.get("_id").ok().flatten().ok_or_else(damaged)?;
     Bson::try_from(id).map_err(|_| damaged())

@@ -59,7 +59,7 @@ impl Meta {
 
 /// What a reader is told about bytes that are not what was written.
 pub(super) fn damage(key: &[u8], what: &str) -> StoreError {
-    StoreError::Damaged(format!("{what} under key {} is not what was written", key.escape_ascii()))
+    StoreError::RecordsDamaged(format!("{what} under key {} is not what was written", key.escape_ascii()))
 }
 
 #[cfg(test)]

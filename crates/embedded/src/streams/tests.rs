@@ -6,7 +6,7 @@ use annals_core::{
 
 use super::*;
 use crate::disk::{Disk, MemoryDisk};
-use crate::engine::{Change, Space, View};
+use crate::engine::{Change, Known, Space, View};
 use crate::log::Place as LogPlace;
 use crate::terms::TermKey;
 
@@ -18,10 +18,12 @@ async fn streams(events: u64) -> LogStreams {
         scope: DEFAULT_SCOPE.to_owned(),
         disk: disk.clone(),
         dir: "log".to_owned(),
+        begun: false,
         key: TermKey([7; 16]),
     };
     let log = Arc::new(Log::open(place, &options).expect("the log opens"));
-    let engine = Arc::new(Engine::open(disk, "engine".to_owned(), &options).expect("the engine opens"));
+    let engine =
+        Arc::new(Engine::open(disk, "engine".to_owned(), Known::default(), &options).expect("the engine opens"));
     let identity = Identity { store_id: Uuid::nil(), incarnation: 0, incarnation_start: 0 };
     let streams = LogStreams::open(engine, log, DEFAULT_SCOPE, &identity, &options).expect("streams open");
     for _ in 0..events / 10_000 {
@@ -92,7 +94,7 @@ async fn a_changed_value_is_damage_to_who_reads_it() {
         });
         swapped.await.expect("it is written");
         let whole = streams.read(query(256, 512)).await.and(streams.read(one.clone()).await);
-        assert!(matches!(whole, Err(ReadError::Store(StoreError::Damaged(_)))), "{key:?}: {whole:?}");
+        assert!(matches!(whole, Err(ReadError::Store(StoreError::RecordsDamaged(_)))), "{key:?}: {whole:?}");
         assert_eq!(streams.faults().len(), 1, "{key:?}");
         assert_eq!(
             streams
@@ -108,7 +110,7 @@ async fn a_changed_value_is_damage_to_who_reads_it() {
     let meta = keys::stream(DEFAULT_SCOPE, "s");
     streams.engine.write(move |change| put_one(change, &meta, b"anything")).await.expect("it is written");
     let refused = streams.append(Verdicts::new("s", 0..1)).await;
-    assert!(matches!(refused, Err(StreamError::Store(StoreError::Damaged(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(StreamError::Store(StoreError::RecordsDamaged(_)))), "{refused:?}");
 }
 
 /// Values that are whole and do not agree with each other: only the check looks at all of them.
@@ -144,7 +146,7 @@ async fn values_that_do_not_agree_are_found_by_the_check() {
         let (put, before) = (key.clone(), streams.engine.read(|view| view.get(&key)).expect("it is read"));
         set(&streams, put, value).await;
         let faults = streams.faults();
-        assert!(matches!(&faults[..], [StoreError::Damaged(_)]), "{}: {faults:?}", key.escape_ascii());
+        assert!(matches!(&faults[..], [StoreError::RecordsDamaged(_)]), "{}: {faults:?}", key.escape_ascii());
         set(&streams, key, before).await;
         assert_eq!(streams.faults(), [], "all is as it was");
     }

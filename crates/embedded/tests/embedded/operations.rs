@@ -4,6 +4,7 @@ mod backup;
 mod check;
 mod floor;
 mod keys;
+mod lost;
 pub mod map_samples;
 mod maps;
 pub mod packing;

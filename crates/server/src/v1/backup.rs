@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use annals_core::{Backup, Code, ReadError, StoreError};
+use annals_core::{Backup, Code, ReadError, Store, StoreError};
 use axum::body::Body;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::header;
@@ -23,10 +23,10 @@ pub(crate) const AT_ONCE: usize = 2;
 /// Pieces that are read ahead of a slow reader; a piece has at most about 1 MiB.
 const AHEAD: usize = 4;
 
-/// `GET`: everything.
+/// `GET`: everything, or all but records and streams.
 pub(crate) async fn whole(State(server): State<Arc<Server>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
-    answer(&server, None)
+    let without_records = Query::parse(raw.as_deref(), &["without_records"])?.switch("without_records")?;
+    answer(&server, |store| if without_records { store.backup_without_records() } else { store.backup(None) })
 }
 
 /// `POST` with the manifest of an earlier backup: what that one holds and cannot have changed is left out.
@@ -34,17 +34,20 @@ pub(crate) async fn since(State(server): State<Arc<Server>>, request: Request) -
     let (parts, received) = request.into_parts();
     Query::parse(parts.uri.query(), &[])?;
     let earlier = body::read(&server, &parts, received).await?;
-    answer(&server, Some(&earlier.bytes))
+    answer(&server, |store| store.backup(Some(&earlier.bytes)))
 }
 
 /// An answer that cannot be finished (the server stops, the disk fails, a log is damaged) breaks the connection off; it has no
 /// manifest at its end then, so nobody takes it for a backup.
-fn answer(server: &Server, earlier: Option<&[u8]>) -> Result<Response, Problem> {
+fn answer(
+    server: &Server,
+    begin: impl FnOnce(&dyn Store) -> Result<Box<dyn Backup>, StoreError>,
+) -> Result<Response, Problem> {
     let place = Arc::clone(&server.backups).try_acquire_owned();
     let place = place.map_err(|_| {
         Problem::new(Code::Overloaded, format!("{AT_ONCE} backups are being taken already; try again when one is done"))
     })?;
-    let backup = server.store.backup(earlier).map_err(ReadError::from)?;
+    let backup = begin(&*server.store).map_err(ReadError::from)?;
     let (sender, pieces) = mpsc::channel(AHEAD);
     let stop = server.options.stop.clone();
     tokio::task::spawn_blocking(move || send(backup, &sender, &stop, place));

@@ -91,7 +91,14 @@ async fn records_that_are_refused_make_a_server_not_ready_and_commits_go_on() {
     let log: &Value = &not_ready["logs"][0];
     assert_eq!((&log["records_refusing"]["code"], &log["refusing"]), (&json!("store_damaged"), &Value::Null), "{log}");
     assert!(not_ready["detail"].to_string().contains("records and streams"), "{not_ready}");
+    for said in [&not_ready["title"], &not_ready["detail"], &log["records_refusing"]["detail"]] {
+        let said = said.as_str().expect("text");
+        assert!(!said.contains("A log") && !said.contains("cut the log"), "it is not the log: {said}");
+    }
     server.commit_orders("o-1", 1).await;
+    server.get("/v1/backup").await.problem(Code::StoreDamaged);
+    let logs = server.get("/v1/backup?without_records").await;
+    assert_eq!((logs.status.as_u16(), logs.header("content-type")), (200, "application/x-tar"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

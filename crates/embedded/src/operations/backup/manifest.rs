@@ -21,8 +21,8 @@ pub struct Manifest {
     pub began: Timestamp,
     /// The tenants, in order of their names.
     pub tenants: Vec<TenantManifest>,
-    /// Folders that are in the store's folder and not in the backup: tenants and scopes that were not open. In a backup of a version
-    /// that left records and streams out, their folders too.
+    /// Folders that are in the store's folder and not in the backup: tenants and scopes that were not open. In a backup
+    /// without records, and in one of a version that left records and streams out, their folders too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
@@ -38,8 +38,8 @@ pub struct TenantManifest {
     pub incarnation: u32,
     /// Its own file.
     pub file: StoredFile,
-    /// Its records and streams, as they were before the heads of its logs; none where nothing was ever written, and in a backup of a
-    /// version that left them out.
+    /// Its records and streams, as they were before the heads of its logs; none where nothing was ever written, and in a backup
+    /// without records or of a version that left them out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<StoredFile>,
     /// Its logs.

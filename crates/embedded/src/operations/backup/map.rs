@@ -52,7 +52,7 @@ impl MapImage {
     /// Reads all of it once, because an archive says how long a file is before it comes, and the name says what it holds.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where something is not what was written, so that no damage goes into a backup.
+    /// [`StoreError::RecordsDamaged`] where something is not what was written, so that no damage goes into a backup.
     pub(super) fn begin(self, tenant: &str) -> Result<Option<CurrentMap>, StoreError> {
         let Some(view) = (self.state)()? else { return Ok(None) };
         entries_are_whole(&view, &self.path)?;
@@ -73,7 +73,9 @@ fn entries_are_whole(view: &Held, path: &str) -> Result<(), StoreError> {
         let (key, value) = entry?;
         if !record_is_whole(&key, &value) || !stream_is_whole(&key, &value) {
             let key = key.escape_ascii();
-            return Err(StoreError::Damaged(format!("{path}: what stands under key {key} is not what was written")));
+            return Err(StoreError::RecordsDamaged(format!(
+                "{path}: what stands under key {key} is not what was written"
+            )));
         }
     }
     Ok(())

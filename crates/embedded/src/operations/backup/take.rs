@@ -22,8 +22,8 @@ use crate::whole::seal;
 pub(crate) struct TenantImage {
     pub(crate) name: String,
     pub(crate) file: TenantFile,
-    /// Held before the logs' heads were read.
-    pub(crate) map: MapImage,
+    /// Held before the logs' heads were read; none where it is left out.
+    pub(crate) map: Option<MapImage>,
     pub(crate) logs: Vec<LogImage>,
 }
 
@@ -105,8 +105,10 @@ impl Taking {
         let tenant = self.manifest.tenants.len();
         self.pieces.push_back(Piece::Tenant { tenant });
         // A map is read twice, and its file has more bytes than its entries. It comes first, so that it is not held for long.
-        self.total += self.disk.open(&image.map.path, Open::Read).and_then(|file| file.length()).unwrap_or(0);
-        self.pieces.push_back(Piece::Map { tenant, image: image.map });
+        if let Some(image) = image.map {
+            self.total += self.disk.open(&image.path, Open::Read).and_then(|file| file.length()).unwrap_or(0);
+            self.pieces.push_back(Piece::Map { tenant, image });
+        }
         let mut logs = Vec::new();
         for (log, image) in image.logs.into_iter().enumerate() {
             for segment in image.segments {

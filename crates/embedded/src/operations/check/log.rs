@@ -128,7 +128,16 @@ impl LogCheck<'_> {
         self.report.damaged(finding);
     }
 
+    fn has_begun(&self) -> bool {
+        self.place.file.is_some_and(|file| file.has_begun(self.place.scope))
+    }
+
     fn look_for_missing_segments(&mut self, numbers: &[u64]) {
+        if numbers.is_empty() && self.has_begun() {
+            let name = names::segment(&self.place.dir, 1);
+            let what = format!("{name} and all others are missing, and tenant.json says that the first was made");
+            self.damaged(Finding { sequence_number: None, ..self.finding("segment_missing", &name, what, COPY) });
+        }
         let mut due = 1;
         for number in numbers {
             if *number != due {
@@ -150,7 +159,8 @@ impl LogCheck<'_> {
                 let blank = SegmentFile { number, salt: 0, name: name.clone(), file, packed: None };
                 let empty = matches!(step(&mut walk(&blank, u64::MAX)?, &name)?, Step::End);
                 let what = format!("the header of {name} is not what was written for this segment");
-                if last && empty {
+                let first_of_all = number == 1 && self.has_begun();
+                if last && empty && !first_of_all {
                     let note = "it was being made when the process ended; the next opening makes it anew";
                     self.report.notes.push(self.finding("unfinished_segment", &name, what, note));
                 } else {
@@ -160,7 +170,13 @@ impl LogCheck<'_> {
                 return Ok(length);
             }
         };
-        let OpenSegment { at, capacity, length } = open;
+        let OpenSegment { at, capacity, length, owner } = open;
+        // With another key nobody knows whose it is; that is damage already.
+        let due = self.place.file.map(|file| file.term_key().owner(self.place.scope));
+        if due.is_some_and(|due| owner != 0 && owner != due) {
+            let what = format!("{name} is a segment of another store or another scope");
+            self.damaged(self.finding("segment_foreign", &name, what, COPY));
+        }
         if length < capacity {
             let what = format!("{name} is {length} bytes long and had {capacity}");
             self.damaged(Finding { offset: Some(length), ..self.finding("segment_cut", &name, what, COPY) });
@@ -341,8 +357,9 @@ impl LogCheck<'_> {
     /// What is left at the end and nothing proves to have been synced is a batch that nobody was told of.
     fn settle_the_end(&mut self) {
         if let Some(Pending { finding, .. }) = self.pending.take() {
-            let advice = "nothing: it was never acknowledged, and the next opening cuts it".to_owned();
-            self.report.notes.push(Finding { kind: "torn_tail", advice, ..finding });
+            let said = "it is not whole; an answer was never given for it unless the disk lost what it had synced";
+            let (what, advice) = (format!("{}: {said}", finding.what), "nothing: the next opening cuts it".to_owned());
+            self.report.notes.push(Finding { kind: "torn_tail", what, advice, ..finding });
         }
     }
 

@@ -6,13 +6,15 @@ use annals_core::StoreError;
 
 use super::{CheckReport, CheckedMap, Finding};
 use crate::disk::{Disk, Open};
-use crate::engine::{self, FILE, FORMAT_KEY, JOURNAL_FILES, Looked, Range, View};
+use crate::engine::{self, Damage, FILE, FORMAT_KEY, JOURNAL_FILES, Looked, Range, View};
 use crate::operations::{Outcome, survey, unreadable};
 use crate::store::{ENGINE_DIR, TenantFile};
 use crate::whole::UNFINISHED;
 use crate::{records, streams};
 
-const RESTORE: &str = "restore a backup; the log beside it is not concerned";
+const RESTORE: &str =
+    "restore a backup; the log beside it is not concerned, and `annals export --without-records` takes it elsewhere";
+const TORN: &str = "nothing: the next opening passes it over";
 const RESTORE_STREAM: &str =
     "restore a backup, or cut the log with `annals repair --cut-at`, which cuts its streams too";
 const REBUILD: &str = "make the indexes of the tenant's records again with `annals repair --indexes`";
@@ -31,6 +33,13 @@ impl<'a> Place<'a> {
 
     fn path(&self) -> String {
         format!("{}/{FILE}", self.dir)
+    }
+
+    /// What opening would find, in the map's file or in the journal's.
+    fn damage(&self, damage: Damage) -> Finding {
+        let kind = if damage.file == self.path() { "map" } else { "journal" };
+        let what = damage.to_string();
+        Finding { file: damage.file, offset: damage.offset, what, ..self.finding(kind, None, String::new()) }
     }
 
     fn finding(&self, kind: &'static str, scope: Option<&str>, what: String) -> Finding {
@@ -62,23 +71,28 @@ pub(super) fn bytes_of(disk: &dyn Disk, tenant: &survey::TenantFolder) -> u64 {
 pub(super) fn check(disk: &dyn Disk, place: &Place<'_>, report: &mut CheckReport) -> Outcome<()> {
     other_files(disk, place, report)?;
     let map = match engine::look(disk, &place.dir)? {
+        Looked::Missing if place.file.is_some_and(|file| file.has_begun(ENGINE_DIR)) => {
+            report.damaged(place.damage(Damage::lost(&place.dir)));
+            return Ok(());
+        }
         Looked::Missing => return Ok(()),
         Looked::Damaged(damage) => {
-            let what = match damage {
-                StoreError::Damaged(what) => what,
-                other => other.to_string(),
-            };
-            let what = what.strip_prefix(&format!("{}: ", place.path())).unwrap_or(&what).to_owned();
-            report.damaged(place.finding("map", None, what));
+            report.damaged(place.damage(damage));
             return Ok(());
         }
         Looked::Open(map) => map,
     };
+    for torn in &map.torn {
+        let (file, offset, advice) = (torn.file.clone(), Some(torn.offset), TORN.to_owned());
+        let note =
+            Finding { file, offset, what: torn.to_string(), advice, ..place.finding("torn_tail", None, String::new()) };
+        report.notes.push(note);
+    }
     let logs = report.logs.iter().filter(|log| log.tenant == place.tenant);
     let heads: BTreeMap<String, u64> = logs.map(|log| (log.scope.clone(), log.head)).collect();
     match entries(&*map.view, place, &heads, report) {
         Ok(checked) => report.maps.push(CheckedMap { bytes: map.bytes, ..checked }),
-        Err(StoreError::Damaged(what)) => report.damaged(place.finding("map", None, what)),
+        Err(StoreError::RecordsDamaged(what)) => report.damaged(place.finding("map", None, what)),
         Err(error) => return Err(error.into()),
     }
     Ok(())

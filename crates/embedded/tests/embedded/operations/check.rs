@@ -150,13 +150,13 @@ fn a_segment_that_is_gone_swapped_cut_or_headless_is_found() {
 
 #[test]
 fn segments_of_another_log_are_told_apart() {
-    // The same numbers and the same sequence numbers, and another salt: the indexes do not fit.
-    let finding = found("index", |files| {
+    // The same numbers and the same sequence numbers, and another owner and salt: the indexes do not fit either.
+    let finding = found("segment_foreign", |files| {
         let others = std::mem::take(file(files, "tenants/default/partner/0000000002.segment"));
         *file(files, &segment(2)) = others.clone();
         *file(files, "tenants/default/partner/0000000002.segment") = others;
     });
-    assert!(finding.what.contains("another segment"), "{finding:?}");
+    assert!(finding.what.contains("another scope"), "{finding:?}");
 }
 
 #[test]

@@ -61,6 +61,11 @@ fn forgetting_the_journal_when_opening_is_caught() {
 }
 
 #[test]
+fn naming_a_journal_before_its_file_is_durable_is_caught() {
+    battery_catches(SeededBug::NameJournalBeforeItIsDurable);
+}
+
+#[test]
 fn writing_over_a_journal_that_was_not_moved_is_caught() {
     battery_catches(SeededBug::TurnJournalTooEarly);
 }

@@ -7,6 +7,7 @@ use annals_core::{
     StreamError, StreamInfo, StreamQuery, Streams, Verdicts,
 };
 use annals_embedded::Options;
+use annals_embedded::disk::{Disk, Open};
 
 use crate::faulty_disk::FaultyDisk;
 use crate::stores::{Opened, block_on, open, repeatable};
@@ -126,11 +127,20 @@ fn streams_that_are_not_of_this_log_are_refused() {
         begin_incarnation(&disk, 0, 0);
         refuses_streams(&open(disk, options()).expect("it opens")).await;
 
+        // The log is an older copy.
         let disk = FaultyDisk::new(5);
+        let log = |disk: &FaultyDisk| {
+            let mut files = disk.files();
+            files.retain(|(path, _)| path.starts_with("tenants/default/default/"));
+            files
+        };
+        open(disk.clone(), options()).expect("it opens").store.close().await;
+        let older = log(&disk);
         let opened = store_of_a_thousand(&disk, options()).await;
         opened.store.close().await;
-        for (path, _) in disk.files().iter().filter(|(path, _)| path.starts_with("tenants/default/default/")) {
-            annals_embedded::disk::Disk::remove(&*disk, path).expect("it is removed");
+        log(&disk).iter().for_each(|(path, _)| disk.remove(path).expect("it is removed"));
+        for (path, bytes) in older {
+            disk.open(&path, Open::Create).expect("it is new").write_at(&bytes, 0).expect("it is written");
         }
         refuses_streams(&open(disk, options()).expect("it opens")).await;
     });
