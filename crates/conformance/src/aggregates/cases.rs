@@ -7,11 +7,11 @@ pub mod loading;
 
 use std::sync::Arc;
 
-use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, Loaded, Store};
+use annals_core::{EventLog, Loaded, Store};
 use annals_runtime::Aggregates;
 
 use super::counter::Counter;
-use crate::Subject;
+use crate::{Subject, sample};
 
 /// An open store, and the counters in its log, without snapshots.
 struct Opened {
@@ -22,10 +22,9 @@ struct Opened {
 
 impl Opened {
     async fn of(subject: &dyn Subject) -> Self {
-        let store = subject.open().await;
-        let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared");
+        let (_store, log) = sample::open(subject).await;
         let counters = Aggregates::new(log.clone());
-        Self { _store: store, log, counters }
+        Self { _store, log, counters }
     }
 
     async fn load(&self, id: &str) -> Loaded<Counter> {

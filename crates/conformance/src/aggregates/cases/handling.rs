@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use annals_core::{CommitError, CommitOutcome, Filter, Loaded, LogQuery, Reached, Wait};
+use annals_core::{CommitError, CommitOutcome, Filter, Loaded, LogQuery};
 use annals_runtime::{Aggregates, HandleError, Request, Retries};
 
 use super::Opened;
@@ -26,8 +26,7 @@ pub async fn a_command_is_committed_at_the_version_it_was_decided_at_and_answere
     assert_eq!((counter.count, counter.version(), &*counter.info.owner_id), (5, 1, "eva"));
     assert_eq!((&*counter.info.first_operator, &*counter.info.commit_id), ("otto", &*outcome.commit_id.to_string()));
     assert_eq!(counters.load("c-1").await.expect("loads"), counter);
-    let logged = Request { wait: Wait::until(Reached::Logged), ..Request::new("c-1") };
-    let handled = counters.handle(logged, add(2)).await.expect("taken");
+    let handled = counters.handle("c-1", add(2)).await.expect("taken");
     assert_eq!(counters.load("c-1").await.expect("loads"), handled.aggregate);
     assert_eq!((handled.aggregate.count, &*handled.aggregate.info.owner_id), (7, "eva"));
     let filter = Filter { tags: vec!["n:2".into()], ..Filter::default() };
@@ -75,9 +74,7 @@ pub async fn a_conflict_with_the_version_that_the_caller_expects_is_not_tried_ag
 pub async fn a_repeated_request_is_answered_with_its_first_outcome_whatever_it_would_decide_now(subject: &dyn Subject) {
     let opened = Opened::of(subject).await;
     let counters = &opened.counters;
-    // Its sequence number is in the answer both times.
-    let logged = Wait::until(Reached::Logged);
-    let request = || Request { wait: logged, ..Request::new("c-1").request_id("r-1") };
+    let request = || Request::new("c-1").request_id("r-1");
     let first = counters.handle(request(), add(6_000)).await.expect("taken").outcome.expect("committed");
     // The same content again, other content, nothing, and what is refused by now.
     for n in [6_000, 1, 0, 9_000] {

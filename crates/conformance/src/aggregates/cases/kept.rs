@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateType, Code, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, Reached, Snapshot,
-    Snapshots, Store, UnknownLog, Version,
+    Aggregate, AggregateType, Code, DEFAULT_TENANT, Data, EventLog, NewCommit, Reached, Snapshot, Snapshots, Store,
+    UnknownLog, Version, Wait,
 };
 use annals_runtime::{Aggregates, IdRange, Regenerated, Request, SnapshotStrategy};
 use serde_json::json;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::aggregates::counted::Counted;
 use crate::aggregates::counter::{Counter, add, increased, recorded};
 use crate::aggregates::later::{Later, Twice};
-use crate::{OTHER_TENANT, Subject};
+use crate::{OTHER_TENANT, Subject, sample};
 
 /// An open store that tells how many commits were read.
 struct Kept {
@@ -23,8 +23,8 @@ struct Kept {
 
 impl Kept {
     async fn open(subject: &dyn Subject) -> Self {
-        let store = subject.open().await;
-        let log = Counted::over(store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("the tenant is declared"));
+        let (store, log) = sample::open(subject).await;
+        let log = Counted::over(log);
         let snapshots = store.snapshots(DEFAULT_TENANT).expect("the tenant is declared");
         Self { store, log, snapshots }
     }
@@ -47,9 +47,9 @@ impl Kept {
         self.of(SnapshotStrategy::Every)
     }
 
-    /// Commits as another program would, without a snapshot, and until the aggregate is listed.
+    /// Commits as another program would, without a snapshot.
     async fn commit(&self, commit: NewCommit) {
-        self.log.commit(commit.wait_until(Reached::Logged)).await.expect("taken");
+        self.log.commit(commit).await.expect("taken");
     }
 
     async fn snapshot(&self, id: &str) -> Option<Snapshot> {
@@ -226,9 +226,10 @@ pub async fn tenants_have_aggregates_of_their_own(subject: &dyn Subject) {
     let store = subject.open().await;
     let of = |tenant| Aggregates::<Counter>::open(&*store, tenant);
     let (ours, theirs) = (of(DEFAULT_TENANT).expect("declared"), of(OTHER_TENANT).expect("declared"));
-    ours.handle("c-1", add(1)).await.expect("taken");
+    let request = || Request { wait: Wait::until(Reached::Logged), ..Request::new("c-1") };
+    ours.handle(request(), add(1)).await.expect("taken");
     assert_eq!(theirs.load("c-1").await.expect("loads").version(), 0);
-    theirs.handle("c-1", add(2)).await.expect("taken");
+    theirs.handle(request(), add(2)).await.expect("taken");
     for (counters, count) in [(ours, 1), (theirs, 2)] {
         let loaded = counters.load("c-1").await.expect("loads");
         assert_eq!((loaded.count, loaded.version()), (count, 1));
