@@ -98,6 +98,9 @@ fn command(program: &Path, port: u16, data: &Path) -> Command {
     // Test commands let the tests make it fail on purpose.
     command.args(["--wiredTigerCacheSizeGB", "1", "--setParameter", "enableTestCommands=1"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
+    // What is dropped stays open for as long as someone may read the past: five minutes, in which the tests drop more than a process may
+    // have open.
+    command.args(["--setParameter", "minSnapshotHistoryWindowInSeconds=30"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     own_group(&mut command);
     command

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use annals_core::wire::EventView;
-use annals_core::{Clock, Code, CommitCopy, Data, EventLog, EventsHash, RecordedEvent, SequenceNumber, Store};
+use annals_core::{
+    Clock, Code, CommitCopy, Data, EventLog, EventsHash, RecordedEvent, SequenceNumber, Store, StoreError,
+};
 use annals_embedded::SystemClock;
 
 use super::{
@@ -48,6 +50,10 @@ async fn write(
     let mut logs = Vec::new();
     for status in store.status() {
         let (tenant, scope) = (status.tenant, status.scope);
+        // It reads what is left as if that were all.
+        if let Some(damage @ StoreError::Damaged(_)) = status.refusing {
+            return Err(OperationError::new(damage.code(), format!("{tenant}/{scope}: {damage}")));
+        }
         let identity = store
             .identity(&tenant)
             .ok_or_else(|| OperationError::new(Code::UnknownTenant, format!("tenant {tenant:?} has no identity")))?;

@@ -236,6 +236,26 @@ fn records_and_streams_are_checked_backed_up_restored_exported_and_imported() {
     assert_eq!(run(folder.path(), &["repair"]).code, 2, "one of both");
 }
 
+/// A log that lost its end opens for reading, and what is left of it would pass for all of it.
+#[test]
+fn a_damaged_log_is_not_exported_as_if_it_were_whole() {
+    let folder = folder();
+    fs::write(folder.path().join("annals.toml"), "[tenants]\nnames = [\"default\", \"other\"]\n").expect("written");
+    commit(folder.path(), 0..20, &[]);
+    commit(folder.path(), 0..20, &["--tenant", "other"]);
+    run(folder.path(), &["export", "whole.jsonl"]).ok();
+    let segment = folder.path().join("data/tenants/other/default/0000000001.segment");
+    let mut bytes = fs::read(&segment).expect("read");
+    let start = frames(&bytes)[10];
+    bytes[start + 50] ^= 1;
+    fs::write(&segment, &bytes).expect("written");
+    for more in [&[][..], &["--without-records"]] {
+        let ran = run(folder.path(), &[&["export", "left.jsonl"], more].concat()).refused("store_damaged", 6);
+        assert!(ran.contains("other/default"), "{}", ran);
+        assert!(!folder.path().join("left.jsonl").exists(), "it looks as if it were whole");
+    }
+}
+
 #[test]
 fn a_store_whose_records_are_lost_says_so_and_its_logs_are_exported_and_backed_up() {
     let folder = folder();

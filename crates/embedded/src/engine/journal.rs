@@ -30,7 +30,7 @@ use std::io;
 use std::sync::Arc;
 
 pub(crate) use self::read::Torn;
-pub(super) use self::read::read;
+pub(super) use self::read::{check_unnamed, read};
 
 use super::recent::Write;
 use crate::disk::{Disk, DiskFile, Open};

@@ -125,6 +125,7 @@ pub(super) fn on(file: impl redb::StorageBackend, disk: &dyn Disk, dir: &str) ->
     check_format(path, &database)?;
     let noted = moves::noted(&database).map_err(|error| damaged(path, &error.to_string()))?;
     let found = journal::read(disk, dir, noted.begun, noted.moved)?;
+    journal::check_unnamed(disk, dir, noted.begun, found.last)?;
     if noted.begun.is_some() {
         let mut newest = Recent::default();
         found.writes.into_iter().for_each(|write| drop(newest.set(write)));

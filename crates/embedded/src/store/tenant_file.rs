@@ -66,6 +66,12 @@ impl TenantFile {
         next
     }
 
+    /// The same tenant, in which the first files of these folders are there.
+    pub(crate) fn with_begun(mut self, folders: impl IntoIterator<Item = String>) -> Self {
+        self.begun.extend(folders);
+        self
+    }
+
     /// The identity of a scope for a reader who comes from incarnation `seen`: all that started since took something back.
     pub(super) fn identity(&self, scope: &str, seen: u32) -> Identity {
         let since = if seen < self.incarnation { seen } else { self.incarnation.saturating_sub(1) };

@@ -10,7 +10,7 @@ use annals_core::{
 use annals_mongodb::{MongoStore, Options, Requests, Tenant};
 use mongodb::bson::{Document, doc};
 
-use crate::server::{Databases, log_of, order, two_tenants, until, wow_commit};
+use crate::server::{Databases, Faults, log_of, order, two_tenants, until, wow_commit};
 use crate::servers::ReplicaSet;
 
 /// An event whose data has about so many bytes.
@@ -161,16 +161,13 @@ async fn a_server_out_of_disk_refuses_or_leaves_open_and_takes_commits_when_ther
     let store = databases.store(Options { outcome_time: Duration::from_secs(1), ..Options::default() }).await;
     let log = log_of(&store);
     log.commit(order("a", 1)).await.expect("committed");
-    let admin = databases.client().await.database("admin");
-    let full = async |mode: &str| {
-        let data = doc! { "failCommands": ["insert"], "errorCode": OUT_OF_DISK, "namespace": databases.stream() };
-        admin.run_command(doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data }).await
-    };
-    full("alwaysOn").await.expect("the fault is set");
+    let faults = Faults::take().await;
+    let full = doc! { "failCommands": ["insert"], "errorCode": OUT_OF_DISK, "namespace": databases.stream() };
+    faults.set(i32::MAX, full).await;
     let error = log.commit(order("a", 2).request_id("r")).await.expect_err("there is no room");
     assert_eq!(error.code(), Code::Unreachable, "{error}");
     assert_eq!(log.head().await, Ok(1), "reading goes on");
-    full("off").await.expect("the fault is gone");
+    faults.end().await;
     let outcome = log.commit(order("a", 2).request_id("r")).await.expect("there is room again");
     assert_eq!((outcome.version, outcome.duplicate), (2, false));
     store.close().await;

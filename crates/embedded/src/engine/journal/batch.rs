@@ -27,6 +27,11 @@ pub(super) fn is_head(bytes: &[u8]) -> bool {
     bytes.len() >= BLOCK && &bytes[0..8] == MAGIC && crc32c::crc32c(&bytes[..20]) == u32_at(bytes, 20)
 }
 
+/// The mark of the journal to whose file these bytes belong.
+pub(super) fn mark_of(bytes: &[u8]) -> Option<u64> {
+    is_head(bytes).then(|| u64_at(bytes, 8))
+}
+
 /// Puts a batch into `out`, with the zeros that stand behind the last one. Answers how long it is without them.
 pub(super) fn encode(out: &mut Vec<u8>, mark: u64, sequence: u64, writes: &[Write]) -> io::Result<usize> {
     out.clear();

@@ -74,6 +74,34 @@ pub(in crate::engine) fn read(disk: &dyn Disk, dir: &str, begun: Option<Begun>, 
     Ok(found)
 }
 
+/// Sees that files which the map does not name hold nothing behind the batch with the number `last`. A process that ended leaves some before
+/// they are named, without batches, or when all that they held was moved. Where there is more, the map is an earlier one, or another's.
+///
+/// # Errors
+/// [`Failure::Damaged`]; why a file cannot be read.
+pub(in crate::engine) fn check_unnamed(
+    disk: &dyn Disk,
+    dir: &str,
+    begun: Option<Begun>,
+    last: u64,
+) -> Result<(), Failure> {
+    let there = disk.list(dir).map_err(|error| Failure::Refused(cannot_open(dir, &error)))?;
+    for (place, name) in FILES.iter().enumerate() {
+        if begun.is_some_and(|begun| begun.files[place]) || !there.iter().any(|it| it == name) {
+            continue;
+        }
+        let path = format!("{dir}/{name}");
+        let bytes = bytes_of(disk, &path)?;
+        let Some(mark) = batch::mark_of(&bytes) else { continue };
+        let mut blocks = (BLOCK..bytes.len()).step_by(BLOCK);
+        if let Some(at) = blocks.find(|at| Batch::at(&bytes[*at..], mark).is_some_and(|batch| batch.sequence > last)) {
+            let what = "here are writes that the map does not hold, and it does not name this journal: it is an earlier map, or another's";
+            return Err(damaged(&path, Some(at as u64), what.to_owned()));
+        }
+    }
+    Ok(())
+}
+
 fn bytes_of(disk: &dyn Disk, path: &str) -> Result<Vec<u8>, Failure> {
     match disk.open(path, Open::Read).and_then(|file| whole(&*file)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -426,7 +426,18 @@ fn begin_incarnation(disk: &dyn Disk, dir: &str, starts: BTreeMap<String, u64>, 
         Small::Whole(file) => file,
         _ => return Err(invalid(format!("{path} of the backup is not what was written"))),
     };
+    let mut begun = Vec::new();
+    for scope in starts.keys() {
+        if !survey::segment_numbers(&survey::sorted(disk, &format!("{dir}/{scope}"))?).is_empty() {
+            begun.push(scope.clone());
+        }
+    }
+    if survey::sorted(disk, &format!("{dir}/{ENGINE_DIR}"))?.iter().any(|name| name == engine::FILE) {
+        begun.push(ENGINE_DIR.to_owned());
+    }
     let next = if options.has(SeededBug::KeepIncarnation) { file } else { file.reborn(starts) };
+    // From now on, and not from the first opening on: what goes missing in between is missed.
+    let next = next.with_begun(begun);
     let written = seal(&next).and_then(|bytes| write_whole(disk, dir, &path, &bytes));
     written.map(|_| ()).map_err(|error| unwritable(&path, &error))
 }

@@ -136,6 +136,39 @@ fn a_journal_of_another_store_is_damage() {
 }
 
 #[test]
+fn an_earlier_map_beside_a_later_journal_is_damage() {
+    let earlier = files(true);
+    let mut later = block_on(async {
+        let disk = disk_with(&earlier);
+        let store = open_store(&disk, 2);
+        fill_maps(&store, 60..90).await;
+        disk.after_kill().files()
+    });
+    assert!(checked(&later).is_sound());
+    file(&mut later, MAP).clone_from(file(&mut earlier.clone(), MAP));
+    let finding = records_are_refused("an earlier map", &later, JOURNAL[0], "an earlier map");
+    assert_eq!((finding.kind, finding.file.as_str()), ("journal", JOURNAL[0]));
+}
+
+#[test]
+fn what_a_restored_store_loses_before_it_is_opened_is_damage() {
+    let closed = files(true);
+    let restored = block_on(async {
+        let store = open_store(&disk_with(&closed), 2);
+        let kept = FaultyDisk::new(3);
+        back_up(&store, into_folder(&kept)).expect("it is backed up");
+        restored(&Source::Folder(kept), &Restore::default(), &options(4)).expect("it is restored").0.files()
+    });
+    assert!(checked(&restored).is_sound());
+    let mut gone = restored.clone();
+    gone.retain(|(path, _)| !(path.starts_with(LOG) && path.ends_with(".segment")));
+    the_log_is_refused(&gone, "segment_missing", "are missing");
+    let mut gone = restored;
+    gone.retain(|(path, _)| !path.starts_with(ENGINE));
+    records_are_refused("the folder", &gone, MAP, "tenant.json says");
+}
+
+#[test]
 fn a_map_that_is_gone_is_damage_with_and_without_its_journal() {
     for closed in [false, true] {
         let all = files(closed);
