@@ -74,8 +74,9 @@ pub(in crate::engine) fn read(disk: &dyn Disk, dir: &str, begun: Option<Begun>, 
     Ok(found)
 }
 
-/// Sees that files which the map does not name hold nothing behind the batch with the number `last`. A process that ended leaves some before
-/// they are named, without batches, or when all that they held was moved. Where there is more, the map is an earlier one, or another's.
+/// Sees that files which the map does not name hold nothing behind the batch with the number `last`. A process that ended leaves some
+/// before they are named, without batches, or when all that they held was moved. Where there is more, the map is an earlier one, or
+/// another's.
 ///
 /// # Errors
 /// [`Failure::Damaged`]; why a file cannot be read.
