@@ -10,6 +10,7 @@
 
 mod adopted;
 mod aggregates;
+mod ahead;
 mod batch;
 mod bulk;
 mod commit;
@@ -26,7 +27,7 @@ pub(crate) mod tail;
 mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_core::{
@@ -50,6 +51,7 @@ use crate::patience::Patience;
 use crate::refused::{malformed, message_of, reading, unreadable};
 use crate::sessions::Sessions;
 pub(crate) use adopted::Adopted;
+use ahead::Ahead;
 use bulk::Bulk;
 use heads::{Head, Heads};
 use numbers::{Expected, Numbers, Place};
@@ -71,6 +73,9 @@ pub(crate) struct Log {
     pub(crate) database: Database,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) tail: Tail,
+    ahead: Ahead,
+    /// For what it does while nobody waits for it.
+    itself: Weak<Self>,
     /// How many commits are held back.
     pub(crate) held: Count,
     schema: Schema,
@@ -126,8 +131,8 @@ impl Log {
         context: String,
         adopted: Adopted,
         means: Means,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|itself| Self {
             tenant: tenant.to_owned(),
             keys_schema: Schema::of_keys(keys.clone(), options),
             keys,
@@ -139,6 +144,8 @@ impl Log {
             database,
             numbers: Arc::default(),
             tail: Tail::default(),
+            ahead: Ahead::default(),
+            itself: itself.clone(),
             held: Count::default(),
             heads: Heads::default(),
             turns: Turns::default(),
@@ -151,7 +158,7 @@ impl Log {
             random: options.random.clone(),
             closed: AtomicBool::new(false),
             patience: Patience::default(),
-        }
+        })
     }
 
     /// Takes note that other software gives numbers to events, or that it does not any more.

@@ -159,7 +159,7 @@ async fn open_tenant(
     let adopted = Adopted::read(&database, &identity).await.map_err(|error| asking(&names.events, &error))?;
     let log = Log::new(tenant, database, client.database(&names.keys), options, context, adopted, means.clone());
     log.numbers.publish(head);
-    Ok((tenant.to_owned(), (Arc::new(log), identity)))
+    Ok((tenant.to_owned(), (log, identity)))
 }
 
 async fn open_scopes(

@@ -96,7 +96,7 @@ fn command(program: &Path, port: u16, data: &Path) -> Command {
     command.arg("--dbpath").arg(data).arg("--logpath").arg(data.join("mongod.log"));
     command.args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1", "--replSet", "rs0"]);
     // Test commands let the tests make it fail on purpose.
-    command.args(["--wiredTigerCacheSizeGB", "1", "--setParameter", "enableTestCommands=1"]);
+    command.args(["--wiredTigerCacheSizeGB", "2", "--setParameter", "enableTestCommands=1"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
     // What is dropped stays open for as long as someone may read the past: five minutes, in which the tests drop more than a process may
     // have open.

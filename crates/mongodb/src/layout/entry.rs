@@ -5,10 +5,10 @@
 //! {_id: first number, n: events, db, coll, commit, request, aggregate, id, version, applied, types[], tags[]?, time}
 //! ```
 
-use annals_core::{SequenceNumber, Version};
-use mongodb::bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use annals_core::{ByteString, SequenceNumber, Version};
+use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
 
-use super::fields::{fields, integer_of, natural_of};
+use super::fields::{Field, fields};
 use super::foreign::StoredCommit;
 use super::writer::Writer;
 
@@ -17,12 +17,14 @@ use super::writer::Writer;
 pub(crate) struct Entry {
     pub(crate) first: SequenceNumber,
     pub(crate) count: u64,
-    pub(crate) collection: String,
+    pub(crate) collection: ByteString,
     /// The commit's `_id`.
     pub(crate) commit: String,
-    pub(crate) version: Version,
-    /// How many events the aggregate has applied, with this commit's.
-    pub(crate) applied: u64,
+}
+
+/// What [`read`] needs of an entry.
+pub(crate) fn places() -> Document {
+    doc! { "n": 1, "coll": 1, "commit": 1 }
 }
 
 pub(crate) fn write(
@@ -61,22 +63,39 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> std::collections::BTree
 /// # Errors
 /// A sentence that names the field that is not as it must be.
 pub(crate) fn read(document: &RawDocument) -> Result<Entry, String> {
-    let [first, count, collection, commit, version, applied] =
-        fields(document, ["_id", "n", "coll", "commit", "version", "applied"]);
-    let number = |value: Option<RawBsonRef<'_>>, key: &str| {
-        value.and_then(natural_of).ok_or_else(|| format!("event-log-commits: {key} is no number"))
-    };
-    let word = |value: Option<RawBsonRef<'_>>, key: &str| {
-        let word = value.and_then(|value| value.as_str()).map(str::to_owned);
-        word.ok_or_else(|| format!("event-log-commits: {key} is no text"))
-    };
-    let version = version.and_then(integer_of).ok_or("event-log-commits: version is no number")?;
+    read_behind(document, None)
+}
+
+/// Reads the entry behind this one, whose collection mostly has the same name.
+///
+/// # Errors
+/// Those of [`read`].
+pub(crate) fn read_behind(document: &RawDocument, before: Option<&Entry>) -> Result<Entry, String> {
+    let [first, count, collection, commit] = fields(document, ["_id", "n", "coll", "commit"]);
+    let collection = text(collection, "coll")?;
+    let same = before.map(|before| &before.collection).filter(|before| **before == *collection);
     Ok(Entry {
-        first: number(first, "_id")?,
-        count: number(count, "n")?,
-        collection: word(collection, "coll")?,
-        commit: word(commit, "commit")?,
-        version: version.max(0) as Version,
-        applied: number(applied, "applied")?,
+        first: natural(first, "_id")?,
+        count: natural(count, "n")?,
+        collection: same.cloned().unwrap_or_else(|| collection.into()),
+        commit: text(commit, "commit")?.to_owned(),
     })
+}
+
+/// Where the aggregate of an entry stands behind it: its version, and the events that it has applied.
+///
+/// # Errors
+/// A sentence that names the field that is not as it must be.
+pub(crate) fn standing(document: &RawDocument) -> Result<(Version, u64), String> {
+    let [version, applied] = fields(document, ["version", "applied"]);
+    let version = version.and_then(Field::integer).ok_or("event-log-commits: version is no number")?;
+    Ok((version.max(0) as Version, natural(applied, "applied")?))
+}
+
+fn natural(value: Option<Field<'_>>, key: &str) -> Result<u64, String> {
+    value.and_then(Field::natural).ok_or_else(|| format!("event-log-commits: {key} is no number"))
+}
+
+fn text<'a>(value: Option<Field<'a>>, key: &str) -> Result<&'a str, String> {
+    value.and_then(Field::text).ok_or_else(|| format!("event-log-commits: {key} is no text"))
 }

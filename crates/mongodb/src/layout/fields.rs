@@ -1,23 +1,138 @@
 //! Reads fields of documents that other software may have written: numbers in any of BSON's types, and what is missing.
 
-use mongodb::bson::{RawBsonRef, RawDocument};
+use mongodb::bson::{Decimal128, RawBsonRef, RawDocument};
+
+/// A value inside a document, as its bytes. What it is read as decides what it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Field<'a> {
+    /// BSON's number of its type.
+    kind: u8,
+    bytes: &'a [u8],
+}
+
+const DOUBLE: u8 = 0x01;
+const TEXT: u8 = 0x02;
+const DOCUMENT: u8 = 0x03;
+const ARRAY: u8 = 0x04;
+const BOOLEAN: u8 = 0x08;
+const INT32: u8 = 0x10;
+const INT64: u8 = 0x12;
+const DECIMAL: u8 = 0x13;
 
 /// The values of these fields, found in one pass: each look-up alone reads the document from its beginning. It is fastest where the names
 /// are in the order of the layout. Where a name stands twice the first counts.
-pub(crate) fn fields<'a, const N: usize>(document: &'a RawDocument, names: [&str; N]) -> [Option<RawBsonRef<'a>>; N] {
+///
+/// Reading the log is mostly this: a pass of the driver's iterator, which looks at each name and value twice, took a fifth of a scan.
+pub(crate) fn fields<'a, const N: usize>(document: &'a RawDocument, names: [&str; N]) -> [Option<Field<'a>>; N] {
     let mut values = [None; N];
     let mut next = 0;
-    for element in document.iter_elements().map_while(Result::ok) {
-        let key = element.key().as_str();
-        let place = (next..N).chain(0..next).find(|place| names[*place] == key);
+    let mut rest = elements_of(document.as_bytes());
+    loop {
+        let expected = names.get(next).filter(|name| begins_with(rest, name));
+        let Some((key, field, behind)) = element(rest, expected.map(|name| name.len())) else { return values };
+        rest = behind;
+        let place = match expected {
+            Some(_) => Some(next),
+            None => names.iter().position(|name| name.as_bytes() == key),
+        };
         if let Some(place) = place {
-            if values[place].is_none() {
-                values[place] = element.value().ok();
-            }
+            values[place].get_or_insert(field);
             next = place + 1;
         }
     }
-    values
+}
+
+/// The elements of a document or an array, without its length.
+fn elements_of(bytes: &[u8]) -> &[u8] {
+    bytes.get(4..).unwrap_or_default()
+}
+
+/// Whether the next element has this name.
+fn begins_with(elements: &[u8], name: &str) -> bool {
+    let end = 1 + name.len();
+    elements.get(1..end) == Some(name.as_bytes()) && elements.get(end) == Some(&0)
+}
+
+/// The first of these elements: its name, whose length may be known, its value, and what is behind it. None at the end, and where the
+/// bytes are no BSON.
+fn element(elements: &[u8], name: Option<usize>) -> Option<(&[u8], Field<'_>, &[u8])> {
+    let (&kind, named) = elements.split_first().filter(|(kind, _)| **kind != 0)?;
+    let length = name.or_else(|| named.iter().position(|byte| *byte == 0))?;
+    let (key, value) = (named.get(..length)?, named.get(length + 1..)?);
+    let size = size(kind, value)?;
+    Some((key, Field { kind, bytes: value.get(..size)? }, &value[size..]))
+}
+
+/// How many bytes a value of this type takes.
+fn size(kind: u8, value: &[u8]) -> Option<usize> {
+    let length = || {
+        let bytes: [u8; 4] = value.get(..4)?.try_into().ok()?;
+        usize::try_from(i32::from_le_bytes(bytes)).ok()
+    };
+    Some(match kind {
+        // Undefined, null, the least and the greatest key.
+        0x06 | 0x0A | 0xFF | 0x7F => 0,
+        BOOLEAN => 1,
+        INT32 => 4,
+        // With dates and timestamps.
+        DOUBLE | 0x09 | 0x11 | INT64 => 8,
+        0x07 => 12,
+        DECIMAL => 16,
+        // With code and symbols.
+        TEXT | 0x0D | 0x0E => 4 + length()?,
+        DOCUMENT | ARRAY | 0x0F => length()?,
+        // Binary, and a pointer of old.
+        0x05 => 5 + length()?,
+        0x0C => 16 + length()?,
+        // A regular expression is two strings that end with a zero.
+        0x0B => value.iter().enumerate().filter(|(_, byte)| **byte == 0).nth(1)?.0 + 1,
+        _ => return None,
+    })
+}
+
+impl<'a> Field<'a> {
+    pub(crate) fn text(self) -> Option<&'a str> {
+        let bytes = self.bytes.get(4..self.bytes.len().checked_sub(1)?)?;
+        std::str::from_utf8(bytes).ok().filter(|_| self.kind == TEXT)
+    }
+
+    pub(crate) fn boolean(self) -> Option<bool> {
+        (self.kind == BOOLEAN).then(|| self.bytes.first() == Some(&1))
+    }
+
+    pub(crate) fn document(self) -> Option<&'a RawDocument> {
+        RawDocument::from_bytes(self.bytes).ok().filter(|_| self.kind == DOCUMENT)
+    }
+
+    /// The values of an array; none for what behind the last of them is no BSON.
+    pub(crate) fn values(self) -> Option<impl Iterator<Item = Option<Field<'a>>>> {
+        let mut rest = elements_of(self.bytes);
+        let next = move || {
+            if matches!(rest, [] | [0]) {
+                return None;
+            }
+            let found = element(rest, None);
+            rest = found.map_or(&[], |(_, _, behind)| behind);
+            Some(found.map(|(_, field, _)| field))
+        };
+        (self.kind == ARRAY).then(|| std::iter::from_fn(next))
+    }
+
+    /// A whole number in any type that can hold one.
+    pub(crate) fn integer(self) -> Option<i64> {
+        integer_of(match self.kind {
+            INT32 => RawBsonRef::Int32(i32::from_le_bytes(self.bytes.try_into().ok()?)),
+            INT64 => RawBsonRef::Int64(i64::from_le_bytes(self.bytes.try_into().ok()?)),
+            DOUBLE => RawBsonRef::Double(f64::from_le_bytes(self.bytes.try_into().ok()?)),
+            DECIMAL => RawBsonRef::Decimal128(Decimal128::from_bytes(self.bytes.try_into().ok()?)),
+            _ => return None,
+        })
+    }
+
+    /// One that is not negative.
+    pub(crate) fn natural(self) -> Option<u64> {
+        self.integer().and_then(|value| u64::try_from(value).ok())
+    }
 }
 
 /// A whole number in any type that can hold one.
@@ -26,7 +141,7 @@ pub(crate) fn integer(document: &RawDocument, key: &str) -> Option<i64> {
 }
 
 /// The same of a value.
-pub(crate) fn integer_of(value: RawBsonRef<'_>) -> Option<i64> {
+fn integer_of(value: RawBsonRef<'_>) -> Option<i64> {
     match value {
         RawBsonRef::Int32(value) => Some(value.into()),
         RawBsonRef::Int64(value) => Some(value),
@@ -38,12 +153,7 @@ pub(crate) fn integer_of(value: RawBsonRef<'_>) -> Option<i64> {
 
 /// A whole number that is not negative.
 pub(crate) fn natural(document: &RawDocument, key: &str) -> Option<u64> {
-    natural_of(document.get(key).ok()??)
-}
-
-/// The same of a value.
-pub(crate) fn natural_of(value: RawBsonRef<'_>) -> Option<u64> {
-    integer_of(value).and_then(|value| u64::try_from(value).ok())
+    integer(document, key).and_then(|value| u64::try_from(value).ok())
 }
 
 /// `5`, `5.0` and `5E0` are the same decimal.
@@ -70,17 +180,88 @@ pub(crate) fn inner<'a>(document: &'a RawDocument, key: &str) -> Option<&'a RawD
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mongodb::bson::{RawDocumentBuf, doc};
+    use mongodb::bson::oid::ObjectId;
+    use mongodb::bson::spec::BinarySubtype;
+    use mongodb::bson::{
+        Binary, Bson, DateTime, Document, JavaScriptCodeWithScope, RawDocumentBuf, Regex, Timestamp, cstr, doc,
+    };
+
+    /// A value of each type that BSON has.
+    fn one_of_each() -> Vec<Bson> {
+        let scope = JavaScriptCodeWithScope { code: "c".to_owned(), scope: doc! { "x": 1 } };
+        let pattern = Regex { pattern: cstr!("a.").into(), options: cstr!("i").into() };
+        vec![
+            Bson::Double(1.5),
+            "two".into(),
+            Bson::Document(doc! { "x": "y" }),
+            Bson::Array(vec![1.into(), "x".into(), Bson::Null]),
+            Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes: vec![0; 16] }),
+            Bson::Undefined,
+            ObjectId::from_bytes([7; 12]).into(),
+            true.into(),
+            DateTime::from_millis(5).into(),
+            Bson::Null,
+            Bson::RegularExpression(pattern),
+            Bson::JavaScriptCode("code".to_owned()),
+            Bson::Symbol("s".to_owned()),
+            Bson::JavaScriptCodeWithScope(scope),
+            Bson::Int32(-3),
+            Bson::Timestamp(Timestamp { time: 1, increment: 2 }),
+            Bson::Int64(1 << 40),
+            Bson::Decimal128("12".parse().expect("is a number")),
+            Bson::MaxKey,
+            Bson::MinKey,
+        ]
+    }
 
     #[test]
     fn many_fields_are_found_in_one_pass_in_any_order() {
         let document =
             RawDocumentBuf::try_from(&doc! { "x": 1, "b": "two", "y": 3, "a": 4_i64, "c": null }).expect("encodes");
-        for names in [["a", "b", "none"], ["b", "a", "none"], ["none", "b", "a"]] {
-            let found = fields(&document, names);
-            for (name, value) in names.into_iter().zip(found) {
-                assert_eq!(value, document.get(name).expect("is whole"), "{name}");
+        for names in [["a", "b", "none"], ["b", "a", "none"], ["none", "b", "a"], ["x", "b", "y"]] {
+            for (name, value) in names.into_iter().zip(fields(&document, names)) {
+                assert_eq!(value.is_some(), document.get(name).expect("is whole").is_some(), "{name}");
+                assert_eq!(value.and_then(Field::integer), integer(&document, name), "{name}");
+                assert_eq!(value.and_then(Field::text), text(&document, name), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn a_value_of_any_type_is_passed_over_and_read_as_what_it_is() {
+        for value in one_of_each() {
+            let document = doc! { "aa": value.clone(), "b": "behind", "a": value.clone() };
+            let document = RawDocumentBuf::try_from(&document).expect("encodes");
+            let [a, b, no] = fields(&document, ["a", "b", "behin"]);
+            assert_eq!((b.and_then(Field::text), no), (Some("behind"), None), "{value:?}");
+            let a = a.expect("is there");
+            assert_eq!(a.text(), text(&document, "a"), "{value:?}");
+            assert_eq!(a.integer(), integer(&document, "a"), "{value:?}");
+            assert_eq!(a.natural(), natural(&document, "a"), "{value:?}");
+            assert_eq!(a.boolean(), boolean(&document, "a"), "{value:?}");
+            assert_eq!(a.document(), inner(&document, "a"), "{value:?}");
+            let array = document.get_array("a").ok().map(|array| array.into_iter().count());
+            assert_eq!(a.values().map(Iterator::count), array, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_cut_anywhere_are_read_as_far_as_they_go() {
+        let all: Document =
+            one_of_each().into_iter().enumerate().map(|(at, value)| (format!("f{at}"), value)).collect();
+        let whole = RawDocumentBuf::try_from(&all).expect("encodes");
+        let whole = whole.as_bytes();
+        for end in 5..=whole.len() {
+            let mut cut = whole[..end].to_vec();
+            cut[end - 1] = 0;
+            cut[..4].copy_from_slice(&i32::try_from(end).expect("is small").to_le_bytes());
+            let cut = RawDocumentBuf::from_bytes(cut).expect("begins and ends like a document");
+            let found = fields(&cut, ["f19", "f3", "f0"]);
+            for field in found.into_iter().flatten() {
+                let _ = (field.text(), field.integer(), field.boolean(), field.document());
+                field.values().into_iter().flatten().for_each(drop);
+            }
+            assert!(found[0].is_some() || end < whole.len(), "cut at {end}");
         }
     }
 
@@ -88,9 +269,9 @@ mod tests {
     fn of_a_name_that_stands_twice_the_first_counts() {
         let mut twice = RawDocumentBuf::new();
         for value in [1, 2] {
-            twice.append(mongodb::bson::cstr!("a"), value);
+            twice.append(cstr!("a"), value);
         }
-        assert_eq!(fields(&twice, ["a"]), [Some(RawBsonRef::Int32(1))]);
+        assert_eq!(fields(&twice, ["a"])[0].and_then(Field::integer), Some(1));
         assert_eq!(integer(&twice, "a"), Some(1));
     }
 }

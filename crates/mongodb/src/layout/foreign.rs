@@ -8,12 +8,12 @@ use annals_core::{
     Reserve, SequenceNumber, Timestamp, Version,
 };
 use bytes::Bytes;
-use mongodb::bson::{RawArray, RawBsonRef, RawDocument};
+use mongodb::bson::RawDocument;
 use std::sync::Arc;
 use uuid::Uuid;
 
 use super::commit::ours;
-use super::fields::{boolean, fields, integer_of, natural_of, text};
+use super::fields::{Field, boolean, fields, text};
 use super::names::{id_of_event, uuid_of};
 use super::prepare;
 
@@ -64,7 +64,7 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
             ours::ROOT,
         ],
     );
-    let text = |value: Option<RawBsonRef<'a>>| value.and_then(|value| value.as_str());
+    let text = |value: Option<Field<'a>>| value.and_then(Field::text);
     let need = |value, key: &str| text(value).ok_or_else(|| format!("{key} is missing or no string"));
     let key = need(key, "_id")?.to_owned();
     let commit_id = uuid_of("commit", &key);
@@ -73,15 +73,19 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
         return Err(format!("aggregateName is {named:?} in the collection of {name:?}"));
     }
     let id = need(id, "aggregateId")?;
-    let version: Option<Version> = version.and_then(natural_of).filter(|version| *version > 0);
+    let version: Option<Version> = version.and_then(Field::natural).filter(|version| *version > 0);
     let version = version.ok_or("version is missing or not a whole number from 1")?;
-    let or = |value, default: &'static str| text(value).map_or(ByteString::from_static(default), ByteString::from);
-    let millis = time.and_then(integer_of).ok_or("createTime is missing or no whole number")?;
+    // Mostly it is the default, of which nobody needs a copy.
+    let or = |value, default: &'static str| match text(value).filter(|value| *value != default) {
+        Some(value) => ByteString::from(value),
+        None => ByteString::from_static(default),
+    };
+    let millis = time.and_then(Field::integer).ok_or("createTime is missing or no whole number")?;
     let time = Timestamp::from_millis(millis);
     if !time.is_writable() {
         return Err(format!("createTime {millis} is no date that RFC 3339 can write"));
     }
-    let ours = ours.and_then(|ours| ours.as_document());
+    let ours = ours.and_then(Field::document);
     let our = |key: &str| ours.and_then(|ours| super::fields::text(ours, key)).map(ByteString::from);
     let request_id = text(request).map(ByteString::from);
     let command = text(command).filter(|command| request_id.as_deref() != Some(*command));
@@ -97,10 +101,9 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
         space_id: or(space, ""),
         correlation_id: our(ours::CORRELATION),
         causation_id: our(ours::CAUSATION),
-        header: header.and_then(|header| header.as_document()).map(texts).unwrap_or_default(),
+        header: header.and_then(Field::document).map(texts).unwrap_or_default(),
     };
-    let body = body.and_then(|body| body.as_array()).ok_or("body is missing or no array")?;
-    let mut events = events(body, commit_id, time)?;
+    let mut events = events(body.ok_or("body is missing or no array")?, commit_id, time)?;
     if let Some(times) = ours.and_then(|ours| ours.get_array(ours::TIMES).ok()) {
         for (event, time) in events.iter_mut().zip(times) {
             event.time = time.ok().and_then(|time| time.as_i64()).map_or(event.time, Timestamp::from_millis);
@@ -144,11 +147,10 @@ fn texts(header: &RawDocument) -> Vec<(ByteString, ByteString)> {
     texts.map(|(key, value)| (key.into(), value.into())).collect()
 }
 
-fn events(body: &RawArray, commit_id: Uuid, time: Timestamp) -> Result<Vec<StoredEvent>, String> {
+fn events(body: Field<'_>, commit_id: Uuid, time: Timestamp) -> Result<Vec<StoredEvent>, String> {
     let mut events = Vec::with_capacity(1);
-    for (place, value) in body.into_iter().enumerate() {
-        let value = value.map_err(|error| format!("body[{place}]: {error}"))?;
-        let one = value.as_document().ok_or_else(|| format!("body[{place}] is no document"))?;
+    for (place, value) in body.values().ok_or("body is missing or no array")?.enumerate() {
+        let one = value.and_then(Field::document).ok_or_else(|| format!("body[{place}] is no document"))?;
         events.push(event(one, commit_id, place, time).map_err(|why| format!("body[{place}].{why}"))?);
     }
     if events.is_empty() { Err("body holds no event".to_owned()) } else { Ok(events) }
@@ -156,21 +158,19 @@ fn events(body: &RawArray, commit_id: Uuid, time: Timestamp) -> Result<Vec<Store
 
 fn event(one: &RawDocument, commit_id: Uuid, place: usize, time: Timestamp) -> Result<StoredEvent, String> {
     let [id, name, revision, data, tags, public] = fields(one, ["id", "name", "revision", "body", "tags", "public"]);
-    let event_type = name.and_then(|name| name.as_str()).ok_or("name is missing or no string")?;
-    let data = data.and_then(|data| data.as_document()).ok_or("body is missing or no document")?;
-    let id = id.and_then(|id| id.as_str());
+    let event_type = name.and_then(Field::text).ok_or("name is missing or no string")?;
+    let data = data.and_then(Field::document).ok_or("body is missing or no document")?;
+    let id = id.and_then(Field::text);
     let id = id.map_or_else(|| id_of_event(commit_id, place), |id| uuid_of("event-id", id));
-    let tags = tags.and_then(|tags| tags.as_array()).map(|tags| {
-        let texts = tags.into_iter().flatten();
-        texts.filter_map(|tag| if let RawBsonRef::String(tag) = tag { Some(tag.into()) } else { None }).collect()
-    });
+    let tags = tags.and_then(Field::values).into_iter().flatten();
+    let tags = tags.filter_map(|tag| tag?.text().map(ByteString::from));
     Ok(StoredEvent {
         id,
         event_type: event_type.into(),
-        generation: generation(revision.and_then(|revision| revision.as_str()).unwrap_or_default()),
+        generation: generation(revision.and_then(Field::text).unwrap_or_default()),
         data: Data::from_stored(Bytes::copy_from_slice(data.as_bytes()))?,
-        tags: tags.unwrap_or_default(),
-        public: public.and_then(|public| public.as_bool()).unwrap_or(false),
+        tags: tags.collect(),
+        public: public.and_then(Field::boolean).unwrap_or(false),
         time,
     })
 }

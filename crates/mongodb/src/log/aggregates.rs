@@ -6,6 +6,7 @@ use annals_core::{
     AggregateCommits, AggregateIdsQuery, AggregateQuery, DEFAULT_TENANT_ID, KnownAggregate, ReadError, SequenceNumber,
     Version, limits,
 };
+use futures_util::TryFutureExt;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
 use super::heads::Head;
@@ -30,21 +31,32 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
 pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateCommits, bool), ReadError> {
     let collection = event_stream(&query.aggregate.name)?;
     let untimed = query.from_time.is_none() && query.to_time.is_none();
-    let (mut found, numbers) = match goes_on(query) {
+    let whole_range = untimed && query.to_version >= VERSION_MAX;
+    // A page that reaches the end says what the end is. One of a range of versions or of times does not: the newest commit is outside, or
+    // may be, because times need not grow.
+    let asked =
+        async { if whole_range { Ok(None) } else { log.read_head(&collection, &query.aggregate).await.map(Some) } };
+    let (mut found, numbers, mut head) = match goes_on(query) {
         // Mostly there is nothing behind a snapshot, and then nothing has numbers.
         true => {
-            let found = self::commits(log, &collection, query).await?;
+            let (found, head) =
+                tokio::try_join!(self::commits(log, &collection, query), asked.map_err(ReadError::from))?;
             let numbers = if found.commits.is_empty() { HashMap::new() } else { numbers(log, query).await? };
-            (found, numbers)
+            (found, numbers, head)
         }
-        false => tokio::try_join!(self::commits(log, &collection, query), numbers(log, query))?,
+        false => tokio::try_join!(
+            self::commits(log, &collection, query),
+            numbers(log, query),
+            asked.map_err(ReadError::from)
+        )?,
     };
-    // A page that reaches the end says what the end is. One of a range of times does not: times need not grow, so the newest commit may be
-    // outside.
-    let reaches_end = untimed && (found.whole || query.last) && query.to_version >= VERSION_MAX;
+    let reaches_end = whole_range && (found.whole || query.last);
     let mut version = if reaches_end { newest(&found.commits).max(found.before) } else { 0 };
     if version == 0 {
-        let head = log.read_head(&collection, &query.aggregate).await?;
+        let head = match head.take() {
+            Some(head) => head,
+            None => log.read_head(&collection, &query.aggregate).await?,
+        };
         if query.tenant_id.as_ref().is_some_and(|tenant| head.version > 0 && *tenant != head.tenant_id) {
             return Ok((AggregateCommits { commits: Vec::new(), version: 0 }, true));
         }

@@ -23,8 +23,13 @@ const BATCH_MAX: usize = 512;
 const BATCH_BYTES_MAX: usize = 12 * 1024 * 1024;
 /// While so few documents are under way, more batches are sent beside them: waiting would cost more than it gathers.
 const FEW: usize = 8;
-/// Most batches under way while they are small, and otherwise.
+/// Most batches under way while they are small, and while more waits than one of them takes or one is slow. Otherwise there is one, and
+/// what comes meanwhile is the next: a batch costs the server as much by itself as some thirty documents in it do.
 const FLIGHTS: (usize, usize) = (4, 2);
+/// From then on what is under way holds up nobody else: a document of it may wait for another's transaction.
+const SLOW: Duration = Duration::from_millis(50);
+/// Turns of the runtime, at most, in which those come whom a batch answered.
+const TURNS: usize = 64;
 
 /// A document to be inserted.
 pub(super) struct Insert {
@@ -111,6 +116,8 @@ async fn run(
     let mut waiting = VecDeque::new();
     let mut flights = JoinSet::new();
     let mut under_way = 0;
+    // When it was last that nothing was under way.
+    let mut since = now();
     let mut open = true;
     while open || !waiting.is_empty() || !flights.is_empty() {
         tokio::select! {
@@ -119,15 +126,26 @@ async fn run(
                 None => open = false,
             },
             Some(ended) = flights.join_next() => under_way -= ended.unwrap_or(0),
+            () = tokio::time::sleep_until(since + SLOW), if flights.len() == 1 && !waiting.is_empty() => {}
         }
-        // Whoever was answered by the last batch gets to come with the next.
-        tokio::task::yield_now().await;
-        while let Ok(insert) = queue.try_recv() {
-            waiting.push_back(insert);
+        // Whoever was answered by the last batch gets to come with the next: they come one after the other, as long as each turn of the
+        // runtime brings some.
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+            let before = waiting.len();
+            while let Ok(insert) = queue.try_recv() {
+                waiting.push_back(insert);
+            }
+            if waiting.len() == before || fitting(&waiting) < waiting.len() {
+                break;
+            }
         }
         give_back_late(&mut waiting);
-        while !waiting.is_empty() && flights.len() < if under_way < FEW { FLIGHTS.0 } else { FLIGHTS.1 } {
-            let batch = take(&mut waiting);
+        if flights.is_empty() {
+            since = now();
+        }
+        while !waiting.is_empty() && flights.len() < flights_max(under_way, &waiting, since) {
+            let batch: Vec<Insert> = waiting.drain(..fitting(&waiting)).collect();
             under_way += batch.len();
             flights.spawn(fly(database.clone(), collection.clone(), batch, counts.clone(), outcome_time));
         }
@@ -147,17 +165,26 @@ fn give_back_late(waiting: &mut VecDeque<Insert>) {
     }
 }
 
-fn take(waiting: &mut VecDeque<Insert>) -> Vec<Insert> {
-    let mut bytes = 0;
-    let mut count = 0;
-    for insert in waiting.iter().take(BATCH_MAX) {
-        bytes += insert.document.len();
-        if count > 0 && bytes > BATCH_BYTES_MAX {
-            break;
-        }
-        count += 1;
+fn flights_max(under_way: usize, waiting: &VecDeque<Insert>, since: Instant) -> usize {
+    if under_way < FEW {
+        FLIGHTS.0
+    } else if fitting(waiting) < waiting.len() || since.elapsed() >= SLOW {
+        FLIGHTS.1
+    } else {
+        1
     }
-    waiting.drain(..count).collect()
+}
+
+/// How many of those that wait make a batch.
+fn fitting(waiting: &VecDeque<Insert>) -> usize {
+    let mut bytes = 0;
+    let fits = |insert: &&Insert| {
+        bytes += insert.document.len();
+        bytes <= BATCH_BYTES_MAX
+    };
+    let count = waiting.iter().take(BATCH_MAX).take_while(fits).count();
+    // One is let through whatever its size.
+    count.max(1).min(waiting.len())
 }
 
 /// Sends a batch, answers everybody, and says how many they were.

@@ -47,11 +47,11 @@ impl Pace {
 
 /// The commits of these entries, in their order.
 pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<Vec<StoredCommit>, ReadError> {
-    let mut places: HashMap<&str, HashMap<&str, usize>> = HashMap::new();
+    let mut collections: HashMap<&str, Wanted<'_>> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
-        places.entry(&entry.collection).or_default().insert(&entry.commit, place);
+        collections.entry(&entry.collection).or_default().ids.push((&entry.commit, place));
     }
-    let found = try_join_all(places.iter().map(|(collection, places)| of_collection(log, collection, places))).await?;
+    let found = try_join_all(collections.into_iter().map(|(name, wanted)| of_collection(log, name, wanted))).await?;
     let mut commits: Vec<Option<StoredCommit>> = entries.iter().map(|_| None).collect();
     let mut bytes = 0;
     for (place, size, commit) in found.into_iter().flatten() {
@@ -70,13 +70,35 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
 /// A commit with its place among those that were asked for, and its size.
 type Found = (usize, usize, StoredCommit);
 
-async fn of_collection(log: &Log, collection: &str, places: &HashMap<&str, usize>) -> Result<Vec<Found>, ReadError> {
-    let mut missing: Vec<&str> = places.keys().copied().collect();
-    let mut found: Vec<Found> = Vec::with_capacity(places.len());
+/// The ids of commits of one collection, and their places among those that were asked for.
+#[derive(Default)]
+struct Wanted<'a> {
+    /// In the order of the ids once they are sorted.
+    ids: Vec<(&'a str, usize)>,
+    /// Where the next one is expected: a range is mostly read in the order of the ids.
+    next: usize,
+}
+
+impl Wanted<'_> {
+    /// The place of a commit, if it is wanted.
+    fn place(&mut self, id: &str) -> Option<usize> {
+        let at = match self.ids.get(self.next) {
+            Some((next, _)) if *next == id => self.next,
+            _ => self.ids.binary_search_by(|(wanted, _)| (*wanted).cmp(id)).ok()?,
+        };
+        self.next = at + 1;
+        Some(self.ids[at].1)
+    }
+}
+
+async fn of_collection(log: &Log, collection: &str, mut wanted: Wanted<'_>) -> Result<Vec<Found>, ReadError> {
+    wanted.ids.sort_unstable();
+    let mut missing: Vec<&str> = wanted.ids.iter().map(|(id, _)| *id).collect();
+    let mut found: Vec<Found> = Vec::with_capacity(missing.len());
     if let Some((least, greatest)) = range(&missing) {
-        of_ids(log, collection, doc! { "$gte": least, "$lte": greatest }, 2 * missing.len(), places, &mut found)
-            .await?;
-        keep_missing(&mut missing, places, &found);
+        let range = doc! { "$gte": least, "$lte": greatest };
+        of_ids(log, collection, range, 2 * missing.len(), &mut wanted, &mut found).await?;
+        keep_missing(&mut missing, &wanted, &found);
     }
     for _ in 0..TRIES {
         if missing.is_empty() {
@@ -84,11 +106,11 @@ async fn of_collection(log: &Log, collection: &str, places: &HashMap<&str, usize
         }
         if collection == EVENT_LOG {
             let events = adopted::fetch_events(log, &missing).await?;
-            found.extend(events.into_iter().filter_map(|event| Some((*places.get(&*event.key)?, 0, event))));
+            found.extend(events.into_iter().filter_map(|event| Some((wanted.place(&event.key)?, 0, event))));
         } else {
-            of_ids(log, collection, doc! { "$in": &missing }, missing.len(), places, &mut found).await?;
+            of_ids(log, collection, doc! { "$in": &missing }, missing.len(), &mut wanted, &mut found).await?;
         }
-        keep_missing(&mut missing, places, &found);
+        keep_missing(&mut missing, &wanted, &found);
         if !missing.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }
@@ -96,39 +118,35 @@ async fn of_collection(log: &Log, collection: &str, places: &HashMap<&str, usize
     Ok(found)
 }
 
-fn keep_missing(missing: &mut Vec<&str>, places: &HashMap<&str, usize>, found: &[Found]) {
-    if found.len() == places.len() {
-        return missing.clear();
+fn keep_missing<'a>(missing: &mut Vec<&'a str>, wanted: &Wanted<'a>, found: &[Found]) {
+    missing.clear();
+    if found.len() < wanted.ids.len() {
+        let there: HashSet<usize> = found.iter().map(|(place, ..)| *place).collect();
+        missing.extend(wanted.ids.iter().filter(|(_, place)| !there.contains(place)).map(|(id, _)| *id));
     }
-    let there: HashSet<usize> = found.iter().map(|(place, ..)| *place).collect();
-    missing.retain(|id| !there.contains(&places[id]));
 }
 
 /// Reads the commits whose `_id` is so, of `most` documents at most.
 async fn of_ids(
     log: &Log,
     collection: &str,
-    wanted: Document,
+    ids: Document,
     most: usize,
-    places: &HashMap<&str, usize>,
+    wanted: &mut Wanted<'_>,
     found: &mut Vec<Found>,
 ) -> Result<(), ReadError> {
     let name = aggregate_of(collection).ok_or_else(|| unreadable(format!("{collection} holds no commits")))?;
     let documents = log.database.collection::<RawDocumentBuf>(collection);
-    let find = documents.find(doc! { "_id": wanted }).limit(most as i64).batch_size(most as u32 + 1);
+    let find = documents.find(doc! { "_id": ids }).limit(most as i64).batch_size(most as u32 + 1);
     let mut cursor = find.await.map_err(|error| reading(&error))?;
     while cursor.advance().await.map_err(|error| reading(&error))? {
         let document = cursor.current();
         // A range has others between those that are wanted.
-        if text(document, "_id").is_none_or(|id| !places.contains_key(id)) {
-            continue;
-        }
+        let Some(place) = text(document, "_id").and_then(|id| wanted.place(id)) else { continue };
         let commit = foreign::read(document, name);
         // It was well-formed when it got its numbers.
         let commit = commit.map_err(|why| malformed(&log.database, collection, document, why))?;
-        if let Some(place) = places.get(&*commit.key) {
-            found.push((*place, document.as_bytes().len(), commit));
-        }
+        found.push((place, document.as_bytes().len(), commit));
     }
     Ok(())
 }

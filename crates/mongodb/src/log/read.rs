@@ -44,15 +44,27 @@ pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadErro
     }
     // A log that was adopted has the holes that it had.
     let gap_free = query.filter.is_all() && !log.adopted.there;
-    let page = if gap_free { whole(log, &query).await } else { chosen(log, &query).await }?;
+    let page = if gap_free { next(log, &query).await } else { chosen(log, &query).await }?;
     if page.events.is_empty() {
         log.tail.want();
     }
     Ok(page)
 }
 
+/// All events from a number on, and what is behind them is begun.
+async fn next(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
+    let (from, limit) = (query.from.unwrap_or(0), query.limit);
+    log.ahead.begin(&log.itself, from, limit, log.numbers.seen());
+    let page = match log.ahead.take(from, limit).await {
+        Some(page) => LogPage { head: page.head.max(log.numbers.seen()), ..page },
+        None => whole(log, query).await?,
+    };
+    log.ahead.note(from, &page, limit);
+    Ok(page)
+}
+
 /// All events from a number on.
-async fn whole(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
+pub(super) async fn whole(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     let from = query.from.unwrap_or(0);
     let mut head = 0;
     for _ in 0..BEHIND_MAX {
@@ -131,21 +143,16 @@ pub(super) async fn session(log: &Log) -> Result<ClientSession, ReadError> {
     session.map_err(|error| reading(&error).into())
 }
 
-/// What a page needs of an entry.
-fn places() -> Document {
-    doc! { "n": 1, "coll": 1, "commit": 1, "version": 1, "applied": 1 }
-}
-
 /// The entries of commits that begin at `from` or less than `limit` behind it, in their order.
 async fn beginning(log: &Log, from: SequenceNumber, limit: usize) -> Result<Vec<Entry>, ReadError> {
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let to = from.saturating_add(limit as u64).min(i64::MAX as u64);
     let find = entries.find(doc! { "_id": { "$gte": from.min(to) as i64, "$lt": to as i64 } }).sort(doc! { "_id": 1 });
-    let find = find.batch_size(limit as u32 + 1);
+    let find = find.batch_size(limit as u32 + 1).projection(entry::places());
     let mut cursor = find.await.map_err(|error| reading(&error))?;
-    let mut found = Vec::new();
+    let mut found: Vec<Entry> = Vec::new();
     while cursor.advance().await.map_err(|error| reading(&error))? {
-        found.push(entry::read(cursor.current()).map_err(unreadable)?);
+        found.push(entry::read_behind(cursor.current(), found.last()).map_err(unreadable)?);
     }
     Ok(found)
 }
@@ -168,7 +175,7 @@ fn following(entries: &[Entry], from: SequenceNumber) -> &[Entry] {
 async fn holding(log: &Log, from: SequenceNumber, session: &mut ClientSession) -> Result<Option<Entry>, ReadError> {
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let before = entries.find_one(doc! { "_id": { "$lt": from.min(i64::MAX as u64) as i64 } }).sort(doc! { "_id": -1 });
-    let before = before.projection(places()).session(session).await.map_err(|error| reading(&error))?;
+    let before = before.projection(entry::places()).session(session).await.map_err(|error| reading(&error))?;
     let before = before.map(|found| entry::read(&found)).transpose().map_err(unreadable)?;
     Ok(before.filter(|entry| entry.first + entry.count > from))
 }
@@ -201,10 +208,10 @@ async fn passing_entries(
     // Each entry holds an event at least.
     let limit = if query.filter.is_all() { query.limit as i64 + 1 } else { ENTRIES_MAX };
     let find = collection.find(filter).sort(doc! { "_id": order }).limit(limit).batch_size(limit as u32);
-    let mut cursor = find.projection(places()).session(&mut *session).await.map_err(|error| reading(&error))?;
-    let mut entries = Vec::new();
+    let mut cursor = find.projection(entry::places()).session(&mut *session).await.map_err(|error| reading(&error))?;
+    let mut entries: Vec<Entry> = Vec::new();
     while cursor.advance(session).await.map_err(|error| reading(&error))? {
-        entries.push(entry::read(cursor.current()).map_err(unreadable)?);
+        entries.push(entry::read_behind(cursor.current(), entries.last()).map_err(unreadable)?);
     }
     Ok(entries)
 }

@@ -34,7 +34,8 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
     let mut wanted = read::passing(&filter);
     wanted.insert("_id", doc! { "$gte": start as i64, "$lt": end as i64 });
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
-    let find = entries.find(wanted).sort(doc! { "_id": 1 }).batch_size(ENTRIES_BATCH).session(&mut session);
+    let find = entries.find(wanted).sort(doc! { "_id": 1 }).projection(entry::places());
+    let find = find.batch_size(ENTRIES_BATCH).session(&mut session);
     let cursor = find.await.map_err(|error| reading(&error))?;
     let pace = Pace::default();
     let chunks = try_unfold((cursor, session), |(mut cursor, mut session)| {
@@ -42,7 +43,7 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
         async move {
             let mut chunk: Vec<Entry> = Vec::with_capacity(most);
             while chunk.len() < most && cursor.advance(&mut session).await.map_err(|error| reading(&error))? {
-                chunk.push(entry::read(cursor.current()).map_err(unreadable)?);
+                chunk.push(entry::read_behind(cursor.current(), chunk.last()).map_err(unreadable)?);
             }
             Ok::<_, ReadError>((!chunk.is_empty()).then_some((chunk, (cursor, session))))
         }

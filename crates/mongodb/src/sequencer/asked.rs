@@ -65,8 +65,8 @@ impl Place {
         let entries = self.log.database.collection::<RawDocumentBuf>(ENTRIES);
         let newest = entries.find_one(doc! { "aggregate": name, "id": id }).sort(doc! { "version": -1 }).await?;
         let read = |found: RawDocumentBuf| {
-            let entry = entry::read(&found).map_err(Ended::Damaged)?;
-            Ok(Head { version: entry.version, applied: entry.applied })
+            let (version, applied) = entry::standing(&found).map_err(Ended::Damaged)?;
+            Ok(Head { version, applied })
         };
         newest.map(read).transpose()
     }

@@ -63,7 +63,9 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) async fn open(cluster: &Cluster, log: Arc<Log>, forgotten: bool) -> Result<Self, Ended> {
-        let session = cluster.client.start_session().await?;
+        // The offset decides whether a batch may be written. Nothing before it needs to be waited for: a session that is causally
+        // consistent would wait for the majority to have what others wrote meanwhile.
+        let session = cluster.client.start_session().causal_consistency(false).await?;
         // One moment: who moved the offset without an entry gave numbers that nobody here knows of.
         let reach = reach::read(&log.database).await?;
         if let Some(fault) = reach::fault(log.database.name(), &reach) {
@@ -208,7 +210,7 @@ impl Place {
             while found.advance().await? {
                 let entry = entry::read(found.current()).map_err(Ended::Damaged)?;
                 self.log.numbers.give(&CommitPlace::new(&entry.collection, &entry.commit), entry.first);
-                known.insert((entry.collection, entry.commit));
+                known.insert((entry.collection.to_string(), entry.commit));
             }
         }
         Ok(known)
@@ -256,9 +258,9 @@ impl Place {
         let mut found = entries.find(doc! { "$or": before }).await?;
         while found.advance().await? {
             let document = found.current();
-            let entry = entry::read(document).map_err(Ended::Damaged)?;
+            let (version, applied) = entry::standing(document).map_err(Ended::Damaged)?;
             let part = |key: &str| crate::layout::fields::text(document, key).unwrap_or_default().to_owned();
-            self.heads.insert((part("aggregate"), part("id")), Head { version: entry.version, applied: entry.applied });
+            self.heads.insert((part("aggregate"), part("id")), Head { version, applied });
         }
         let missing = first_versions(arrived).into_iter();
         let missing = missing.filter(|(key, version)| *version > 1 && !self.heads.contains_key(*key));

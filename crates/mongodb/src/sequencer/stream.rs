@@ -72,7 +72,9 @@ impl Drop for Stream {
 
 /// Opens the stream behind `after`, or from now on.
 pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Stream, Ended> {
-    let watch = cluster.client.watch().pipeline([filter(cluster)]).max_await_time(WAIT).batch_size(1000);
+    let hello = cluster.client.database("admin").run_command(doc! { "hello": 1 }).await?;
+    let sharded = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
+    let watch = cluster.client.watch().pipeline(filter(cluster, sharded)).max_await_time(WAIT).batch_size(1000);
     let watch = match after.and_then(resume) {
         Some(token) => watch.resume_after(token),
         None => watch,
@@ -83,15 +85,20 @@ pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Str
     Ok(Stream { news, start, reader: tokio::spawn(read(changes, sender)) })
 }
 
-/// Changes of commits, and of what is held back. What the sequencer itself writes is most of what there is, and is left out by names first:
-/// the server compares them much faster than it looks for the end of a name.
-fn filter(cluster: &Cluster) -> Document {
+/// Changes of commits, and of what is held back. What the sequencer itself writes is most of what there is, and is left out by its exact
+/// names first, while the server reads the oplog. The end of a name is compared in a stage of its own: in the first one the server would
+/// make an expression of it, and evaluate that before it compares any name. Not for shards: a mongos may take the second stage for its
+/// own, and get everything that passes the first.
+fn filter(cluster: &Cluster, sharded: bool) -> Vec<Document> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    doc! { "$match": {
-        "ns.coll": { "$nin": [EVENT_LOG, ENTRIES, AGGREGATES], "$regex": format!("{EVENT_STREAM}$|^{HELD}$") },
-        "ns.db": { "$in": databases },
-        "operationType": { "$in": ["insert", "update", "replace", "delete", "drop", "rename"] },
-    } }
+    let ends = format!("{EVENT_STREAM}$|^{HELD}$");
+    let mut names = doc! { "$nin": [EVENT_LOG, ENTRIES, AGGREGATES] };
+    if sharded {
+        names.insert("$regex", &*ends);
+    }
+    let own = doc! { "$match": { "ns.coll": names, "ns.db": { "$in": databases } } };
+    let named = doc! { "$regexMatch": { "input": "$ns.coll", "regex": ends } };
+    vec![own, doc! { "$redact": { "$cond": [named, "$$KEEP", "$$PRUNE"] } }]
 }
 
 /// Hands over what the server sent together in one piece. One by one, the first of them would get a transaction of its own, for whose end

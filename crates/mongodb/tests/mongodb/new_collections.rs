@@ -96,3 +96,25 @@ async fn many_collections_are_sequenced_and_none_of_another_database() {
     assert_eq!(names(&log).await[COLLECTIONS..], ["kind00", &*name(COLLECTIONS - 1), "cart"]);
     store.close().await;
 }
+
+#[tokio::test]
+async fn what_is_not_called_like_a_collection_of_commits_is_left_alone() {
+    let databases = Databases::new();
+    let store = databases.store(Options::default()).await;
+    let log = log_of(&store);
+    log.commit(order("a", 0)).await.expect("committed");
+    let database = databases.database().await;
+    let others = ["cart_event_streams", "cart_event_stream.old", "event_stream", "sequencer-held-2", "x-event-log"];
+    for (place, name) in others.into_iter().enumerate() {
+        let other = database.collection::<Document>(name);
+        other.insert_one(commit_of("cart", &place.to_string(), 1)).await.expect("inserted");
+        other.delete_many(Document::new()).await.expect("deleted");
+    }
+    // Behind all of them in the order of the oplog.
+    commits_of(&database, "user").insert_one(commit_of("user", "1", 1)).await.expect("inserted");
+    until_head(&log, 2).await;
+    assert_eq!(names(&log).await, ["order", "user"]);
+    let held = store.sequencing("default").expect("the tenant is declared").held(None, 100).await.expect("listed");
+    assert!(held.is_empty(), "{held:?}");
+    store.close().await;
+}

@@ -1,6 +1,6 @@
 //! Reads of a log whose pieces are of different moments.
 
-use annals_core::{Filter, Follower, LogQuery, ReadError, ScanQuery, Store, StoreError};
+use annals_core::{Filter, Follower, LogQuery, Reached, ReadError, ScanQuery, Store, StoreError};
 use annals_mongodb::Options;
 use mongodb::bson::{Document, doc};
 use std::ops::ControlFlow;
@@ -102,5 +102,55 @@ async fn a_follower_never_passes_over_events_that_are_counted_and_cannot_be_seen
         .await;
         assert_eq!(seen, [0, 1, 2, 3, 4]);
     }
+    store.close().await;
+}
+
+/// Pages are begun ahead of who goes from one to the next: several do at once, from different numbers and inside of commits, while the log
+/// grows.
+#[tokio::test]
+async fn who_goes_from_page_to_page_gets_every_event_once_while_the_log_grows() {
+    const COMMITS: u64 = 300;
+    const EVENTS: u64 = 7;
+    let databases = Databases::new();
+    let store = databases.store(Options::default()).await;
+    let log = log_of(&store);
+    let commit = async |n: u64| {
+        let mut commit = order(&format!("a{}", n % 10), n);
+        while commit.events.len() < EVENTS as usize {
+            let event = commit.events[0].clone();
+            commit = commit.event(event);
+        }
+        log.commit(commit.wait_until(Reached::Committed)).await.expect("committed");
+    };
+    let some = async |from: u64| {
+        for n in from..from + COMMITS {
+            commit(n).await;
+        }
+    };
+    some(0).await;
+    until("the first half", async || log.head().await == Ok(COMMITS * EVENTS)).await;
+    let all = 2 * COMMITS * EVENTS;
+    let read = async |mut from: u64, limit: usize| {
+        let mut next = from;
+        while next < all {
+            let query = LogQuery { from: Some(from), limit, ..LogQuery::default() };
+            let page = log.read(query).await.expect("read");
+            assert!(page.head >= page.next && page.next >= from, "{} {}", page.head, page.next);
+            for event in &page.events {
+                assert_eq!(event.sequence_number, next, "from {from}");
+                assert_eq!(u64::from(event.ordinal), next % EVENTS);
+                next += 1;
+            }
+            assert_eq!(page.next, next, "from {from}");
+            if page.events.is_empty() {
+                log.wait_past(next).await.expect("more comes");
+            }
+            from = page.next;
+        }
+    };
+    tokio::join!(some(COMMITS), read(0, 100), read(3, 100), read(500, 250), read(0, 1000), read(1999, 128));
+    // Once more where all of it is there.
+    tokio::join!(read(0, 100), read(11, 100), read(0, 1000));
+    assert_eq!(log.head().await, Ok(all));
     store.close().await;
 }
