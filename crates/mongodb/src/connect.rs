@@ -1,6 +1,7 @@
 //! From a URL to a client that keeps the store's promises, or a sentence that says what is in the way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
@@ -16,6 +17,10 @@ use crate::refused::{Code, OpenError, asking};
 
 /// The oldest version that has all that is used.
 const VERSION_MIN: (i32, i32) = (6, 0);
+/// How long a server may have nothing new to say of itself, unless the URL says. One answer that says "shutting down" takes the server out
+/// of use until its next word, and of a server that goes on all the same that is only the next heartbeat: the driver's ten seconds are
+/// longer than a lease, and as long as a read is waited for.
+const HEARTBEAT_TIME: Duration = Duration::from_secs(2);
 
 /// A connection and what its URL named.
 pub(crate) struct Connection {
@@ -48,6 +53,7 @@ pub(crate) async fn connect(url: &str, wanted: &ConnectionOptions) -> Result<Con
     options.min_pool_size.get_or_insert(wanted.pool_size_min);
     options.server_selection_timeout.get_or_insert(wanted.selection_time);
     options.connect_timeout.get_or_insert(wanted.connect_time);
+    options.heartbeat_freq.get_or_insert(HEARTBEAT_TIME);
     let primary = Arc::new(Primary::default());
     options.sdam_event_handler = Some(Primary::handler(&primary));
     options.read_concern = Some(ReadConcern::majority());
