@@ -2,6 +2,7 @@
 //! log, and the few of our own beside them.
 
 pub(crate) mod adopted;
+pub(crate) mod block;
 pub(crate) mod commit;
 pub(crate) mod entry;
 pub(crate) mod event;

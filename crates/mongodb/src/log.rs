@@ -5,15 +5,18 @@
 //!                                                                                     │ change stream
 //!   answer ◀─ numbers.rs ◀──────────────────── sequencer: one transaction a batch ◀───┘
 //!                                                  └─▶ event-log, event-log-commits, aggregates
-//! read   ─▶ read.rs, scan.rs: event-log-commits ─▶ fetch.rs: commits ─▶ events       aggregates.rs: commits of one, and ids
+//! read   ─▶ read.rs, scan.rs: annals-blocks, event-log-commits ─▶ fetch.rs: commits ─▶ events
+//!                                                                                    aggregates.rs: commits of one, and ids
 //! ```
 
 mod adopted;
 mod aggregates;
 mod ahead;
 mod batch;
+pub(crate) mod blocks;
 mod bulk;
 mod commit;
+mod entries;
 mod events;
 mod fetch;
 pub(crate) mod heads;
@@ -52,7 +55,9 @@ use crate::refused::{malformed, message_of, reading, unreadable};
 use crate::sessions::Sessions;
 pub(crate) use adopted::Adopted;
 use ahead::Ahead;
+use blocks::{Kept, Lacking};
 use bulk::Bulk;
+use fetch::Pace;
 use heads::{Head, Heads};
 use numbers::{Expected, Numbers, Place};
 use tail::Tail;
@@ -74,6 +79,11 @@ pub(crate) struct Log {
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) tail: Tail,
     ahead: Ahead,
+    lacking: Lacking,
+    /// Whether collections that are missing are made.
+    makes_collections: bool,
+    /// How many commits of a page are fetched together.
+    pace: Pace,
     /// For what it does while nobody waits for it.
     itself: Weak<Self>,
     /// How many commits are held back.
@@ -106,6 +116,8 @@ pub(crate) struct Means {
     pub(crate) answers: Arc<Answers>,
     /// For transactions.
     pub(crate) sessions: Arc<Sessions>,
+    /// Blocks in memory.
+    pub(crate) blocks: Arc<Kept>,
 }
 
 /// A number that the sequencer tells.
@@ -145,6 +157,9 @@ impl Log {
             numbers: Arc::default(),
             tail: Tail::default(),
             ahead: Ahead::default(),
+            lacking: Lacking::default(),
+            makes_collections: options.auto_init_schema,
+            pace: Pace::default(),
             itself: itself.clone(),
             held: Count::default(),
             heads: Heads::default(),

@@ -14,6 +14,7 @@ mod aggregates;
 mod asked;
 mod assign;
 mod backlog;
+mod blocks;
 pub(crate) mod catch_up;
 pub(crate) mod contexts;
 mod departed;
@@ -120,6 +121,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
             lost = lease.keep(epoch, &cluster.lag) => Ended::Deposed(lost),
             ended = lead::lead(&cluster, &lease, epoch, forgotten) => ended,
             never = departed::end_transactions(&cluster) => match never {},
+            never = blocks::write(&cluster) => match never {},
         };
         cluster.leads.store(false, Ordering::Relaxed);
         forgotten = matches!(ended, Ended::Forgotten);

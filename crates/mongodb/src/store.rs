@@ -80,7 +80,7 @@ impl MongoStore {
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let sessions = Sessions::new(client.database(lease_database(&databases)), &holder);
         let answers = Arc::new(Answers::new(primary.clone(), options.outcome_time));
-        let means = Means { answers, sessions };
+        let means = Means { answers, sessions, blocks: Arc::default() };
         let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options, &means));
         let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
         let records = tenants.iter().map(|(tenant, (log, _))| {

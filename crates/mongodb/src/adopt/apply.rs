@@ -81,7 +81,7 @@ async fn work(
     let adopted = Adopted::read(database, &identity).await.map_err(asked)?;
     let context = report.context.clone();
     let answers = Arc::new(Answers::new(place.primary.clone(), options.outcome_time));
-    let means = Means { answers, sessions: Sessions::new(place.lease.clone(), &holder) };
+    let means = Means { answers, sessions: Sessions::new(place.lease.clone(), &holder), blocks: Arc::default() };
     let log = Log::new(&place.tenant, database.clone(), database.clone(), options, context, adopted, means);
     let cluster = Cluster::new(place.client.clone(), vec![log.clone()], holder, options.lease, options.at_step);
     let head = number(turn, &cluster, &log, &mut |events| progress(done + events, all.max(done + events))).await?;

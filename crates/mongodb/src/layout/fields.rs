@@ -14,6 +14,7 @@ const DOUBLE: u8 = 0x01;
 const TEXT: u8 = 0x02;
 const DOCUMENT: u8 = 0x03;
 const ARRAY: u8 = 0x04;
+const BINARY: u8 = 0x05;
 const BOOLEAN: u8 = 0x08;
 const INT32: u8 = 0x10;
 const INT64: u8 = 0x12;
@@ -82,7 +83,7 @@ fn size(kind: u8, value: &[u8]) -> Option<usize> {
         TEXT | 0x0D | 0x0E => 4 + length()?,
         DOCUMENT | ARRAY | 0x0F => length()?,
         // Binary, and a pointer of old.
-        0x05 => 5 + length()?,
+        BINARY => 5 + length()?,
         0x0C => 16 + length()?,
         // A regular expression is two strings that end with a zero.
         0x0B => value.iter().enumerate().filter(|(_, byte)| **byte == 0).nth(1)?.0 + 1,
@@ -98,6 +99,11 @@ impl<'a> Field<'a> {
 
     pub(crate) fn boolean(self) -> Option<bool> {
         (self.kind == BOOLEAN).then(|| self.bytes.first() == Some(&1))
+    }
+
+    /// The bytes of a binary value of any kind.
+    pub(crate) fn binary(self) -> Option<&'a [u8]> {
+        self.bytes.get(5..).filter(|_| self.kind == BINARY)
     }
 
     pub(crate) fn document(self) -> Option<&'a RawDocument> {

@@ -11,6 +11,8 @@ pub(crate) const EVENT_LOG_METADATA: &str = "event-log-metadata";
 pub(crate) const AGGREGATES: &str = "aggregates";
 /// Which commit stands at which number: what `event-log` has no room for.
 pub(crate) const ENTRIES: &str = "event-log-commits";
+/// The same of many commits at once: what the log is read by from its beginning.
+pub(crate) const BLOCKS: &str = "annals-blocks";
 /// Commits that cannot be given numbers, and why.
 pub(crate) const HELD: &str = "sequencer-held";
 /// The sequencer's lease, and how far each log has come in the change stream.

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use super::index::{Forbidden, Index, missing, reconcile};
 use super::names::{
-    AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS, event_stream,
+    AGGREGATES, BLOCKS, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS, event_stream,
 };
 use super::prepare;
 use crate::options::{Options, Requests};
@@ -126,7 +126,7 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
         // Most commits have none, and pay nothing for it.
         Index { partial: Some(doc! { "tags": { "$exists": true } }), ..Index::ascending("tags_1", &["tags", "_id"]) },
     ];
-    let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY].map(|name| (name, Vec::new()));
+    let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY, BLOCKS].map(|name| (name, Vec::new()));
     let streams = vec![stream_states()];
     let mut all =
         vec![(EVENT_LOG, vec![source, version]), (AGGREGATES, vec![aggregate]), (ENTRIES, entries), (STREAMS, streams)];

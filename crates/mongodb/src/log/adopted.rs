@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::Log;
 use super::aggregates::{self, versions};
-use super::fetch::{Pace, fetch};
+use super::fetch::{Pace, fetch_next};
 use super::heads::Head;
 use crate::identity;
 use crate::layout::adopted::Reader;
@@ -39,17 +39,24 @@ impl Adopted {
 }
 
 /// The events of these numbers as commits.
-pub(super) async fn fetch_events(log: &Log, numbers: &[&str]) -> Result<Vec<StoredCommit>, ReadError> {
+///
+/// Behind `most` bytes it ends. The second number is how many it read.
+pub(super) async fn fetch_events(
+    log: &Log,
+    numbers: &[&str],
+    most: usize,
+) -> Result<(Vec<StoredCommit>, usize), ReadError> {
     let numbers: Vec<Bson> = numbers.iter().filter_map(|number| number.parse::<i64>().ok()).map(Bson::from).collect();
     let events = log.database.collection::<RawDocumentBuf>(EVENT_LOG);
     let mut found = events.find(doc! { "_id": { "$in": numbers } }).await.map_err(|error| reading(&error))?;
-    let mut commits = Vec::new();
-    while found.advance().await.map_err(|error| reading(&error))? {
+    let (mut commits, mut bytes) = (Vec::new(), 0);
+    while bytes <= most && found.advance().await.map_err(|error| reading(&error))? {
         let event = found.current();
+        bytes += event.as_bytes().len();
         let commit = log.adopted.reader.read(event);
         commits.push(commit.map_err(|why| malformed(&log.database, EVENT_LOG, event, why))?);
     }
-    Ok(commits)
+    Ok((commits, bytes))
 }
 
 /// Entries of adopted events of one aggregate, or of all of a name.
@@ -122,8 +129,10 @@ async fn commits(log: &Log, query: &AggregateQuery) -> Result<(Vec<RecordedCommi
         wanted.push(entry::read(found.current()).map_err(unreadable)?);
     }
     let (mut commits, mut bytes, mut whole) = (Vec::with_capacity(wanted.len()), 0, wanted.len() < query.limit);
-    'pages: for some in wanted.chunks(100) {
-        for (entry, commit) in some.iter().zip(fetch(log, some, &Pace::default()).await?) {
+    let pace = Pace::default();
+    let mut rest = &wanted[..];
+    'pages: while !rest.is_empty() {
+        for (entry, commit) in fetch_next(log, &mut rest, &pace).await? {
             bytes += commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
             if !commits.is_empty() && bytes > limits::PAGE_BYTES_MAX {
                 whole = false;

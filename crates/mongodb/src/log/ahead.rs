@@ -31,6 +31,8 @@ const KEPT: Duration = Duration::from_secs(2);
 /// Who takes longer for a page gets none ahead: the second one would not be kept until it is asked for, and reading one takes little beside
 /// what is done with it.
 const SOON: Duration = Duration::from_millis(500);
+/// How often pages that are begun ahead ask how far the log has come; the others tell what is known.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Ahead(Mutex<State>);
@@ -41,6 +43,8 @@ struct State {
     positions: VecDeque<(SequenceNumber, Instant)>,
     /// Who reads a page, by its first number and its limit.
     pages: HashMap<(SequenceNumber, usize), oneshot::Sender<Answer>>,
+    /// When a page ahead last asked how far the log has come.
+    asked: Option<Instant>,
 }
 
 type Answer = oneshot::Sender<LogPage>;
@@ -71,7 +75,14 @@ impl Ahead {
             if first + limit as u64 > head || state.pages.len() >= PAGES_MAX {
                 return;
             }
-            state.pages.entry((first, limit)).or_insert_with(|| spawn(log.clone(), first, limit));
+            if state.pages.contains_key(&(first, limit)) {
+                continue;
+            }
+            let ask = state.asked.is_none_or(|asked| now - asked >= ASK_EVERY);
+            if ask {
+                state.asked = Some(now);
+            }
+            state.pages.insert((first, limit), spawn(log.clone(), first, limit, ask));
         }
     }
 
@@ -101,12 +112,12 @@ fn now() -> Instant {
 
 /// Reads a page and keeps it until it is asked for. Where it cannot be read or is not kept, and where nobody asks in time, whoever asks
 /// reads it.
-fn spawn(log: Weak<Log>, from: SequenceNumber, limit: usize) -> oneshot::Sender<Answer> {
+fn spawn(log: Weak<Log>, from: SequenceNumber, limit: usize, ask: bool) -> oneshot::Sender<Answer> {
     let (reader, asked) = oneshot::channel::<Answer>();
     tokio::spawn(async move {
         let query = LogQuery { from: Some(from), limit, ..LogQuery::default() };
         let page = match log.upgrade() {
-            Some(log) if !log.is_closed() => log.means.answers.of(read::whole(&log, &query)).await,
+            Some(log) if !log.is_closed() => log.means.answers.of(read::whole(&log, &query, ask)).await,
             _ => return,
         };
         let kept = page.ok().filter(|page| is_kept(page, limit));

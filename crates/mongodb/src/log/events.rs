@@ -5,7 +5,7 @@ use futures_util::TryStreamExt;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
 use super::Log;
-use super::fetch::{Pace, fetch};
+use super::fetch::{Pace, fetch_next};
 use crate::layout::entry::{self, Entry};
 use crate::layout::names::ENTRIES;
 use crate::refused::{reading, unreadable};
@@ -30,9 +30,7 @@ impl Log {
         let pace = Pace::default();
         let mut rest = &entries[..];
         while !rest.is_empty() {
-            let (some, behind) = rest.split_at(pace.commits().min(rest.len()));
-            rest = behind;
-            for (entry, commit) in some.iter().zip(fetch(self, some, &pace).await?) {
+            for (entry, commit) in fetch_next(self, &mut rest, &pace).await? {
                 for event in commit.recorded(entry.first).events {
                     if numbers.get(events.len()) != Some(&event.sequence_number) {
                         continue;

@@ -17,6 +17,8 @@ use crate::refused::{deleted, malformed, reading, unreadable};
 
 /// About so many bytes of commits are fetched together.
 const BYTES: usize = 4 * 1024 * 1024;
+/// Behind so many bytes a fetch ends: how many commits it asks for rests on what those before them took.
+const BYTES_MAX: usize = 4 * BYTES;
 /// Commits that are fetched together at first, and at most.
 const FIRST: usize = 100;
 const MOST: usize = 1000;
@@ -45,20 +47,39 @@ impl Pace {
     }
 }
 
-/// The commits of these entries, in their order.
+/// The next of these entries with their commits, as many as are fetched together.
+pub(super) async fn fetch_next<'a>(
+    log: &Log,
+    rest: &mut &'a [Entry],
+    pace: &Pace,
+) -> Result<impl Iterator<Item = (&'a Entry, StoredCommit)>, ReadError> {
+    let commits = fetch(log, &rest[..pace.commits().min(rest.len())], pace).await?;
+    let (some, behind) = rest.split_at(commits.len());
+    *rest = behind;
+    Ok(some.iter().zip(commits))
+}
+
+/// The commits of the first of these entries, in their order: of all of them, unless they are much larger than those before. One at least.
 pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<Vec<StoredCommit>, ReadError> {
     let mut collections: HashMap<&str, Wanted<'_>> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
         collections.entry(&entry.collection).or_default().ids.push((&entry.commit, place));
     }
-    let found = try_join_all(collections.into_iter().map(|(name, wanted)| of_collection(log, name, wanted))).await?;
+    let read = AtomicUsize::new(0);
+    let all = collections.into_iter().map(|(name, wanted)| of_collection(log, name, wanted, &read));
+    let (found, cut): (Vec<_>, Vec<bool>) = try_join_all(all).await?.into_iter().unzip();
     let mut commits: Vec<Option<StoredCommit>> = entries.iter().map(|_| None).collect();
-    let mut bytes = 0;
-    for (place, size, commit) in found.into_iter().flatten() {
-        bytes += size;
+    pace.learn(found.iter().map(Vec::len).sum(), read.into_inner());
+    for (place, commit) in found.into_iter().flatten() {
         commits[place] = Some(commit);
     }
-    pace.learn(entries.len(), bytes);
+    if cut.contains(&true) {
+        commits.truncate(commits.iter().position(Option::is_none).unwrap_or(commits.len()));
+        if commits.is_empty() {
+            // What was read came from behind it: alone it is not cut.
+            return Box::pin(fetch(log, &entries[..1], pace)).await;
+        }
+    }
     let commits = commits.into_iter().zip(entries).map(|(commit, entry)| {
         let gone =
             || deleted(&log.database, &entry.collection, format_args!("commit {:?} of the log", entry.commit)).into();
@@ -67,8 +88,8 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
     commits.collect()
 }
 
-/// A commit with its place among those that were asked for, and its size.
-type Found = (usize, usize, StoredCommit);
+/// A commit with its place among those that were asked for.
+type Found = (usize, StoredCommit);
 
 /// The ids of commits of one collection, and their places among those that were asked for.
 #[derive(Default)]
@@ -91,13 +112,21 @@ impl Wanted<'_> {
     }
 }
 
-async fn of_collection(log: &Log, collection: &str, mut wanted: Wanted<'_>) -> Result<Vec<Found>, ReadError> {
+/// The commits of one collection, and whether they were cut because they are too large together.
+async fn of_collection(
+    log: &Log,
+    collection: &str,
+    mut wanted: Wanted<'_>,
+    read: &AtomicUsize,
+) -> Result<(Vec<Found>, bool), ReadError> {
     wanted.ids.sort_unstable();
     let mut missing: Vec<&str> = wanted.ids.iter().map(|(id, _)| *id).collect();
     let mut found: Vec<Found> = Vec::with_capacity(missing.len());
     if let Some((least, greatest)) = range(&missing) {
         let range = doc! { "$gte": least, "$lte": greatest };
-        of_ids(log, collection, range, 2 * missing.len(), &mut wanted, &mut found).await?;
+        if of_ids(log, collection, range, 2 * missing.len(), &mut wanted, &mut found, read).await? {
+            return Ok((found, true));
+        }
         keep_missing(&mut missing, &wanted, &found);
     }
     for _ in 0..TRIES {
@@ -105,28 +134,34 @@ async fn of_collection(log: &Log, collection: &str, mut wanted: Wanted<'_>) -> R
             break;
         }
         if collection == EVENT_LOG {
-            let events = adopted::fetch_events(log, &missing).await?;
-            found.extend(events.into_iter().filter_map(|event| Some((wanted.place(&event.key)?, 0, event))));
-        } else {
-            of_ids(log, collection, doc! { "$in": &missing }, missing.len(), &mut wanted, &mut found).await?;
+            let (events, bytes) = adopted::fetch_events(log, &missing, BYTES_MAX).await?;
+            found.extend(events.into_iter().filter_map(|event| Some((wanted.place(&event.key)?, event))));
+            if read.fetch_add(bytes, Ordering::Relaxed) + bytes > BYTES_MAX {
+                return Ok((found, true));
+            }
+        } else if of_ids(log, collection, doc! { "$in": &missing }, missing.len(), &mut wanted, &mut found, read)
+            .await?
+        {
+            return Ok((found, true));
         }
         keep_missing(&mut missing, &wanted, &found);
         if !missing.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }
     }
-    Ok(found)
+    Ok((found, false))
 }
 
 fn keep_missing<'a>(missing: &mut Vec<&'a str>, wanted: &Wanted<'a>, found: &[Found]) {
     missing.clear();
     if found.len() < wanted.ids.len() {
-        let there: HashSet<usize> = found.iter().map(|(place, ..)| *place).collect();
+        let there: HashSet<usize> = found.iter().map(|(place, _)| *place).collect();
         missing.extend(wanted.ids.iter().filter(|(_, place)| !there.contains(place)).map(|(id, _)| *id));
     }
 }
 
-/// Reads the commits whose `_id` is so, of `most` documents at most.
+/// Reads the commits whose `_id` is so, of `most` documents at most. Says whether it ended before the last of them, because they are too
+/// large together.
 async fn of_ids(
     log: &Log,
     collection: &str,
@@ -134,21 +169,25 @@ async fn of_ids(
     most: usize,
     wanted: &mut Wanted<'_>,
     found: &mut Vec<Found>,
-) -> Result<(), ReadError> {
+    read: &AtomicUsize,
+) -> Result<bool, ReadError> {
     let name = aggregate_of(collection).ok_or_else(|| unreadable(format!("{collection} holds no commits")))?;
     let documents = log.database.collection::<RawDocumentBuf>(collection);
     let find = documents.find(doc! { "_id": ids }).limit(most as i64).batch_size(most as u32 + 1);
     let mut cursor = find.await.map_err(|error| reading(&error))?;
     while cursor.advance().await.map_err(|error| reading(&error))? {
         let document = cursor.current();
+        if read.fetch_add(document.as_bytes().len(), Ordering::Relaxed) > BYTES_MAX {
+            return Ok(true);
+        }
         // A range has others between those that are wanted.
         let Some(place) = text(document, "_id").and_then(|id| wanted.place(id)) else { continue };
         let commit = foreign::read(document, name);
         // It was well-formed when it got its numbers.
         let commit = commit.map_err(|why| malformed(&log.database, collection, document, why))?;
-        found.push((place, document.as_bytes().len(), commit));
+        found.push((place, commit));
     }
-    Ok(())
+    Ok(false)
 }
 
 /// The least and the greatest of these ids, where most that lies between is wanted too: ids of ours begin with the time at which they were

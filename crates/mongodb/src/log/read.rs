@@ -6,7 +6,7 @@
 //! ```text
 //! all events:    head ┐
 //!                     ├─▶ entries must follow on one another, from the one that holds `from` ─▶ commits ─▶ events
-//!             entries ┘
+//!             entries ┘   (of blocks, as far as there are any)
 //! filtered:      head ─▶ entries that may pass, in the head's session, so at least of its moment ─▶ commits ─▶ events that pass
 //! ```
 
@@ -15,12 +15,12 @@ use std::time::Duration;
 use annals_core::{
     AggregateFilter, Filter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, StoreError, limits,
 };
-use futures_util::future::try_join_all;
 use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
 use super::Log;
-use super::fetch::{Pace, fetch};
+use super::blocks;
+use super::fetch::fetch_next;
 use crate::layout::entry::{self, Entry};
 use crate::layout::names::ENTRIES;
 use crate::reach;
@@ -28,9 +28,6 @@ use crate::refused::{reading, unreadable};
 
 /// Entries that are looked at in one go.
 const ENTRIES_MAX: i64 = 1000;
-/// Commits of a piece of a page that are fetched together, at most, and pieces that are fetched side by side.
-const PIECE_MAX: usize = 256;
-const PIECES: usize = 4;
 /// How often, and how long apart, entries are read again that were of an earlier moment than the head.
 const BEHIND_MAX: usize = 200;
 const PAUSE: Duration = Duration::from_millis(25);
@@ -57,18 +54,26 @@ async fn next(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     log.ahead.begin(&log.itself, from, limit, log.numbers.seen());
     let page = match log.ahead.take(from, limit).await {
         Some(page) => LogPage { head: page.head.max(log.numbers.seen()), ..page },
-        None => whole(log, query).await?,
+        None => whole(log, query, true).await?,
     };
     log.ahead.note(from, &page, limit);
     Ok(page)
 }
 
-/// All events from a number on.
-pub(super) async fn whole(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
+/// All events from a number on. `ask` says whether the server is asked how far the log has come; where it is known to go on behind the
+/// page, that need not be.
+pub(super) async fn whole(log: &Log, query: &LogQuery, ask: bool) -> Result<LogPage, ReadError> {
     let from = query.from.unwrap_or(0);
+    let stand = async || if ask { log.read_log_head().await } else { Ok(log.numbers.seen()) };
+    if let Some(entries) = blocks::entries(log, from, query.limit).await {
+        let mut page = Page::new(query);
+        let (head, full) = tokio::try_join!(stand(), page.take(log, &entries, from))?;
+        let end = full.unwrap_or_else(|| entries.last().map_or(from, |last| last.first + last.count));
+        return Ok(LogPage { events: page.events, next: end, head: head.max(end) });
+    }
     let mut head = 0;
     for _ in 0..BEHIND_MAX {
-        let (stored, mut entries) = tokio::try_join!(log.read_log_head(), beginning(log, from, query.limit))?;
+        let (stored, mut entries) = tokio::try_join!(stand(), beginning(log, from, query.limit, query.limit))?;
         head = stored;
         if from >= head && entries.is_empty() {
             return Ok(LogPage { events: Vec::new(), next: head, head });
@@ -143,12 +148,17 @@ pub(super) async fn session(log: &Log) -> Result<ClientSession, ReadError> {
     session.map_err(|error| reading(&error).into())
 }
 
-/// The entries of commits that begin at `from` or less than `limit` behind it, in their order.
-async fn beginning(log: &Log, from: SequenceNumber, limit: usize) -> Result<Vec<Entry>, ReadError> {
+/// The entries of commits that begin at `from` or less than `events` behind it, in their order, so many at most.
+pub(super) async fn beginning(
+    log: &Log,
+    from: SequenceNumber,
+    events: usize,
+    most: usize,
+) -> Result<Vec<Entry>, ReadError> {
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
-    let to = from.saturating_add(limit as u64).min(i64::MAX as u64);
+    let to = from.saturating_add(events as u64).min(i64::MAX as u64);
     let find = entries.find(doc! { "_id": { "$gte": from.min(to) as i64, "$lt": to as i64 } }).sort(doc! { "_id": 1 });
-    let find = find.batch_size(limit as u32 + 1).projection(entry::places());
+    let find = find.limit(most as i64).batch_size(most as u32 + 1).projection(entry::places());
     let mut cursor = find.await.map_err(|error| reading(&error))?;
     let mut found: Vec<Entry> = Vec::new();
     while cursor.advance().await.map_err(|error| reading(&error))? {
@@ -237,12 +247,11 @@ struct Page<'a> {
     query: &'a LogQuery,
     events: Vec<RecordedEvent>,
     bytes: usize,
-    pace: Pace,
 }
 
 impl<'a> Page<'a> {
     fn new(query: &'a LogQuery) -> Self {
-        Self { query, events: Vec::new(), bytes: 0, pace: Pace::default() }
+        Self { query, events: Vec::new(), bytes: 0 }
     }
 
     /// Takes the events of these entries that pass, from `from` on. Where the page is full it says where to go on.
@@ -254,12 +263,7 @@ impl<'a> Page<'a> {
     ) -> Result<Option<SequenceNumber>, ReadError> {
         let mut rest = entries;
         while !rest.is_empty() {
-            // One is read here while the server reads the others; together they are as many as the pace allows in memory.
-            let piece = (self.pace.commits() / PIECES).clamp(1, PIECE_MAX);
-            let (some, behind) = rest.split_at((piece * PIECES).min(rest.len()));
-            rest = behind;
-            let pieces = some.chunks(piece).map(|piece| fetch(log, piece, &self.pace)).collect::<Vec<_>>();
-            for (entry, commit) in some.iter().zip(try_join_all(pieces).await?.into_iter().flatten()) {
+            for (entry, commit) in fetch_next(log, &mut rest, &log.pace).await? {
                 let mut events = commit.recorded(entry.first).events;
                 if self.query.backwards {
                     events.reverse();

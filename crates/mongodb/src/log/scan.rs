@@ -1,24 +1,22 @@
 //! A scan of the log: while events are visited, the next commits are on their way.
 //!
 //! ```text
-//! head ─▶ entries, in the head's session ─▶ commits, some fetches at once ─▶ visit, in order
+//! head ─▶ entries, of blocks or in the head's session ─▶ commits, some fetches at once ─▶ visit, in order
 //! ```
 
+use std::ops::ControlFlow;
 use std::pin::pin;
 
-use annals_core::{ReadError, ScanQuery, SequenceNumber, Visit};
+use annals_core::{Filter, ReadError, ScanQuery, SequenceNumber, StoreError, Visit};
 use futures_util::stream::{StreamExt, TryStreamExt, try_unfold};
-use mongodb::bson::{RawDocumentBuf, doc};
 
 use super::Log;
-use super::fetch::{Pace, fetch};
+use super::entries::Entries;
+use super::fetch::{Pace, fetch, fetch_next};
 use super::read;
-use crate::layout::entry::{self, Entry};
-use crate::layout::names::ENTRIES;
-use crate::refused::{reading, unreadable};
+use crate::layout::entry::Entry;
+use crate::layout::foreign::StoredCommit;
 
-/// Entries of a batch of the cursor.
-const ENTRIES_BATCH: u32 = 4000;
 /// Fetches under way at once, one of which is being visited.
 const FETCHES: usize = 3;
 
@@ -31,21 +29,13 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
         return Ok(end);
     }
     let start = answers.of(read::start(log, from, &mut session)).await?;
-    let mut wanted = read::passing(&filter);
-    wanted.insert("_id", doc! { "$gte": start as i64, "$lt": end as i64 });
-    let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
-    let find = entries.find(wanted).sort(doc! { "_id": 1 }).projection(entry::places());
-    let find = find.batch_size(ENTRIES_BATCH).session(&mut session);
-    let cursor = find.await.map_err(|error| reading(&error))?;
+    let Some(itself) = log.itself.upgrade() else { return Err(StoreError::Closed.into()) };
     let pace = Pace::default();
-    let chunks = try_unfold((cursor, session), |(mut cursor, mut session)| {
+    let chunks = try_unfold(Entries::new(itself, &filter, (start, end), session), |mut entries| {
         let most = pace.commits();
         async move {
-            let mut chunk: Vec<Entry> = Vec::with_capacity(most);
-            while chunk.len() < most && cursor.advance(&mut session).await.map_err(|error| reading(&error))? {
-                chunk.push(entry::read_behind(cursor.current(), chunk.last()).map_err(unreadable)?);
-            }
-            Ok::<_, ReadError>((!chunk.is_empty()).then_some((chunk, (cursor, session))))
+            let some = entries.some(most).await?;
+            Ok::<_, ReadError>((!some.is_empty()).then_some((some, entries)))
         }
     });
     let fetched = chunks.map_ok(|chunk| async {
@@ -53,23 +43,57 @@ pub(super) async fn scan(log: &Log, query: ScanQuery, visit: &mut Visit<'_>) -> 
         Ok::<_, ReadError>((chunk, commits))
     });
     let mut fetched = pin!(fetched.try_buffered(FETCHES).fuse());
-    let mut next = start;
     // A log that was adopted has the holes that it had.
     let gap_free = filter.is_all() && !log.adopted.there;
+    let mut visitor = Visitor { next: start, from, end, filter: &filter, gap_free, visit };
     // What is visited takes its own time; each piece is waited for as a page is.
     while let Some((chunk, commits)) = answers.of(fetched.try_next()).await? {
-        for (entry, commit) in chunk.iter().zip(commits) {
-            if gap_free && entry.first != next {
-                return Err(read::behind(next, end));
-            }
-            next = entry.first + entry.count;
-            for event in commit.recorded(entry.first).events {
-                let asked_for = event.sequence_number >= from && event.sequence_number < end;
-                if asked_for && filter.admits(&event) && event.lend(&mut *visit).is_break() {
-                    return Ok(event.sequence_number + 1);
-                }
+        let mut rest = &chunk[commits.len()..];
+        if let ControlFlow::Break(next) = visitor.take(chunk.iter().zip(commits))? {
+            return Ok(next);
+        }
+        // They are much larger than those before them, and the others wait until these are done with.
+        while !rest.is_empty() {
+            let found = answers.of(fetch_next(log, &mut rest, &pace)).await?;
+            if let ControlFlow::Break(next) = visitor.take(found)? {
+                return Ok(next);
             }
         }
     }
+    let next = visitor.next;
     if gap_free && next < end { Err(read::behind(next, end)) } else { Ok(end) }
+}
+
+/// Hands over what is asked for.
+struct Visitor<'a, 'v> {
+    /// The number behind the last commit.
+    next: SequenceNumber,
+    from: SequenceNumber,
+    end: SequenceNumber,
+    filter: &'a Filter,
+    gap_free: bool,
+    visit: &'a mut Visit<'v>,
+}
+
+impl Visitor<'_, '_> {
+    /// The events of these commits; where the visitor has enough it says where to go on.
+    fn take<'e>(
+        &mut self,
+        commits: impl Iterator<Item = (&'e Entry, StoredCommit)>,
+    ) -> Result<ControlFlow<SequenceNumber>, ReadError> {
+        for (entry, commit) in commits {
+            if self.gap_free && entry.first != self.next {
+                return Err(read::behind(self.next, self.end));
+            }
+            self.next = entry.first + entry.count;
+            for event in commit.recorded(entry.first).events {
+                let number = event.sequence_number;
+                let asked_for = number >= self.from && number < self.end;
+                if asked_for && self.filter.admits(&event) && event.lend(&mut *self.visit).is_break() {
+                    return Ok(ControlFlow::Break(number + 1));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
 }

@@ -24,6 +24,7 @@ use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, SEQUENCER};
 use crate::log::Log;
 use crate::log::numbers::Place as CommitPlace;
 use crate::reach;
+use crate::refused::{code_of, message_of};
 
 /// An aggregate in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,6 +76,13 @@ impl Place {
         log.disturb(None);
         let next = reach.known();
         log.numbers.publish(next);
+        match log.cut_blocks(next).await {
+            // Who may not remove them may not write them either.
+            Err(error) if code_of(&error).is_some() => {
+                tracing::warn!(error = message_of(&error), tenant = log.tenant, "blocks of entries cannot be kept");
+            }
+            other => other?,
+        }
         let mut token = if forgotten { None } else { state::read(&log.database).await? };
         if let Some(ahead) = &token
             && state::is_ahead(&cluster.client, ahead).await?

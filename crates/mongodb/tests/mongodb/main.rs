@@ -6,6 +6,7 @@ mod adopt_events;
 mod adopting;
 mod aggregates;
 mod answers;
+mod blocks;
 mod closing;
 mod commits;
 mod conformance;
