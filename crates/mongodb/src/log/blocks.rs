@@ -223,13 +223,22 @@ impl Log {
         Ok(!names.map_err(|error| reading(&error))?.is_empty())
     }
 
+    async fn has_first_block(&self) -> Result<bool, ReadError> {
+        let first = self.blocks().find_one(doc! { "_id": 0_i64 }).projection(doc! { "_id": 1 }).await;
+        Ok(first.map_err(|error| reading(&error))?.is_some())
+    }
+
     /// Where the last block ends that is believed. Those behind it are removed: they are of another time of this database.
     async fn end_of_blocks(&self) -> Result<SequenceNumber, ReadError> {
         loop {
+            // Looked at first: behind a first block that is there, others are written in order.
+            let begun = self.has_first_block().await?;
             let last = stored(self, block::at(SequenceNumber::MAX)).await.map_err(|error| reading(&error))?;
             let Some(last) = last.first() else { return Ok(0) };
             let why = match block::read(last) {
-                Ok(block) => return Ok(block.end),
+                Ok(block) if begun => return Ok(block.end),
+                // They were dropped while somebody wrote them, who went on.
+                Ok(_) => "those before it are gone".to_owned(),
                 Err(why) => why,
             };
             tracing::warn!(database = self.database.name(), why, "a block of {BLOCKS} is removed, and written again");
