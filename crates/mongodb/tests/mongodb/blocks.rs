@@ -13,6 +13,7 @@ use mongodb::bson::{Binary, Bson, Document, doc};
 use tokio::task::JoinSet;
 
 use crate::server::{Databases, log_of, order, until, wow_commit};
+use crate::whole::all;
 
 /// Commits of a block.
 const BLOCK: u64 = 1000;
@@ -38,23 +39,7 @@ async fn fill(log: &Arc<dyn EventLog>, name: &str, commits: u64) {
 }
 
 async fn blocks(database: &Database) -> Vec<Document> {
-    let mut found =
-        database.collection::<Document>("annals-blocks").find(doc! {}).sort(doc! { "_id": 1 }).await.expect("found");
-    let mut blocks = Vec::new();
-    while found.advance().await.expect("read") {
-        blocks.push(found.deserialize_current().expect("a document"));
-    }
-    blocks
-}
-
-async fn entries(database: &Database) -> Vec<Document> {
-    let entries = database.collection::<Document>("event-log-commits");
-    let mut found = entries.find(doc! {}).sort(doc! { "_id": 1 }).await.expect("found");
-    let mut all = Vec::new();
-    while found.advance().await.expect("read") {
-        all.push(found.deserialize_current().expect("a document"));
-    }
-    all
+    all(database, "annals-blocks", doc! { "_id": 1 }).await
 }
 
 fn number(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
@@ -97,7 +82,7 @@ fn said(block: &Document) -> Vec<(i64, i64, String, String)> {
 async fn compare(database: &Database) -> usize {
     let blocks = blocks(database).await;
     let said: Vec<_> = blocks.iter().flat_map(said).collect();
-    let entries = entries(database).await;
+    let entries = all(database, "event-log-commits", doc! { "_id": 1 }).await;
     let entry = |entry: &Document| {
         let text = |key| entry.get_str(key).expect("a text").to_owned();
         let (first, count) = (entry.get_i64("_id").expect("a number"), entry.get_i32("n").expect("a number"));

@@ -112,7 +112,8 @@ async fn logged(database: &Database) -> (BTreeMap<(String, String), Logged>, u64
     (logged, next)
 }
 
-async fn all(database: &Database, collection: &str, order: Document) -> Vec<Document> {
+/// Every document of a collection, in this order.
+pub async fn all(database: &Database, collection: &str, order: Document) -> Vec<Document> {
     let mut cursor = database.collection::<Document>(collection).find(doc! {}).sort(order).await.expect("found");
     let mut all = Vec::new();
     while cursor.advance().await.expect("read") {
