@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use annals_core::bson::{DateTime, RawDocumentBuf, doc, rawdoc};
-use annals_core::{Clock, Condition, Data, NewCommit, NewEvent, Randomness, Store, Timestamp, Uuid};
+use annals_core::{Clock, Condition, Data, NewCommit, NewEvent, Randomness, Sleep, Store, Timestamp, Uuid};
 use annals_embedded::disk::{Disk, MemoryDisk, Open};
 use annals_embedded::{EmbeddedStore, Options};
 
@@ -20,6 +20,10 @@ struct Fixed(AtomicU64);
 impl Clock for Fixed {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(1_772_366_400_000)
+    }
+
+    fn sleep_until(&self, _: Timestamp) -> Sleep<'_> {
+        Box::pin(std::future::pending())
     }
 }
 

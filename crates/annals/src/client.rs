@@ -22,7 +22,7 @@ use annals_core::{
     OpenError, Reached, ReadError, RecordedCommit, SequenceNumber, StoreError, Timestamp, TransactionError, Version,
     new_uuid, wire, wire::binary::FoundEnd,
 };
-use annals_embedded::{SystemClock, SystemRandomness};
+use annals_system::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
 use bytes::Bytes;
 use hyper::Method;

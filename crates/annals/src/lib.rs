@@ -43,6 +43,7 @@ pub use annals_mongodb as mongodb;
 pub use annals_runtime as runtime;
 #[cfg(feature = "server")]
 pub use annals_server as server;
+pub use annals_system::{SystemClock, SystemRandomness};
 #[cfg(feature = "client")]
 pub use client::{
     BackupStream, Client, KeysClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient,

@@ -1,29 +1,42 @@
 //! Time and randomness that a test decides.
 
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use annals_core::{Clock, Randomness, Timestamp};
+use annals_core::{Clock, Randomness, Sleep, Timestamp};
+use tokio::sync::watch;
 
 /// A clock that stands still until it is moved.
-#[derive(Debug, Default)]
-pub struct ManualClock(AtomicI64);
+#[derive(Debug)]
+pub struct ManualClock(watch::Sender<Timestamp>);
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::at(Timestamp::default())
+    }
+}
 
 impl ManualClock {
     /// A clock that stands at `time`.
     pub fn at(time: Timestamp) -> Self {
-        Self(AtomicI64::new(time.as_millis()))
+        Self(watch::Sender::new(time))
     }
 
-    /// Moves it on by so many milliseconds.
+    /// Advances it by this many milliseconds, and wakes whatever sleeps until then.
     pub fn advance_millis(&self, millis: i64) {
-        self.0.fetch_add(millis, Ordering::SeqCst);
+        self.0.send_modify(|now| *now = Timestamp::from_millis(now.as_millis() + millis));
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+        *self.0.borrow()
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
+        Box::pin(async move {
+            // The sender lives as long as `self`, so waiting cannot fail.
+            let _ = self.0.subscribe().wait_for(|now| *now >= at).await;
+        })
     }
 }
 

@@ -77,7 +77,7 @@ pub use streams::{
     StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,
 };
 pub use text::{TextSearch, no_text_index, text_entries, text_entry};
-pub use time::{Clock, Randomness, Timestamp, event_uuid, new_uuid};
+pub use time::{Clock, Randomness, Sleep, Timestamp, event_uuid, new_uuid};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
 pub use wait::{Reached, Wait, until_snapshot};
 

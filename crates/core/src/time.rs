@@ -1,6 +1,8 @@
 //! Points in time, and the ports they and random numbers come from.
 
 use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
@@ -31,6 +33,17 @@ impl Timestamp {
     /// Milliseconds since 1970-01-01 UTC.
     pub const fn as_millis(self) -> i64 {
         self.0
+    }
+
+    /// The point this long after it, in whole milliseconds, rounded up; the last possible point instead of one past it.
+    pub fn plus(self, time: Duration) -> Self {
+        let millis = time.as_nanos().div_ceil(1_000_000);
+        Self(self.0.saturating_add(i64::try_from(millis).unwrap_or(i64::MAX)))
+    }
+
+    /// The time from `earlier` to this point; zero when `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// Whether RFC 3339 can write it. Events have no other times.
@@ -79,11 +92,23 @@ impl<'de> serde::Deserialize<'de> for Timestamp {
     }
 }
 
-/// Where the current time comes from. Only an implementation of this trait reads the system's clock.
+/// Tells the time and waits for it. Only an implementation of this trait reads the system's clock or sleeps on it, so that thirty days
+/// of retries run in milliseconds in a test.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Timestamp;
+
+    /// Waits until [`now`](Self::now) has reached `at`; returns at once for a time in the past. Cancelling is safe.
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
+
+    /// Waits for this long. Cancelling is safe.
+    fn sleep(&self, time: Duration) -> Sleep<'_> {
+        self.sleep_until(self.now().plus(time))
+    }
 }
+
+/// A wait for a time.
+pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Where random bits come from. Only an implementation of this trait asks the system for them.
 pub trait Randomness: Send + Sync + 'static {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{Clock, DEFAULT_TENANT, Randomness, limits};
-
-use crate::{SystemClock, SystemRandomness};
+use annals_system::{SystemClock, SystemRandomness};
 
 /// How a store is opened.
 #[derive(Clone)]

@@ -29,7 +29,6 @@ mod sequencing;
 mod sessions;
 mod store;
 mod streams;
-mod system;
 mod tenants;
 
 pub use dolittle::{DolittleTenants, dolittle_tenants};
@@ -37,4 +36,3 @@ pub use options::{ConnectionOptions, Options, Requests, Tenant};
 pub use records::filter_of;
 pub use sequencer::step::{AtStep, Step};
 pub use store::MongoStore;
-pub use system::{SystemClock, SystemRandomness};

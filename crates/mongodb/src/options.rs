@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{Clock, DEFAULT_TENANT, Randomness, limits};
+use annals_system::{SystemClock, SystemRandomness};
 
+use crate::AtStep;
 use crate::sequencer::step;
-use crate::{AtStep, SystemClock, SystemRandomness};
 
 /// How a store on MongoDB is opened.
 #[derive(Clone)]

@@ -27,7 +27,7 @@ pub use retries::Retries;
 
 use keep::Keeping;
 
-use crate::system::{SystemClock, SystemRandomness};
+use annals_system::{SystemClock, SystemRandomness};
 
 /// The aggregates of one type in a log: loads them, and commits what commands make of them. Cloning shares everything.
 ///

@@ -11,7 +11,6 @@ mod handler;
 mod processor;
 mod retry;
 mod status;
-mod system;
 
 pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,

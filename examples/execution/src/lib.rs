@@ -20,6 +20,7 @@
 
 mod events;
 mod folder;
+mod ids;
 mod language;
 mod lines;
 #[cfg_attr(not(target_os = "linux"), path = "process_elsewhere.rs")]
@@ -28,7 +29,6 @@ mod samples;
 mod service;
 mod step;
 mod submission;
-mod system;
 mod verdict;
 mod web;
 mod worker;

@@ -15,11 +15,11 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::ids::random_uuid;
 use crate::language::{Interpreters, Language};
 use crate::lines::{Lines, Printer};
 use crate::process::{Watchdog, is_root};
 use crate::samples;
-use crate::system::random_uuid;
 use crate::web::{self, Office};
 use crate::worker::{Worker, Workshop, recover, requests};
 

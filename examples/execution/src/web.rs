@@ -11,10 +11,10 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 
+use crate::ids::random_uuid;
 use crate::language::Interpreters;
 use crate::process::is_root;
 use crate::submission::Submission;
-use crate::system::random_uuid;
 
 /// Largest body of `POST /executions`: the longest script, every byte of it escaped.
 const BODY_BYTES_MAX: usize = 6 * crate::submission::SCRIPT_BYTES_MAX + 4096;

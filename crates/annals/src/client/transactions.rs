@@ -3,7 +3,7 @@
 use annals_core::{
     Clock, CommitError, CommitOutcome, ExpectedVersion, NewTransaction, StoreError, TransactionError, new_uuid, wire,
 };
-use annals_embedded::SystemClock;
+use annals_system::SystemClock;
 
 use super::Client;
 use super::answers;

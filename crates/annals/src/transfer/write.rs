@@ -7,7 +7,7 @@ use annals_core::wire::EventView;
 use annals_core::{
     Clock, Code, CommitCopy, Data, EventLog, EventsHash, RecordedEvent, SequenceNumber, Store, StoreError,
 };
-use annals_embedded::SystemClock;
+use annals_system::SystemClock;
 
 use super::{
     Collections, CopyLine, EXPORT_VERSION, Events, ExportEnd, ExportedLog, Header, LogEnd, LogHead, LogLine, Moved,

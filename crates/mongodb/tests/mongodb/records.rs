@@ -6,7 +6,8 @@ use std::time::Duration;
 use annals_conformance::{ManualClock, Subject};
 use annals_core::bson::{Document, RawDocumentBuf, doc};
 use annals_core::{Clock, Collection, DEFAULT_TENANT, Index, RecordChange, RecordError, Store};
-use annals_mongodb::{Options, SystemClock};
+use annals_mongodb::Options;
+use annals_system::SystemClock;
 use async_trait::async_trait;
 
 use crate::server::{Databases, two_tenants, until};

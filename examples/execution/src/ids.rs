@@ -1,25 +1,16 @@
-//! The one place that asks the system for randomness.
+//! Random ids of executions.
 
-use annals::{Randomness, Uuid};
+use std::sync::LazyLock;
 
-/// Random bits of the system.
-struct System;
+use annals::{Randomness, SystemRandomness, Uuid};
 
-impl Randomness for System {
-    fn bits(&self) -> u128 {
-        let mut bytes = [0; 16];
-        match getrandom::fill(&mut bytes) {
-            Ok(()) => u128::from_ne_bytes(bytes),
-            Err(error) => panic!("the system gives no randomness, so no id can be made: {error}"),
-        }
-    }
-}
+static RANDOMNESS: LazyLock<SystemRandomness> = LazyLock::new(SystemRandomness::new);
 
 /// A new UUIDv4 (RFC 9562). Random from its first digit on, so that the first eight tell executions apart.
 pub(crate) fn random_uuid() -> Uuid {
     const VERSION_AND_VARIANT: u128 = 0x4000_8000_0000_0000_0000;
     const OTHER_BITS: u128 = !0xf000_c000_0000_0000_0000;
-    Uuid::from_u128(System.bits() & OTHER_BITS | VERSION_AND_VARIANT)
+    Uuid::from_u128(RANDOMNESS.bits() & OTHER_BITS | VERSION_AND_VARIANT)
 }
 
 #[cfg(test)]

@@ -1,0 +1,96 @@
+//! The machine's clock and randomness. This is a crate because `annals-core` may read neither, while every adapter and the runtime
+//! need both when the caller provides none. Nothing else in the product reads the time or asks for random bits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use annals_core::{Clock, Randomness, Sleep, Timestamp};
+use siphasher::sip128::SipHasher13;
+
+/// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The machine's clock. Sleeping needs a Tokio runtime.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the port's implementation")]
+    fn now(&self) -> Timestamp {
+        let millis = match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_millis() as i64,
+            Err(before) => -(before.duration().as_millis() as i64),
+        };
+        Timestamp::from_millis(millis)
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
+        Box::pin(async move {
+            loop {
+                let left = at.since(self.now());
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left.min(LOOK_EVERY)).await;
+            }
+        })
+    }
+
+    /// Monotonic: setting the wall clock neither shortens nor prolongs it.
+    fn sleep(&self, time: Duration) -> Sleep<'_> {
+        Box::pin(tokio::time::sleep(time))
+    }
+}
+
+/// Random bits from a key that the system provides once, and a counter: no lock and no system call per number.
+#[derive(Debug)]
+pub struct SystemRandomness {
+    key: [u8; 16],
+    count: AtomicU64,
+}
+
+impl SystemRandomness {
+    /// Reads a fresh key from the system.
+    ///
+    /// # Panics
+    /// When the system has no randomness, which no supported system lacks.
+    pub fn new() -> Self {
+        let mut key = [0; 16];
+        getrandom::fill(&mut key).expect("the operating system provides random bytes");
+        Self { key, count: AtomicU64::new(0) }
+    }
+}
+
+impl Default for SystemRandomness {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Randomness for SystemRandomness {
+    fn bits(&self) -> u128 {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        SipHasher13::new_with_key(&self.key).hash(&count.to_le_bytes()).as_u128()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sleep_until_a_past_time_returns_at_once_and_one_until_a_future_time_returns_after_it() {
+        let clock = SystemClock;
+        clock.sleep_until(clock.now()).await;
+        let at = clock.now().plus(Duration::from_millis(20));
+        clock.sleep_until(at).await;
+        assert!(clock.now() >= at);
+    }
+
+    #[test]
+    fn random_bits_differ_between_calls_and_between_instances() {
+        let one = SystemRandomness::new();
+        assert_ne!(one.bits(), one.bits());
+        assert_ne!(SystemRandomness::new().bits(), SystemRandomness::new().bits());
+    }
+}
