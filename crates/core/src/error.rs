@@ -271,6 +271,7 @@ codes! {
     InvalidTime "invalid_time" 422 2 "A time is not RFC 3339." "Write it as 2026-03-01T12:00:00.123Z."
     InvalidVersion "invalid_version" 422 2 "An expected version is neither a number nor a known word." "Use a whole number from 0, or \"any\", \"empty\" or \"exists\"."
     InvalidAppendCondition "invalid_append_condition" 422 2 "An append condition has no pattern, too many, or one that no event can match." "Give 1 to 64 patterns of valid types and tags."
+    InvalidHandler "invalid_handler" 422 2 "The definition of a handler has a setting that is not allowed." "Correct the setting that is named; docs/handlers.md lists them all."
     InvalidKeys "invalid_keys" 422 2 "A prepare key has a name, key or time that is not allowed, a value larger than 64 KiB, or is named twice; or there are too many." "Correct the key that is named; a commit reserves and releases at most 64 each."
     InvalidTransaction "invalid_transaction" 422 2 "A transaction has too few or too many commits, names an aggregate twice, or a commit in it has a request id of its own." "Send 2 to 16 commits of different aggregates and one request_id beside them."
     InvalidRange "invalid_range" 422 2 "A range ends before it begins, or a number in it is not allowed." "Give from and to in ascending order; versions count from 1."

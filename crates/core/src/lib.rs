@@ -20,6 +20,7 @@ mod keys;
 pub mod limits;
 pub mod order;
 mod prepare;
+pub mod processing;
 mod queries;
 mod query;
 mod recorded;

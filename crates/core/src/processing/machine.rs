@@ -1,0 +1,370 @@
+//! Which event is handed out next, and what becomes of it. See [`processing`](super).
+
+mod acts;
+mod settle;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use bytestring::ByteString;
+
+use super::{Failing, ProcessingRetry, Progress};
+use crate::{SequenceNumber, Timestamp};
+
+pub use acts::ActError;
+pub use settle::{Outcome, SettleError, Settled};
+
+/// Most events that are read and neither settled nor part of a failing partition.
+const WINDOW_MAX: usize = 1_000;
+
+/// How a processor hands events out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Whether events have different partitions. Without, a failing event holds up all that follow it.
+    pub partitioned: bool,
+    /// How many partitions are in flight at most.
+    pub concurrency: usize,
+    /// How many events of one partition are handed out together at most.
+    pub batch: usize,
+    /// When a failed event is attempted again.
+    pub retry: ProcessingRetry,
+}
+
+/// An event of the source, as far as the machine needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// Its position in the source.
+    pub position: u64,
+    /// Its number in the log.
+    pub sequence_number: SequenceNumber,
+    /// Its partition.
+    pub partition: ByteString,
+}
+
+/// An event that is handed out. It counts as in flight until its token is settled or its lease ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Names this delivery.
+    pub token: u64,
+    /// The event.
+    pub event: Fetched,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// What the attempt before said.
+    pub last_reason: Option<String>,
+}
+
+/// A failing partition that is due: the task is to look up its first event from `from` to before `to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The partition.
+    pub partition: ByteString,
+    /// Where to look from.
+    pub from: u64,
+    /// Where its events have not been read yet.
+    pub to: u64,
+}
+
+/// An event that was taken out of its partition without having been handled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parked {
+    /// The event.
+    pub event: Fetched,
+    /// How often it was attempted.
+    pub attempts: u32,
+    /// What the last attempt said.
+    pub reason: String,
+    /// When it was parked.
+    pub at: Timestamp,
+    /// Why an operator parked or skipped it; none when the policy did.
+    pub act: Option<String>,
+}
+
+/// What is to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changes {
+    /// How far the processor is.
+    pub progress: Progress,
+    /// Partitions that began to fail or changed (some), or that have caught up (none).
+    pub failing: Vec<(ByteString, Option<Failing>)>,
+    /// Events that were parked.
+    pub parked: Vec<Parked>,
+}
+
+#[derive(Debug, Clone)]
+struct Flight {
+    events: VecDeque<(u64, Fetched)>,
+    until: Timestamp,
+    worker: String,
+}
+
+#[derive(Debug, Clone)]
+struct FailingNow {
+    state: Failing,
+    /// Its next event, once looked up.
+    next: Option<Fetched>,
+}
+
+/// The state of one processor. See [`processing`](super) for its invariants.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    settings: Settings,
+    progress: Progress,
+    read_to: u64,
+    /// Events that can be handed out, by partition.
+    waiting: HashMap<ByteString, VecDeque<Fetched>>,
+    /// Partitions of `waiting` that are neither in flight nor failing, by the position of their first event.
+    ready: BTreeMap<u64, ByteString>,
+    /// Positions of events that were read, are not settled and hold up the position: waiting or in flight.
+    open: BTreeSet<u64>,
+    in_flight: HashMap<ByteString, Flight>,
+    tokens: HashMap<u64, ByteString>,
+    next_token: u64,
+    failing: HashMap<ByteString, FailingNow>,
+    /// Failing partitions that are not in flight, by the time of their next attempt.
+    due: BTreeSet<(Timestamp, ByteString)>,
+    changed: HashSet<ByteString>,
+    parked: Vec<Parked>,
+}
+
+impl Machine {
+    /// Resumes from what is stored. Tokens count from `first_token`.
+    pub fn resume(
+        settings: Settings,
+        progress: Progress,
+        failing: impl IntoIterator<Item = Failing>,
+        first_token: u64,
+    ) -> Self {
+        let mut machine = Self {
+            settings,
+            read_to: progress.position,
+            progress,
+            waiting: HashMap::new(),
+            ready: BTreeMap::new(),
+            open: BTreeSet::new(),
+            in_flight: HashMap::new(),
+            tokens: HashMap::new(),
+            next_token: first_token,
+            failing: HashMap::new(),
+            due: BTreeSet::new(),
+            changed: HashSet::new(),
+            parked: Vec::new(),
+        };
+        for state in failing {
+            machine.due.extend(state.retry_at.map(|at| (at, state.partition.clone())));
+            machine.failing.insert(state.partition.clone(), FailingNow { state, next: None });
+        }
+        machine
+    }
+
+    /// Follows other settings from now on.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// How far the processor is.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Where the source is read next.
+    pub fn read_to(&self) -> u64 {
+        self.read_to
+    }
+
+    /// How many events may be read now.
+    pub fn room(&self) -> usize {
+        WINDOW_MAX.saturating_sub(self.open.len())
+    }
+
+    /// How many events are in flight, by worker.
+    pub fn workers(&self) -> HashMap<&str, usize> {
+        let mut workers = HashMap::new();
+        for flight in self.in_flight.values() {
+            *workers.entry(&*flight.worker).or_default() += flight.events.len();
+        }
+        workers
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// The failing partition of this name.
+    pub fn failing(&self, partition: &str) -> Option<&Failing> {
+        self.failing.get(partition).map(|failing| &failing.state)
+    }
+
+    /// All failing partitions, in no order.
+    pub fn all_failing(&self) -> impl Iterator<Item = &Failing> {
+        self.failing.values().map(|failing| &failing.state)
+    }
+
+    /// Whether every event of this partition below `position` is handled.
+    pub fn has_handled(&self, partition: &str, position: u64) -> bool {
+        let passed = self.read_to > position && self.progress.is_settled(position);
+        passed && self.failing.get(partition).is_none_or(|failing| failing.state.position > position)
+    }
+
+    /// When something is due without anyone asking: a retry, or the end of a lease.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let retry = self.due.first().map(|(at, _)| *at);
+        let lease = self.in_flight.values().map(|flight| flight.until).min();
+        retry.into_iter().chain(lease).min()
+    }
+
+    /// Takes in what was read: events in order of position, all from [`read_to`](Self::read_to) to before `next` that the source has.
+    pub fn read(&mut self, events: impl IntoIterator<Item = Fetched>, next: u64) {
+        for event in events {
+            debug_assert!(event.position >= self.read_to && event.position < next);
+            let of_failing = self.settings.partitioned && self.failing.contains_key(&event.partition);
+            if self.progress.is_settled(event.position) || of_failing {
+                continue;
+            }
+            self.open.insert(event.position);
+            let partition = event.partition.clone();
+            // Without partitions a failing event holds up the position, so a restart reads it again: it is the next attempt.
+            if let Some(failing) = self.failing.get_mut(&partition).filter(|failing| failing.next.is_none()) {
+                failing.state.position = event.position;
+                failing.next = Some(event);
+                continue;
+            }
+            let queue = self.waiting.entry(partition.clone()).or_default();
+            queue.push_back(event);
+            if queue.len() == 1 {
+                self.make_ready(&partition);
+            }
+        }
+        self.read_to = self.read_to.max(next);
+        self.advance();
+    }
+
+    /// Failing partitions whose next event is needed, at most `limit`.
+    pub fn wanted(&self, now: Timestamp, limit: usize) -> Vec<Wanted> {
+        let lanes = self.settings.concurrency.saturating_sub(self.in_flight.len()).min(limit);
+        if !self.settings.partitioned {
+            return Vec::new();
+        }
+        let due = self.due.iter().take_while(|(at, _)| *at <= now).filter_map(|(_, name)| self.failing.get(name));
+        // After a restart the source may not have been read up to a failed event yet.
+        let known = |state: &Failing| state.attempts == 0 || state.position < self.read_to;
+        let wanted = due.filter(|failing| failing.next.is_none() && known(&failing.state)).map(|failing| &failing.state);
+        let of = |state: &Failing| Wanted { partition: state.partition.clone(), from: state.position, to: self.read_to };
+        wanted.take(lanes).map(of).collect()
+    }
+
+    /// Takes in the next event of a failing partition. None is no event below `scanned_to`; once that is where the source was read
+    /// to, the partition has caught up and is not failing any more.
+    pub fn fetched(&mut self, partition: &str, next: Option<Fetched>, scanned_to: u64) {
+        let Some(failing) = self.failing.get_mut(partition) else { return };
+        self.changed.insert(failing.state.partition.clone());
+        match next {
+            Some(event) if self.progress.is_settled(event.position) && event.position >= self.progress.position => {
+                failing.state.position = event.position + 1;
+            }
+            Some(event) => {
+                failing.state.position = event.position;
+                failing.next = Some(event);
+            }
+            None if scanned_to.max(failing.state.position) >= self.read_to => self.end_failing(partition),
+            None => failing.state.position = scanned_to.max(failing.state.position),
+        }
+    }
+
+    /// Hands out at most `max` events, which stay in flight until `until`.
+    pub fn take(&mut self, max: usize, now: Timestamp, until: Timestamp, worker: &str) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        while taken.len() < max && self.in_flight.len() < self.settings.concurrency {
+            let Some((events, attempt, last_reason)) = self.next_batch(max - taken.len(), now) else { break };
+            let mut flight = Flight { events: VecDeque::new(), until, worker: worker.to_owned() };
+            let partition = events.front().map(|event| event.partition.clone()).unwrap_or_default();
+            for (at, event) in events.into_iter().enumerate() {
+                let token = self.next_token;
+                self.next_token += 1;
+                self.tokens.insert(token, partition.clone());
+                flight.events.push_back((token, event.clone()));
+                // Only the first event of a batch was attempted before.
+                let (attempt, last_reason) = if at == 0 { (attempt, last_reason.clone()) } else { (1, None) };
+                taken.push(Taken { token, event, attempt, last_reason });
+            }
+            self.in_flight.insert(partition, flight);
+        }
+        taken
+    }
+
+    /// The events of one partition that are to be handed out next: retries that are due first, then new ones in order.
+    fn next_batch(&mut self, max: usize, now: Timestamp) -> Option<(VecDeque<Fetched>, u32, Option<String>)> {
+        let mut due = self.due.iter().take_while(|(at, _)| *at <= now);
+        let found = due.find(|(_, name)| self.failing.get(name).is_some_and(|failing| failing.next.is_some())).cloned();
+        if let Some(key) = found {
+            self.due.remove(&key);
+            let failing = self.failing.get(&key.1)?;
+            let reason = (failing.state.attempts > 0).then(|| failing.state.reason.clone());
+            return Some((failing.next.iter().cloned().collect(), failing.state.attempts + 1, reason));
+        }
+        let (_, partition) = self.ready.pop_first()?;
+        let queue = self.waiting.get_mut(&partition)?;
+        let count = queue.len().min(self.settings.batch).min(max).max(1);
+        let events = queue.drain(..count).collect();
+        if queue.is_empty() {
+            self.waiting.remove(&partition);
+        }
+        Some((events, 1, None))
+    }
+
+    /// What changed since this was called last, for one batch of records.
+    pub fn changes(&mut self) -> Changes {
+        let changed = std::mem::take(&mut self.changed);
+        let failing = changed.into_iter().map(|name| {
+            let state = self.failing.get(&name).map(|failing| failing.state.clone());
+            (name, state)
+        });
+        Changes {
+            progress: self.progress.clone(),
+            failing: failing.collect(),
+            parked: std::mem::take(&mut self.parked),
+        }
+    }
+
+    /// Whether failing partitions or parked events changed since [`changes`](Self::changes) was called last.
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty() || !self.parked.is_empty()
+    }
+
+    fn make_ready(&mut self, partition: &ByteString) {
+        if self.in_flight.contains_key(partition) || self.failing.contains_key(partition) {
+            return;
+        }
+        if let Some(first) = self.waiting.get(partition).and_then(|queue| queue.front()) {
+            self.ready.insert(first.position, partition.clone());
+        }
+    }
+
+    fn advance(&mut self) {
+        self.progress.advance(self.open.first().copied().unwrap_or(self.read_to));
+    }
+
+    fn settle_position(&mut self, position: u64) {
+        self.open.remove(&position);
+        self.progress.settle(position);
+        self.advance();
+    }
+
+    /// The partition is not failing any more; what waits of it can be handed out.
+    fn end_failing(&mut self, partition: &str) {
+        if let Some((name, failing)) = self.failing.remove_entry(partition) {
+            self.due.retain(|(_, due)| *due != name);
+            debug_assert!(failing.state.partition == name);
+            self.changed.insert(name.clone());
+            self.make_ready(&name);
+        }
+    }
+}
+
+/// A delay as a time from now.
+fn after(now: Timestamp, millis: u64) -> Timestamp {
+    now.plus(Duration::from_millis(millis))
+}

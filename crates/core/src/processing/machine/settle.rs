@@ -1,0 +1,261 @@
+//! What becomes of an event that was handed out.
+
+use std::collections::VecDeque;
+
+use bytestring::ByteString;
+
+use super::{Failing, FailingNow, Fetched, Flight, Machine, Parked, after};
+use crate::processing::{Progress, Then};
+use crate::Timestamp;
+
+/// The longest reason that is stored, in bytes.
+const REASON_BYTES_MAX: usize = 4_096;
+
+/// How handling an event ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was handled.
+    Done,
+    /// It failed, and the processor's policy decides when it is attempted again.
+    Failed {
+        /// What went wrong.
+        reason: String,
+    },
+    /// It failed, and is attempted again after this many milliseconds.
+    RetryAfter {
+        /// What went wrong.
+        reason: String,
+        /// The delay.
+        millis: u64,
+    },
+    /// It failed, and no further attempt can succeed: as after the policy's last attempt.
+    Never {
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// Why a token was not settled. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettleError {
+    /// The token is not in flight: its lease ended, an event before it in its batch failed, or it was settled before.
+    LeaseLost,
+    /// An event before it in its batch is not settled yet.
+    OutOfOrder,
+}
+
+/// A settled token, and what undoes it.
+#[derive(Debug, Clone)]
+pub struct Settled {
+    /// The event.
+    pub event: Fetched,
+    undo: Undo,
+}
+
+#[derive(Debug, Clone)]
+struct Undo {
+    token: u64,
+    progress: Progress,
+    flight: Flight,
+    failing: Option<FailingNow>,
+    open: bool,
+}
+
+impl Machine {
+    /// Settles a token. `random` decides the jitter of a retry.
+    ///
+    /// # Errors
+    /// See [`SettleError`].
+    pub fn settle(
+        &mut self,
+        token: u64,
+        outcome: Outcome,
+        now: Timestamp,
+        random: u64,
+    ) -> Result<Settled, SettleError> {
+        let partition = self.tokens.get(&token).ok_or(SettleError::LeaseLost)?.clone();
+        let flight = self.in_flight.get(&partition).ok_or(SettleError::LeaseLost)?;
+        let (first, event) = flight.events.front().cloned().ok_or(SettleError::LeaseLost)?;
+        if first != token {
+            return Err(SettleError::OutOfOrder);
+        }
+        let undo = Undo {
+            token,
+            progress: self.progress.clone(),
+            flight: flight.clone(),
+            failing: self.failing.get(&partition).cloned(),
+            open: self.open.contains(&event.position),
+        };
+        self.tokens.remove(&token);
+        match outcome {
+            Outcome::Done => self.done(&event, now),
+            failed => self.failed(&event, failed, now, random),
+        }
+        Ok(Settled { event, undo })
+    }
+
+    /// Makes [`Outcome::Done`] of a token undone: the event is in flight again under the same token. Nothing else may have been
+    /// settled, read or fetched since.
+    pub fn undo(&mut self, settled: Settled) {
+        let Settled { event, undo } = settled;
+        let partition = event.partition;
+        self.progress = undo.progress;
+        if undo.open {
+            self.open.insert(event.position);
+        }
+        if let Some(first) = self.waiting.get(&partition).and_then(VecDeque::front) {
+            self.ready.remove(&first.position);
+        }
+        self.due.retain(|(_, name)| *name != partition);
+        if let Some(failing) = undo.failing {
+            self.failing.insert(partition.clone(), failing);
+        }
+        self.tokens.insert(undo.token, partition.clone());
+        self.in_flight.insert(partition, undo.flight);
+    }
+
+    fn done(&mut self, event: &Fetched, now: Timestamp) {
+        let partition = &event.partition;
+        self.landed(partition);
+        self.settle_position(event.position);
+        if self.failing.contains_key(partition) {
+            self.continue_after(event, now);
+        } else if !self.in_flight.contains_key(partition) {
+            self.make_ready(partition);
+        }
+    }
+
+    /// A failing partition's event is out of the way: the partition goes on to its next one.
+    pub(super) fn continue_after(&mut self, event: &Fetched, now: Timestamp) {
+        if !self.settings.partitioned {
+            return self.end_failing(&event.partition);
+        }
+        let Some(failing) = self.failing.get_mut(&event.partition) else { return };
+        failing.next = None;
+        failing.state.position = event.position + 1;
+        failing.state.attempts = 0;
+        self.schedule(&event.partition, Some(now));
+    }
+
+    /// The first event of a flight is not in flight any more.
+    fn landed(&mut self, partition: &ByteString) {
+        if let Some(flight) = self.in_flight.get_mut(partition) {
+            flight.events.pop_front();
+            if flight.events.is_empty() {
+                self.in_flight.remove(partition);
+            }
+        }
+    }
+
+    fn failed(&mut self, event: &Fetched, outcome: Outcome, now: Timestamp, random: u64) {
+        let (reason, chosen) = match outcome {
+            Outcome::Failed { reason } => (reason, None),
+            Outcome::RetryAfter { reason, millis } => (reason, Some(Some(millis))),
+            Outcome::Never { reason } => (reason, Some(None)),
+            Outcome::Done => return self.done(event, now),
+        };
+        let reason = shortened(reason);
+        let attempts = match self.failing.get(&event.partition) {
+            Some(known) => known.state.attempts.saturating_add(1),
+            None => 1,
+        };
+        self.ground(event);
+        let policy = self.settings.retry;
+        let delay = match chosen {
+            _ if policy.is_exhausted(attempts) => None,
+            Some(delay) => delay,
+            None => Some(policy.delay_ms(attempts, random)),
+        };
+        self.note(event, attempts, &reason, now);
+        match (delay, policy.then) {
+            (Some(millis), _) => self.schedule(&event.partition, Some(after(now, millis))),
+            (None, Then::Block) => self.schedule(&event.partition, None),
+            (None, Then::Park) => self.park(event, attempts, reason, now, None),
+        }
+    }
+
+    /// Takes a partition out of flight whose first event failed. What waits of it is skipped where it has a position of its own, and
+    /// put back where the whole processor waits.
+    fn ground(&mut self, event: &Fetched) {
+        let Some(flight) = self.in_flight.remove(&event.partition) else { return };
+        let rest = flight.events.into_iter().skip(1);
+        let rest: Vec<_> = rest.inspect(|(token, _)| _ = self.tokens.remove(token)).map(|(_, event)| event).collect();
+        if !self.settings.partitioned {
+            let queue = self.waiting.entry(event.partition.clone()).or_default();
+            rest.into_iter().rev().for_each(|event| queue.push_front(event));
+            if queue.is_empty() {
+                self.waiting.remove(&event.partition);
+            }
+            return;
+        }
+        let waiting = self.waiting.remove(&event.partition).unwrap_or_default();
+        for skipped in rest.iter().chain(&waiting).chain([event]) {
+            self.open.remove(&skipped.position);
+        }
+        self.advance();
+    }
+
+    /// Notes that the partition is failing at this event.
+    fn note(&mut self, event: &Fetched, attempts: u32, reason: &str, now: Timestamp) {
+        let state = Failing {
+            partition: event.partition.clone(),
+            position: event.position,
+            sequence_number: event.sequence_number,
+            attempts,
+            reason: reason.to_owned(),
+            last_failed: now,
+            retry_at: None,
+        };
+        self.failing.insert(event.partition.clone(), FailingNow { state, next: Some(event.clone()) });
+        self.changed.insert(event.partition.clone());
+    }
+
+    /// Parks the event at which its partition is failing.
+    pub(super) fn park(
+        &mut self,
+        event: &Fetched,
+        attempts: u32,
+        reason: String,
+        now: Timestamp,
+        act: Option<String>,
+    ) {
+        self.parked.push(Parked { event: event.clone(), attempts, reason, at: now, act });
+        self.settle_position(event.position);
+        self.continue_after(event, now);
+    }
+
+    /// Sets when a failing partition is attempted again.
+    pub(super) fn schedule(&mut self, partition: &ByteString, retry_at: Option<Timestamp>) {
+        let Some(failing) = self.failing.get_mut(partition) else { return };
+        if let Some(before) = failing.state.retry_at {
+            self.due.remove(&(before, partition.clone()));
+        }
+        failing.state.retry_at = retry_at;
+        self.due.extend(retry_at.map(|at| (at, partition.clone())));
+        self.changed.insert(partition.clone());
+    }
+
+    /// Ends every lease that has run out: its first event counts as failed. Returns how many did.
+    pub fn expire(&mut self, now: Timestamp, random: u64) -> usize {
+        let ended: Vec<_> = self.in_flight.iter().filter(|(_, flight)| flight.until <= now).collect();
+        let ended: Vec<(u64, String)> = ended
+            .into_iter()
+            .filter_map(|(_, flight)| Some((flight.events.front()?.0, flight.worker.clone())))
+            .collect();
+        for (token, worker) in &ended {
+            let reason = format!("worker {worker:?} did not settle the event before its lease ended");
+            // The token was just seen in front, so it can be settled.
+            let _ = self.settle(*token, Outcome::Failed { reason }, now, random);
+        }
+        ended.len()
+    }
+}
+
+fn shortened(mut reason: String) -> String {
+    if reason.len() > REASON_BYTES_MAX {
+        let end = (0..=REASON_BYTES_MAX).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
+        reason.truncate(end);
+        reason.push('…');
+    }
+    reason
+}

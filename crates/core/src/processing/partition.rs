@@ -1,0 +1,103 @@
+//! What an event's partition is.
+
+use bson::RawBsonRef;
+use bytestring::ByteString;
+use highway::{HighwayHash, HighwayHasher};
+
+use crate::condition::valid_path;
+use crate::{Code, Invalid, RecordedEvent, limits};
+
+/// The partition of events that have no value to partition by, and the only one of a processor without partitions.
+pub const NO_PARTITION: &str = "(none)";
+
+/// What decides an event's partition. Events of one partition are handled in order; different partitions do not wait for each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum PartitionBy {
+    /// All events are of one partition.
+    #[default]
+    None,
+    /// The aggregate, as `name/id`.
+    Aggregate,
+    /// The value at this path of the data. Strings, numbers, booleans, ObjectIds and UUIDs are values; anything else is none.
+    Data(String),
+}
+
+impl PartitionBy {
+    /// Whether events have different partitions at all.
+    pub fn is_partitioned(&self) -> bool {
+        *self != Self::None
+    }
+
+    /// Its text in the API: `none`, `aggregate` or `data.PATH`.
+    pub fn text(&self) -> String {
+        match self {
+            Self::None => "none".to_owned(),
+            Self::Aggregate => "aggregate".to_owned(),
+            Self::Data(path) => format!("data.{path}"),
+        }
+    }
+
+    /// Reads its text.
+    ///
+    /// # Errors
+    /// `invalid_handler` at `partition_by`.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let invalid = |message: String| Invalid::new(Code::InvalidHandler, "partition_by", message);
+        match text {
+            "none" => Ok(Self::None),
+            "aggregate" => Ok(Self::Aggregate),
+            _ => match text.strip_prefix("data.") {
+                Some(path) => {
+                    valid_path(path).map_err(|why| invalid(format!("the path {path:?} {why}")))?;
+                    Ok(Self::Data(path.to_owned()))
+                }
+                None => Err(invalid(format!("{text:?} is none of \"none\", \"aggregate\" and \"data.PATH\""))),
+            },
+        }
+    }
+
+    /// The partition of an event. A value longer than an id may be is replaced by a digest of it.
+    pub fn of(&self, event: &RecordedEvent) -> ByteString {
+        let partition = match self {
+            Self::None => None,
+            Self::Aggregate => Some(event.commit.aggregate.to_string()),
+            Self::Data(path) => at_path(event, path),
+        };
+        match partition {
+            None => ByteString::from_static(NO_PARTITION),
+            Some(text) if text.is_empty() => ByteString::from_static(NO_PARTITION),
+            Some(text) if text.len() > limits::ID_BYTES_MAX + limits::NAME_BYTES_MAX + 1 => digest(&text).into(),
+            Some(text) => text.into(),
+        }
+    }
+}
+
+fn digest(text: &str) -> String {
+    let [high, low] = HighwayHasher::default().hash128(text.as_bytes());
+    format!("digest:{high:016x}{low:016x}")
+}
+
+fn at_path(event: &RecordedEvent, path: &str) -> Option<String> {
+    let mut names = path.split('.');
+    let mut document = event.data.as_raw();
+    let last = names.next_back()?;
+    for name in names {
+        document = match document.get(name).ok()?? {
+            RawBsonRef::Document(inner) => inner,
+            _ => return None,
+        };
+    }
+    match document.get(last).ok()?? {
+        RawBsonRef::String(text) => Some(text.to_owned()),
+        RawBsonRef::Int32(number) => Some(number.to_string()),
+        RawBsonRef::Int64(number) => Some(number.to_string()),
+        RawBsonRef::Double(number) => Some(number.to_string()),
+        RawBsonRef::Decimal128(number) => Some(number.to_string()),
+        RawBsonRef::Boolean(value) => Some(value.to_string()),
+        RawBsonRef::ObjectId(id) => Some(id.to_hex()),
+        RawBsonRef::Binary(binary) if binary.bytes.len() == 16 => {
+            uuid::Uuid::from_slice(binary.bytes).ok().map(|id| id.to_string())
+        }
+        _ => None,
+    }
+}
