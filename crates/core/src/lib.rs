@@ -15,6 +15,7 @@ mod event_log;
 mod event_ref;
 mod events_hash;
 mod fields;
+pub mod handlers;
 pub mod json;
 mod keys;
 pub mod limits;

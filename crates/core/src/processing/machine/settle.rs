@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytestring::ByteString;
 
-use super::{Failing, FailingNow, Fetched, Flight, Machine, Parked, after};
+use super::{Failing, FailingNow, Fetched, Flight, Machine, Parked, Taken, after};
 use crate::processing::{Progress, Then};
 use crate::Timestamp;
 
@@ -233,6 +233,23 @@ impl Machine {
         failing.state.retry_at = retry_at;
         self.due.extend(retry_at.map(|at| (at, partition.clone())));
         self.changed.insert(partition.clone());
+    }
+
+    /// Takes back events that were handed to nobody: they are handed out again, as if they had not been taken.
+    pub fn release(&mut self, taken: &[Taken], now: Timestamp) {
+        for Taken { event, .. } in taken {
+            let Some(flight) = self.in_flight.remove(&event.partition) else { continue };
+            for (token, event) in flight.events.into_iter().rev() {
+                self.tokens.remove(&token);
+                if !self.failing.contains_key(&event.partition) {
+                    self.waiting.entry(event.partition.clone()).or_default().push_front(event);
+                }
+            }
+            if self.failing.contains_key(&event.partition) {
+                self.schedule(&event.partition, Some(now));
+            }
+            self.make_ready(&event.partition);
+        }
     }
 
     /// Ends every lease that has run out: its first event counts as failed. Returns how many did.

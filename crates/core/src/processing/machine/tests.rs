@@ -194,6 +194,22 @@ fn a_success_that_is_undone_is_in_flight_again() {
 }
 
 #[test]
+fn events_that_reached_nobody_are_handed_out_again_with_the_same_attempt() {
+    let mut machine = machine(true, &["a", "a", "b"]);
+    machine.set(Settings { batch: 2, ..settings(true) });
+    let taken = take(&mut machine, 0);
+    assert_eq!(positions(&taken), [0, 1, 2]);
+    machine.release(&taken, at(0));
+    let again = take(&mut machine, 0);
+    assert_eq!((positions(&again), again[0].attempt), (vec![0, 1, 2], 1));
+    fail(&mut machine, again[0].token, 0);
+    let retried = take(&mut machine, 10);
+    machine.release(&retried, at(10));
+    let once_more = take(&mut machine, 10);
+    assert_eq!((positions(&once_more), once_more[0].attempt), (vec![0], 2));
+}
+
+#[test]
 fn an_operator_acts_on_a_failing_partition_only() {
     let mut machine = machine(true, &["a"]);
     assert_eq!(machine.retry("a", at(0)), Err(ActError::NotFailing));

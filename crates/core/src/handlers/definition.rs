@@ -1,0 +1,262 @@
+//! What a handler is defined by.
+
+use serde::{Deserialize, Serialize};
+
+use crate::processing::{PartitionBy, ProcessingRetry, Settings};
+use crate::{ByteString, Code, Filter, Invalid, SequenceNumber, valid_name};
+
+/// The body of `PUT /v1/handlers/{name}`, with the name.
+///
+/// ```json
+/// {"types": ["order_placed"], "partition_by": "aggregate", "concurrency": 8, "start": "beginning",
+///  "retry": {"first_ms": 1000, "factor": 2, "max_ms": 60000, "attempts": 10, "then": "park"}}
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct HandlerDefinition {
+    /// Its name, like that of an event type.
+    pub name: ByteString,
+    /// What it handles.
+    pub source: HandlerSource,
+    /// What decides an event's partition.
+    pub partition_by: PartitionBy,
+    /// How many partitions are in flight at most, 1–256.
+    pub concurrency: u32,
+    /// Where it begins; decided by its first definition.
+    pub start: Start,
+    /// How many events of one partition are delivered together at most, 1–1,000.
+    pub batch: u32,
+    /// When a failed event is delivered again.
+    pub retry: ProcessingRetry,
+}
+
+/// What a handler handles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandlerSource {
+    /// The events of the log that have one of these types; none means any type.
+    Log {
+        /// The types.
+        types: Vec<ByteString>,
+    },
+    /// The events of a stream, in its positions.
+    Stream(ByteString),
+}
+
+/// Where a handler begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// With the first event of its source.
+    #[default]
+    Beginning,
+    /// With the first event after its definition.
+    Latest,
+    /// With the event of this number, or the first after it.
+    SequenceNumber(SequenceNumber),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stream: Option<ByteString>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    types: Option<Vec<ByteString>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partition_by: Option<String>,
+    #[serde(default = "one")]
+    concurrency: u32,
+    #[serde(default)]
+    start: Start,
+    #[serde(default = "one")]
+    batch: u32,
+    #[serde(default)]
+    retry: ProcessingRetry,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Most partitions in flight.
+const CONCURRENCY_MAX: u32 = 256;
+/// Most events of a partition that are delivered together.
+const BATCH_MAX: u32 = 1_000;
+/// Most types of a handler.
+const TYPES_MAX: usize = 1_000;
+
+impl HandlerDefinition {
+    /// A handler of all events of the log, one after the other, from the beginning.
+    pub fn new(name: impl Into<ByteString>) -> Self {
+        Self {
+            name: name.into(),
+            source: HandlerSource::Log { types: Vec::new() },
+            partition_by: PartitionBy::None,
+            concurrency: 1,
+            start: Start::Beginning,
+            batch: 1,
+            retry: ProcessingRetry::default(),
+        }
+    }
+
+    /// Handles only events of these types.
+    #[must_use]
+    pub fn types<T: Into<ByteString>>(self, types: impl IntoIterator<Item = T>) -> Self {
+        Self { source: HandlerSource::Log { types: types.into_iter().map(Into::into).collect() }, ..self }
+    }
+
+    /// Handles the events of this stream.
+    #[must_use]
+    pub fn stream(self, stream: impl Into<ByteString>) -> Self {
+        Self { source: HandlerSource::Stream(stream.into()), ..self }
+    }
+
+    /// Partitions by this, with so many partitions in flight.
+    #[must_use]
+    pub fn partitioned(self, by: PartitionBy, concurrency: u32) -> Self {
+        Self { partition_by: by, concurrency, ..self }
+    }
+
+    /// Reads a definition of this name from JSON.
+    ///
+    /// # Errors
+    /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
+    pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
+        let body: Body = crate::wire::parse_json(json)?;
+        let source = match (body.stream, body.types) {
+            (Some(_), Some(_)) => {
+                let message = "stands beside types; give one of both, because a stream is filtered already";
+                return Err(Invalid::new(Code::InvalidHandler, "stream", message));
+            }
+            (Some(stream), None) => HandlerSource::Stream(stream),
+            (None, types) => HandlerSource::Log { types: types.unwrap_or_default() },
+        };
+        let definition = Self {
+            name: name.into(),
+            source,
+            partition_by: body.partition_by.map_or(Ok(PartitionBy::None), |text| PartitionBy::parse(&text))?,
+            concurrency: body.concurrency,
+            start: body.start,
+            batch: body.batch,
+            retry: body.retry,
+        };
+        definition.validate()?;
+        Ok(definition)
+    }
+
+    /// Writes the definition as JSON, without its name.
+    pub fn write(&self) -> String {
+        let (stream, types) = match &self.source {
+            HandlerSource::Log { types } => (None, (!types.is_empty()).then(|| types.clone())),
+            HandlerSource::Stream(stream) => (Some(stream.clone()), None),
+        };
+        let body = Body {
+            stream,
+            types,
+            partition_by: Some(self.partition_by.text()),
+            concurrency: self.concurrency,
+            start: self.start,
+            batch: self.batch,
+            retry: self.retry,
+        };
+        // Texts and finite numbers cannot fail to become JSON.
+        serde_json::to_string(&body).unwrap_or_default()
+    }
+
+    /// Checks names and limits.
+    ///
+    /// # Errors
+    /// `invalid_name` or `invalid_handler`, with the path.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidHandler, path, message));
+        valid_name("name", &self.name)?;
+        match &self.source {
+            HandlerSource::Log { types } if types.len() > TYPES_MAX => {
+                return invalid("types", format!("are {}; at most {TYPES_MAX} are allowed", types.len()));
+            }
+            HandlerSource::Log { types } => {
+                types.iter().enumerate().try_for_each(|(n, name)| valid_name(&format!("types[{n}]"), name))?;
+            }
+            HandlerSource::Stream(stream) => valid_name("stream", stream)?,
+        }
+        if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
+            return invalid("concurrency", format!("{} is not between 1 and {CONCURRENCY_MAX}", self.concurrency));
+        }
+        if self.concurrency > 1 && !self.partition_by.is_partitioned() {
+            let message = "needs partitions: events of one partition are handled one after the other; set partition_by";
+            return invalid("concurrency", message.to_owned());
+        }
+        if !(1..=BATCH_MAX).contains(&self.batch) {
+            return invalid("batch", format!("{} is not between 1 and {BATCH_MAX}", self.batch));
+        }
+        self.retry.validate()
+    }
+
+    /// How its events are handed out.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            partitioned: self.partition_by.is_partitioned(),
+            concurrency: self.concurrency as usize,
+            batch: self.batch as usize,
+            retry: self.retry,
+        }
+    }
+
+    /// Which events of the log it handles, where that is its source.
+    pub fn filter(&self) -> Option<Filter> {
+        match &self.source {
+            HandlerSource::Log { types } => Some(Filter { types: types.clone(), ..Filter::default() }),
+            HandlerSource::Stream(_) => None,
+        }
+    }
+
+    /// The setting that a later definition may not change and `other` changes.
+    pub fn fixed_difference(&self, other: &Self) -> Option<&'static str> {
+        [
+            ("source", self.source != other.source),
+            ("partition_by", self.partition_by != other.partition_by),
+            ("start", self.start != other.start),
+        ]
+        .into_iter()
+        .find_map(|(name, differs)| differs.then_some(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(json: &str) -> (Code, String) {
+        let refused = HandlerDefinition::read("billing", json.as_bytes()).expect_err(json);
+        (refused.code, refused.path)
+    }
+
+    #[test]
+    fn a_definition_is_read_as_it_is_written() {
+        for json in [
+            "{}",
+            r#"{"types":["a","b"],"partition_by":"aggregate","concurrency":8,"start":"latest"}"#,
+            r#"{"stream":"stream-1","partition_by":"data.customer.id","start":{"sequence_number":7},"batch":5}"#,
+            r#"{"retry":{"first_ms":5,"attempts":3,"then":"park"}}"#,
+        ] {
+            let read = HandlerDefinition::read("billing", json.as_bytes()).expect(json);
+            assert_eq!(HandlerDefinition::read("billing", read.write().as_bytes()), Ok(read), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_definition_that_cannot_work_is_refused_with_its_path() {
+        for (json, path) in [
+            (r#"{"stream":"s","types":["a"]}"#, "stream"),
+            (r#"{"partition_by":"tenant"}"#, "partition_by"),
+            (r#"{"partition_by":"data."}"#, "partition_by"),
+            (r#"{"concurrency":2}"#, "concurrency"),
+            (r#"{"concurrency":0}"#, "concurrency"),
+            (r#"{"batch":1001}"#, "batch"),
+            (r#"{"retry":{"factor":0}}"#, "retry.factor"),
+        ] {
+            assert_eq!(refused(json), (Code::InvalidHandler, path.to_owned()), "{json}");
+        }
+        assert_eq!(refused(r#"{"types":["a b"]}"#), (Code::InvalidName, "types[0]".to_owned()));
+        assert_eq!(refused(r#"{"condition":{}}"#).0, Code::InvalidBody);
+    }
+}
