@@ -4,7 +4,8 @@
 //! - [`event_log!`] adopts every case of the suite for one backend with one line; [`Subject`] is what the backend gives for it.
 //!   A backend that does not decide beyond one aggregate yet adopts [`commits_and_log!`], and refuses by name what [`decisions!`] tests.
 //! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, [`prepare!`] for prepare keys as a
-//!   service, [`queries!`] for queries of snapshots and commits, and [`aggregates!`] for what programs make of log and snapshots.
+//!   service, [`queries!`] for queries of snapshots and commits, [`aggregates!`] for what programs make of log and snapshots, and
+//!   [`handlers!`] for what the task host makes of log and records.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -16,6 +17,7 @@
 
 pub mod aggregates;
 pub mod cases;
+pub mod handlers;
 pub mod history;
 mod logged;
 pub mod model;

@@ -225,11 +225,25 @@ impl Follower {
         self.next
     }
 
-    /// The next events, at least one; waits for them if need be. Cancelling loses nothing.
+    /// Waits for the next events, at least one. Cancelling loses nothing.
     ///
     /// # Errors
     /// See [`ReadError`]; the position is unchanged, so calling again retries.
     pub async fn next_page(&mut self) -> Result<Vec<RecordedEvent>, ReadError> {
+        loop {
+            let events = self.step().await?;
+            if !events.is_empty() {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// Waits until the position moves, and returns the events that match on the way: none when there were others only. So whoever
+    /// stores the position keeps up with a log in which little matches. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// As [`next_page`](Self::next_page).
+    pub async fn step(&mut self) -> Result<Vec<RecordedEvent>, ReadError> {
         loop {
             let query = LogQuery {
                 from: Some(self.next),
@@ -240,12 +254,11 @@ impl Follower {
             let page = self.log.read(query).await?;
             // A position past the head (the log was restored, or the caller looks ahead) waits for that number.
             let next = page.next.max(self.next);
-            if !page.events.is_empty() {
+            if !page.events.is_empty() || next > self.next {
                 self.next = next;
                 return Ok(page.events);
             }
             self.log.wait_past(next).await?;
-            self.next = next;
         }
     }
 }

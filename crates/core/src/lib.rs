@@ -18,6 +18,7 @@ mod fields;
 pub mod handlers;
 pub mod json;
 mod keys;
+mod lease;
 pub mod limits;
 pub mod order;
 mod prepare;
@@ -53,6 +54,7 @@ pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
+pub use lease::Lease;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
 pub use prepare::{FoundKey, KeyChange, KeyError, KeyState, PrepareKey, PrepareKeys, Prepared, valid_key};
 pub use queries::{

@@ -65,6 +65,12 @@ pub trait Store: Send + Sync + 'static {
         Cow::Borrowed(scope)
     }
 
+    /// Whether other processes may have this store open at the same time, so that who does what is decided by leases. A store that is
+    /// open in one process at a time has none to wait for.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// The declared tenants, in order of their names.
     fn tenants(&self) -> Vec<String>;
 

@@ -271,6 +271,10 @@ impl Store for MongoStore {
         canonical(scope)
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn tenants(&self) -> Vec<String> {
         self.tenants.keys().cloned().collect()
     }

@@ -1,76 +1,107 @@
-//! What a processor does with an event.
+//! Handlers in Rust.
 
 use std::sync::Arc;
 
-use annals_core::{CommitError, ReadError, RecordedEvent, StoreError};
+use annals_core::handlers::HandlerError;
+use annals_core::{CommitError, NewCommit, ReadError, RecordChange, RecordedEvent, StoreError};
 use async_trait::async_trait;
 
-/// Does something with each event of a log.
+/// Processes the events of a handler in this process.
 ///
-/// # At least once
-/// An event is handed over again when its handling failed, and when the process ended after handling it and before its position
-/// was kept. So handling one twice must do no harm: name what it causes after its sequence number or id, for example as the request
-/// id of a commit.
+/// # At least once, and exactly once
+/// Events are handed over again after a failure, and when the process ended before their settlement was stored. What the handler
+/// puts into [`Effects`] happens exactly once all the same: record changes are written in the batch that stores the position, and
+/// commits carry a request id that follows from the event. Whatever else it does must bear a repetition.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// Handles one event. The next one is handed over after this returns `Ok`, never before.
+    /// Handles events of one partition, in order: as many as the definition's `batch` says, at least one. They succeed or fail together.
     ///
     /// # Errors
-    /// [`HandlerError::Retry`] to get the same event again later, [`HandlerError::Stop`] to end the processor before it.
-    async fn handle(&self, event: &RecordedEvent) -> Result<(), HandlerError>;
+    /// [`HandleFailure`]: the events are handed over again as the definition's retry policy says, or as the failure says.
+    async fn handle(&self, events: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure>;
 }
 
 /// A handler that its owner keeps a hold of.
 #[async_trait]
 impl<H: Handler + ?Sized> Handler for Arc<H> {
-    async fn handle(&self, event: &RecordedEvent) -> Result<(), HandlerError> {
-        (**self).handle(event).await
+    async fn handle(&self, events: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+        (**self).handle(events, effects).await
     }
 }
 
-/// Why an event could not be handled. Neither kind skips it.
+/// What happens with the success of a handler, exactly once.
+#[derive(Debug, Default)]
+pub struct Effects {
+    pub(crate) records: Vec<RecordChange>,
+    pub(crate) commits: Vec<NewCommit>,
+}
+
+impl Effects {
+    /// Changes a record of the handler's tenant in the batch that stores the success.
+    pub fn change(&mut self, change: RecordChange) {
+        self.records.push(change);
+    }
+
+    /// Commits to the handler's tenant before the success is stored. The request id is made from the event, so that a repetition is
+    /// recognised; one that is given is replaced.
+    pub fn commit(&mut self, commit: NewCommit) {
+        self.commits.push(commit);
+    }
+}
+
+/// Why events could not be handled. None is skipped because of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HandlerError {
-    /// Hand the same event over again, after the delay that the retry policy says.
-    Retry(String),
-    /// End the processor. Its position stays before this event, so whoever starts it again from there gets it again.
-    Stop(String),
+pub struct HandleFailure {
+    /// What went wrong.
+    pub reason: String,
+    /// When to attempt it again.
+    pub retry: RetryWish,
 }
 
-impl std::fmt::Display for HandlerError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Retry(message) | Self::Stop(message) => f.write_str(message),
-        }
+/// When a handler wants failed events again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RetryWish {
+    /// As the retry policy says.
+    #[default]
+    Policy,
+    /// After this many milliseconds.
+    After(u64),
+    /// Never: an operator must decide, or the policy parks them.
+    Never,
+}
+
+impl HandleFailure {
+    /// A failure that the retry policy decides about.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), retry: RetryWish::Policy }
+    }
+
+    /// A failure that no repetition mends.
+    pub fn never(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), retry: RetryWish::Never }
     }
 }
 
-impl std::error::Error for HandlerError {}
-
-/// A closing store ends the processor; anything else may pass.
-impl From<StoreError> for HandlerError {
+impl From<StoreError> for HandleFailure {
     fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Closed => Self::Stop(error.to_string()),
-            _ => Self::Retry(error.to_string()),
-        }
+        Self::new(error.to_string())
     }
 }
 
-impl From<CommitError> for HandlerError {
+impl From<CommitError> for HandleFailure {
     fn from(error: CommitError) -> Self {
-        match error {
-            CommitError::Store(error) => error.into(),
-            _ => Self::Retry(error.to_string()),
-        }
+        Self::new(error.to_string())
     }
 }
 
-impl From<ReadError> for HandlerError {
+impl From<ReadError> for HandleFailure {
     fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::Store(error) => error.into(),
-            _ => Self::Retry(error.to_string()),
-        }
+        Self::new(error.to_string())
+    }
+}
+
+impl From<HandlerError> for HandleFailure {
+    fn from(error: HandlerError) -> Self {
+        Self::new(error.to_string())
     }
 }

@@ -7,16 +7,14 @@
 //! [`Aggregates`] load the aggregates of a type from a log, and commit what commands make of them.
 
 mod aggregates;
+mod engine;
 mod handler;
-mod processor;
-mod retry;
-mod status;
+mod handlers;
+mod host;
 
 pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,
     RemakeError, Request, Retries, SnapshotStrategy,
 };
-pub use handler::{Handler, HandlerError};
-pub use processor::{Processor, Running};
-pub use retry::RetryPolicy;
-pub use status::{State, Status};
+pub use handler::{Effects, HandleFailure, Handler, RetryWish};
+pub use host::{Host, HostOptions, TaskState, TaskStatus};

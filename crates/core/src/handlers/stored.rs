@@ -25,6 +25,8 @@ pub struct DefinitionRecord {
     pub name: String,
     /// The body of its definition, as JSON.
     pub definition: String,
+    /// The position of its source where it begins.
+    pub start: i64,
     /// When it was defined first.
     pub defined: DateTime,
 }
@@ -158,9 +160,14 @@ fn time(date: DateTime) -> Timestamp {
 }
 
 impl DefinitionRecord {
-    /// The record of a definition.
-    pub fn of(definition: &HandlerDefinition, defined: Timestamp) -> Self {
-        Self { name: definition.name.to_string(), definition: definition.write(), defined: date(defined) }
+    /// The record of a definition that begins at this position of its source.
+    pub fn of(definition: &HandlerDefinition, start: u64, defined: Timestamp) -> Self {
+        Self {
+            name: definition.name.to_string(),
+            definition: definition.write(),
+            start: start.cast_signed(),
+            defined: date(defined),
+        }
     }
 
     /// The definition.

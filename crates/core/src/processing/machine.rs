@@ -188,6 +188,17 @@ impl Machine {
         workers
     }
 
+    /// The positions of events that may still be handed out or are in flight.
+    pub fn needed(&self) -> HashSet<u64> {
+        let next = self.failing.values().filter_map(|failing| Some(failing.next.as_ref()?.position));
+        self.open.iter().copied().chain(next).collect()
+    }
+
+    /// How many [`needed`](Self::needed) are at least.
+    pub fn needed_count(&self) -> usize {
+        self.open.len() + self.in_flight.len()
+    }
+
     /// Whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty()

@@ -54,6 +54,11 @@ impl<T: RecordType> TypedRecords<T> {
         Ok(Self { records, of: PhantomData })
     }
 
+    /// The collection of a type that was declared before.
+    pub fn declared(records: Arc<dyn Records>) -> Self {
+        Self { records, of: PhantomData }
+    }
+
     /// Inserts a record that is not there yet.
     ///
     /// # Errors

@@ -31,11 +31,25 @@ impl StreamFollower {
         self.next
     }
 
-    /// The next events, at least one; waits for them if need be. Cancelling loses nothing.
+    /// Waits for the next events, at least one. Cancelling loses nothing.
     ///
     /// # Errors
     /// See [`ReadError`]; the position is unchanged, so calling again retries.
     pub async fn next_page(&mut self) -> Result<Vec<StreamEvent>, ReadError> {
+        loop {
+            let events = self.step().await?;
+            if !events.is_empty() {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// Waits until the position moves, and returns the events of the wanted partitions on the way, perhaps none. Cancelling loses
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`next_page`](Self::next_page).
+    pub async fn step(&mut self) -> Result<Vec<StreamEvent>, ReadError> {
         loop {
             let query = StreamQuery {
                 from: self.next,
@@ -46,12 +60,11 @@ impl StreamFollower {
             let page = self.streams.read_events(query).await?;
             // A position past the head (the caller looks ahead) waits for that position.
             let next = page.next.max(self.next);
-            if !page.events.is_empty() {
+            if !page.events.is_empty() || next > self.next {
                 self.next = next;
                 return Ok(page.events);
             }
             self.streams.wait_past(&self.stream, next).await?;
-            self.next = next;
         }
     }
 }

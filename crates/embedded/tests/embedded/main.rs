@@ -6,6 +6,7 @@ mod conformance;
 mod damage;
 mod faulty_disk;
 mod fixtures;
+mod handlers;
 mod model;
 mod operations;
 mod prepare;

@@ -1,4 +1,3 @@
 //! What follows a log and what stands on one, on the real store in memory.
 
 mod aggregates;
-mod processor;

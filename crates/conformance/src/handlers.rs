@@ -1,0 +1,73 @@
+//! The suite of handlers: what the task host makes of a store's log and records.
+
+pub mod cases;
+mod opened;
+
+/// Makes one test of every case of handlers, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
+/// the log: `annals_conformance::handlers!(MyStore::new());`
+#[macro_export]
+macro_rules! handlers {
+    ($subject:expr) => {
+        $crate::handlers! { @cases $subject;
+            delivering {
+                events_of_a_partition_come_one_after_the_other_and_partitions_side_by_side
+                a_pull_waits_for_an_event_and_ends_when_its_time_is_up
+                events_of_other_types_move_the_position
+                a_handler_that_begins_with_the_latest_gets_only_what_comes
+                a_batch_holds_events_of_one_partition_in_order
+                a_stream_is_handled_in_its_positions
+                events_are_delivered_whole_with_all_their_types
+            }
+            defining {
+                a_definition_is_kept_and_one_that_changes_the_source_is_refused
+                what_is_unknown_is_refused_by_name
+                a_deleted_handler_forgets_where_it_was
+                handlers_are_listed_page_by_page
+            }
+            failing {
+                a_failing_partition_is_retried_after_its_delay_and_holds_up_no_other
+                a_failing_partition_keeps_its_place_over_a_restart
+                without_partitions_a_failing_event_holds_up_all
+                a_blocked_partition_is_retried_by_an_operator
+                a_skipped_or_parked_event_is_recorded_and_its_partition_continues
+                a_lease_that_ends_counts_as_a_failure
+                a_paused_handler_delivers_nothing_until_it_is_resumed
+            }
+            restarting {
+                what_was_in_flight_comes_again_and_what_was_settled_does_not
+                events_settled_out_of_order_do_not_come_again
+            }
+            in_process {
+                effects_happen_exactly_once_whatever_fails_and_restarts
+                a_refused_effect_fails_its_event_and_nothing_of_it_happens
+                a_panic_is_a_failure
+                commits_of_a_handler_are_made_once
+            }
+        }
+    };
+    (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
+        $(mod $group {
+            #[allow(unused_imports, reason = "the subject's expression may name items of the calling module")]
+            use super::*;
+
+            $(#[test]
+            fn $case() {
+                $crate::run($subject, $crate::handlers::cases::$group::$case);
+            })+
+        })+
+    };
+}
+
+/// The cases of several processes on one store. Used as [`handlers!`] is, for stores that processes share.
+#[macro_export]
+macro_rules! handlers_of_processes {
+    ($subject:expr) => {
+        $crate::handlers! { @cases $subject;
+            processes {
+                one_process_at_a_time_delivers_and_another_takes_over_when_it_dies
+                a_drained_process_gives_its_handlers_back_at_once
+                a_process_that_lost_its_lease_stores_nothing
+            }
+        }
+    };
+}

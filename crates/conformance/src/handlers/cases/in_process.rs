@@ -1,0 +1,164 @@
+//! Handlers in Rust, and what happens with their success.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use annals_core::bson::{Bson, rawdoc};
+use annals_core::handlers::{HandlerDefinition, Handlers};
+use annals_core::processing::{PartitionBy, ProcessingRetry};
+use annals_core::{
+    AggregateQuery, Aggregate, Collection, DEFAULT_TENANT, Expected, NewCommit, RecordChange, RecordedEvent, Records,
+};
+use annals_runtime::{Effects, HandleFailure, Handler};
+use async_trait::async_trait;
+
+use crate::Subject;
+use crate::handlers::opened::Opened;
+use crate::sample::event;
+
+const COUNTS: &str = "counts";
+
+/// Counts the events of each aggregate in a record, and does it wrong now and then.
+struct Counting {
+    records: Arc<dyn Records>,
+    calls: AtomicU64,
+    fails_every: u64,
+}
+
+impl Counting {
+    async fn new(it: &Opened, fails_every: u64) -> Arc<Self> {
+        let records = it.store.records(DEFAULT_TENANT).expect("declared");
+        records.declare(Collection::new(COUNTS)).await.expect("declared");
+        Arc::new(Self { records, calls: AtomicU64::new(0), fails_every })
+    }
+
+    async fn count(&self, id: &str) -> Option<i64> {
+        let record = self.records.get(COUNTS, &Bson::from(id)).await.expect("reads")?;
+        Some(record.document.get_i64("count").expect("a number"))
+    }
+}
+
+#[async_trait]
+impl Handler for Counting {
+    async fn handle(&self, events: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+        let id = events[0].commit.aggregate.id.clone();
+        let count = self.count(&id).await.unwrap_or(0) + events.len() as i64;
+        effects.change(RecordChange::put(COUNTS, rawdoc! { "_id": &*id, "count": count }));
+        // After the effect was asked for, and before it happened.
+        match self.calls.fetch_add(1, Ordering::SeqCst) % self.fails_every {
+            0 => Err(HandleFailure::new("this time it fails")),
+            1 => panic!("this time it panics"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn soon() -> ProcessingRetry {
+    ProcessingRetry { first_ms: 1, max_ms: 1, factor: 1.0, jitter: 0.0, ..ProcessingRetry::default() }
+}
+
+fn definition(name: &str) -> HandlerDefinition {
+    HandlerDefinition { retry: soon(), ..HandlerDefinition::new(name).partitioned(PartitionBy::Aggregate, 4) }
+}
+
+/// Advances the clock until the handler has come so far, and nothing is failing.
+async fn until_handled(it: &Opened, handlers: &Arc<dyn Handlers>, name: &str, position: u64) {
+    loop {
+        it.advance(10);
+        let status = handlers.get(name).await.expect("defined");
+        if status.position >= position && status.failing == 0 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The batch that stores the position stores the effect.
+pub async fn effects_happen_exactly_once_whatever_fails_and_restarts(subject: &dyn Subject) {
+    let mut it = Opened::of(subject).await;
+    let ids = ["a", "b", "a", "c", "b", "a", "a", "c"];
+    for round in 1..=3 {
+        it.commit("placed", &ids).await;
+        let counting = Counting::new(&it, 4).await;
+        it.host.handle(DEFAULT_TENANT, definition("h"), Arc::clone(&counting)).await.expect("defined");
+        until_handled(&it, &it.handlers, "h", ids.len() as u64 * round).await;
+        for (id, each) in [("a", 4), ("b", 2), ("c", 2)] {
+            assert_eq!(counting.count(id).await, Some(each * round.cast_signed()), "{id} after round {round}");
+        }
+        it = it.restarted().await;
+    }
+}
+
+/// Its event fails with what the store says.
+pub async fn a_refused_effect_fails_its_event_and_nothing_of_it_happens(subject: &dyn Subject) {
+    struct Refused;
+    #[async_trait]
+    impl Handler for Refused {
+        async fn handle(&self, _: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+            effects.change(RecordChange::put(COUNTS, rawdoc! { "_id": "one", "count": 1_i64 }));
+            let absent = RecordChange::replace_if(COUNTS, rawdoc! { "_id": "two" }, Expected::Present);
+            effects.change(absent);
+            Ok(())
+        }
+    }
+    let it = Opened::of(subject).await;
+    let counting = Counting::new(&it, 2).await;
+    it.commit("placed", &["a"]).await;
+    let late = ProcessingRetry { first_ms: 60_000, ..ProcessingRetry::default() };
+    it.host.handle(DEFAULT_TENANT, HandlerDefinition { retry: late, ..definition("h") }, Refused).await.expect("defined");
+    let failing = loop {
+        let page = it.handlers.partitions("h", None, 10).await.expect("reads").items;
+        if let Some(failing) = page.into_iter().next() {
+            break failing;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(failing.reason.contains("effects were refused"), "{}", failing.reason);
+    assert_eq!((failing.position, counting.count("one").await), (0, None));
+}
+
+/// And names what it panicked with.
+pub async fn a_panic_is_a_failure(subject: &dyn Subject) {
+    struct Panicking;
+    #[async_trait]
+    impl Handler for Panicking {
+        async fn handle(&self, _: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
+            panic!("out of ink")
+        }
+    }
+    let it = Opened::of(subject).await;
+    it.commit("placed", &["a"]).await;
+    it.host.handle(DEFAULT_TENANT, definition("h"), Panicking).await.expect("defined");
+    loop {
+        let status = it.handlers.get("h").await.expect("defined");
+        if let Some(reason) = status.last_reason {
+            assert_eq!((reason.as_str(), status.failing), ("the handler panicked: out of ink", 1));
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Though the handler ran again after it had committed.
+pub async fn commits_of_a_handler_are_made_once(subject: &dyn Subject) {
+    struct Answering(Arc<Counting>);
+    #[async_trait]
+    impl Handler for Answering {
+        async fn handle(&self, events: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+            effects.commit(NewCommit::new("invoice", "i").event(event("invoiced", events[0].sequence_number)));
+            // Refused at first, so the commit is made and the success is not stored.
+            if self.0.calls.fetch_add(1, Ordering::SeqCst) == 0 {
+                effects.change(RecordChange::replace_if(COUNTS, rawdoc! { "_id": "none" }, Expected::Present));
+            }
+            Ok(())
+        }
+    }
+    let it = Opened::of(subject).await;
+    let calls = Counting::new(&it, 2).await;
+    it.commit("placed", &["a", "a"]).await;
+    let handler = Answering(Arc::clone(&calls));
+    it.host.handle(DEFAULT_TENANT, definition("h").types(["placed"]), handler).await.expect("defined");
+    until_handled(&it, &it.handlers, "h", 2).await;
+    let invoices = it.log.read_aggregate(AggregateQuery::new(Aggregate::new("invoice", "i"))).await.expect("reads");
+    assert_eq!((invoices.version, calls.calls.load(Ordering::SeqCst)), (2, 3));
+}

@@ -1,0 +1,79 @@
+//! Several processes on one store.
+
+use annals_core::handlers::{HandlerError, PullBody, SettleBody, Settlement};
+
+use crate::Subject;
+use crate::handlers::opened::{Opened, positions};
+
+fn now() -> PullBody {
+    PullBody { max: 100, ..PullBody::default() }
+}
+
+/// Pulls at `it`, which does not own the handler, until it does; time passes meanwhile.
+async fn until_taken_over(it: &Opened, millis: i64) -> Vec<annals_core::handlers::Delivery> {
+    let pull = PullBody { max: 100, wait_ms: 50_000, ..PullBody::default() };
+    let time_passes = async {
+        let mut passed = 0;
+        while passed < millis {
+            it.advance(50);
+            passed += 50;
+            // Real work of the store is between two looks at the clock.
+            it.log.head().await.expect("reads");
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        pulled = it.handlers.pull("h", pull) => pulled.expect("pulled"),
+        () = time_passes => unreachable!("it never ends"),
+    }
+}
+
+/// Within five seconds.
+pub async fn one_process_at_a_time_delivers_and_another_takes_over_when_it_dies(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    let other = Opened::on(subject.open().await, one.clock.clone());
+    one.by_aggregate("h").await;
+    one.commit("placed", &["a", "a", "b"]).await;
+    let first = one.pull_count("h", 2).await;
+    assert_eq!(positions(&first), [0, 2]);
+    assert_eq!(other.handlers.pull("h", now()).await.expect("waits"), []);
+    let elsewhere = other.handlers.settle("h", SettleBody { results: vec![Settlement::done("1")] }).await;
+    assert!(matches!(elsewhere, Err(HandlerError::OwnedElsewhere { .. })), "{elsewhere:?}");
+    one.done("h", first.iter().find(|it| it.position == 0).expect("came")).await;
+    // It dies: nothing is renewed and nothing is given back.
+    let Opened { host, store, .. } = one;
+    std::mem::forget(host);
+    store.close().await;
+    let after = until_taken_over(&other, 5_000).await;
+    assert_eq!(positions(&after), [1, 2]);
+}
+
+/// Without waiting for a lease to end.
+pub async fn a_drained_process_gives_its_handlers_back_at_once(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    let other = Opened::on(subject.open().await, one.clock.clone());
+    one.by_aggregate("h").await;
+    one.commit("placed", &["a"]).await;
+    assert_eq!(one.pull("h").await.len(), 1);
+    one.host.drain().await;
+    let after = until_taken_over(&other, 1_000).await;
+    assert_eq!(positions(&after), [0]);
+}
+
+/// Its workers are told, and nothing happens twice.
+pub async fn a_process_that_lost_its_lease_stores_nothing(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    one.by_aggregate("h").await;
+    one.commit("placed", &["a"]).await;
+    let stale = one.pull("h").await;
+    // The other process has a clock that is ahead, so the lease has ended there and not here.
+    let ahead = std::sync::Arc::new(crate::ManualClock::at(one.now_plus(60_000)));
+    let other = Opened::on(subject.open().await, ahead);
+    let taken = other.pull("h").await;
+    assert_eq!(positions(&taken), [0]);
+    let lost = one.handlers.settle("h", SettleBody { results: vec![Settlement::done(stale[0].token.clone())] }).await;
+    assert!(lost.is_err() || lost.is_ok_and(|results| !results[0].settled), "it stored nothing");
+    assert_eq!(other.handlers.get("h").await.expect("defined").position, 0);
+    other.done("h", &taken[0]).await;
+    assert_eq!(other.handlers.get("h").await.expect("defined").position, 1);
+}

@@ -1,0 +1,132 @@
+//! A store with a host on it, and shorthands for what the cases do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::handlers::{Delivery, HandlerDefinition, Handlers, PullBody, SettleBody, SettleResult, Settlement};
+use annals_core::processing::{PartitionBy, ProcessingRetry};
+use annals_core::{Clock, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, NewCommit, Reached, Store};
+use annals_runtime::{Host, HostOptions};
+
+use crate::sample::event;
+use crate::{ManualClock, Subject};
+
+/// A store, a host on it and the handlers of the default tenant. Time stands still until a case advances it.
+pub struct Opened {
+    pub store: Arc<dyn Store>,
+    pub log: Arc<dyn EventLog>,
+    pub host: Host,
+    pub handlers: Arc<dyn Handlers>,
+    pub clock: Arc<ManualClock>,
+}
+
+impl Opened {
+    pub async fn of(subject: &dyn Subject) -> Self {
+        Self::on(subject.open().await, subject.clock())
+    }
+
+    /// Another host on a store, as another process would have.
+    pub fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
+        let options = HostOptions { clock: clock.clone(), ..HostOptions::default() };
+        let host = Host::start(Arc::clone(&store), options);
+        let handlers = host.handlers(DEFAULT_TENANT).expect("declared");
+        let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
+        Self { store, log, host, handlers, clock }
+    }
+
+    /// The same store with a new host, as after a restart; what the old one knew is gone.
+    pub async fn restarted(self) -> Self {
+        let Self { store, host, clock, .. } = self;
+        host.drain().await;
+        Self::on(store, clock)
+    }
+
+    /// Defines a handler of all events, by aggregate, four partitions at once, with delays of 1, 2, 4 … s.
+    pub async fn by_aggregate(&self, name: &str) -> HandlerDefinition {
+        let definition = HandlerDefinition { retry: seconds(), ..HandlerDefinition::new(name) };
+        self.define(definition.partitioned(PartitionBy::Aggregate, 4)).await
+    }
+
+    pub async fn define(&self, definition: HandlerDefinition) -> HandlerDefinition {
+        assert!(self.handlers.put(definition.clone()).await.expect("defined"), "it is new");
+        definition
+    }
+
+    /// Commits an event of a type to each of these aggregates, in order.
+    pub async fn commit(&self, event_type: &str, ids: &[&str]) {
+        for (n, id) in ids.iter().enumerate() {
+            let commit = NewCommit::new("order", *id).event(event(event_type, n as u64));
+            self.log.commit(commit.wait_until(Reached::Logged)).await.expect("committed");
+        }
+    }
+
+    /// Pulls as much as there is now, and waits for the first event.
+    pub async fn pull(&self, name: &str) -> Vec<Delivery> {
+        let wait = PullBody { max: 100, wait_ms: 50_000, worker: "w".to_owned(), ..PullBody::default() };
+        self.handlers.pull(name, wait).await.expect("pulled")
+    }
+
+    /// Pulls until so many events came, settling none.
+    pub async fn pull_count(&self, name: &str, count: usize) -> Vec<Delivery> {
+        let mut deliveries = Vec::new();
+        while deliveries.len() < count {
+            deliveries.extend(self.pull(name).await);
+        }
+        deliveries
+    }
+
+    /// What can be pulled now, which may be nothing.
+    pub async fn pull_now(&self, name: &str) -> Vec<Delivery> {
+        let pull = PullBody { max: 100, worker: "w".to_owned(), ..PullBody::default() };
+        self.handlers.pull(name, pull).await.expect("pulled")
+    }
+
+    pub async fn settle(&self, name: &str, results: Vec<Settlement>) -> Vec<SettleResult> {
+        self.handlers.settle(name, SettleBody { results }).await.expect("settled")
+    }
+
+    pub async fn done(&self, name: &str, delivery: &Delivery) {
+        let results = self.settle(name, vec![Settlement::done(delivery.token.clone())]).await;
+        assert!(results[0].settled, "{results:?}");
+    }
+
+    pub async fn fail(&self, name: &str, delivery: &Delivery) {
+        let results = self.settle(name, vec![Settlement::failed(delivery.token.clone(), "down")]).await;
+        assert!(results[0].settled, "{results:?}");
+    }
+
+    /// Handles everything that comes until the handler has come so far, and nothing is failing.
+    pub async fn handle_all(&self, name: &str, position: u64) -> Vec<u64> {
+        let mut handled = Vec::new();
+        loop {
+            for delivery in self.pull_now(name).await {
+                self.done(name, &delivery).await;
+                handled.push(delivery.position);
+            }
+            let status = self.handlers.get(name).await.expect("defined");
+            if status.position >= position && status.failing == 0 {
+                return handled;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub fn advance(&self, millis: i64) {
+        self.clock.advance_millis(millis);
+    }
+
+    pub fn now_plus(&self, millis: u64) -> annals_core::Timestamp {
+        self.clock.now().plus(Duration::from_millis(millis))
+    }
+}
+
+/// Delays of 1, 2, 4 … s, without jitter.
+pub fn seconds() -> ProcessingRetry {
+    ProcessingRetry { first_ms: 1_000, factor: 2.0, max_ms: 60_000, jitter: 0.0, ..ProcessingRetry::default() }
+}
+
+pub fn positions(deliveries: &[Delivery]) -> Vec<u64> {
+    let mut positions: Vec<_> = deliveries.iter().map(|delivery| delivery.position).collect();
+    positions.sort_unstable();
+    positions
+}

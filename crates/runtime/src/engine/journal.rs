@@ -1,0 +1,163 @@
+//! What an owner stores: one batch of records for all that changed since the last one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::handlers::{FAILING_PARTITIONS, FailingRecord, ParkedRecord, ProcessorRecord, partitions_of};
+use annals_core::order::Direction;
+use annals_core::processing::{Changes, Failing};
+use annals_core::{
+    Clock, Condition, Expected, Lease, RecordChange, RecordError, RecordQuery, RecordType, Records, SortBy,
+    StoreError, TypedRecords, limits,
+};
+
+/// The first and the longest pause before a write is repeated whose outcome is unknown, or that the store had no room for.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
+
+/// The stored side of one processor, in the hands of its owner.
+pub(crate) struct Journal {
+    records: Arc<dyn Records>,
+    clock: Arc<dyn Clock>,
+    record: ProcessorRecord,
+}
+
+/// Why a batch was not written.
+pub(crate) enum NotWritten {
+    /// Another process owns the processor now, or deleted it.
+    Lost,
+    /// The store refused an effect; nothing of the batch was written.
+    Refused(RecordError),
+    /// The store cannot write.
+    Store(StoreError),
+}
+
+impl Journal {
+    /// Declares the collections of processors.
+    pub async fn declare(records: &Arc<dyn Records>) -> Result<(), RecordError> {
+        records.declare(<Lease as RecordType>::collection()).await?;
+        records.declare(<ProcessorRecord as RecordType>::collection()).await?;
+        records.declare(<FailingRecord as RecordType>::collection()).await?;
+        records.declare(<ParkedRecord as RecordType>::collection()).await
+    }
+
+    /// Takes over a processor: from now on only writes of this epoch are taken. `first` is how it begins when it is new.
+    pub async fn take_over(
+        records: Arc<dyn Records>,
+        clock: Arc<dyn Clock>,
+        first: ProcessorRecord,
+    ) -> Result<Self, NotWritten> {
+        let processors = TypedRecords::<ProcessorRecord>::declared(Arc::clone(&records));
+        let record = match processors.get(first.name.as_str()).await? {
+            None => {
+                processors.insert(&first).await?;
+                first
+            }
+            Some(found) => {
+                let expected = Expected::Matching(Condition::lt("epoch", first.epoch));
+                let record = ProcessorRecord { epoch: first.epoch, turn: found.value.turn + 1, ..found.value };
+                processors.replace_if(&record, expected).await?;
+                record
+            }
+        };
+        Ok(Self { records, clock, record })
+    }
+
+    /// What was written last.
+    pub fn record(&self) -> &ProcessorRecord {
+        &self.record
+    }
+
+    /// The failing partitions that are stored.
+    pub async fn failing(&self) -> Result<Vec<Failing>, RecordError> {
+        let mut failing = Vec::new();
+        let mut query = RecordQuery {
+            sort: vec![SortBy { path: "_id.partition".to_owned(), direction: Direction::Ascending }],
+            ..RecordQuery::new(FAILING_PARTITIONS).matching(partitions_of(&self.record.name)).limit(limits::PAGE_MAX)
+        };
+        let typed = TypedRecords::<FailingRecord>::declared(Arc::clone(&self.records));
+        loop {
+            let (page, next) = typed.find(query.clone()).await?;
+            failing.extend(page.into_iter().map(|stored| stored.value.read()));
+            let Some(cursor) = next else { return Ok(failing) };
+            query = query.after(cursor);
+        }
+    }
+
+    /// Writes what changed, and the effects with it, all or none. `edit` changes the processor's record further.
+    pub async fn write(
+        &mut self,
+        changes: Changes,
+        effects: &[RecordChange],
+        edit: impl FnOnce(&mut ProcessorRecord),
+    ) -> Result<(), NotWritten> {
+        let mut record = self.record.clone();
+        let expected = Expected::Matching(record.unchanged());
+        record.turn += 1;
+        if record.progress().position != changes.progress.position {
+            record.moved(self.clock.now());
+        }
+        record.set(&changes.progress);
+        edit(&mut record);
+        let mut batch = vec![TypedRecords::replacement(&record, expected)?];
+        for (partition, state) in &changes.failing {
+            batch.push(match state {
+                Some(state) => TypedRecords::replacement(&FailingRecord::of(&record.name, state), whatever())?,
+                None => {
+                    let id = FailingRecord::id_of(&record.name, partition);
+                    RecordChange::delete_if(FAILING_PARTITIONS, id, whatever())
+                }
+            });
+        }
+        for parked in &changes.parked {
+            batch.push(TypedRecords::replacement(&ParkedRecord::of(&record.name, parked), whatever())?);
+        }
+        batch.extend_from_slice(effects);
+        self.until_known(batch, record).await
+    }
+
+    async fn until_known(&mut self, batch: Vec<RecordChange>, record: ProcessorRecord) -> Result<(), NotWritten> {
+        let mut pause = PAUSES.0;
+        loop {
+            match self.records.write(batch.clone()).await {
+                Ok(_) => break,
+                Err(RecordError::NotAsExpected { change: 0, .. }) => {
+                    // Perhaps by an attempt whose answer was lost.
+                    if !self.is_stored(&record).await? {
+                        return Err(NotWritten::Lost);
+                    }
+                    break;
+                }
+                Err(RecordError::Store(error @ (StoreError::Overloaded | StoreError::Unreachable(_)))) => {
+                    tracing::debug!(processor = record.name, %error, "a processor's batch is written again");
+                    self.clock.sleep(pause).await;
+                    pause = (pause * 2).min(PAUSES.1);
+                }
+                Err(RecordError::Store(error)) => return Err(NotWritten::Store(error)),
+                Err(refused) => return Err(NotWritten::Refused(refused)),
+            }
+        }
+        self.record = record;
+        Ok(())
+    }
+
+    async fn is_stored(&self, record: &ProcessorRecord) -> Result<bool, RecordError> {
+        let processors = TypedRecords::<ProcessorRecord>::declared(Arc::clone(&self.records));
+        let found = processors.get(record.name.as_str()).await?;
+        Ok(found.is_some_and(|found| (found.value.epoch, found.value.turn) == (record.epoch, record.turn)))
+    }
+}
+
+fn whatever() -> Expected {
+    Expected::AbsentOr(Condition::All)
+}
+
+impl From<RecordError> for NotWritten {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Store(error) => Self::Store(error),
+            // The record of an owner is written by nobody else.
+            RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. } => Self::Lost,
+            other => Self::Refused(other),
+        }
+    }
+}

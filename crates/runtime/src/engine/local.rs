@@ -1,0 +1,122 @@
+//! A handler in Rust: a worker of its own processor, in the same process.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use annals_core::handlers::{Delivery, DeliveryFailure, HandlerError, PullBody, Settlement};
+use annals_core::{EventLog, RecordedEvent};
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::owner::Settling;
+use crate::handler::{Effects, HandleFailure, Handler, RetryWish};
+use crate::handlers::TenantHandlers;
+use crate::host::{Ended, Supervised, message_of};
+
+/// How long one attempt may take. The task is watched here, so this bounds nothing but a handler that never returns.
+const LEASE_MS: u64 = 12 * 60 * 60 * 1_000;
+/// How long one pull waits.
+const WAIT_MS: u64 = 20_000;
+
+/// Runs a handler of this process.
+pub(crate) struct Local<H> {
+    pub handlers: Arc<TenantHandlers>,
+    pub name: String,
+    pub handler: Arc<H>,
+    pub log: Arc<dyn EventLog>,
+    /// How many partitions at once.
+    pub lanes: usize,
+    pub batch: usize,
+}
+
+impl<H: Handler> Supervised for Local<H> {
+    async fn run(&mut self) -> Ended {
+        let this = &*self;
+        let mut attempts = FuturesUnordered::new();
+        let stop = this.handlers.stop();
+        loop {
+            let free = this.lanes.saturating_sub(attempts.len());
+            tokio::select! {
+                biased;
+                () = stop.stopped() => return Ended::Done,
+                Some(settled) = attempts.next(), if !attempts.is_empty() => match settled {
+                    Ok(()) | Err(HandlerError::OwnedElsewhere { .. }) => {}
+                    Err(error) => return ended(&error),
+                },
+                pulled = this.pull((free * this.batch).min(1_000)), if free > 0 => match pulled {
+                    Ok(deliveries) => attempts.extend(by_partition(deliveries).map(|of_one| this.attempt(of_one))),
+                    Err(error) => return ended(&error),
+                },
+            }
+        }
+    }
+}
+
+impl<H: Handler> Local<H> {
+    async fn pull(&self, max: usize) -> Result<Vec<Delivery>, HandlerError> {
+        let body = PullBody { max, wait_ms: WAIT_MS, lease_ms: LEASE_MS, worker: "in this process".to_owned() };
+        self.handlers.take(&self.name, body).await
+    }
+
+    /// Handles the deliveries of one partition, and settles them.
+    async fn attempt(&self, deliveries: Vec<Delivery>) -> Result<(), HandlerError> {
+        let events: Vec<RecordedEvent> = deliveries.iter().map(|delivery| delivery.event.clone()).collect();
+        let mut effects = Effects::default();
+        let handling = AssertUnwindSafe(self.handler.handle(&events, &mut effects)).catch_unwind().await;
+        let handled = match handling {
+            Ok(Ok(())) => self.commit(&events[0], std::mem::take(&mut effects.commits)).await,
+            Ok(Err(failure)) => Err(failure),
+            Err(panic) => Err(HandleFailure::new(format!("the handler panicked: {}", message_of(&*panic)))),
+        };
+        let settling = match handled {
+            Ok(()) => Settling {
+                settlements: deliveries.iter().map(|delivery| Settlement::done(delivery.token.clone())).collect(),
+                effects: effects.records,
+            },
+            // The first one fails; those behind it are released, and come again after it.
+            Err(failure) => {
+                Settling { settlements: vec![failed(&deliveries[0].token, failure)], effects: Vec::new() }
+            }
+        };
+        self.handlers.settle_all(&self.name, vec![settling]).await.map(|_| ())
+    }
+
+    /// Makes the commits of a success. A repetition finds them made.
+    async fn commit(&self, first: &RecordedEvent, commits: Vec<annals_core::NewCommit>) -> Result<(), HandleFailure> {
+        for (n, mut commit) in commits.into_iter().enumerate() {
+            let (id, ordinal) = (first.commit.commit_id, first.ordinal);
+            commit.request_id = Some(format!("handler/{}/{id}.{ordinal}/{n}", self.name).into());
+            self.log.commit(commit).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Deliveries of one partition stand together, in order.
+fn by_partition(deliveries: Vec<Delivery>) -> impl Iterator<Item = Vec<Delivery>> {
+    let mut groups: Vec<Vec<Delivery>> = Vec::new();
+    for delivery in deliveries {
+        match groups.last_mut() {
+            Some(group) if group[0].partition == delivery.partition => group.push(delivery),
+            _ => groups.push(vec![delivery]),
+        }
+    }
+    groups.into_iter()
+}
+
+fn failed(token: &str, failure: HandleFailure) -> Settlement {
+    let HandleFailure { reason, retry } = failure;
+    let (retry_after_ms, never) = match retry {
+        RetryWish::Policy => (None, false),
+        RetryWish::After(millis) => (Some(millis), false),
+        RetryWish::Never => (None, true),
+    };
+    Settlement { token: token.to_owned(), failure: Some(DeliveryFailure { reason, retry_after_ms, never }) }
+}
+
+fn ended(error: &HandlerError) -> Ended {
+    match error {
+        HandlerError::Unknown(_) | HandlerError::Store(annals_core::StoreError::Closed) => Ended::Done,
+        other => Ended::Failed(other.to_string()),
+    }
+}

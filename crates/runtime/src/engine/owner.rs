@@ -1,0 +1,318 @@
+//! The task that owns a processor: it holds the lease, feeds the state machine, hands events out and stores what becomes of them.
+
+mod command;
+mod hand_out;
+mod settle;
+mod stand_by;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::handlers::{HandlerDefinition, HandlerError, ProcessorRecord};
+use annals_core::processing::{Machine, Progress};
+use annals_core::{Clock, ReadError, RecordedEvent, Records, StoreError, Timestamp};
+use tokio::sync::mpsc;
+
+use super::journal::{Journal, NotWritten};
+use super::reader::{Page, Reader};
+use super::source::Source;
+use crate::host::{Ended, Held, Leases, Shared, Supervised, is_set};
+pub(crate) use command::{Command, Handled, Settling, Snapshot};
+
+/// Bytes of event data that an owner holds before it stops reading ahead.
+const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How often a position is stored that moves over events that are not the processor's.
+const STORE_EVERY: Duration = Duration::from_secs(1);
+/// An owner without workers gives its lease back after this long, where other processes may have some.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+/// A worker that has not pulled for this long is not listed any more.
+const WORKER_SEEN: Duration = Duration::from_secs(60);
+
+/// Everything that the owner of a processor needs, over restarts.
+pub(crate) struct Owner {
+    pub shared: Arc<Shared>,
+    pub tenant: String,
+    /// Its task, for example `handler/default/billing`.
+    pub task: String,
+    pub records: Arc<dyn Records>,
+    pub source: Source,
+    pub definition: HandlerDefinition,
+    pub commands: mpsc::Receiver<Command>,
+    /// Whether a handler of this process is its worker, so that it never gives the lease back.
+    pub local: bool,
+}
+
+/// An owner at work.
+struct Work<'o> {
+    owner: &'o mut Owner,
+    clock: Arc<dyn Clock>,
+    leases: Leases,
+    held: Held,
+    journal: Journal,
+    machine: Machine,
+    reader: Reader,
+    /// The events that the machine may hand out, by position.
+    events: HashMap<u64, RecordedEvent>,
+    bytes: usize,
+    pulls: VecDeque<command::Pull>,
+    workers: HashMap<String, Timestamp>,
+    last_pull: Timestamp,
+    last_stored: Timestamp,
+    last_reason: Option<String>,
+}
+
+/// Why an owner stops working.
+enum Stop {
+    /// The host is drained, the handler was deleted, or nobody needs this owner any more.
+    Done,
+    /// Another process owns the processor.
+    Lost,
+    Failed(String),
+}
+
+impl Supervised for Owner {
+    async fn run(&mut self) -> Ended {
+        loop {
+            match self.own().await {
+                Stop::Done => return Ended::Done,
+                Stop::Lost => tracing::info!(task = self.task, "another process took the task over"),
+                Stop::Failed(error) => return Ended::Failed(error),
+            }
+        }
+    }
+}
+
+impl Owner {
+    /// Takes the lease, works, and gives the lease back.
+    async fn own(&mut self) -> Stop {
+        let leases = Leases::new(&self.shared, Arc::clone(&self.records));
+        let held = match stand_by::until_taken(self, &leases).await {
+            Ok(held) => held,
+            Err(stop) => return stop,
+        };
+        let mut work = match Work::begin(self, leases, held).await {
+            Ok(work) => work,
+            Err(stop) => return stop,
+        };
+        let stop = work.run().await;
+        if !matches!(stop, Stop::Lost) {
+            let _ = work.store_progress().await;
+            work.leases.release(&work.held).await;
+        }
+        stop
+    }
+}
+
+impl<'o> Work<'o> {
+    async fn begin(owner: &'o mut Owner, leases: Leases, held: Held) -> Result<Self, Stop> {
+        let clock = Arc::clone(&owner.shared.options.clock);
+        let start = stand_by::defined(owner).await?;
+        let identity = owner.shared.store.identity(&owner.tenant).ok_or(Stop::Done)?;
+        let first = ProcessorRecord {
+            name: owner.task.clone(),
+            epoch: held.epoch(),
+            turn: 0,
+            position: start,
+            ahead: Vec::new(),
+            paused: false,
+            last_progress: None,
+            last_reason: None,
+            store: identity.store_id.to_string(),
+            incarnation: identity.incarnation.into(),
+        };
+        let mut journal = Journal::take_over(Arc::clone(&owner.records), Arc::clone(&clock), first).await?;
+        let mut failing = journal.failing().await.map_err(NotWritten::from)?;
+        let progress = stand_by::clamped(owner, &mut journal, &mut failing).await?;
+        let first_token = held.epoch().cast_unsigned() << 40;
+        let machine = Machine::resume(owner.definition.settings(), progress, failing, first_token);
+        let reader = Reader::start(owner.source.clone(), machine.read_to(), Arc::clone(&clock));
+        let (now, last_reason) = (clock.now(), journal.record().last_reason.clone());
+        Ok(Self {
+            owner,
+            leases,
+            held,
+            journal,
+            machine,
+            reader,
+            events: HashMap::new(),
+            bytes: 0,
+            pulls: VecDeque::new(),
+            workers: HashMap::new(),
+            last_pull: now,
+            last_stored: now,
+            last_reason,
+            clock,
+        })
+    }
+
+    async fn run(&mut self) -> Stop {
+        loop {
+            if let Err(stop) = self.turn().await {
+                return stop;
+            }
+        }
+    }
+
+    /// Does all that can be done now, then waits for something to happen.
+    async fn turn(&mut self) -> Result<(), Stop> {
+        let now = self.clock.now();
+        self.keep_lease(now).await?;
+        if self.machine.expire(now, self.random()) > 0 {
+            self.store(&[]).await?;
+        } else if self.is_unstored() && now.since(self.last_stored) >= STORE_EVERY {
+            self.store(&[]).await?;
+        }
+        self.catch_up(now).await?;
+        self.serve(now);
+        self.forget();
+        self.wait().await
+    }
+
+    async fn wait(&mut self) -> Result<(), Stop> {
+        let clock = Arc::clone(&self.clock);
+        let reads = self.machine.room() > 0 && self.bytes < HELD_BYTES_MAX;
+        let next_look = self.next_look();
+        let mut stop = self.owner.shared.stop.subscribe();
+        tokio::select! {
+            biased;
+            () = is_set(&mut stop) => Err(Stop::Done),
+            command = self.owner.commands.recv() => match command {
+                Some(command) => self.commands(command).await,
+                None => Err(Stop::Done),
+            },
+            page = self.reader.next(), if reads => self.read(page),
+            () = clock.sleep_until(next_look) => Ok(()),
+        }
+    }
+
+    fn read(&mut self, page: Option<Result<Page, ReadError>>) -> Result<(), Stop> {
+        match page {
+            None => Err(Stop::Failed("its source cannot be read any more".to_owned())),
+            Some(Err(ReadError::Store(StoreError::Closed))) => Err(Stop::Done),
+            Some(Err(error)) => {
+                self.last_reason = Some(format!("reading: {error}"));
+                Ok(())
+            }
+            Some(Ok(Page { events, next })) => {
+                let mut known = Vec::with_capacity(events.len());
+                for (fetched, event) in events {
+                    self.hold(fetched.position, event);
+                    known.push(fetched);
+                }
+                self.machine.read(known, next);
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks up the next event of failing partitions that are due.
+    async fn catch_up(&mut self, now: Timestamp) -> Result<(), Stop> {
+        if self.journal.record().paused || self.pulls.is_empty() {
+            return Ok(());
+        }
+        for wanted in self.machine.wanted(now, 16) {
+            let (found, scanned_to) = self.owner.source.next_of(&wanted).await?;
+            let next = found.map(|(fetched, event)| {
+                self.hold(fetched.position, event);
+                fetched
+            });
+            self.machine.fetched(&wanted.partition, next, scanned_to);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, position: u64, event: RecordedEvent) {
+        self.bytes += event.data.as_bytes().len();
+        if let Some(before) = self.events.insert(position, event) {
+            self.bytes -= before.data.as_bytes().len();
+        }
+    }
+
+    /// Forgets events that are not handed out any more.
+    fn forget(&mut self) {
+        if self.events.len() > 2 * self.machine.needed_count() + 64 || self.bytes >= HELD_BYTES_MAX {
+            let needed = self.machine.needed();
+            self.events.retain(|position, _| needed.contains(position));
+            self.bytes = self.events.values().map(|event| event.data.as_bytes().len()).sum();
+        }
+    }
+
+    async fn keep_lease(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let due = self.leases.renew_at(&self.held).is_some_and(|at| at <= now);
+        if due && !self.leases.renew(&mut self.held).await.map_err(NotWritten::from)? {
+            return Err(Stop::Lost);
+        }
+        let shared = self.owner.shared.store.is_shared();
+        let idle = self.pulls.is_empty() && now.since(self.last_pull) >= IDLE_MAX && self.machine.is_idle();
+        if shared && idle && !self.owner.local { Err(Stop::Done) } else { Ok(()) }
+    }
+
+    /// When to look again if nothing happens before.
+    fn next_look(&self) -> Timestamp {
+        let now = self.clock.now();
+        let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
+        let idles = self.owner.shared.store.is_shared().then(|| self.last_pull.max(now).plus(IDLE_MAX));
+        let pulls = self.pulls.iter().map(|pull| pull.ends).min();
+        let due = self.machine.next_due().filter(|at| *at > now || !self.pulls.is_empty());
+        let looks = [stores, idles, pulls, due, self.leases.renew_at(&self.held)];
+        // A retry that is due while no worker pulls waits for the next pull.
+        let first = looks.into_iter().flatten().filter(|at| *at > now).min();
+        first.unwrap_or(now.plus(Duration::from_secs(3600)))
+    }
+
+    fn is_unstored(&self) -> bool {
+        self.machine.has_changes() || self.journal.record().progress() != *self.machine.progress()
+    }
+
+    /// Stores all that changed, and these effects with it.
+    async fn store(&mut self, effects: &[annals_core::RecordChange]) -> Result<(), NotWritten> {
+        let changes = self.machine.changes();
+        let reason = self.last_reason.clone();
+        self.journal.write(changes, effects, |record| record.last_reason = reason).await?;
+        self.last_stored = self.clock.now();
+        Ok(())
+    }
+
+    async fn store_progress(&mut self) -> Result<(), NotWritten> {
+        if self.is_unstored() { self.store(&[]).await } else { Ok(()) }
+    }
+
+    fn random(&self) -> u64 {
+        self.owner.shared.options.random.bits() as u64
+    }
+
+    fn progress(&self) -> &Progress {
+        self.machine.progress()
+    }
+}
+
+impl From<NotWritten> for Stop {
+    fn from(error: NotWritten) -> Self {
+        match error {
+            NotWritten::Lost => Self::Lost,
+            NotWritten::Store(StoreError::Closed) => Self::Done,
+            NotWritten::Store(error) => Self::Failed(error.to_string()),
+            NotWritten::Refused(error) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Store(StoreError::Closed) => Self::Done,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<&NotWritten> for HandlerError {
+    fn from(error: &NotWritten) -> Self {
+        match error {
+            NotWritten::Lost => Self::Store(StoreError::Unreachable("another process took the handler over".into())),
+            NotWritten::Store(error) => Self::Store(error.clone()),
+            NotWritten::Refused(error) => error.clone().into(),
+        }
+    }
+}

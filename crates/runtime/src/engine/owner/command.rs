@@ -1,0 +1,123 @@
+//! What an owner is asked for.
+
+use annals_core::handlers::{
+    Act, Delivery, HandlerDefinition, HandlerError, PullBody, SettleResult, Settlement, WorkerStatus,
+};
+use annals_core::{ByteString, RecordChange, Timestamp};
+use tokio::sync::oneshot;
+
+use super::{Stop, Work};
+
+pub(super) type Answer<T> = oneshot::Sender<Result<T, HandlerError>>;
+
+/// A request to the owner of a processor. A request whose answer is dropped without one met an owner that ended; ask again.
+pub(crate) enum Command {
+    Pull { body: PullBody, answer: Answer<Vec<Delivery>> },
+    Settle { settling: Vec<Settling>, answer: Answer<Vec<SettleResult>> },
+    Act { act: Act, reason: String, answer: Answer<()> },
+    /// Follows other settings from now on.
+    Redefine { definition: HandlerDefinition },
+    /// Ends, because the handler is deleted.
+    Delete { answer: Answer<()> },
+    Look { answer: Answer<Snapshot> },
+    /// Whether an event is handled.
+    IsHandled { event: Handled, answer: Answer<bool> },
+}
+
+/// Settlements of one partition. With effects, which are a handler's in this process, all of them are successes and are stored together.
+pub(crate) struct Settling {
+    pub settlements: Vec<Settlement>,
+    pub effects: Vec<RecordChange>,
+}
+
+/// An event of the log that somebody waits for.
+#[derive(Debug, Clone)]
+pub(crate) struct Handled {
+    pub position: u64,
+    /// None when the event is not the processor's.
+    pub partition: Option<ByteString>,
+}
+
+/// What the owner knows beyond what is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    pub position: u64,
+    pub workers: Vec<WorkerStatus>,
+    pub last_reason: Option<String>,
+    pub blocked: bool,
+    pub failing: u64,
+}
+
+/// A pull that waits for events.
+pub(super) struct Pull {
+    pub body: PullBody,
+    pub ends: Timestamp,
+    pub answer: Answer<Vec<Delivery>>,
+}
+
+impl Work<'_> {
+    /// Carries out a command and those that came with it; settlements that come together are stored together.
+    pub(super) async fn commands(&mut self, first: Command) -> Result<(), Stop> {
+        let mut next = Some(first);
+        let mut settling = Vec::new();
+        while let Some(command) = next {
+            match command {
+                Command::Settle { settling: these, answer } => settling.push((these, answer)),
+                other => {
+                    // What came before it happens before it.
+                    self.settle(std::mem::take(&mut settling)).await?;
+                    self.command(other).await?;
+                }
+            }
+            next = self.owner.commands.try_recv().ok();
+        }
+        self.settle(settling).await
+    }
+
+    async fn command(&mut self, command: Command) -> Result<(), Stop> {
+        match command {
+            Command::Pull { body, answer } => self.pull(body, answer),
+            Command::Settle { settling, answer } => return self.settle(vec![(settling, answer)]).await,
+            Command::Act { act, reason, answer } => return self.act(act, reason, answer).await,
+            Command::Redefine { definition } => {
+                self.machine.set(definition.settings());
+                self.owner.definition = definition;
+            }
+            Command::Delete { answer } => {
+                let _ = answer.send(Ok(()));
+                return Err(Stop::Done);
+            }
+            Command::Look { answer } => _ = answer.send(Ok(self.look())),
+            Command::IsHandled { event, answer } => _ = answer.send(Ok(self.is_handled(&event))),
+        }
+        Ok(())
+    }
+
+    fn look(&self) -> Snapshot {
+        let in_flight = self.machine.workers();
+        let workers = self.workers.iter().map(|(worker, at)| WorkerStatus {
+            worker: worker.clone(),
+            last_pull: *at,
+            in_flight: in_flight.get(&**worker).copied().unwrap_or(0),
+        });
+        let mut workers: Vec<WorkerStatus> = workers.collect();
+        workers.sort_by(|one, other| one.worker.cmp(&other.worker));
+        let mut failing = self.machine.all_failing();
+        let blocked = !self.owner.definition.partition_by.is_partitioned()
+            && failing.any(|failing| failing.retry_at.is_none());
+        Snapshot {
+            position: self.progress().position,
+            workers,
+            last_reason: self.last_reason.clone(),
+            blocked,
+            failing: self.machine.all_failing().count() as u64,
+        }
+    }
+
+    fn is_handled(&self, event: &Handled) -> bool {
+        match &event.partition {
+            Some(partition) => self.machine.has_handled(partition, event.position),
+            None => self.machine.read_to() > event.position,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Handing events out to those who pull.
+
+use std::time::Duration;
+
+use annals_core::handlers::{Delivery, PullBody};
+use annals_core::processing::Taken;
+use annals_core::{Timestamp, limits};
+
+use super::command::{Answer, Pull};
+use super::{WORKER_SEEN, Work};
+
+impl Work<'_> {
+    pub(super) fn pull(&mut self, body: PullBody, answer: Answer<Vec<Delivery>>) {
+        let now = self.clock.now();
+        self.last_pull = now;
+        self.workers.insert(body.worker.clone(), now);
+        self.workers.retain(|_, at| now.since(*at) < WORKER_SEEN);
+        let ends = now.plus(Duration::from_millis(body.wait_ms));
+        self.pulls.push_back(Pull { body, ends, answer });
+    }
+
+    /// Serves those who wait, in their order, and answers those whose time is up.
+    pub(super) fn serve(&mut self, now: Timestamp) {
+        let paused = self.journal.record().paused;
+        let mut waiting = std::mem::take(&mut self.pulls);
+        while let Some(pull) = waiting.pop_front() {
+            if pull.answer.is_closed() {
+                continue;
+            }
+            let until = now.plus(Duration::from_millis(pull.body.lease_ms));
+            let taken = match paused {
+                true => Vec::new(),
+                false => self.machine.take(pull.body.max, now, until, &pull.body.worker),
+            };
+            if taken.is_empty() && now < pull.ends {
+                self.pulls.push_back(pull);
+                continue;
+            }
+            let taken = self.bounded(taken, now);
+            let deliveries = taken.iter().filter_map(|taken| self.delivery(taken, until)).collect();
+            if pull.answer.send(Ok(deliveries)).is_err() {
+                self.machine.release(&taken, now);
+            } else if !taken.is_empty() {
+                self.last_pull = now;
+            }
+        }
+    }
+
+    /// As many as fit into an answer, and the whole of the first partition; the others are handed out to whoever pulls next.
+    fn bounded(&mut self, mut taken: Vec<Taken>, now: Timestamp) -> Vec<Taken> {
+        let mut bytes = 0;
+        let size = |taken: &Taken| self.events.get(&taken.event.position).map_or(0, |event| event.data.as_bytes().len());
+        let past = taken.iter().position(|taken| {
+            bytes += size(taken);
+            bytes > limits::PAGE_BYTES_MAX
+        });
+        let Some(past) = past else { return taken };
+        let partition = taken[past].event.partition.clone();
+        let begins = taken.iter().position(|taken| taken.event.partition == partition).unwrap_or(0);
+        let ends = taken.iter().position(|it| it.event.partition != taken[0].event.partition).unwrap_or(taken.len());
+        let cut = if begins == 0 { ends } else { begins };
+        let too_many = taken.split_off(cut);
+        self.machine.release(&too_many, now);
+        taken
+    }
+
+    fn delivery(&self, taken: &Taken, until: Timestamp) -> Option<Delivery> {
+        let event = self.events.get(&taken.event.position);
+        debug_assert!(event.is_some(), "an event that is handed out is held");
+        let partitioned = self.owner.definition.partition_by.is_partitioned();
+        Some(Delivery {
+            token: format!("{:x}", taken.token),
+            event: event?.clone(),
+            position: taken.event.position,
+            partition: partitioned.then(|| taken.event.partition.clone()),
+            attempt: taken.attempt,
+            last_reason: taken.last_reason.clone(),
+            until,
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! Settling deliveries, and the acts of operators: each is answered once it is stored.
+
+use annals_core::handlers::{Act, HandlerError, SettleResult, Settlement};
+use annals_core::processing::{ActError, Outcome, SettleError};
+use annals_core::ByteString;
+
+use super::command::{Answer, Settling};
+use super::{Stop, Work};
+use crate::engine::journal::NotWritten;
+
+type Settlings = Vec<(Vec<Settling>, Answer<Vec<SettleResult>>)>;
+
+impl Work<'_> {
+    /// Settles all of these and stores them as one batch, but for those with effects, which are batches of their own: the store may
+    /// refuse an effect, and then its event alone has failed.
+    pub(super) async fn settle(&mut self, all: Settlings) -> Result<(), Stop> {
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut answers = Vec::with_capacity(all.len());
+        for (settlings, answer) in all {
+            let mut results = Vec::with_capacity(settlings.len());
+            for settling in settlings {
+                match settling.effects.is_empty() {
+                    true => results.extend(settling.settlements.into_iter().map(|it| self.settle_one(it))),
+                    false => results.extend(self.settle_with_effects(settling).await?),
+                }
+            }
+            answers.push((results, answer));
+        }
+        let stored = if self.is_unstored() { self.store(&[]).await } else { Ok(()) };
+        for (results, answer) in answers {
+            // A worker that went away has its settlement all the same.
+            let _ = answer.send(stored.as_ref().map(|()| results).map_err(HandlerError::from));
+        }
+        Ok(stored?)
+    }
+
+    fn settle_one(&mut self, settlement: Settlement) -> SettleResult {
+        let (now, random) = (self.clock.now(), self.random());
+        let settled = token(&settlement.token)
+            .and_then(|token| self.machine.settle(token, settlement.outcome(), now, random).map(|_| ()));
+        if let (Ok(()), Some(failure)) = (&settled, settlement.failure) {
+            self.last_reason = Some(failure.reason);
+        }
+        result(settlement.token, settled)
+    }
+
+    async fn settle_with_effects(&mut self, settling: Settling) -> Result<Vec<SettleResult>, Stop> {
+        let Settling { settlements, effects } = settling;
+        // What was settled before is stored first, so that undoing concerns these alone.
+        if self.is_unstored() {
+            self.store(&[]).await?;
+        }
+        let mut settled = Vec::with_capacity(settlements.len());
+        let now = self.clock.now();
+        for settlement in &settlements {
+            let one = token(&settlement.token).and_then(|token| self.machine.settle(token, Outcome::Done, now, 0));
+            match one {
+                Ok(one) => settled.push(one),
+                Err(error) => {
+                    settled.into_iter().rev().for_each(|one| self.machine.undo(one));
+                    return Ok(settlements.into_iter().map(|it| result(it.token, Err(error))).collect());
+                }
+            }
+        }
+        match self.store(&effects).await {
+            Ok(()) => Ok(settlements.into_iter().map(|it| result(it.token, Ok(()))).collect()),
+            Err(NotWritten::Refused(error)) => {
+                settled.into_iter().rev().for_each(|one| self.machine.undo(one));
+                let reason = format!("its effects were refused: {error}");
+                let mut results: Vec<_> =
+                    settlements.iter().map(|it| result(it.token.clone(), Err(SettleError::LeaseLost))).collect();
+                if let (Some(first), Some(answer)) = (settlements.into_iter().next(), results.first_mut()) {
+                    *answer = self.settle_one(Settlement::failed(first.token, reason));
+                }
+                Ok(results)
+            }
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    pub(super) async fn act(&mut self, act: Act, reason: String, answer: Answer<()>) -> Result<(), Stop> {
+        if let Err(error) = self.try_act(&act, &reason) {
+            let _ = answer.send(Err(error));
+            return Ok(());
+        }
+        let changes = self.machine.changes();
+        let last = self.last_reason.clone();
+        let stored = self.journal.write(changes, &[], |record| {
+            record.last_reason = last;
+            match act {
+                Act::Pause => record.paused = true,
+                Act::Resume => record.paused = false,
+                Act::Retry(_) | Act::Skip(_) | Act::Park(_) => {}
+            }
+        });
+        let stored = stored.await;
+        tracing::info!(
+            task = self.owner.task,
+            act = act.name(),
+            partition = act.partition().map(|partition| &**partition),
+            reason,
+            "an operator acted on a handler"
+        );
+        let _ = answer.send(stored.as_ref().map(|_| ()).map_err(HandlerError::from));
+        Ok(stored?)
+    }
+
+    fn try_act(&mut self, act: &Act, reason: &str) -> Result<(), HandlerError> {
+        let (paused, now) = (self.journal.record().paused, self.clock.now());
+        let handler = || format!("handler {:?}", &*self.owner.definition.name);
+        let refused = |state: &str| HandlerError::NotAllowed { act: act.name(), what: handler(), state: state.to_owned() };
+        let (partition, outcome) = match act {
+            Act::Pause if paused => return Err(refused("it is paused already")),
+            Act::Resume if !paused => return Err(refused("it is not paused")),
+            Act::Pause | Act::Resume => return Ok(()),
+            Act::Retry(partition) => (partition, self.machine.retry(partition, now)),
+            Act::Skip(partition) => (partition, self.machine.park_event(partition, format!("skipped: {reason}"), now)),
+            Act::Park(partition) => (partition, self.machine.park_event(partition, format!("parked: {reason}"), now)),
+        };
+        outcome.map_err(|error| self.not_allowed(act, partition, error))
+    }
+
+    fn not_allowed(&self, act: &Act, partition: &ByteString, error: ActError) -> HandlerError {
+        let handler = self.owner.definition.name.clone();
+        let state = match error {
+            ActError::NotFailing => return HandlerError::UnknownPartition { handler, partition: partition.clone() },
+            ActError::InFlight => "an attempt is in flight; wait until it is settled or its lease ends",
+            ActError::CatchingUp => "it is catching up, so there is no event to act on",
+        };
+        let what = format!("partition {:?} of handler {:?}", &**partition, &*handler);
+        HandlerError::NotAllowed { act: act.name(), what, state: state.to_owned() }
+    }
+}
+
+fn token(text: &str) -> Result<u64, SettleError> {
+    u64::from_str_radix(text, 16).map_err(|_| SettleError::LeaseLost)
+}
+
+fn result(token: String, settled: Result<(), SettleError>) -> SettleResult {
+    let error = settled.err().map(|error| match error {
+        SettleError::LeaseLost => "lease_lost".to_owned(),
+        SettleError::OutOfOrder => "out_of_order".to_owned(),
+    });
+    SettleResult { token, settled: error.is_none(), error }
+}

@@ -1,0 +1,131 @@
+//! What an owner does until it holds the lease, and where it begins.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::handlers::{DefinitionRecord, HandlerError};
+use annals_core::{StoreError, TypedRecords};
+use annals_core::processing::{Changes, Failing, Progress};
+
+use super::command::{Command, Pull};
+use super::{Owner, Stop};
+use crate::engine::journal::{Journal, NotWritten};
+use crate::host::{Asked, Held, Leases, is_set};
+
+/// How often the lease is asked for that another process holds.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// Waits for the lease. Those who pull meanwhile wait too; whatever else is asked is answered with who owns the processor.
+pub(super) async fn until_taken(owner: &mut Owner, leases: &Leases) -> Result<Held, Stop> {
+    Journal::declare(&owner.records).await.map_err(NotWritten::from)?;
+    let clock = Arc::clone(&owner.shared.options.clock);
+    let mut stop = owner.shared.stop.subscribe();
+    let mut pulls: VecDeque<Pull> = VecDeque::new();
+    let mut last_asked = clock.now();
+    loop {
+        let elsewhere = match leases.ask(&owner.task).await.map_err(NotWritten::from)? {
+            Asked::Taken(held) => return Ok(held),
+            Asked::Elsewhere { owner } => owner,
+        };
+        let ask_at = clock.now().plus(ASK_EVERY);
+        while clock.now() < ask_at {
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                command = owner.commands.recv() => {
+                    last_asked = clock.now();
+                    refuse(owner, command.ok_or(Stop::Done)?, &elsewhere, &mut pulls, last_asked)?;
+                }
+                () = clock.sleep_until(ask_at) => {}
+            }
+        }
+        let now = clock.now();
+        // Dropped without an answer, a pull is made again by whoever asked, until its time is up.
+        pulls.retain(|pull| pull.ends > now && !pull.answer.is_closed());
+        if pulls.is_empty() && !owner.local && now.since(last_asked) > super::IDLE_MAX {
+            return Err(Stop::Done);
+        }
+    }
+}
+
+fn refuse(
+    owner: &mut Owner,
+    command: Command,
+    elsewhere: &str,
+    pulls: &mut VecDeque<Pull>,
+    now: annals_core::Timestamp,
+) -> Result<(), Stop> {
+    let refusal =
+        || HandlerError::OwnedElsewhere { name: owner.definition.name.clone(), owner: elsewhere.to_owned() };
+    match command {
+        Command::Pull { body, answer } => {
+            let ends = now.plus(Duration::from_millis(body.wait_ms));
+            pulls.push_back(Pull { body, ends, answer });
+        }
+        Command::Settle { answer, .. } => _ = answer.send(Err(refusal())),
+        Command::Act { answer, .. } => _ = answer.send(Err(refusal())),
+        Command::Look { answer } => _ = answer.send(Err(refusal())),
+        Command::IsHandled { answer, .. } => _ = answer.send(Err(refusal())),
+        Command::Redefine { definition } => owner.definition = definition,
+        Command::Delete { answer } => {
+            let _ = answer.send(Ok(()));
+            return Err(Stop::Done);
+        }
+    }
+    Ok(())
+}
+
+/// Reads the definition again, which another process may have changed or deleted, and returns where the processor begins.
+pub(super) async fn defined(owner: &mut Owner) -> Result<i64, Stop> {
+    let handlers = TypedRecords::<DefinitionRecord>::declared(Arc::clone(&owner.records));
+    let found = handlers.get(&*owner.definition.name).await.map_err(NotWritten::from)?;
+    let found = found.ok_or(Stop::Done)?.value;
+    owner.definition = found.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
+    Ok(found.start)
+}
+
+/// Where the processor is. After a restore its position is taken back to where the restored log begins to differ, and that is said.
+pub(super) async fn clamped(
+    owner: &Owner,
+    journal: &mut Journal,
+    failing: &mut Vec<Failing>,
+) -> Result<Progress, Stop> {
+    let record = journal.record();
+    let (progress, seen) = (record.progress(), u32::try_from(record.incarnation).unwrap_or(0));
+    let scope = annals_core::DEFAULT_SCOPE;
+    let identity = owner.shared.store.identity_since(&owner.tenant, scope, seen).ok_or(Stop::Done)?;
+    let store = identity.store_id.to_string();
+    if record.store == store && seen == identity.incarnation {
+        return Ok(progress);
+    }
+    let head = owner.source.head().await?;
+    let fork = match record.store == store {
+        true => owner.source.position_of(identity.incarnation_start).await?.min(head),
+        // The records were copied with the log, whose numbers are the same.
+        false => head,
+    };
+    let position = progress.position.min(fork);
+    tracing::warn!(
+        task = owner.task,
+        from = progress.position,
+        to = position,
+        incarnation = identity.incarnation,
+        "the store was restored since this position was stored; it continues from where both agree"
+    );
+    let ahead = progress.ahead.into_iter().map(|(from, to)| (from.max(position), to.min(fork)));
+    let progress = Progress { position, ahead: ahead.filter(|(from, to)| from < to).collect() };
+    // What failed from there on was another event.
+    let other: Vec<_> = failing.extract_if(.., |failing| failing.position >= fork).collect();
+    let ended = other.into_iter().map(|failing| (failing.partition, None)).collect();
+    let changes = Changes { progress: progress.clone(), failing: ended, parked: Vec::new() };
+    let written = journal.write(changes, &[], |record| {
+        record.store = store;
+        record.incarnation = identity.incarnation.into();
+    });
+    match written.await {
+        Ok(()) => Ok(progress),
+        Err(NotWritten::Store(StoreError::Closed)) => Err(Stop::Done),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,303 @@
+//! Handlers of a tenant: what is stored of them, and the owners of those that somebody pulls from. The contract is
+//! [`Handlers`].
+
+mod acts;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use annals_core::handlers::{
+    Act, DefinitionRecord, Delivery, FAILING_PARTITIONS, HANDLERS, HandlerDefinition, HandlerError, HandlerPage,
+    HandlerStatus, Handlers, PARKED_EVENTS, PROCESSORS, PartitionPage, PullBody, SettleBody, SettleResult,
+    partitions_of,
+};
+use annals_core::{
+    Clock, DEFAULT_SCOPE, EventLog, Expected, RecordChange, RecordError, RecordQuery, RecordType, Records, StoreError,
+    Streams, TypedRecords, UnknownLog, limits,
+};
+use async_trait::async_trait;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::engine::local::Local;
+use crate::engine::owner::{Command, Owner, Settling};
+use crate::engine::source::Source;
+use crate::handler::Handler;
+use crate::host::{Host, Shared, locked, supervise};
+
+/// Requests that wait for an owner at most.
+const WAITING_MAX: usize = 1_024;
+/// How long a request waits before it is made again to an owner that was restarted.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// The handlers of one tenant in this process.
+pub(crate) struct TenantHandlers {
+    shared: Arc<Shared>,
+    tenant: String,
+    records: Arc<dyn Records>,
+    log: Arc<dyn EventLog>,
+    streams: Arc<dyn Streams>,
+    owners: Mutex<HashMap<String, mpsc::Sender<Command>>>,
+}
+
+/// Set once the host is drained.
+pub(crate) struct StopSignal(watch::Receiver<bool>);
+
+impl StopSignal {
+    pub async fn stopped(&self) {
+        let mut stop = self.0.clone();
+        // A host that is gone is drained too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+}
+
+impl Host {
+    /// Defines a handler, and processes its events with `handler` in this process for as long as the host runs. Of several processes
+    /// that do the same, one at a time hands out the events.
+    ///
+    /// # Errors
+    /// [`UnknownLog`] as [`HandlerError::Invalid`]; else as [`Handlers::put`].
+    pub async fn handle(
+        &self,
+        tenant: &str,
+        definition: HandlerDefinition,
+        handler: impl Handler,
+    ) -> Result<(), HandlerError> {
+        let unknown = |error: UnknownLog| annals_core::Invalid::new(error.code(), "tenant", error.to_string());
+        let handlers = self.tenant(tenant).map_err(unknown)?;
+        let name = definition.name.to_string();
+        let (lanes, batch) = (definition.concurrency as usize, definition.batch as usize);
+        handlers.put(definition.clone()).await?;
+        handlers.start(definition, true);
+        let log = Arc::clone(&handlers.log);
+        let shared = Arc::clone(&handlers.shared);
+        let task = format!("worker/{tenant}/{name}");
+        supervise(&shared, task, Local { handlers, name, handler: Arc::new(handler), log, lanes, batch });
+        Ok(())
+    }
+}
+
+impl TenantHandlers {
+    pub fn new(shared: Arc<Shared>, tenant: &str) -> Result<Self, UnknownLog> {
+        let records = shared.store.records(tenant)?;
+        let log = shared.store.log(tenant, DEFAULT_SCOPE)?;
+        let streams = shared.store.streams(tenant, DEFAULT_SCOPE)?;
+        Ok(Self { shared, tenant: tenant.to_owned(), records, log, streams, owners: Mutex::default() })
+    }
+
+    pub fn stop(&self) -> StopSignal {
+        StopSignal(self.shared.stop.subscribe())
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.shared.options.clock
+    }
+
+    fn open(&self) -> Result<(), HandlerError> {
+        if *self.shared.stop.borrow() { Err(StoreError::Closed.into()) } else { Ok(()) }
+    }
+
+    async fn definition(&self, name: &str) -> Result<HandlerDefinition, HandlerError> {
+        let found = match TypedRecords::<DefinitionRecord>::declared(Arc::clone(&self.records)).get(name).await {
+            Err(RecordError::UnknownCollection(_)) => None,
+            found => found?,
+        };
+        match found {
+            Some(found) => Ok(found.value.read()?),
+            None => Err(HandlerError::Unknown(name.into())),
+        }
+    }
+
+    fn source(&self, definition: &HandlerDefinition) -> Source {
+        Source::of(definition, Arc::clone(&self.log), Arc::clone(&self.streams))
+    }
+
+    /// The owner of a handler in this process, if it runs.
+    fn running(&self, name: &str) -> Option<mpsc::Sender<Command>> {
+        locked(&self.owners).get(name).filter(|owner| !owner.is_closed()).cloned()
+    }
+
+    /// Starts the owner of a handler, unless it runs.
+    fn start(&self, definition: HandlerDefinition, local: bool) -> mpsc::Sender<Command> {
+        let mut owners = locked(&self.owners);
+        let name = definition.name.to_string();
+        if let Some(owner) = owners.get(&name).filter(|owner| !owner.is_closed()) {
+            return owner.clone();
+        }
+        let (send, commands) = mpsc::channel(WAITING_MAX);
+        let owner = Owner {
+            shared: Arc::clone(&self.shared),
+            tenant: self.tenant.clone(),
+            task: format!("handler/{name}"),
+            records: Arc::clone(&self.records),
+            source: self.source(&definition),
+            definition,
+            commands,
+            local,
+        };
+        supervise(&self.shared, format!("handler/{}/{name}", self.tenant), owner);
+        owners.insert(name, send.clone());
+        send
+    }
+
+    async fn owner(&self, name: &str) -> Result<mpsc::Sender<Command>, HandlerError> {
+        self.open()?;
+        match self.running(name) {
+            Some(owner) => Ok(owner),
+            None => Ok(self.start(self.definition(name).await?, false)),
+        }
+    }
+
+    /// Asks the owner of a handler. An owner that ended or was restarted without answering is asked again; none of what is asked this
+    /// way does harm when it is carried out twice.
+    async fn ask<T>(
+        &self,
+        name: &str,
+        mut command: impl FnMut(oneshot::Sender<Result<T, HandlerError>>) -> Command,
+    ) -> Result<T, HandlerError> {
+        loop {
+            let owner = self.owner(name).await?;
+            let (answer, answered) = oneshot::channel();
+            if owner.send(command(answer)).await.is_ok()
+                && let Ok(answer) = answered.await
+            {
+                return answer;
+            }
+            self.open()?;
+            self.clock().sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    /// Takes deliveries without checking the request.
+    pub async fn take(&self, name: &str, body: PullBody) -> Result<Vec<Delivery>, HandlerError> {
+        let ends = self.clock().now().plus(Duration::from_millis(body.wait_ms));
+        let pull = |answer| {
+            let left = ends.since(self.clock().now());
+            let wait_ms = u64::try_from(left.as_millis()).unwrap_or(0);
+            Command::Pull { body: PullBody { wait_ms, ..body.clone() }, answer }
+        };
+        self.ask(name, pull).await
+    }
+
+    /// Settles, each with its effects.
+    pub async fn settle_all(&self, name: &str, settling: Vec<Settling>) -> Result<Vec<SettleResult>, HandlerError> {
+        let owner = self.owner(name).await?;
+        let (answer, answered) = oneshot::channel();
+        let closed = || HandlerError::Store(StoreError::Unreachable("the handler was restarted meanwhile".to_owned()));
+        owner.send(Command::Settle { settling, answer }).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?
+    }
+
+    /// Deletes what a condition finds in a collection, batch by batch.
+    async fn delete_all(&self, collection: &str, processor: &str) -> Result<(), HandlerError> {
+        let query = RecordQuery::new(collection).matching(partitions_of(processor)).limit(limits::PAGE_MAX);
+        loop {
+            let page = match self.records.find(query.clone()).await {
+                Err(RecordError::UnknownCollection(_)) => return Ok(()),
+                page => page?,
+            };
+            let delete = |record: &annals_core::Record| {
+                let id = record.document.get("_id").ok().flatten()?;
+                let id = annals_core::bson::Bson::try_from(id).ok()?;
+                Some(RecordChange::delete_if(collection, id, Expected::AbsentOr(annals_core::Condition::All)))
+            };
+            let changes: Vec<_> = page.records.iter().filter_map(delete).collect();
+            if changes.is_empty() {
+                return Ok(());
+            }
+            self.records.write(changes).await?;
+        }
+    }
+}
+
+#[async_trait]
+impl Handlers for TenantHandlers {
+    async fn put(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
+        self.open()?;
+        definition.validate()?;
+        self.records.declare(<DefinitionRecord as RecordType>::collection()).await?;
+        let handlers = TypedRecords::<DefinitionRecord>::declared(Arc::clone(&self.records));
+        loop {
+            let Some(found) = handlers.get(&*definition.name).await? else {
+                // The latest event is that of now, not of the first pull: so the start is stored as a position.
+                let start = self.source(&definition).start(definition.start).await?;
+                let record = DefinitionRecord::of(&definition, start, self.clock().now());
+                match handlers.insert(&record).await {
+                    Ok(_) => return Ok(true),
+                    Err(RecordError::DuplicateKey { .. }) => continue,
+                    Err(error) => return Err(error.into()),
+                }
+            };
+            let known = found.value.read()?;
+            if let Some(setting) = known.fixed_difference(&definition) {
+                return Err(HandlerError::Changed { name: definition.name.clone(), setting });
+            }
+            if known != definition {
+                let record = DefinitionRecord { definition: definition.write(), ..found.value };
+                match handlers.replace_if(&record, Expected::Revision(found.revision)).await {
+                    Ok(_) => {}
+                    Err(RecordError::NotAsExpected { .. }) => continue,
+                    Err(error) => return Err(error.into()),
+                }
+                if let Some(owner) = self.running(&definition.name) {
+                    let _ = owner.send(Command::Redefine { definition }).await;
+                }
+            }
+            return Ok(false);
+        }
+    }
+
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<HandlerPage, HandlerError> {
+        self.list_page(after, limit).await
+    }
+
+    async fn get(&self, name: &str) -> Result<HandlerStatus, HandlerError> {
+        self.status(self.definition(name).await?).await
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), HandlerError> {
+        self.open()?;
+        self.definition(name).await?;
+        let any = || Expected::AbsentOr(annals_core::Condition::All);
+        self.records.delete_if(HANDLERS, name.into(), any()).await?;
+        if let Some(owner) = self.running(name) {
+            let (answer, answered) = oneshot::channel();
+            if owner.send(Command::Delete { answer }).await.is_ok() {
+                let _ = answered.await;
+                // Its last write may follow its answer; afterwards the channel is closed.
+                owner.closed().await;
+            }
+        }
+        let processor = format!("handler/{name}");
+        match self.records.delete_if(PROCESSORS, processor.as_str().into(), any()).await {
+            Ok(_) | Err(RecordError::UnknownCollection(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.delete_all(FAILING_PARTITIONS, &processor).await?;
+        self.delete_all(PARKED_EVENTS, &processor).await
+    }
+
+    async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, HandlerError> {
+        pull.validate()?;
+        self.take(name, pull).await
+    }
+
+    async fn settle(&self, name: &str, settle: SettleBody) -> Result<Vec<SettleResult>, HandlerError> {
+        let alone = |settlement| Settling { settlements: vec![settlement], effects: Vec::new() };
+        self.settle_all(name, settle.results.into_iter().map(alone).collect()).await
+    }
+
+    async fn partitions(
+        &self,
+        name: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<PartitionPage, HandlerError> {
+        self.partitions_page(name, after, limit).await
+    }
+
+    async fn act(&self, name: &str, act: Act, reason: &str) -> Result<(), HandlerError> {
+        self.carry_out(name, act, reason).await
+    }
+}

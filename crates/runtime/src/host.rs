@@ -1,0 +1,137 @@
+//! The task host: it runs every background task of a process, and knows how each is.
+//!
+//! ```text
+//!  annals serve ─┐
+//!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
+//!                        │                                     supervised: restarted with back-off, panics caught
+//!                        ├─ tasks()  what runs, and how
+//!                        └─ drain()  before the store is closed: tasks end, leases are released
+//! ```
+
+mod lease;
+mod supervise;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use annals_core::handlers::Handlers;
+use annals_core::{Clock, Randomness, Store, UnknownLog, new_uuid};
+use annals_system::{SystemClock, SystemRandomness};
+use tokio::sync::watch;
+
+use crate::handlers::TenantHandlers;
+pub(crate) use lease::{Asked, Held, Leases};
+pub(crate) use supervise::{Ended, Supervised, message_of, supervise};
+pub use supervise::{TaskState, TaskStatus};
+
+/// How a host runs its tasks.
+#[derive(Clone)]
+pub struct HostOptions {
+    /// The time, and what sleeps until it.
+    pub clock: Arc<dyn Clock>,
+    /// Jitter, and the name of this process.
+    pub random: Arc<dyn Randomness>,
+    /// How long a task of a process that died stays without a successor, where processes share a store. 4 s.
+    pub lease: Duration,
+    /// How long tasks may take to end when the host is drained. 10 s.
+    pub drain_max: Duration,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            random: Arc::new(SystemRandomness::new()),
+            lease: Duration::from_secs(4),
+            drain_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Runs the tasks of one process on one store. Cloning shares it; dropping the last clone ends its tasks without waiting for them.
+#[derive(Clone)]
+pub struct Host(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
+}
+
+/// What every task of a host needs.
+pub(crate) struct Shared {
+    pub store: Arc<dyn Store>,
+    pub options: HostOptions,
+    /// The name of this process among those that share the store.
+    pub process: String,
+    pub tasks: Mutex<BTreeMap<String, watch::Receiver<TaskStatus>>>,
+    /// Set once when the host is drained.
+    pub stop: watch::Sender<bool>,
+}
+
+impl Host {
+    /// Starts a host on an open store. Tasks begin when they are needed.
+    pub fn start(store: Arc<dyn Store>, options: HostOptions) -> Self {
+        let process = new_uuid(options.clock.now(), &*options.random).to_string();
+        let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
+        Self(Arc::new(Inner { shared: Arc::new(shared), tenants: Mutex::default() }))
+    }
+
+    /// The handlers of a tenant.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    pub fn handlers(&self, tenant: &str) -> Result<Arc<dyn Handlers>, UnknownLog> {
+        Ok(self.tenant(tenant)?)
+    }
+
+    pub(crate) fn tenant(&self, tenant: &str) -> Result<Arc<TenantHandlers>, UnknownLog> {
+        let mut tenants = locked(&self.0.tenants);
+        if let Some(known) = tenants.get(tenant) {
+            return Ok(Arc::clone(known));
+        }
+        let handlers = Arc::new(TenantHandlers::new(Arc::clone(&self.0.shared), tenant)?);
+        tenants.insert(tenant.to_owned(), Arc::clone(&handlers));
+        Ok(handlers)
+    }
+
+    /// The tasks that run or ran in this process, by name.
+    pub fn tasks(&self) -> Vec<TaskStatus> {
+        locked(&self.0.shared.tasks).values().map(|status| status.borrow().clone()).collect()
+    }
+
+    /// Ends all tasks and waits for them, at most `drain_max`; leases are released, so that another process continues at once. Call it
+    /// before the store is closed. Whatever is asked of the host afterwards is refused as closing.
+    pub async fn drain(&self) {
+        let shared = &self.0.shared;
+        shared.stop.send_replace(true);
+        let tasks: Vec<_> = locked(&shared.tasks).values().cloned().collect();
+        let ended = async {
+            for mut task in tasks {
+                // The sender is dropped when the task has ended.
+                let _ = task.wait_for(|status| status.state == TaskState::Ended).await;
+            }
+        };
+        tokio::select! {
+            () = ended => {}
+            () = shared.options.clock.sleep(shared.options.drain_max) => {
+                tracing::warn!("tasks did not end in time; their leases run out by themselves");
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.stop.send_replace(true);
+    }
+}
+
+/// Waits until a signal is given. One whose sender is gone counts as given.
+pub(crate) async fn is_set(signal: &mut watch::Receiver<bool>) {
+    let _ = signal.wait_for(|set| *set).await;
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
