@@ -75,12 +75,7 @@ pub trait Handlers: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`HandlerError`].
-    async fn partitions(
-        &self,
-        name: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<PartitionPage, HandlerError>;
+    async fn partitions(&self, name: &str, after: Option<&str>, limit: usize) -> Result<PartitionPage, HandlerError>;
 
     /// Does what an operator asks for, and answers once it is stored.
     ///

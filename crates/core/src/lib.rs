@@ -54,8 +54,8 @@ pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
-pub use lease::Lease;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
+pub use lease::Lease;
 pub use prepare::{FoundKey, KeyChange, KeyError, KeyState, PrepareKey, PrepareKeys, Prepared, valid_key};
 pub use queries::{
     Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged,

@@ -177,7 +177,7 @@ impl TenantHandlers {
             let wait_ms = u64::try_from(left.as_millis()).unwrap_or(0);
             Command::Pull { body: PullBody { wait_ms, ..body.clone() }, answer }
         };
-        self.ask(name, pull).await
+        Ok(self.ask(name, pull).await?.accept())
     }
 
     /// Settles, each with its effects.
@@ -288,12 +288,7 @@ impl Handlers for TenantHandlers {
         self.settle_all(name, settle.results.into_iter().map(alone).collect()).await
     }
 
-    async fn partitions(
-        &self,
-        name: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<PartitionPage, HandlerError> {
+    async fn partitions(&self, name: &str, after: Option<&str>, limit: usize) -> Result<PartitionPage, HandlerError> {
         self.partitions_page(name, after, limit).await
     }
 

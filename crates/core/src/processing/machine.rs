@@ -262,15 +262,17 @@ impl Machine {
         let due = self.due.iter().take_while(|(at, _)| *at <= now).filter_map(|(_, name)| self.failing.get(name));
         // After a restart the source may not have been read up to a failed event yet.
         let known = |state: &Failing| state.attempts == 0 || state.position < self.read_to;
-        let wanted = due.filter(|failing| failing.next.is_none() && known(&failing.state)).map(|failing| &failing.state);
-        let of = |state: &Failing| Wanted { partition: state.partition.clone(), from: state.position, to: self.read_to };
+        let wanted =
+            due.filter(|failing| failing.next.is_none() && known(&failing.state)).map(|failing| &failing.state);
+        let of =
+            |state: &Failing| Wanted { partition: state.partition.clone(), from: state.position, to: self.read_to };
         wanted.take(lanes).map(of).collect()
     }
 
     /// Takes in the next event of a failing partition. None is no event below `scanned_to`; once that is where the source was read
-    /// to, the partition has caught up and is not failing any more.
-    pub fn fetched(&mut self, partition: &str, next: Option<Fetched>, scanned_to: u64) {
-        let Some(failing) = self.failing.get_mut(partition) else { return };
+    /// to, the partition has caught up and is not failing any more. Returns whether it has.
+    pub fn fetched(&mut self, partition: &str, next: Option<Fetched>, scanned_to: u64) -> bool {
+        let Some(failing) = self.failing.get_mut(partition) else { return true };
         self.changed.insert(failing.state.partition.clone());
         match next {
             Some(event) if self.progress.is_settled(event.position) && event.position >= self.progress.position => {
@@ -283,6 +285,7 @@ impl Machine {
             None if scanned_to.max(failing.state.position) >= self.read_to => self.end_failing(partition),
             None => failing.state.position = scanned_to.max(failing.state.position),
         }
+        !self.failing.contains_key(partition)
     }
 
     /// Hands out at most `max` events, which stay in flight until `until`.

@@ -66,9 +66,8 @@ impl ProcessingRetry {
     /// # Errors
     /// `invalid_handler`, with the path below `retry`.
     pub fn validate(&self) -> Result<(), Invalid> {
-        let invalid = |field: &str, message: String| {
-            Err(Invalid::new(Code::InvalidHandler, format!("retry.{field}"), message))
-        };
+        let invalid =
+            |field: &str, message: String| Err(Invalid::new(Code::InvalidHandler, format!("retry.{field}"), message));
         if self.max_ms > DELAY_MAX_MS || self.max_ms == 0 {
             return invalid("max_ms", format!("{} is not between 1 and {DELAY_MAX_MS} ms (30 days)", self.max_ms));
         }

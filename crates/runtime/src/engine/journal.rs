@@ -7,8 +7,8 @@ use annals_core::handlers::{FAILING_PARTITIONS, FailingRecord, ParkedRecord, Pro
 use annals_core::order::Direction;
 use annals_core::processing::{Changes, Failing};
 use annals_core::{
-    Clock, Condition, Expected, Lease, RecordChange, RecordError, RecordQuery, RecordType, Records, SortBy,
-    StoreError, TypedRecords, limits,
+    Clock, Condition, Expected, Lease, RecordChange, RecordError, RecordQuery, RecordType, Records, SortBy, StoreError,
+    TypedRecords, limits,
 };
 
 /// The first and the longest pause before a write is repeated whose outcome is unknown, or that the store had no room for.

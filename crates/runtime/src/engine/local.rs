@@ -74,9 +74,7 @@ impl<H: Handler> Local<H> {
                 effects: effects.records,
             },
             // The first one fails; those behind it are released, and come again after it.
-            Err(failure) => {
-                Settling { settlements: vec![failed(&deliveries[0].token, failure)], effects: Vec::new() }
-            }
+            Err(failure) => Settling { settlements: vec![failed(&deliveries[0].token, failure)], effects: Vec::new() },
         };
         self.handlers.settle_all(&self.name, vec![settling]).await.map(|_| ())
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::handlers::{HandlerDefinition, HandlerError, ProcessorRecord};
-use annals_core::processing::{Machine, Progress};
+use annals_core::processing::{Machine, Progress, Taken};
 use annals_core::{Clock, ReadError, RecordedEvent, Records, StoreError, Timestamp};
 use tokio::sync::mpsc;
 
@@ -56,6 +56,8 @@ struct Work<'o> {
     events: HashMap<u64, RecordedEvent>,
     bytes: usize,
     pulls: VecDeque<command::Pull>,
+    /// Events that were handed to somebody who had gone.
+    returned: (mpsc::UnboundedSender<Vec<Taken>>, mpsc::UnboundedReceiver<Vec<Taken>>),
     workers: HashMap<String, Timestamp>,
     last_pull: Timestamp,
     last_stored: Timestamp,
@@ -138,6 +140,7 @@ impl<'o> Work<'o> {
             events: HashMap::new(),
             bytes: 0,
             pulls: VecDeque::new(),
+            returned: mpsc::unbounded_channel(),
             workers: HashMap::new(),
             last_pull: now,
             last_stored: now,
@@ -158,15 +161,19 @@ impl<'o> Work<'o> {
     async fn turn(&mut self) -> Result<(), Stop> {
         let now = self.clock.now();
         self.keep_lease(now).await?;
-        if self.machine.expire(now, self.random()) > 0 {
-            self.store(&[]).await?;
-        } else if self.is_unstored() && now.since(self.last_stored) >= STORE_EVERY {
+        self.expire(now).await?;
+        if self.is_unstored() && now.since(self.last_stored) >= STORE_EVERY {
             self.store(&[]).await?;
         }
         self.catch_up(now).await?;
         self.serve(now);
         self.forget();
         self.wait().await
+    }
+
+    /// Ends leases that have run out.
+    async fn expire(&mut self, now: Timestamp) -> Result<(), NotWritten> {
+        if self.machine.expire(now, self.random()) > 0 { self.store(&[]).await } else { Ok(()) }
     }
 
     async fn wait(&mut self) -> Result<(), Stop> {
@@ -177,6 +184,10 @@ impl<'o> Work<'o> {
         tokio::select! {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
+            Some(taken) = self.returned.1.recv() => {
+                self.machine.release(&taken, clock.now());
+                Ok(())
+            }
             command = self.owner.commands.recv() => match command {
                 Some(command) => self.commands(command).await,
                 None => Err(Stop::Done),
@@ -211,13 +222,17 @@ impl<'o> Work<'o> {
         if self.journal.record().paused || self.pulls.is_empty() {
             return Ok(());
         }
+        let mut ended = false;
         for wanted in self.machine.wanted(now, 16) {
             let (found, scanned_to) = self.owner.source.next_of(&wanted).await?;
             let next = found.map(|(fetched, event)| {
                 self.hold(fetched.position, event);
                 fetched
             });
-            self.machine.fetched(&wanted.partition, next, scanned_to);
+            ended |= self.machine.fetched(&wanted.partition, next, scanned_to);
+        }
+        if ended {
+            self.store(&[]).await?;
         }
         Ok(())
     }

@@ -6,9 +6,7 @@ use annals_core::handlers::{
     DefinitionRecord, FAILING_PARTITIONS, FailingRecord, HANDLERS, HandlerDefinition, HandlerError, HandlerPage,
     HandlerState, HandlerStatus, PARKED_EVENTS, PartitionPage, PartitionStatus, ProcessorRecord, partitions_of,
 };
-use annals_core::{
-    ByteString, Condition, Lease, RecordError, RecordQuery, SequenceNumber, TypedRecords, limits,
-};
+use annals_core::{ByteString, Condition, Lease, RecordError, RecordQuery, SequenceNumber, TypedRecords, limits};
 use tokio::sync::oneshot;
 
 use super::TenantHandlers;

@@ -62,10 +62,7 @@ impl Leases {
             None => leases.insert(&lease).await,
             Some(found) => {
                 // Not if it was renewed since it was read.
-                let same = [
-                    Condition::eq("epoch", found.value.epoch),
-                    Condition::eq("until", found.value.until),
-                ];
+                let same = [Condition::eq("epoch", found.value.epoch), Condition::eq("until", found.value.until)];
                 leases.replace_if(&lease, Expected::Matching(Condition::and(same))).await
             }
         };

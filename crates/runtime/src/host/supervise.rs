@@ -58,13 +58,8 @@ pub(crate) trait Supervised: Send + 'static {
 
 /// Runs a task under supervision, and keeps its status in the host's registry.
 pub(crate) fn supervise(shared: &Arc<Shared>, name: String, task: impl Supervised) {
-    let status = TaskStatus {
-        name: name.clone(),
-        state: TaskState::Running,
-        restarts: 0,
-        last_error: None,
-        last_failed: None,
-    };
+    let status =
+        TaskStatus { name: name.clone(), state: TaskState::Running, restarts: 0, last_error: None, last_failed: None };
     let (status, watched) = watch::channel(status);
     locked(&shared.tasks).insert(name, watched);
     tokio::spawn(attend(Arc::clone(shared), task, status));

@@ -3,9 +3,7 @@
 use annals_core::bson::{DateTime, oid::ObjectId, rawdoc};
 use annals_core::handlers::{HandlerDefinition, PullBody, Settlement, Start, read_deliveries, write_deliveries};
 use annals_core::processing::PartitionBy;
-use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, Data, Included, NewCommit, NewEvent, Reached, StreamQuery, Verdicts,
-};
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, Included, NewCommit, NewEvent, Reached, StreamQuery, Verdicts};
 
 use crate::Subject;
 use crate::handlers::opened::{Opened, positions};
@@ -34,6 +32,7 @@ pub async fn a_pull_waits_for_an_event_and_ends_when_its_time_is_up(subject: &dy
     it.by_aggregate("h").await;
     let (waited, ()) = tokio::join!(it.pull("h"), it.commit("placed", &["a"]));
     assert_eq!(positions(&waited), [0]);
+    it.done("h", &waited[0]).await;
     let pull = PullBody { wait_ms: 1_000, ..PullBody::default() };
     let times_up = async {
         // The owner may look at the clock only after it has the pull.

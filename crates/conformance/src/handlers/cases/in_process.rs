@@ -7,7 +7,7 @@ use annals_core::bson::{Bson, rawdoc};
 use annals_core::handlers::{HandlerDefinition, Handlers};
 use annals_core::processing::{PartitionBy, ProcessingRetry};
 use annals_core::{
-    AggregateQuery, Aggregate, Collection, DEFAULT_TENANT, Expected, NewCommit, RecordChange, RecordedEvent, Records,
+    Aggregate, AggregateQuery, Collection, DEFAULT_TENANT, Expected, NewCommit, RecordChange, RecordedEvent, Records,
 };
 use annals_runtime::{Effects, HandleFailure, Handler};
 use async_trait::async_trait;
@@ -105,7 +105,10 @@ pub async fn a_refused_effect_fails_its_event_and_nothing_of_it_happens(subject:
     let counting = Counting::new(&it, 2).await;
     it.commit("placed", &["a"]).await;
     let late = ProcessingRetry { first_ms: 60_000, ..ProcessingRetry::default() };
-    it.host.handle(DEFAULT_TENANT, HandlerDefinition { retry: late, ..definition("h") }, Refused).await.expect("defined");
+    it.host
+        .handle(DEFAULT_TENANT, HandlerDefinition { retry: late, ..definition("h") }, Refused)
+        .await
+        .expect("defined");
     let failing = loop {
         let page = it.handlers.partitions("h", None, 10).await.expect("reads").items;
         if let Some(failing) = page.into_iter().next() {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use bytestring::ByteString;
 
 use super::{Failing, FailingNow, Fetched, Flight, Machine, Parked, Taken, after};
-use crate::processing::{Progress, Then};
 use crate::Timestamp;
+use crate::processing::{Progress, Then};
 
 /// The longest reason that is stored, in bytes.
 const REASON_BYTES_MAX: usize = 4_096;
@@ -211,14 +211,7 @@ impl Machine {
     }
 
     /// Parks the event at which its partition is failing.
-    pub(super) fn park(
-        &mut self,
-        event: &Fetched,
-        attempts: u32,
-        reason: String,
-        now: Timestamp,
-        act: Option<String>,
-    ) {
+    pub(super) fn park(&mut self, event: &Fetched, attempts: u32, reason: String, now: Timestamp, act: Option<String>) {
         self.parked.push(Parked { event: event.clone(), attempts, reason, at: now, act });
         self.settle_position(event.position);
         self.continue_after(event, now);

@@ -72,7 +72,10 @@ fn a_failing_partition_keeps_its_place_and_the_position_moves_past_it() {
     assert!(take(&mut machine, 14).is_empty(), "not due");
     // The failed event is known, so it needs no look-up; the one after it does.
     let retried = take(&mut machine, 15);
-    assert_eq!((positions(&retried), retried[0].attempt, retried[0].last_reason.as_deref()), (vec![0], 2, Some("down")));
+    assert_eq!(
+        (positions(&retried), retried[0].attempt, retried[0].last_reason.as_deref()),
+        (vec![0], 2, Some("down"))
+    );
     done(&mut machine, retried[0].token, 16);
     assert_eq!(machine.wanted(at(16), 10), [Wanted { partition: "a".into(), from: 1, to: 4 }]);
     machine.fetched("a", Some(event(2, "a")), 4);

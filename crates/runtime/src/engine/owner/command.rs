@@ -3,8 +3,9 @@
 use annals_core::handlers::{
     Act, Delivery, HandlerDefinition, HandlerError, PullBody, SettleResult, Settlement, WorkerStatus,
 };
+use annals_core::processing::Taken;
 use annals_core::{ByteString, RecordChange, Timestamp};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{Stop, Work};
 
@@ -12,16 +13,35 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T, HandlerError>>;
 
 /// A request to the owner of a processor. A request whose answer is dropped without one met an owner that ended; ask again.
 pub(crate) enum Command {
-    Pull { body: PullBody, answer: Answer<Vec<Delivery>> },
-    Settle { settling: Vec<Settling>, answer: Answer<Vec<SettleResult>> },
-    Act { act: Act, reason: String, answer: Answer<()> },
+    Pull {
+        body: PullBody,
+        answer: Answer<Handed>,
+    },
+    Settle {
+        settling: Vec<Settling>,
+        answer: Answer<Vec<SettleResult>>,
+    },
+    Act {
+        act: Act,
+        reason: String,
+        answer: Answer<()>,
+    },
     /// Follows other settings from now on.
-    Redefine { definition: HandlerDefinition },
+    Redefine {
+        definition: HandlerDefinition,
+    },
     /// Ends, because the handler is deleted.
-    Delete { answer: Answer<()> },
-    Look { answer: Answer<Snapshot> },
+    Delete {
+        answer: Answer<()>,
+    },
+    Look {
+        answer: Answer<Snapshot>,
+    },
     /// Whether an event is handled.
-    IsHandled { event: Handled, answer: Answer<bool> },
+    IsHandled {
+        event: Handled,
+        answer: Answer<bool>,
+    },
 }
 
 /// Settlements of one partition. With effects, which are a handler's in this process, all of them are successes and are stored together.
@@ -52,12 +72,43 @@ pub(crate) struct Snapshot {
 pub(super) struct Pull {
     pub body: PullBody,
     pub ends: Timestamp,
-    pub answer: Answer<Vec<Delivery>>,
+    pub answer: Answer<Handed>,
+}
+
+/// Deliveries on their way to whoever pulled. Dropped before they are accepted, they go back, as if they had not been taken.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    deliveries: Vec<Delivery>,
+    taken: Vec<Taken>,
+    back: Option<mpsc::UnboundedSender<Vec<Taken>>>,
+}
+
+impl Handed {
+    pub fn new(deliveries: Vec<Delivery>, taken: Vec<Taken>, back: &mpsc::UnboundedSender<Vec<Taken>>) -> Self {
+        let back = (!taken.is_empty()).then(|| back.clone());
+        Self { deliveries, taken, back }
+    }
+
+    /// They have arrived.
+    pub fn accept(mut self) -> Vec<Delivery> {
+        self.back = None;
+        std::mem::take(&mut self.deliveries)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take() {
+            // An owner that has ended has nothing in flight any more.
+            let _ = back.send(std::mem::take(&mut self.taken));
+        }
+    }
 }
 
 impl Work<'_> {
     /// Carries out a command and those that came with it; settlements that come together are stored together.
     pub(super) async fn commands(&mut self, first: Command) -> Result<(), Stop> {
+        self.expire(self.clock.now()).await?;
         let mut next = Some(first);
         let mut settling = Vec::new();
         while let Some(command) = next {
@@ -103,8 +154,8 @@ impl Work<'_> {
         let mut workers: Vec<WorkerStatus> = workers.collect();
         workers.sort_by(|one, other| one.worker.cmp(&other.worker));
         let mut failing = self.machine.all_failing();
-        let blocked = !self.owner.definition.partition_by.is_partitioned()
-            && failing.any(|failing| failing.retry_at.is_none());
+        let blocked =
+            !self.owner.definition.partition_by.is_partitioned() && failing.any(|failing| failing.retry_at.is_none());
         Snapshot {
             position: self.progress().position,
             workers,

@@ -6,11 +6,11 @@ use annals_core::handlers::{Delivery, PullBody};
 use annals_core::processing::Taken;
 use annals_core::{Timestamp, limits};
 
-use super::command::{Answer, Pull};
+use super::command::{Answer, Handed, Pull};
 use super::{WORKER_SEEN, Work};
 
 impl Work<'_> {
-    pub(super) fn pull(&mut self, body: PullBody, answer: Answer<Vec<Delivery>>) {
+    pub(super) fn pull(&mut self, body: PullBody, answer: Answer<Handed>) {
         let now = self.clock.now();
         self.last_pull = now;
         self.workers.insert(body.worker.clone(), now);
@@ -38,18 +38,16 @@ impl Work<'_> {
             }
             let taken = self.bounded(taken, now);
             let deliveries = taken.iter().filter_map(|taken| self.delivery(taken, until)).collect();
-            if pull.answer.send(Ok(deliveries)).is_err() {
-                self.machine.release(&taken, now);
-            } else if !taken.is_empty() {
-                self.last_pull = now;
-            }
+            // Who has gone sends them back.
+            let _ = pull.answer.send(Ok(Handed::new(deliveries, taken, &self.returned.0)));
         }
     }
 
     /// As many as fit into an answer, and the whole of the first partition; the others are handed out to whoever pulls next.
     fn bounded(&mut self, mut taken: Vec<Taken>, now: Timestamp) -> Vec<Taken> {
         let mut bytes = 0;
-        let size = |taken: &Taken| self.events.get(&taken.event.position).map_or(0, |event| event.data.as_bytes().len());
+        let size =
+            |taken: &Taken| self.events.get(&taken.event.position).map_or(0, |event| event.data.as_bytes().len());
         let past = taken.iter().position(|taken| {
             bytes += size(taken);
             bytes > limits::PAGE_BYTES_MAX

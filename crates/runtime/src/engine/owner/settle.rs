@@ -1,8 +1,8 @@
 //! Settling deliveries, and the acts of operators: each is answered once it is stored.
 
+use annals_core::ByteString;
 use annals_core::handlers::{Act, HandlerError, SettleResult, Settlement};
 use annals_core::processing::{ActError, Outcome, SettleError};
-use annals_core::ByteString;
 
 use super::command::{Answer, Settling};
 use super::{Stop, Work};
@@ -110,7 +110,8 @@ impl Work<'_> {
     fn try_act(&mut self, act: &Act, reason: &str) -> Result<(), HandlerError> {
         let (paused, now) = (self.journal.record().paused, self.clock.now());
         let handler = || format!("handler {:?}", &*self.owner.definition.name);
-        let refused = |state: &str| HandlerError::NotAllowed { act: act.name(), what: handler(), state: state.to_owned() };
+        let refused =
+            |state: &str| HandlerError::NotAllowed { act: act.name(), what: handler(), state: state.to_owned() };
         let (partition, outcome) = match act {
             Act::Pause if paused => return Err(refused("it is paused already")),
             Act::Resume if !paused => return Err(refused("it is not paused")),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::handlers::{DefinitionRecord, HandlerError};
-use annals_core::{StoreError, TypedRecords};
 use annals_core::processing::{Changes, Failing, Progress};
+use annals_core::{StoreError, TypedRecords};
 
 use super::command::{Command, Pull};
 use super::{Owner, Stop};
@@ -56,8 +56,7 @@ fn refuse(
     pulls: &mut VecDeque<Pull>,
     now: annals_core::Timestamp,
 ) -> Result<(), Stop> {
-    let refusal =
-        || HandlerError::OwnedElsewhere { name: owner.definition.name.clone(), owner: elsewhere.to_owned() };
+    let refusal = || HandlerError::OwnedElsewhere { name: owner.definition.name.clone(), owner: elsewhere.to_owned() };
     match command {
         Command::Pull { body, answer } => {
             let ends = now.plus(Duration::from_millis(body.wait_ms));
