@@ -1,21 +1,22 @@
-//! Request bodies: read whole up to a limit, and read away when nobody wants them.
+//! Request bodies: read whole up to a limit, and drained after the response when nobody reads them.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use annals_core::{Code, limits};
-use axum::http::{HeaderMap, HeaderValue, header, request::Parts};
+use axum::http::{HeaderMap, header, request::Parts};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Frame};
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Duration, timeout};
 
-use crate::options::Options;
+use crate::media;
+use crate::options::{Options, Stop};
 use crate::problem::Problem;
-use crate::router::Server;
+use crate::state::Server;
 
 /// The body of a request, as the connection or a router hands it over.
 pub(crate) trait RequestBody:
@@ -40,12 +41,10 @@ pub(crate) struct Held {
 
 /// Reads a JSON body; see [`read_as`].
 pub(crate) async fn read(server: &Server, parts: &Parts, body: impl RequestBody) -> Result<Held, Problem> {
-    read_as(server, parts, body, &[JSON]).await
+    read_as(server, parts, body, &[media::JSON]).await
 }
 
 /// Reads a body of one of these media types, which without a name is JSON.
-///
-/// A body that is refused is read away behind the answer, so that a client which sends everything before it reads an answer gets one.
 pub(crate) async fn read_as<B: RequestBody>(
     server: &Server,
     parts: &Parts,
@@ -62,28 +61,23 @@ pub(crate) async fn read_taken<B: RequestBody>(
     mut body: B,
     taken: Taken<'_>,
 ) -> Result<Held, Problem> {
-    let read = match check(&parts.headers, taken) {
-        Ok(()) => collect(server, &mut body, taken.bytes_max).await,
-        Err(problem) => Err(problem),
-    };
-    match read {
-        Ok(held) => Ok(held),
-        Err(problem) => {
-            // A client that waits for "100 Continue" has not sent its body and need not.
-            if !parts.headers.contains_key(header::EXPECT) {
-                discard(&server.options, body);
-            }
-            Err(problem)
-        }
-    }
+    check(&parts.headers, taken)?;
+    collect(server, &mut body, taken.bytes_max).await
 }
 
-/// The media type of JSON.
-pub(crate) const JSON: &str = "application/json";
+/// The largest body that is parsed on an async worker; parsing a larger one would delay other requests, so a thread does it.
+const PARSED_AT_ONCE_BYTES_MAX: usize = 256 * 1024;
 
-/// The media type that a header names, without its parameters.
-pub(crate) fn media_type(value: &HeaderValue) -> &str {
-    value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim()
+/// Calls `parse`, which reads `bytes` bytes.
+pub(crate) async fn parse<T: Send + 'static>(
+    bytes: usize,
+    parse: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    if bytes <= PARSED_AT_ONCE_BYTES_MAX {
+        return Ok(parse());
+    }
+    let parsed = tokio::task::spawn_blocking(parse).await;
+    parsed.map_err(|error| Problem::new(Code::Internal, format!("reading the body failed: {error}")))
 }
 
 fn check(headers: &HeaderMap, taken: Taken<'_>) -> Result<(), Problem> {
@@ -105,7 +99,7 @@ fn check_media_type(headers: &HeaderMap, media_types: &[&str]) -> Result<(), Pro
     let refused = |message: String| Err(Problem::new(Code::UnsupportedMediaType, message));
     match headers.get(header::CONTENT_TYPE) {
         Some(value) => {
-            let media_type = media_type(value);
+            let media_type = media::named(value);
             if media_types.iter().any(|known| media_type.eq_ignore_ascii_case(known)) {
                 return Ok(());
             }
@@ -215,26 +209,85 @@ fn overloaded() -> Problem {
     Problem::new(Code::Overloaded, "too many bytes of request bodies are held already; try again in a moment")
 }
 
-/// Reads what is left of a body and forgets it, up to [`limits::BODY_DRAIN_BYTES_MAX`]; dropping the rest closes the connection.
-pub(crate) fn discard(options: &Options, mut body: impl RequestBody) {
-    if body.is_end_stream() {
-        return;
+/// How bodies are drained.
+#[derive(Debug, Clone)]
+pub(crate) struct Drain {
+    stop: Stop,
+    idle_max: Duration,
+}
+
+impl Drain {
+    /// Drains as a server with these options does.
+    pub fn new(options: &Options) -> Self {
+        Self { stop: options.stop.clone(), idle_max: options.body_idle_max }
     }
-    let (stop, idle_max) = (options.stop.clone(), options.body_idle_max);
-    tokio::spawn(async move {
-        let read_away = async {
-            let mut left = limits::BODY_DRAIN_BYTES_MAX;
-            while let Ok(Some(Ok(frame))) = timeout(idle_max, body.frame()).await {
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                match left.checked_sub(bytes) {
-                    Some(rest) => left = rest,
-                    None => return,
-                }
-            }
-        };
-        tokio::select! {
-            () = read_away => {}
-            () = stop.stopped() => {}
+}
+
+/// A body that drains itself when it is dropped before its end, so that a client which sends everything before it reads an answer gets
+/// one, and its connection stays good for the next request.
+pub(crate) struct Drained<B: RequestBody> {
+    body: Option<B>,
+    /// None when nothing is left to drain.
+    drain: Option<Arc<Drain>>,
+}
+
+impl<B: RequestBody> Drained<B> {
+    /// The body of a request with these headers.
+    pub fn new(body: B, headers: &HeaderMap, drain: &Arc<Drain>) -> Self {
+        // A client that waits for "100 Continue" has not sent its body and need not.
+        let wanted = !body.is_end_stream() && !headers.contains_key(header::EXPECT);
+        Self { body: Some(body), drain: wanted.then(|| Arc::clone(drain)) }
+    }
+}
+
+impl<B: RequestBody> Body for Drained<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = Pin::new(body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            self.drain = None;
         }
-    });
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
+    }
+}
+
+impl<B: RequestBody> Drop for Drained<B> {
+    fn drop(&mut self) {
+        let (Some(body), Some(drain)) = (self.body.take(), self.drain.take()) else { return };
+        // A body that is dropped with its runtime has no connection any more.
+        if !body.is_end_stream()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(discard(body, drain));
+        }
+    }
+}
+
+/// Reads the rest of a body, up to [`limits::BODY_DRAIN_BYTES_MAX`]; dropping what is left then closes the connection.
+async fn discard(mut body: impl RequestBody, drain: Arc<Drain>) {
+    let drained = async {
+        let mut left = limits::BODY_DRAIN_BYTES_MAX;
+        while let Ok(Some(Ok(frame))) = timeout(drain.idle_max, body.frame()).await {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            match left.checked_sub(bytes) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    tokio::select! {
+        () = drained => {}
+        () = drain.stop.stopped() => {}
+    }
 }

@@ -15,8 +15,9 @@ use tower_service::Service;
 
 use crate::gate::Gate;
 use crate::options::{Callers, Options};
-use crate::router::{Server, build};
+use crate::router::build;
 use crate::site;
+use crate::state::Server;
 use crate::v1::commits;
 
 /// What answers the requests of a connection.
@@ -36,7 +37,7 @@ impl Direct {
     pub fn api(store: Arc<dyn Store>, options: Options) -> Self {
         let callers = options.callers;
         let (router, server) = build(store, options);
-        let gate = Gate::new(&server, server.place_of(commits::PATH));
+        let gate = commits::gate(&server);
         Self { router, commits: Some((server, gate)), callers }
     }
 
@@ -48,7 +49,7 @@ impl Direct {
         }
         match &self.commits {
             Some((server, gate)) if request.uri().path() == commits::PATH && request.method() == Method::POST => {
-                gate.pass(request, |request| commits::answer(server, request)).await
+                gate.pass(gate.draining(request), |request| commits::answer(server, request)).await
             }
             _ => match self.router.clone().call(request.map(Body::new)).await {
                 Ok(response) => response,

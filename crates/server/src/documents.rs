@@ -1,29 +1,29 @@
-//! Answers that are documents: relaxed Extended JSON, or BSON for whoever asks for it.
+//! Answers that are documents: relaxed Extended JSON, or BSON for a caller that accepts it.
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
-use annals_core::wire::records::Encoding;
 use annals_core::{Code, DocumentView};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 
+use crate::accept::Accept;
 use crate::answer::{WRITTEN_AT_ONCE_BYTES_MAX, not_written, written};
+use crate::media;
 use crate::problem::Problem;
-use crate::v1::log::accepts;
 
-/// A document as the answer to a request with these headers.
-pub(crate) async fn answer(headers: &HeaderMap, document: RawDocumentBuf) -> Result<Response, Problem> {
-    answer_as(headers, document, |document| serde_json::to_vec(&DocumentView(document))).await
+/// Answers with a document, in the form that the caller accepts.
+pub(crate) async fn answer(accept: Accept, document: RawDocumentBuf) -> Result<Response, Problem> {
+    answer_as(accept, document, |document| serde_json::to_vec(&DocumentView(document))).await
 }
 
-/// The same where JSON says it in another way than BSON, whose answers are documents.
+/// Answers with JSON of another shape than the BSON, whose answers are always documents.
 pub(crate) async fn answer_as(
-    headers: &HeaderMap,
+    accept: Accept,
     document: RawDocumentBuf,
     json: fn(&RawDocument) -> serde_json::Result<Vec<u8>>,
 ) -> Result<Response, Problem> {
-    if accepts(headers, Encoding::Bson.media_type()) {
+    if accept.bson {
         let mut response = written(StatusCode::OK, document.into_bytes());
-        let bson = HeaderValue::from_static(Encoding::Bson.media_type());
+        let bson = HeaderValue::from_static(media::BSON);
         response.headers_mut().insert(header::CONTENT_TYPE, bson);
         return Ok(response);
     }

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use annals_core::Code;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
@@ -11,33 +12,50 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
+use crate::body::{Drain, Drained, RequestBody};
+use crate::caller::Principal;
 use crate::metrics::{Gauge, RouteMetrics};
 use crate::problem::Problem;
-use crate::query::path_is_encoded;
-use crate::router::Server;
+use crate::query::{self, path_is_encoded};
+use crate::route::Permission;
+use crate::state::Server;
 
-/// The gate of one route.
+/// The gate of one operation.
 #[derive(Clone)]
 pub(crate) struct Gate {
     route: Arc<RouteMetrics>,
     in_flight: Gauge,
     header_bytes_max: usize,
+    drain: Arc<Drain>,
+    permission: Permission,
+    /// Whether the handler reads the query; a query string that nobody reads is refused here.
+    reads_query: bool,
 }
 
 impl Gate {
-    /// The gate of the route at `place`.
-    pub fn new(server: &Server, place: usize) -> Self {
+    /// The gate of an operation whose route is counted under `label`.
+    pub fn new(server: &Server, label: &'static str, permission: Permission, reads_query: bool) -> Self {
         Self {
-            route: server.metrics.route(place),
+            route: server.metrics.route(label),
             in_flight: server.metrics.in_flight.clone(),
             header_bytes_max: server.options.header_bytes_max,
+            drain: Arc::new(Drain::new(&server.options)),
+            permission,
+            reads_query,
         }
     }
 
-    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    /// Lets the body of `request` drain itself.
+    pub fn draining<B: RequestBody>(&self, request: axum::http::Request<B>) -> axum::http::Request<Drained<B>> {
+        let (parts, body) = request.into_parts();
+        let body = Drained::new(body, &parts.headers, &self.drain);
+        axum::http::Request::from_parts(parts, body)
+    }
+
+    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<Principal, Problem> {
         let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
-        let headers = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
-        let bytes = target + headers.sum::<usize>();
+        let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+        let bytes = target + lines.sum::<usize>();
         if bytes > self.header_bytes_max {
             let message =
                 format!("{bytes} bytes of request line and headers; at most {} are read", self.header_bytes_max);
@@ -47,13 +65,17 @@ impl Gate {
             let message = format!("{:?} is not percent-encoded UTF-8; write a % itself as %25", uri.path());
             return Err(Problem::new(Code::InvalidPath, message));
         }
-        Ok(())
+        let principal = Principal::authenticate(headers, self.permission)?;
+        if !self.reads_query {
+            query::none(uri.query())?;
+        }
+        Ok(principal)
     }
 
     /// Lets `request` pass to `handler` if its limits are kept.
     pub async fn pass<B, F>(
         &self,
-        request: axum::http::Request<B>,
+        mut request: axum::http::Request<B>,
         handler: impl FnOnce(axum::http::Request<B>) -> F,
     ) -> Response
     where
@@ -63,14 +85,19 @@ impl Gate {
         let in_flight = self.in_flight.enter();
         let response = match self.check(request.uri(), request.headers()) {
             Err(problem) => problem.into_response(),
-            Ok(()) => match AssertUnwindSafe(handler(request)).catch_unwind().await {
-                Ok(response) => response,
-                Err(_) => {
-                    let path = self.route.path();
-                    tracing::error!(path, "a handler panicked; the message stands above");
-                    Problem::new(Code::Internal, format!("the handler of {path} failed")).into_response()
+            Ok(principal) => {
+                if principal != Principal::Anonymous {
+                    request.extensions_mut().insert(principal);
                 }
-            },
+                match AssertUnwindSafe(handler(request)).catch_unwind().await {
+                    Ok(response) => response,
+                    Err(_) => {
+                        let path = self.route.path();
+                        tracing::error!(path, "a handler panicked; the message stands above");
+                        Problem::new(Code::Internal, format!("the handler of {path} failed")).into_response()
+                    }
+                }
+            }
         };
         drop(in_flight);
         self.route.answered(response.status().as_u16(), begun.elapsed());
@@ -80,5 +107,7 @@ impl Gate {
 
 /// The middleware.
 pub(crate) async fn gate(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let request =
+        if hyper::body::Body::is_end_stream(request.body()) { request } else { gate.draining(request).map(Body::new) };
     gate.pass(request, |request| next.run(request)).await
 }

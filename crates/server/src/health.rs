@@ -8,12 +8,32 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::answer;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::router::Server;
+use crate::route::{Feature, Permission, get};
+use crate::state::Server;
 
-#[derive(Serialize)]
+/// The operations of health checks, which may send any query.
+pub(crate) fn feature() -> Feature {
+    Feature::new(
+        "Health",
+        [
+            get("/health/live", Permission::Open, live)
+                .described("live", "Answers while the process runs.", Payload::json::<Live>())
+                .ignoring_query(),
+            get("/health/ready", Permission::Open, ready)
+                .described("ready", "Tells whether every log takes commits, and why not.", Payload::json::<Document>())
+                .ignoring_query()
+                .refuses(&[Code::NotReady, Code::Closing]),
+        ],
+    )
+}
+
+/// The process answers.
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Live {
     status: &'static str,
 }
@@ -60,12 +80,12 @@ struct Refusing {
 }
 
 /// The process answers. That is all it says.
-pub(crate) async fn live() -> Result<Response, Problem> {
+async fn live() -> Result<Response, Problem> {
     answer::json(StatusCode::OK, &Live::NOW)
 }
 
 /// Every log takes commits, and what is beside it takes records and streams; or which do not, and why.
-pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
+async fn ready(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
     if server.options.stop.is_stopped() {
         return Err(Problem::new(Code::Closing, StoreError::Closed.to_string()));
     }

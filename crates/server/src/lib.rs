@@ -5,22 +5,29 @@
 //! and a graceful stop; [`this_machine_only`] keeps the pages of other sites out where there are no credentials. `docs/http.md`
 //! describes the API, `docs/errors.md` its errors.
 
+mod accept;
 mod answer;
 mod asked;
 mod body;
+mod caller;
 mod direct;
 mod documents;
 mod gate;
 mod health;
+mod media;
 mod metrics;
+mod openapi;
 mod opening;
 mod options;
+mod payload;
 mod problem;
 mod query;
+mod route;
 mod router;
 mod serve;
 mod site;
 mod source;
+mod state;
 mod v1;
 mod wire_guard;
 

@@ -10,7 +10,21 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 
-use crate::router::Server;
+use crate::payload::Payload;
+use crate::route::{Feature, Permission, get};
+use crate::state::Server;
+
+/// The operation of scrapers, which may send any query.
+pub(crate) fn feature() -> Feature {
+    let metrics = get("/metrics", Permission::Open, metrics).described(
+        "metrics",
+        "Returns everything that is counted.",
+        Payload::raw(TEXT, "Prometheus' text format."),
+    );
+    Feature::new("Health", [metrics.ignoring_query()])
+}
+
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Upper ends of the duration histogram's buckets, in microseconds.
 const BUCKETS: [u64; 13] =
@@ -111,9 +125,10 @@ impl Metrics {
         }
     }
 
-    /// The counters of the route at `place` in the paths it was made with.
-    pub fn route(&self, place: usize) -> Arc<RouteMetrics> {
-        Arc::clone(&self.routes[place])
+    /// Returns the counters of a route.
+    pub fn route(&self, path: &'static str) -> Arc<RouteMetrics> {
+        let known = self.routes.iter().find(|route| route.path == path);
+        known.map_or_else(|| Arc::new(RouteMetrics::new(path)), Arc::clone)
     }
 
     pub fn committed(&self, outcome: &CommitOutcome) {
@@ -279,7 +294,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 /// `GET /metrics`.
-pub(crate) async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
+async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
     let text = server.metrics.text(&server.store.status());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+    ([(header::CONTENT_TYPE, TEXT)], text)
 }

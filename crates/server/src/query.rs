@@ -1,105 +1,155 @@
 //! Query parameters: each known, given once, and of its type.
+//!
+//! A handler takes [`Query`] of a struct whose fields are its parameters; `deny_unknown_fields` belongs on that struct. The same struct
+//! is its part of the OpenAPI document.
 
-use annals_core::{AggregateFilter, ByteString, Code, Filter, Invalid, Timestamp, wire::parse_list};
+use std::collections::HashSet;
+
+use annals_core::{AggregateFilter, ByteString, Code, Filter, Invalid, Timestamp, limits, wire::parse_list};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
 /// The query parameters of one request.
-pub(crate) struct Query(Vec<(String, Option<String>)>);
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub T);
 
-impl Query {
-    /// Reads a query string whose parameters are among `known`. A parameter may stand without a value (`?last`).
-    pub fn parse(raw: Option<&str>, known: &[&str]) -> Result<Self, Problem> {
-        let mut pairs: Vec<(String, Option<String>)> = Vec::new();
-        for pair in raw.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = match pair.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (pair, None),
-            };
-            let name = decode(name).ok_or_else(|| Problem::query(name, NOT_ENCODED))?;
-            if !known.contains(&name.as_str()) {
-                return Err(unknown(&name, known));
-            }
-            if pairs.iter().any(|(seen, _)| *seen == name) {
-                return Err(Problem::query(&name, "given twice; give it once, a list with commas"));
-            }
-            let value = match value {
-                Some(value) => Some(decode(value).ok_or_else(|| Problem::query(&name, NOT_ENCODED))?),
-                None => None,
-            };
-            pairs.push((name, value));
-        }
-        Ok(Self(pairs))
-    }
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
 
-    fn get(&self, name: &str) -> Option<Option<&str>> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_deref())
-    }
-
-    /// A parameter that must have a value.
-    pub fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Some(value)) => Ok(Some(value)),
-            Some(None) => Err(Problem::query(name, format!("has no value; write {name}=…"))),
-        }
-    }
-
-    pub fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
-        self.text(name)?.map(|text| number(name, text)).transpose()
-    }
-
-    pub fn limit(&self, name: &str) -> Result<Option<usize>, Problem> {
-        // What does not fit is past every limit, which the query's own check then says.
-        Ok(self.number(name)?.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)))
-    }
-
-    pub fn time(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
-        Timestamp::parse(text).map(Some).map_err(|mut message| {
-            if text.contains(' ') {
-                message.push_str("; a + in a query is a space, so write it as %2B");
-            }
-            Invalid::new(Code::InvalidTime, name, message).into()
-        })
-    }
-
-    /// A switch: `name` or `name=true` is on.
-    pub fn switch(&self, name: &str) -> Result<bool, Problem> {
-        match self.get(name) {
-            None | Some(Some("false")) => Ok(false),
-            Some(None | Some("true")) => Ok(true),
-            Some(Some(other)) => Err(Problem::query(name, format!("{other:?} is neither true nor false"))),
-        }
-    }
-
-    /// `last`, which is a switch or a number.
-    pub fn last(&self) -> Result<Last, Problem> {
-        match self.get("last") {
-            None | Some(Some("false")) => Ok(Last::No),
-            Some(None | Some("true")) => Ok(Last::Yes),
-            Some(Some(text)) => match number("last", text) {
-                Ok(count) => Ok(Last::Count(usize::try_from(count).unwrap_or(usize::MAX))),
-                Err(_) => Err(Problem::query("last", format!("{text:?} is neither true, false nor a number"))),
-            },
-        }
-    }
-
-    /// `types`, `tags` and `aggregate`, checked.
-    pub fn filter(&self) -> Result<Filter, Problem> {
-        let list = |name| Ok::<_, Problem>(self.text(name)?.map(parse_list).unwrap_or_default());
-        let aggregate = self.text("aggregate")?.map(|text| match text.split_once('/') {
-            Some((name, id)) => AggregateFilter { name: name.into(), id: Some(ByteString::from(id)) },
-            None => AggregateFilter { name: text.into(), id: None },
-        });
-        let filter = Filter { types: list("types")?, tags: list("tags")?, aggregate };
-        filter.validate()?;
-        Ok(filter)
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        read(parts.uri.query()).map(Self)
     }
 }
 
-/// Whether the end of a range is wanted.
-#[derive(Debug, PartialEq, Eq)]
+/// Reads a query string. A parameter without a value (`?last`) is an empty text, which a switch takes for true.
+pub(crate) fn read<T: DeserializeOwned>(raw: Option<&str>) -> Result<T, Problem> {
+    let raw = raw.unwrap_or_default();
+    // The deserializer decodes what is not UTF-8 to something else, and names no repeated parameter.
+    check(raw)?;
+    let query = serde_html_form::Deserializer::from_bytes(raw.as_bytes());
+    serde_path_to_error::deserialize(query).map_err(|error| {
+        let name = error.path().to_string();
+        let message = error.into_inner().to_string();
+        match message.strip_prefix(TIME) {
+            Some(message) => Invalid::new(Code::InvalidTime, name, message).into(),
+            None => Problem::query(&name, message.replacen(&format!("unknown field `{name}`, "), "is unknown; ", 1)),
+        }
+    })
+}
+
+/// Refuses every parameter.
+pub(crate) fn none(raw: Option<&str>) -> Result<(), Problem> {
+    let raw = raw.unwrap_or_default();
+    check(raw)?;
+    match raw.split('&').find(|pair| !pair.is_empty()) {
+        None => Ok(()),
+        Some(pair) => {
+            let name = decode(pair.split('=').next().unwrap_or_default()).unwrap_or_default();
+            Err(Problem::query(&name, "is unknown; this address takes no parameters"))
+        }
+    }
+}
+
+/// Checks that every parameter is percent-encoded UTF-8 and given once.
+fn check(raw: &str) -> Result<(), Problem> {
+    let mut seen = HashSet::new();
+    for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decode(name).ok_or_else(|| Problem::query(name, NOT_ENCODED))?;
+        if decode(value).is_none() {
+            return Err(Problem::query(&name, NOT_ENCODED));
+        }
+        if seen.contains(&name) {
+            return Err(Problem::query(&name, "given twice; give it once, a list with commas"));
+        }
+        seen.insert(name);
+    }
+    Ok(())
+}
+
+const NOT_ENCODED: &str = "is not percent-encoded UTF-8; write a % itself as %25";
+/// What the message of an invalid time begins with, because serde's errors have no code.
+const TIME: &str = "invalid_time: ";
+
+/// A query without parameters of its own but the scope.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScopeQuery {
+    /// The scope that is read; `default` when absent.
+    pub scope: Option<String>,
+}
+
+/// A whole number from 0 to 2^64 - 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+#[schema(value_type = u64)]
+pub(crate) struct Number(pub u64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        digits(&String::deserialize(deserializer)?).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// The length of a page. A number that memory cannot count is past every limit, which the check of the page then says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+#[schema(value_type = u64, minimum = 1)]
+pub(crate) struct Limit(pub usize);
+
+impl Limit {
+    /// The limit, or that of pages whose caller names none.
+    pub fn or_default(limit: Option<Self>) -> usize {
+        limit.map_or(limits::PAGE_DEFAULT, |limit| limit.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Number::deserialize(deserializer).map(|number| Self(usize::try_from(number.0).unwrap_or(usize::MAX)))
+    }
+}
+
+/// An RFC 3339 time.
+#[derive(Debug, Clone, Copy, PartialEq, ToSchema)]
+#[schema(value_type = String, format = DateTime)]
+pub(crate) struct Time(pub Timestamp);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let plus = if text.contains(' ') { "; a + in a query is a space, so write it as %2B" } else { "" };
+        Timestamp::parse(&text).map(Self).map_err(|message| D::Error::custom(format_args!("{TIME}{message}{plus}")))
+    }
+}
+
+/// A switch: `name` or `name=true` is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+#[schema(value_type = bool)]
+pub(crate) struct Switch(pub bool);
+
+impl Switch {
+    /// Whether the switch is given, and on.
+    pub fn is_on(switch: Option<Self>) -> bool {
+        switch.is_some_and(|switch| switch.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match &*String::deserialize(deserializer)? {
+            "" | "true" => Ok(Self(true)),
+            "false" => Ok(Self(false)),
+            other => Err(D::Error::custom(format_args!("{other:?} is neither true nor false"))),
+        }
+    }
+}
+
+/// Whether the end of a range is wanted: a switch or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Last {
     No,
     /// `last` or `last=true`.
@@ -108,23 +158,52 @@ pub(crate) enum Last {
     Count(usize),
 }
 
-const NOT_ENCODED: &str = "is not percent-encoded UTF-8; write a % itself as %25";
-
-fn unknown(name: &str, known: &[&str]) -> Problem {
-    let message = match known {
-        [] => "is unknown; this address takes no parameters".to_owned(),
-        known => format!("is unknown; this address takes {}", known.join(", ")),
-    };
-    Problem::query(name, message)
+impl<'de> Deserialize<'de> for Last {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match &*String::deserialize(deserializer)? {
+            "" | "true" => Ok(Self::Yes),
+            "false" => Ok(Self::No),
+            text => match digits(text) {
+                Ok(count) => Ok(Self::Count(usize::try_from(count).unwrap_or(usize::MAX))),
+                Err(_) => Err(D::Error::custom(format_args!("{text:?} is neither true, false nor a number"))),
+            },
+        }
+    }
 }
 
-/// A whole number from 0 in plain digits.
+/// Texts with commas between them; `\,` is a comma in a text.
+#[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String)]
+pub(crate) struct List(Vec<ByteString>);
+
+impl<'de> Deserialize<'de> for List {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(parse_list(&text)))
+    }
+}
+
+/// Builds the filter of `types`, `tags` and `aggregate`, and checks it.
+pub(crate) fn filter(types: Option<List>, tags: Option<List>, aggregate: Option<&str>) -> Result<Filter, Problem> {
+    let list = |list: Option<List>| list.map(|list| list.0).unwrap_or_default();
+    let aggregate = aggregate.map(|text| match text.split_once('/') {
+        Some((name, id)) => AggregateFilter { name: name.into(), id: Some(ByteString::from(id)) },
+        None => AggregateFilter { name: text.into(), id: None },
+    });
+    let filter = Filter { types: list(types), tags: list(tags), aggregate };
+    filter.validate()?;
+    Ok(filter)
+}
+
+/// Reads a whole number of a path or header.
 pub(crate) fn number(name: &str, text: &str) -> Result<u64, Problem> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse()
-        .ok()
-        .filter(|_| digits)
-        .ok_or_else(|| Problem::query(name, format!("{text:?} is not a whole number from 0 to {}", u64::MAX)))
+    digits(text).map_err(|message| Problem::query(name, message))
+}
+
+/// Reads a whole number from 0 in plain digits.
+fn digits(text: &str) -> Result<u64, String> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| plain);
+    number.ok_or_else(|| format!("{text:?} is not a whole number from 0 to {}", u64::MAX))
 }
 
 /// Decodes a name or value of a query string; none when it is not percent-encoded UTF-8.
@@ -163,6 +242,21 @@ fn hex(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        from: Option<Number>,
+        last: Option<Last>,
+        tags: Option<List>,
+        scope: Option<String>,
+        backwards: Option<Switch>,
+        time: Option<Time>,
+    }
+
+    fn asked(raw: &str) -> Result<Asked, Problem> {
+        read(Some(raw))
+    }
+
     #[test]
     fn text_is_decoded_strictly() {
         assert_eq!(decode("a+b%20%C5%BE"), Some("a b ž".to_owned()));
@@ -175,19 +269,47 @@ mod tests {
 
     #[test]
     fn a_parameter_is_known_given_once_and_of_its_type() {
-        let parse = |raw| Query::parse(Some(raw), &["from", "last", "tags"]);
-        assert_eq!(parse("from=7&last").and_then(|q| q.number("from")).expect("valid"), Some(7));
+        assert_eq!(asked("from=7&last").expect("valid").from, Some(Number(7)));
         for bad in ["from=", "from=+1", "from=-1", "from=1.0", "from=18446744073709551616", "from"] {
-            assert!(parse(bad).and_then(|q| q.number("from")).is_err(), "{bad}");
+            assert!(asked(bad).is_err(), "{bad}");
         }
-        for bad in ["color=1", "from=1&from=1", "from=%zz", "%zz=1"] {
-            assert!(parse(bad).is_err(), "{bad}");
+        for bad in ["color=1", "from=1&from=1", "from=%zz", "%zz=1", "backwards=1", "last=x"] {
+            let problem = asked(bad).expect_err(bad);
+            assert_eq!(problem.code(), Code::InvalidQuery, "{bad}");
         }
-        for (text, last) in [("", Last::No), ("last", Last::Yes), ("last=true", Last::Yes), ("last=3", Last::Count(3))]
-        {
-            assert_eq!(parse(text).and_then(|q| q.last()).expect("valid"), last, "{text}");
+        for (text, last) in [
+            ("", None),
+            ("last", Some(Last::Yes)),
+            ("last=true", Some(Last::Yes)),
+            ("last=false", Some(Last::No)),
+            ("last=3", Some(Last::Count(3))),
+        ] {
+            assert_eq!(asked(text).expect("valid").last, last, "{text}");
         }
-        let filter = parse(r"tags=a%5C,b,c").and_then(|q| q.filter()).expect("valid");
+        for (text, on) in [("backwards", true), ("backwards=true", true), ("backwards=false", false), ("", false)] {
+            assert_eq!(Switch::is_on(asked(text).expect("valid").backwards), on, "{text}");
+        }
+        assert_eq!(asked("scope=a%20b&&").expect("valid").scope, Some("a b".to_owned()));
+        assert!(asked("time=2026-03-01T12:00:00%2B01:00").expect("valid").time.is_some());
+        let filter = filter(None, asked(r"tags=a%5C,b,c").expect("valid").tags, None).expect("valid");
         assert_eq!(filter.tags, ["a,b", "c"]);
+    }
+
+    #[test]
+    fn a_refused_parameter_is_named_and_the_message_says_what_would_be_right() {
+        for (raw, path, message) in [
+            ("color=1", "color", "is unknown; expected one of `from`, `last`"),
+            ("from=x", "from", "\"x\" is not a whole number from 0 to 18446744073709551615"),
+            ("tags=a&tags=b", "tags", "given twice; give it once, a list with commas"),
+        ] {
+            let shown = serde_json::to_value(asked(raw).expect_err(raw)).expect("JSON");
+            assert_eq!(shown["path"], path, "{shown}");
+            assert!(shown["detail"].as_str().is_some_and(|detail| detail.contains(message)), "{shown}");
+        }
+        let time = asked("time=noon").expect_err("no time");
+        assert_eq!(time.code(), Code::InvalidTime);
+        assert!(none(None).is_ok() && none(Some("")).is_ok());
+        let shown = serde_json::to_value(none(Some("a%20b=1")).expect_err("a parameter")).expect("JSON");
+        assert_eq!(shown["path"], "a b");
     }
 }

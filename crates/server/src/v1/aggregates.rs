@@ -6,79 +6,151 @@ use annals_core::wire::CommitView;
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, KnownAggregate, Version, limits, valid_id,
 };
-use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::documents;
-use super::log::accepts;
+use crate::accept::Accept;
 use crate::answer::{data_bytes, json, json_of_events};
+use crate::caller::Caller;
+use crate::media;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::{Last, Query};
-use crate::router::Server;
+use crate::query::{Last, Limit, Number, Query, ScopeQuery, Time};
+use crate::route::{Feature, Permission, get};
 use crate::source::Source;
+use crate::state::Server;
+
+/// The operations on aggregates.
+pub(crate) fn feature() -> Feature {
+    Feature::new(
+        "Aggregates",
+        [
+            get("/v1/aggregates/{name}", Permission::Reader, ids).described(
+                "listAggregates",
+                "Lists the ids of the aggregates of one name, in order.",
+                Payload::json::<AggregateIds>(),
+            ),
+            get("/v1/aggregates/{name}/{id}/commits", Permission::Reader, commits).described(
+                "readAggregate",
+                "Returns commits of one aggregate, in version order.",
+                Payload::json::<Document>().or(media::BSON, "One document an event, then one with the version."),
+            ),
+            get("/v1/aggregates/{name}/{id}/requests/{request_id}", Permission::Reader, request).described(
+                "requestExists",
+                "Tells whether a request was committed to one aggregate.",
+                Payload::json::<RequestExists>(),
+            ),
+        ],
+    )
+}
+
+/// The parameters of a list of ids.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct IdsQuery {
+    /// Resumes after this id.
+    after: Option<String>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The scope that is read; `default` when absent.
+    scope: Option<String>,
+}
+
+/// Ids of aggregates.
+#[derive(Serialize, ToSchema)]
+struct AggregateIds {
+    ids: Vec<String>,
+    aggregates: Vec<KnownId>,
+    /// What `after` is for the next page; null on an empty page.
+    next: Option<String>,
+}
+
+/// An aggregate of the list.
+#[derive(Serialize, ToSchema)]
+struct KnownId {
+    id: String,
+    tenant_id: String,
+}
 
 /// `GET /v1/aggregates/{name}`.
-pub(crate) async fn ids(
+async fn ids(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<IdsQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    #[derive(Serialize)]
-    struct Known<'a> {
-        id: &'a str,
-        tenant_id: &'a str,
-    }
-    #[derive(Serialize)]
-    struct Ids<'a> {
-        ids: Vec<&'a str>,
-        aggregates: Vec<Known<'a>>,
-        next: Option<&'a str>,
-    }
-    let query = Query::parse(raw.as_deref(), &["after", "limit", "scope"])?;
-    let source = Source::to_read(&server, &headers, &query)?;
+    let source = Source::to_read(&server, caller, query.scope)?;
     let wanted = AggregateIdsQuery {
         name: name.into(),
-        after: query.text("after")?.map(Into::into),
-        limit: query.limit("limit")?.unwrap_or(limits::PAGE_DEFAULT),
+        after: query.after.map(Into::into),
+        limit: Limit::or_default(query.limit),
     };
     wanted.validate()?;
     let found: Vec<KnownAggregate> = source.log.aggregate_ids(wanted).await?;
-    let answer = Ids {
-        ids: found.iter().map(|known| &*known.id).collect(),
-        aggregates: found.iter().map(|known| Known { id: &known.id, tenant_id: &known.tenant_id }).collect(),
-        next: found.last().map(|known| &*known.id),
+    let known = |known: &KnownAggregate| KnownId { id: known.id.to_string(), tenant_id: known.tenant_id.to_string() };
+    let answer = AggregateIds {
+        ids: found.iter().map(|known| known.id.to_string()).collect(),
+        aggregates: found.iter().map(known).collect(),
+        next: found.last().map(|known| known.id.to_string()),
     };
     json(StatusCode::OK, &answer)
 }
 
+/// The parameters of a read of one aggregate.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct CommitsQuery {
+    /// The first version; 1 when absent.
+    #[param(inline)]
+    from_version: Option<Number>,
+    /// The last version.
+    #[param(inline)]
+    to_version: Option<Number>,
+    /// Commits at this time or later.
+    #[param(inline)]
+    from_time: Option<Time>,
+    /// Commits at this time or earlier.
+    #[param(inline)]
+    to_time: Option<Time>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The last commit, or the last so many.
+    #[param(value_type = Option<String>, pattern = "^(true|false|[0-9]+)?$")]
+    last: Option<Last>,
+    /// Commits of the aggregate under this tenant id only.
+    tenant_id: Option<String>,
+    /// The scope that is read; `default` when absent.
+    scope: Option<String>,
+}
+
 /// `GET /v1/aggregates/{name}/{id}/commits`.
-pub(crate) async fn commits(
+async fn commits(
     State(server): State<Arc<Server>>,
     Path((name, id)): Path<(String, String)>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<CommitsQuery>,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(
-        raw.as_deref(),
-        &["from_version", "to_version", "from_time", "to_time", "limit", "last", "tenant_id", "scope"],
-    )?;
-    let source = Source::to_read(&server, &headers, &query)?;
-    let wanted = aggregate_query(Aggregate::new(name, id), &query)?;
+    let source = Source::to_read(&server, caller, query.scope.clone())?;
+    let wanted = aggregate_query(Aggregate::new(name, id), query)?;
     wanted.validate()?;
     let found = source.log.read_aggregate(wanted).await?;
-    if accepts(&headers, documents::MEDIA_TYPE) {
+    if accept.bson {
         return Ok(documents::aggregate(&found));
     }
     let bytes = data_bytes(found.commits.iter().flat_map(|commit| &commit.events));
     json_of_events(bytes, Commits { found, source }).await
 }
 
-fn aggregate_query(aggregate: Aggregate, query: &Query) -> Result<AggregateQuery, Problem> {
-    let limit = query.limit("limit")?;
-    let (last, limit) = match (query.last()?, limit) {
+fn aggregate_query(aggregate: Aggregate, query: CommitsQuery) -> Result<AggregateQuery, Problem> {
+    let asked = query.last.unwrap_or(Last::No);
+    let (last, limit) = match (asked, query.limit.map(|limit| limit.0)) {
         (Last::No, limit) => (false, limit.unwrap_or(limits::PAGE_DEFAULT)),
         (Last::Yes, limit) => (true, limit.unwrap_or(1)),
         (Last::Count(count), None) => (true, count),
@@ -87,21 +159,21 @@ fn aggregate_query(aggregate: Aggregate, query: &Query) -> Result<AggregateQuery
         }
     };
     if !(1..=limits::PAGE_MAX).contains(&limit) {
-        let path = if matches!(query.last()?, Last::Count(_)) { "last" } else { "limit" };
+        let path = if matches!(asked, Last::Count(_)) { "last" } else { "limit" };
         return Err(Problem::query(path, format!("{limit} is not between 1 and {}", limits::PAGE_MAX)));
     }
-    if let Some(tenant_id) = query.text("tenant_id")? {
+    if let Some(tenant_id) = &query.tenant_id {
         valid_id("tenant_id", tenant_id)?;
     }
     Ok(AggregateQuery {
         aggregate,
-        from_version: query.number("from_version")?.unwrap_or(1),
-        to_version: query.number("to_version")?.unwrap_or(Version::MAX),
-        from_time: query.time("from_time")?,
-        to_time: query.time("to_time")?,
+        from_version: query.from_version.map_or(1, |version| version.0),
+        to_version: query.to_version.map_or(Version::MAX, |version| version.0),
+        from_time: query.from_time.map(|time| time.0),
+        to_time: query.to_time.map(|time| time.0),
         limit,
         last,
-        tenant_id: query.text("tenant_id")?.map(Into::into),
+        tenant_id: query.tenant_id.map(Into::into),
     })
 }
 
@@ -113,7 +185,7 @@ struct Commits {
 impl Serialize for Commits {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let (tenant, scope) = (&*self.source.tenant, &*self.source.scope);
+        let (tenant, scope) = (&*self.source.caller.tenant, &*self.source.scope);
         let view = |commit| CommitView { commit, tenant, scope };
         let mut answer = serializer.serialize_struct("Commits", 2)?;
         answer.serialize_field("commits", &self.found.commits.iter().map(view).collect::<Vec<_>>())?;
@@ -122,22 +194,23 @@ impl Serialize for Commits {
     }
 }
 
+/// Whether a request was committed.
+#[derive(Serialize, ToSchema)]
+struct RequestExists {
+    exists: bool,
+}
+
 /// `GET /v1/aggregates/{name}/{id}/requests/{request_id}`.
-pub(crate) async fn request(
+async fn request(
     State(server): State<Arc<Server>>,
     Path((name, id, request_id)): Path<(String, String, String)>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    #[derive(Serialize)]
-    struct Exists {
-        exists: bool,
-    }
-    let query = Query::parse(raw.as_deref(), &["scope"])?;
-    let source = Source::to_read(&server, &headers, &query)?;
+    let source = Source::to_read(&server, caller, query.scope)?;
     let aggregate = Aggregate::new(name, id);
     aggregate.validate()?;
     valid_id("request_id", &request_id)?;
     let exists = source.log.request_exists(&aggregate, &request_id).await?;
-    json(StatusCode::OK, &Exists { exists })
+    json(StatusCode::OK, &RequestExists { exists })
 }

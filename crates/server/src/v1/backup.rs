@@ -5,18 +5,48 @@ use std::sync::Arc;
 
 use annals_core::{Backup, Code, ReadError, Store, StoreError};
 use axum::body::Body;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
+use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use utoipa::IntoParams;
 
 use crate::body;
 use crate::options::Stop;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::Server;
+use crate::query::{Query, Switch};
+use crate::route::{Feature, Permission, get, post};
+use crate::state::Server;
+
+/// The operations of backups.
+pub(crate) fn feature() -> Feature {
+    const TAR: &str = "A tar archive that ends with its manifest; without one the backup is incomplete.";
+    let answer = || Payload::raw("application/x-tar", TAR);
+    Feature::new(
+        "Backup",
+        [
+            get("/v1/backup", Permission::Admin, whole)
+                .described("backup", "Takes a backup of the whole store while it is in use.", answer())
+                .refuses(&[Code::Overloaded]),
+            post("/v1/backup", Permission::Admin, since)
+                .described("backupSince", "Takes a backup of what an earlier backup does not hold.", answer())
+                .takes(Payload::json::<Document>()),
+        ],
+    )
+}
+
+/// The parameters of a whole backup.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct WholeQuery {
+    /// Leaves records and streams out.
+    #[param(inline)]
+    without_records: Option<Switch>,
+}
 
 /// Most backups that are taken at once: each has a thread and reads the whole store.
 pub(crate) const AT_ONCE: usize = 2;
@@ -24,15 +54,14 @@ pub(crate) const AT_ONCE: usize = 2;
 const AHEAD: usize = 4;
 
 /// `GET`: everything, or all but records and streams.
-pub(crate) async fn whole(State(server): State<Arc<Server>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
-    let without_records = Query::parse(raw.as_deref(), &["without_records"])?.switch("without_records")?;
+async fn whole(State(server): State<Arc<Server>>, Query(query): Query<WholeQuery>) -> Result<Response, Problem> {
+    let without_records = Switch::is_on(query.without_records);
     answer(&server, |store| if without_records { store.backup_without_records() } else { store.backup(None) })
 }
 
 /// `POST` with the manifest of an earlier backup: what that one holds and cannot have changed is left out.
-pub(crate) async fn since(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
+async fn since(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
     let (parts, received) = request.into_parts();
-    Query::parse(parts.uri.query(), &[])?;
     let earlier = body::read(&server, &parts, received).await?;
     answer(&server, |store| store.backup(Some(&earlier.bytes)))
 }

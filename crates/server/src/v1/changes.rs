@@ -3,76 +3,133 @@
 use std::sync::Arc;
 
 use annals_core::wire::records as wire;
-use annals_core::{ChangeFollower, ChangeNumber, ChangesError, DocumentView, RecordedChange, StoreError, limits};
+use annals_core::{ChangeFollower, ChangeNumber, ChangesError, Code, DocumentView, RecordedChange, StoreError};
 use axum::body::Body;
-use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
+use serde::Deserialize;
 use tokio::time::{Duration, sleep};
+use utoipa::{IntoParams, ToSchema};
 
-use super::follow::{event_stream, last_event_id, last_word};
+use super::follow::{LastEventId, event_stream, last_word};
 use super::lines::CHUNK_BYTES;
-use super::records::records;
-use super::wait::Wait;
+use super::wait::{Wait, WaitQuery};
+use crate::accept::Accept;
 use crate::answer::{json, not_written};
+use crate::caller::{Caller, unknown_tenant};
 use crate::documents::answer;
+use crate::media;
 use crate::metrics::Counted;
 use crate::options::Stop;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::Server;
-use crate::source::{tenant, unknown_tenant};
+use crate::query::{Limit, Number, Query};
+use crate::route::{Feature, Permission, get};
+use crate::state::Server;
 
-/// The address.
-pub(crate) const PATH: &str = "/v1/records/changes";
+/// The operations on the feed of changes.
+pub(crate) fn feature() -> Feature {
+    Feature::new(
+        "Record changes",
+        [
+            get("/v1/records/changes", Permission::Reader, page)
+                .described(
+                    "readChanges",
+                    "Returns one page of the changes of records.",
+                    Payload::document::<Document>(),
+                )
+                .refuses(&[Code::ChangesGone, Code::UnknownChange]),
+            get("/v1/records/changes/last", Permission::Reader, last).described(
+                "lastChange",
+                "Returns the number of the last change, at once or when there is a newer one.",
+                Payload::json::<LastChange>(),
+            ),
+            get("/v1/records/changes/follow", Permission::Reader, follow)
+                .described(
+                    "followChanges",
+                    "Follows the changes of records as server-sent events.",
+                    Payload::raw(media::EVENTS, "One event a change; its id is the number of the change."),
+                )
+                .refuses(&[Code::ChangesGone, Code::UnknownChange]),
+        ],
+    )
+}
+
+/// The parameters of a page of changes.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct PageQuery {
+    /// Resumes after this change; 0 when absent.
+    #[param(inline)]
+    after: Option<Number>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+}
+
+/// The parameters of a feed of changes.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct FollowQuery {
+    /// Resumes after this change; 0 when absent. `Last-Event-ID` goes before it.
+    #[param(inline)]
+    after: Option<Number>,
+    /// Changes of this collection only.
+    collection: Option<String>,
+}
+
+/// The number of the last change.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `last` answers")]
+struct LastChange {
+    number: u64,
+}
 
 /// `GET /v1/records/changes`.
-pub(crate) async fn page(
+async fn page(
     State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<PageQuery>,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["after", "limit"])?;
-    let after = query.number("after")?.unwrap_or(0);
-    let limit = query.limit("limit")?.unwrap_or(limits::PAGE_DEFAULT);
-    let changes = records(&server, &headers)?.changes(after, limit).await?;
-    answer(&headers, wire::changes_page(&changes, after)?).await
+    let (after, limit) = (query.after.map_or(0, |after| after.0), Limit::or_default(query.limit));
+    let changes = server.store.records(&caller.tenant)?.changes(after, limit).await?;
+    answer(accept, wire::changes_page(&changes, after)?).await
 }
 
 /// `GET /v1/records/changes/last`: at once, or when there is a newer one than the caller knows of.
-pub(crate) async fn last(
+async fn last(
     State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<WaitQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["past", "timeout_ms"])?;
-    let records = records(&server, &headers)?;
-    if let Some(wait) = Wait::of(&query)? {
+    let records = server.store.records(&caller.tenant)?;
+    if let Some(wait) = Wait::of(query.past, query.timeout_ms)? {
         wait.until(&server, records.wait_past_change(wait.past)).await?;
     }
     json(StatusCode::OK, &serde_json::json!({ "number": records.last_change().await? }))
 }
 
 /// `GET /v1/records/changes/follow`: first what is kept, then what comes.
-pub(crate) async fn follow(
+async fn follow(
     State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<FollowQuery>,
+    LastEventId(position): LastEventId,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["after", "collection"])?;
-    let records = records(&server, &headers)?;
-    let tenant = tenant(&headers)?;
-    let identity = server.store.identity(tenant).ok_or_else(|| unknown_tenant(tenant))?;
+    let records = server.store.records(&caller.tenant)?;
+    let identity = server.store.identity(&caller.tenant).ok_or_else(|| unknown_tenant(&caller.tenant))?;
     let last = records.last_change().await?;
-    let after = match last_event_id(&headers)? {
+    let after = match position {
         // What an incarnation before this one wrote behind its backup is not here, so its numbers mean other changes.
         Some(seen) if seen.incarnation != identity.incarnation => {
             return Err(ChangesError::Unknown { after: seen.number, last }.into());
         }
         Some(seen) => seen.number,
-        None => query.number("after")?.unwrap_or(0),
+        None => query.after.map_or(0, |after| after.0),
     };
     // Refused as an answer rather than in the stream, when that can be known now.
     records.changes(after, 1).await?;
@@ -81,7 +138,8 @@ pub(crate) async fn follow(
         page: Vec::new().into_iter(),
         // A first comment shows that the stream stands.
         greeting: Some(format!(": after {after}, last {last}\n\n").into()),
-        collection: query.text("collection")?.map(str::to_owned),
+        collection: query.collection,
+        caller,
         incarnation: identity.incarnation,
         comment_interval: server.options.comment_interval,
         stop: server.options.stop.clone(),
@@ -102,6 +160,7 @@ struct Feed {
     greeting: Option<Bytes>,
     /// Changes of other collections are left out.
     collection: Option<String>,
+    caller: Caller,
     incarnation: u32,
     comment_interval: Duration,
     stop: Stop,
@@ -137,7 +196,7 @@ impl Feed {
                 Ok(text) => chunk.extend_from_slice(text.as_bytes()),
                 Err(problem) => {
                     self.ended = true;
-                    chunk.extend_from_slice(last_word(&problem).as_bytes());
+                    chunk.extend_from_slice(last_word(&problem, &self.caller).as_bytes());
                     break;
                 }
             }
@@ -164,7 +223,7 @@ impl Feed {
         self.ended = true;
         match error {
             ChangesError::Store(StoreError::Closed) => None,
-            error => Some(last_word(&error.into()).into()),
+            error => Some(last_word(&error.into(), &self.caller).into()),
         }
     }
 }

@@ -8,22 +8,55 @@ use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::lines;
 use super::many::{self, Format};
 use crate::answer::written;
-use crate::body::{self, RequestBody};
+use crate::body::{self, RequestBody, parse};
+use crate::caller::{Caller, Principal};
+use crate::gate::Gate;
+use crate::media;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::Server;
+use crate::route::{Feature, Permission, post};
 use crate::source::Source;
+use crate::state::Server;
 
-/// A body up to this size is read at once; a larger one would hold up other requests, so a thread does it.
-const PARSED_AT_ONCE_BYTES_MAX: usize = 256 * 1024;
-
-/// The address.
+/// The path, which connections look for before they ask the router.
 pub(crate) const PATH: &str = "/v1/commits";
+const PERMISSION: Permission = Permission::Writer;
 
-pub(crate) async fn commit(State(server): State<Arc<Server>>, request: axum::extract::Request) -> Response {
+/// The operation that commits.
+pub(crate) fn feature() -> Feature {
+    const LINES: &str = "Several commits, one JSON text a line, each with an answer of its own.";
+    const DOCUMENTS: &str = "Several commits, one BSON document behind the other, each with an answer of its own.";
+    let commit = post(PATH, PERMISSION, commit)
+        .described(
+            "commit",
+            "Commits events of one aggregate, all or none.",
+            Payload::json::<Document>().created().or(media::LINES, LINES).or(media::BSON, DOCUMENTS),
+        )
+        .takes(Payload::json::<Document>().or(media::LINES, LINES).or(media::BSON, DOCUMENTS))
+        .refuses(REFUSALS);
+    Feature::new("Commits", [commit])
+}
+
+/// The refusals by what the store holds, in the order in which they are judged.
+pub(super) const REFUSALS: &[Code] = &[
+    Code::AggregateOfOtherTenant,
+    Code::RequestIdReused,
+    Code::AppendConditionFailed,
+    Code::KeyTaken,
+    Code::KeyNotHeld,
+    Code::VersionConflict,
+    Code::DiskFull,
+    Code::StoreFailed,
+];
+
+/// The gate of the operation, for connections that pass it without the router.
+pub(crate) fn gate(server: &Server) -> Gate {
+    Gate::new(server, PATH, PERMISSION, false)
+}
+
+async fn commit(State(server): State<Arc<Server>>, request: axum::extract::Request) -> Response {
     answer(&server, request).await
 }
 
@@ -40,27 +73,24 @@ pub(crate) async fn answer<B: RequestBody>(server: &Arc<Server>, request: Reques
 
 async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let found = Query::parse(parts.uri.query(), &[]).and_then(|_| Source::to_commit(server, &parts.headers));
-    let source = match found {
-        Ok(source) => source,
-        Err(problem) => {
-            body::discard(&server.options, body);
-            return Err(problem);
-        }
-    };
-    let held = body::read_as(server, &parts, body, &[body::JSON, lines::MEDIA_TYPE, Format::DOCUMENTS]).await?;
+    let principal = parts.extensions.get().copied().unwrap_or(Principal::Anonymous);
+    let source = Source::to_commit(server, Caller::of(&parts.headers, principal)?)?;
+    let held = body::read_as(server, &parts, body, &[media::JSON, media::LINES, media::BSON]).await?;
     let bytes = held.bytes.clone();
     if let Some(format) = Format::of(&parts.headers) {
-        let commits = read(held.bytes.len(), move || format.parse(&bytes)).await??;
+        let commits = parse(held.bytes.len(), move || format.parse(&bytes)).await??;
         return Ok(many::answer(server, Arc::new(source), format, commits, held).await);
     }
-    let commit = read(held.bytes.len(), move || parse_commit(&bytes)).await??;
+    let commit = parse(held.bytes.len(), move || parse_commit(&bytes)).await??;
     let outcome = make(server, &source, commit).await?;
     let status = if outcome.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut json = Vec::new();
     write_commit_answer(&outcome, &mut json);
     Ok(written(status, json))
 }
+
+/// What the caller of a commit without a place does.
+pub(super) const RETRY: &str = "retry in a moment with the same request id";
 
 /// Makes one commit, if there is a place for it.
 pub(crate) async fn make(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
@@ -72,12 +102,7 @@ pub(crate) async fn make(server: &Server, source: &Source, commit: NewCommit) ->
 }
 
 async fn make_at_once(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
-    let _place = server.commits.try_acquire().map_err(|_| {
-        Problem::new(
-            Code::Overloaded,
-            "too many commits are under way; try again in a moment, with the same request id",
-        )
-    })?;
+    let _place = server.place(RETRY)?;
     let outcome = source.log.commit(commit).await?;
     server.metrics.committed(&outcome);
     Ok(outcome)
@@ -93,20 +118,8 @@ async fn make_until_snapshot(server: &Server, source: &Source, commit: NewCommit
             () = server.options.stop.stopped() => {}
         }
     };
-    let snapshots = server.store.snapshots(&source.tenant)?;
+    let snapshots = server.store.snapshots(&source.caller.tenant)?;
     let mut outcome = make_at_once(server, source, commit).await?;
     until_snapshot(&mut outcome, &aggregate, &*snapshots, ends).await;
     Ok(outcome)
-}
-
-/// Calls `parse`, which reads so many bytes.
-pub(crate) async fn read<T: Send + 'static>(
-    bytes: usize,
-    parse: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Problem> {
-    if bytes <= PARSED_AT_ONCE_BYTES_MAX {
-        return Ok(parse());
-    }
-    let parsed = tokio::task::spawn_blocking(parse).await;
-    parsed.map_err(|error| Problem::new(Code::Internal, format!("reading the body failed: {error}")))
 }

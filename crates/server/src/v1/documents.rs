@@ -8,10 +8,9 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 
+use crate::media;
 use crate::problem::Problem;
 use crate::source::Source;
-
-pub(crate) const MEDIA_TYPE: &str = "application/bson";
 
 /// Answers a page of the log.
 pub(crate) async fn log(source: Source, query: LogQuery) -> Result<Response, Problem> {
@@ -52,6 +51,6 @@ pub(crate) fn aggregate(found: &AggregateCommits) -> Response {
 
 fn answer(documents: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(documents));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media::BSON));
     response
 }

@@ -4,42 +4,81 @@ use std::sync::Arc;
 
 use annals_core::{Follower, Identity, ReadError, RecordedEvent, SequenceNumber, StoreError};
 use axum::body::Body;
-use axum::extract::{RawQuery, State};
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
+use serde::Deserialize;
 use tokio::time::{Duration, sleep};
+use utoipa::IntoParams;
 
 use super::lines::CHUNK_BYTES;
 use crate::answer::not_written;
+use crate::caller::Caller;
+use crate::media;
 use crate::metrics::Counted;
 use crate::options::Stop;
+use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{Query, number};
-use crate::router::Server;
+use crate::query::{List, Number, Query, filter, number};
+use crate::route::{Argument, Feature, Inputs, Permission, get};
 use crate::source::Source;
+use crate::state::Server;
+
+/// The operation that follows the log.
+pub(crate) fn feature() -> Feature {
+    let follow = get("/v1/log/follow", Permission::Reader, follow).described(
+        "followLog",
+        "Follows the log as server-sent events: first what is there, then what comes.",
+        Payload::raw(media::EVENTS, "One event an event of the log; its id is the sequence number."),
+    );
+    Feature::new("Log", [follow])
+}
+
+/// The parameters of a follower.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct FollowQuery {
+    /// The first sequence number; 0 when absent. `Last-Event-ID` goes before it.
+    #[param(inline)]
+    from: Option<Number>,
+    /// Events of any of these types.
+    #[param(inline)]
+    types: Option<List>,
+    /// Events with all of these tags.
+    #[param(inline)]
+    tags: Option<List>,
+    /// Events of the aggregates of this name, or of one aggregate as `name/id`.
+    aggregate: Option<String>,
+    /// The scope that is read; `default` when absent.
+    scope: Option<String>,
+}
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
 /// The handler.
-pub(crate) async fn follow(
+async fn follow(
     State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<FollowQuery>,
+    LastEventId(position): LastEventId,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["from", "types", "tags", "aggregate", "scope"])?;
-    let source = Source::to_read(&server, &headers, &query)?;
-    let position = last_event_id(&headers)?;
+    let source = Source::to_read(&server, caller, query.scope)?;
     let identity = source.identity(&server, position.map(|position| position.incarnation))?;
     let head = source.log.head().await?;
-    let from = query.number("from")?.unwrap_or(0);
+    let from = query.from.map_or(0, |from| from.0);
     let (from, greeting) = match position {
         None => (from, String::new()),
         Some(position) => position.resume(&identity, head),
     };
     let feed = Feed {
-        follower: Follower::new(Arc::clone(&source.log), from, query.filter()?),
+        follower: Follower::new(
+            Arc::clone(&source.log),
+            from,
+            filter(query.types, query.tags, query.aggregate.as_deref())?,
+        ),
         page: Vec::new().into_iter(),
         // A first comment shows that the stream stands.
         greeting: Some(format!(": from {from}, head {head}\n\n{greeting}").into()),
@@ -60,7 +99,7 @@ pub(crate) async fn follow(
 /// A stream of events as an answer.
 pub(super) fn event_stream(events: Body) -> Response {
     let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CONTENT_TYPE, media::EVENTS),
         (header::CACHE_CONTROL, "no-cache"),
         // Proxies that gather answers would hold events back.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
@@ -75,7 +114,24 @@ pub(super) struct Position {
     pub(super) incarnation: u32,
 }
 
-pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
+/// The event that the client has seen, if it resumes.
+pub(super) struct LastEventId(pub Option<Position>);
+
+impl Argument for LastEventId {
+    fn describe(inputs: &mut Inputs) {
+        inputs.header(LAST_EVENT_ID, "The id of the last event that the client has seen; the stream resumes after it.");
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        last_event_id(&parts.headers).map(Self)
+    }
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
     // A browser that has not seen an id yet sends none, or an empty one.
     let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
@@ -152,7 +208,7 @@ impl Feed {
         {
             if let Err(problem) = self.write(&mut chunk, &event) {
                 self.ended = true;
-                chunk.extend_from_slice(last_word(&problem).as_bytes());
+                chunk.extend_from_slice(last_word(&problem, &self.source.caller).as_bytes());
                 break;
             }
         }
@@ -180,14 +236,14 @@ impl Feed {
         self.ended = true;
         match error {
             ReadError::Store(StoreError::Closed) => None,
-            error => Some(last_word(&error.into()).into()),
+            error => Some(last_word(&error.into(), &self.source.caller).into()),
         }
     }
 }
 
-/// What a stream of events ends with when it cannot go on.
-pub(super) fn last_word(problem: &Problem) -> String {
-    tracing::warn!(code = problem.code().as_str(), "an event stream was broken off");
+/// Returns the event that ends a stream which cannot go on.
+pub(super) fn last_word(problem: &Problem, caller: &Caller) -> String {
+    caller.warn_broken_off(problem.code(), "an event stream");
     format!("event: problem\ndata: {}\n\n", serde_json::to_string(problem).unwrap_or_default())
 }
 

@@ -3,45 +3,54 @@
 use std::sync::Arc;
 
 use annals_core::SequenceNumber;
-use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::answer;
+use crate::caller::{Caller, unknown_tenant};
+use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::{Server, paths};
-use crate::source::{tenant, unknown_tenant};
+use crate::route::{Feature, Permission, get};
+use crate::router::PATHS;
+use crate::state::Server;
 
-#[derive(Serialize)]
-struct Index<'a> {
+/// The operation at the root.
+pub(crate) fn feature() -> Feature {
+    let index = get("/v1", Permission::Reader, index).described(
+        "index",
+        "Tells what this service is, and the identity of the tenant's store.",
+        Payload::json::<Index>(),
+    );
+    Feature::new("Index", [index])
+}
+
+/// What the service is, and the identity of the tenant's store.
+#[derive(Serialize, ToSchema)]
+struct Index {
     service: &'static str,
     version: &'static str,
-    tenant: &'a str,
+    tenant: String,
     store_id: String,
     incarnation: u32,
     incarnation_start: SequenceNumber,
-    addresses: Vec<&'static str>,
+    /// Every path of the API.
+    addresses: &'static [&'static str],
 }
 
 /// The handler.
-pub(crate) async fn index(
-    State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
-    let tenant = tenant(&headers)?;
-    let identity = server.store.identity(tenant).ok_or_else(|| unknown_tenant(tenant))?;
+async fn index(State(server): State<Arc<Server>>, caller: Caller) -> Result<Response, Problem> {
+    let identity = server.store.identity(&caller.tenant).ok_or_else(|| unknown_tenant(&caller.tenant))?;
     let answer = Index {
         service: "annals",
         version: env!("CARGO_PKG_VERSION"),
-        tenant,
+        tenant: caller.tenant,
         store_id: identity.store_id.to_string(),
         incarnation: identity.incarnation,
         incarnation_start: identity.incarnation_start,
-        addresses: paths(),
+        addresses: &PATHS,
     };
     answer::json(StatusCode::OK, &answer)
 }

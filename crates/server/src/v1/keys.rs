@@ -5,27 +5,68 @@ use std::sync::Arc;
 use annals_core::wire::records::Encoding;
 use annals_core::wire::{read_key_change, read_key_rollback, write_found_key, write_key_changed};
 use annals_core::{Code, Invalid, KeyChange, PrepareKeys, Release};
-use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::HeaderMap;
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
+use crate::accept::Accept;
 use crate::asked::{self, Asked};
+use crate::caller::Caller;
 use crate::documents::answer;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
 use crate::query::Query;
-use crate::router::Server;
-use crate::source::tenant;
+use crate::route::{self, Feature, Permission, get, post};
+use crate::state::Server;
+
+/// The operations on prepare keys.
+pub(crate) fn feature() -> Feature {
+    const KEY: &str = "/v1/keys/{name}/{key}";
+    let changed = Payload::document::<Document>;
+    let refusals = &[Code::KeyTaken, Code::KeyNotHeld, Code::Overloaded];
+    Feature::new(
+        "Prepare keys",
+        [
+            get(KEY, Permission::Reader, look)
+                .described("lookUpKey", "Returns a prepare key that is held.", Payload::document::<Document>())
+                .refuses(&[Code::UnknownKey]),
+            route::put(KEY, Permission::Writer, put)
+                .described("prepareKey", "Takes a prepare key, or changes one that is held.", changed())
+                .takes(Payload::asked::<Document>())
+                .refuses(refusals),
+            route::delete(KEY, Permission::Writer, delete)
+                .described("releaseKey", "Gives a prepare key back.", changed())
+                .refuses(refusals),
+            post("/v1/keys/{name}/{key}/rollback", Permission::Writer, rollback)
+                .described(
+                    "rollBackKey",
+                    "Gives a prepare key back, with the value it must have in the body.",
+                    changed(),
+                )
+                .takes(Payload::asked::<Document>())
+                .refuses(refusals),
+        ],
+    )
+}
+
+/// The parameters of a deletion.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct DeleteQuery {
+    /// The value that the key must have, as JSON.
+    value: Option<String>,
+}
 
 /// `GET /v1/keys/{name}/{key}`.
-pub(crate) async fn look(
+async fn look(
     State(server): State<Arc<Server>>,
     Path((name, key)): Path<(String, String)>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
-    match keys(&server, &headers)?.look(&name, &key).await? {
-        Some(found) => answer(&headers, write_found_key(&name, &key, &found)).await,
+    match server.store.prepare_keys(&caller.tenant)?.look(&name, &key).await? {
+        Some(found) => answer(accept, write_found_key(&name, &key, &found)).await,
         None => {
             let problem = Problem::new(Code::UnknownKey, format!("nobody holds the key {key:?} of {name}"));
             Err(problem.fact("name", name).fact("key", key))
@@ -34,63 +75,64 @@ pub(crate) async fn look(
 }
 
 /// `PUT /v1/keys/{name}/{key}`.
-pub(crate) async fn put(
+async fn put(
     State(server): State<Arc<Server>>,
     Path((name, key)): Path<(String, String)>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    carry_out(&server, request, move |bytes, encoding| read_key_change(&name, &key, bytes, encoding)).await
+    carry_out(&server, caller, accept, request, move |bytes, encoding| read_key_change(&name, &key, bytes, encoding))
+        .await
 }
 
 /// `POST /v1/keys/{name}/{key}/rollback`.
-pub(crate) async fn rollback(
+async fn rollback(
     State(server): State<Arc<Server>>,
     Path((name, key)): Path<(String, String)>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    carry_out(&server, request, move |bytes, encoding| read_key_rollback(&name, &key, bytes, encoding)).await
+    carry_out(&server, caller, accept, request, move |bytes, encoding| read_key_rollback(&name, &key, bytes, encoding))
+        .await
 }
 
 /// `DELETE /v1/keys/{name}/{key}?value`: the same without a body, which some programs do not send with this method.
-pub(crate) async fn delete(
+async fn delete(
     State(server): State<Arc<Server>>,
     Path((name, key)): Path<(String, String)>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<DeleteQuery>,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["value"])?;
     let wrong = |error: serde_json::Error| Problem::query("value", format!("is not JSON: {error}; a text has quotes"));
-    let value = query.text("value")?.map(serde_json::from_str).transpose().map_err(wrong)?;
+    let value = query.value.as_deref().map(serde_json::from_str).transpose().map_err(wrong)?;
     let change = KeyChange::Rollback(Release { value, ..Release::new(name, key) });
-    make(&server, &headers, keys(&server, &headers)?, change).await
+    make(&server, accept, server.store.prepare_keys(&caller.tenant)?, change).await
 }
 
 /// Reads a request, unless it is to be refused anyway, and makes the change that it is.
 async fn carry_out(
     server: &Server,
+    caller: Caller,
+    accept: Accept,
     request: Request,
     read: impl FnOnce(&[u8], Encoding) -> Result<KeyChange, Invalid> + Send + 'static,
 ) -> Result<Response, Problem> {
-    let port = |headers: &HeaderMap| keys(server, headers);
-    let asked = asked::read(server, request, port, server.options.body_bytes_max, read).await?;
-    let Asked { port, headers, read: change, held: _held } = asked;
-    make(server, &headers, port, change).await
+    let keys = server.store.prepare_keys(&caller.tenant)?;
+    let asked = asked::read(server, request, server.options.body_bytes_max, read).await?;
+    let Asked { read: change, held: _held } = asked;
+    make(server, accept, keys, change).await
 }
 
 /// Changes of keys share the places of commits that are under way.
 async fn make(
     server: &Server,
-    headers: &HeaderMap,
+    accept: Accept,
     keys: Arc<dyn PrepareKeys>,
     change: KeyChange,
 ) -> Result<Response, Problem> {
-    let _place = server.commits.try_acquire().map_err(|_| {
-        Problem::new(Code::Overloaded, "too many commits are under way; nothing was changed, try again in a moment")
-    })?;
-    answer(headers, write_key_changed(keys.change(change).await?)).await
-}
-
-/// The prepare keys of the tenant that is named.
-fn keys(server: &Server, headers: &HeaderMap) -> Result<Arc<dyn PrepareKeys>, Problem> {
-    Ok(server.store.prepare_keys(tenant(headers)?)?)
+    let _place = server.place("nothing was changed, retry in a moment")?;
+    answer(accept, write_key_changed(keys.change(change).await?)).await
 }

@@ -8,12 +8,11 @@ use bytes::Bytes;
 use futures_util::stream;
 
 use crate::answer::not_written;
+use crate::media;
 use crate::options::Stop;
 use crate::problem::Problem;
-use crate::router::Server;
 use crate::source::Source;
-
-pub(crate) const MEDIA_TYPE: &str = "application/x-ndjson";
+use crate::state::Server;
 
 /// About how many bytes are handed to the connection at once.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
@@ -48,14 +47,14 @@ pub(crate) async fn answer(
         match lines.chunk().await {
             Ok(chunk) => Ok(chunk.map(|chunk| (chunk, lines))),
             Err(problem) => {
-                tracing::warn!(code = problem.code().as_str(), "a stream of lines was broken off");
+                lines.source.caller.warn_broken_off(problem.code(), "a stream of lines");
                 // An error makes the connection forget what it has not sent, so it gets the time to send the last lines.
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("the log could not be read to the end"))
             }
         }
     });
-    Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], Body::from_stream(chunks)).into_response())
+    Ok(([(header::CONTENT_TYPE, media::LINES)], Body::from_stream(chunks)).into_response())
 }
 
 struct Lines {

@@ -3,50 +3,92 @@
 use std::sync::Arc;
 
 use annals_core::{Code, Filter, LogPage, LogQuery, SequenceNumber, limits};
-use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, header};
+use axum::extract::{Path, State};
 use axum::response::Response;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use super::{documents, lines};
+use crate::accept::Accept;
 use crate::answer::{data_bytes, json_of_events};
+use crate::caller::Caller;
+use crate::media;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::{Query, number};
-use crate::router::Server;
+use crate::query::{Limit, List, Number, Query, ScopeQuery, Switch, filter, number};
+use crate::route::{Feature, Permission, get};
 use crate::source::Source;
+use crate::state::Server;
+
+/// The operations that read the log.
+pub(crate) fn feature() -> Feature {
+    Feature::new(
+        "Log",
+        [
+            get("/v1/log", Permission::Reader, page).described(
+                "readLog",
+                "Returns one page of the log, or all of it as lines.",
+                Payload::json::<Document>()
+                    .or(media::LINES, "One event a line, as many as the limit says.")
+                    .or(media::BSON, "One document an event, then one with `next` and `head`."),
+            ),
+            get("/v1/log/{sequence_number}", Permission::Reader, event)
+                .described("readEvent", "Returns one event of the log.", Payload::json::<Document>())
+                .refuses(&[Code::UnknownEvent]),
+        ],
+    )
+}
+
+/// The parameters of a read of the log.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct PageQuery {
+    /// The first sequence number; 0 when absent, or the head for a backward read.
+    #[param(inline)]
+    from: Option<Number>,
+    /// The length of the page: 1 to 1,000, 100 when absent. Lines have no limit when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// Events of any of these types.
+    #[param(inline)]
+    types: Option<List>,
+    /// Events with all of these tags.
+    #[param(inline)]
+    tags: Option<List>,
+    /// Events of the aggregates of this name, or of one aggregate as `name/id`.
+    aggregate: Option<String>,
+    /// Reads from the newest event to the oldest.
+    #[param(inline)]
+    backwards: Option<Switch>,
+    /// The scope that is read; `default` when absent.
+    scope: Option<String>,
+}
 
 /// `GET /v1/log`: a page, as BSON for a caller that accepts `application/bson`, or a stream of lines for `application/x-ndjson`.
-pub(crate) async fn page(
+async fn page(
     State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<PageQuery>,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["from", "limit", "types", "tags", "aggregate", "backwards", "scope"])?;
-    let source = Source::to_read(&server, &headers, &query)?;
-    let limit = query.limit("limit")?;
+    let source = Source::to_read(&server, caller, query.scope)?;
+    let limit = query.limit.map(|limit| limit.0);
     let wanted = LogQuery {
-        from: query.number("from")?,
+        from: query.from.map(|from| from.0),
         limit: limits::PAGE_MAX,
-        backwards: query.switch("backwards")?,
-        filter: query.filter()?,
+        backwards: Switch::is_on(query.backwards),
+        filter: filter(query.types, query.tags, query.aggregate.as_deref())?,
     };
-    if accepts(&headers, lines::MEDIA_TYPE) {
+    if accept.lines {
         return lines::answer(&server, source, wanted, limit).await;
     }
     let wanted = LogQuery { limit: limit.unwrap_or(limits::PAGE_DEFAULT), ..wanted };
     wanted.validate()?;
-    if accepts(&headers, documents::MEDIA_TYPE) {
+    if accept.bson {
         return documents::log(source, wanted).await;
     }
     let found = source.log.read(wanted).await?;
     json_of_events(data_bytes(&found.events), Page { found, source }).await
-}
-
-/// Whether the caller asks for this media type.
-pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
-    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let mut kinds = values.flat_map(|value| value.split(',')).filter_map(|kind| kind.split(';').next());
-    kinds.any(|kind| kind.trim().eq_ignore_ascii_case(media_type))
 }
 
 struct Page {
@@ -67,14 +109,13 @@ impl Serialize for Page {
 }
 
 /// `GET /v1/log/{sequence_number}`.
-pub(crate) async fn event(
+async fn event(
     State(server): State<Arc<Server>>,
     Path(place): Path<String>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["scope"])?;
-    let source = Source::to_read(&server, &headers, &query)?;
+    let source = Source::to_read(&server, caller, query.scope)?;
     let wanted = number("sequence_number", &place)?;
     let one = LogQuery { from: Some(wanted), limit: 1, backwards: false, filter: Filter::default() };
     let found = source.log.read(one).await?;

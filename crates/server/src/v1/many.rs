@@ -15,11 +15,12 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesOrdered};
 use futures_util::{FutureExt, StreamExt};
 
-use super::{commits, lines};
-use crate::body::{Held, media_type};
+use super::commits;
+use crate::body::Held;
+use crate::media;
 use crate::problem::Problem;
-use crate::router::Server;
 use crate::source::Source;
+use crate::state::Server;
 
 /// How several commits, and their answers, stand one behind the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,23 +32,20 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The media type of BSON documents.
-    pub const DOCUMENTS: &str = super::documents::MEDIA_TYPE;
-
     /// The format of a body; none when it is a single commit.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
-        let media_type = media_type(headers.get(header::CONTENT_TYPE)?);
+        let media_type = media::named(headers.get(header::CONTENT_TYPE)?);
         let is = |known: &str| media_type.eq_ignore_ascii_case(known);
-        if is(lines::MEDIA_TYPE) {
+        if is(media::LINES) {
             return Some(Self::Lines);
         }
-        is(Self::DOCUMENTS).then_some(Self::Documents)
+        is(media::BSON).then_some(Self::Documents)
     }
 
     fn media_type(self) -> &'static str {
         match self {
-            Self::Lines => lines::MEDIA_TYPE,
-            Self::Documents => Self::DOCUMENTS,
+            Self::Lines => media::LINES,
+            Self::Documents => media::BSON,
         }
     }
 

@@ -6,22 +6,64 @@ use annals_core::bson::raw::RawDocument;
 use annals_core::wire::queries as wire;
 use annals_core::wire::records::{self as records, Encoding};
 use annals_core::{
-    ByteString, Code, Condition, DocumentQuery, DocumentView, Invalid, Pagination, Queries, QueryGuard, QuerySource,
+    ByteString, Code, Condition, DocumentQuery, DocumentView, Invalid, Pagination, QueryGuard, QuerySource,
 };
 use axum::extract::{Path, Request, State};
-use axum::http::HeaderMap;
 use axum::response::Response;
-use axum::routing::{MethodRouter, post};
 
+use crate::accept::Accept;
 use crate::asked::{self, Asked};
+use crate::caller::Caller;
 use crate::documents::{answer, answer_as};
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::router::Server;
-use crate::source::tenant;
+use crate::route::{Feature, Operation, Permission, post};
+use crate::state::Server;
+
+/// The operations that query.
+pub(crate) fn feature() -> Feature {
+    const SNAPSHOTS: [(&str, &str, How); 5] = [
+        ("/v1/query/{aggregate}/snapshots/single", "findSnapshot", How::Single),
+        ("/v1/query/{aggregate}/snapshots/list", "listSnapshots", How::List),
+        ("/v1/query/{aggregate}/snapshots/paged", "pageSnapshots", How::Paged),
+        ("/v1/query/{aggregate}/snapshots/count", "countSnapshots", How::Count),
+        ("/v1/query/{aggregate}/snapshots/explain", "explainSnapshots", How::Explain),
+    ];
+    const COMMITS: [(&str, &str, How); 5] = [
+        ("/v1/query/{aggregate}/commits/single", "findCommit", How::Single),
+        ("/v1/query/{aggregate}/commits/list", "listCommits", How::List),
+        ("/v1/query/{aggregate}/commits/paged", "pageCommits", How::Paged),
+        ("/v1/query/{aggregate}/commits/count", "countCommits", How::Count),
+        ("/v1/query/{aggregate}/commits/explain", "explainCommits", How::Explain),
+    ];
+    let snapshots = SNAPSHOTS.map(|(path, id, how)| of(path, id, QuerySource::Snapshots, how));
+    let commits = COMMITS.map(|(path, id, how)| of(path, id, QuerySource::Commits, how));
+    Feature::new("Queries", snapshots.into_iter().chain(commits).collect::<Vec<_>>())
+}
+
+fn of(path: &'static str, id: &'static str, source: fn(ByteString) -> QuerySource, how: How) -> Operation {
+    let ask = move |State(server): State<Arc<Server>>,
+                    Path(name): Path<String>,
+                    caller: Caller,
+                    accept: Accept,
+                    request: Request| async move {
+        let asked = Wanted { source: source(name.into()), how, accept };
+        ask(&server, caller, asked, request).await
+    };
+    let (summary, answers) = match how {
+        How::Single => ("Returns one document that matches a condition.", Payload::document::<Document>()),
+        How::List => ("Returns the documents that match a condition.", Payload::document::<Vec<Document>>()),
+        How::Paged => ("Returns one page of the documents that match a condition.", Payload::document::<Document>()),
+        How::Count => ("Counts the documents that match a condition.", Payload::document::<u64>()),
+        How::Explain => ("Explains how a list would be found.", Payload::document::<Document>()),
+    };
+    let operation = post(path, Permission::Reader, ask).described(id, summary, answers);
+    operation.takes(Payload::asked::<Document>()).refuses(&[Code::NothingFound])
+}
 
 /// What is wanted of the documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
+enum How {
     Single,
     List,
     Paged,
@@ -29,20 +71,11 @@ pub(crate) enum How {
     Explain,
 }
 
-/// `POST /v1/query/{aggregate}/snapshots/…`.
-pub(crate) fn snapshots(how: How) -> MethodRouter<Arc<Server>> {
-    of(QuerySource::Snapshots, how)
-}
-
-/// `POST /v1/query/{aggregate}/commits/…`.
-pub(crate) fn commits(how: How) -> MethodRouter<Arc<Server>> {
-    of(QuerySource::Commits, how)
-}
-
-fn of(source: fn(ByteString) -> QuerySource, how: How) -> MethodRouter<Arc<Server>> {
-    post(move |State(server): State<Arc<Server>>, Path(name): Path<String>, request: Request| async move {
-        ask(&server, source(name.into()), how, request).await
-    })
+/// What a request asks for, and in which form.
+struct Wanted {
+    source: QuerySource,
+    how: How,
+    accept: Accept,
 }
 
 /// A question that was read and may be asked.
@@ -94,32 +127,33 @@ impl Question {
     }
 }
 
-async fn ask(server: &Server, source: QuerySource, how: How, request: Request) -> Result<Response, Problem> {
+async fn ask(server: &Server, caller: Caller, wanted: Wanted, request: Request) -> Result<Response, Problem> {
+    let Wanted { source, how, accept } = wanted;
     let guard = server.options.query_guard;
-    let port = |headers: &HeaderMap| queries(server, headers);
+    let queries = server.store.queries(&caller.tenant)?;
     let read = move |bytes: &[u8], encoding| Question::read(how, bytes, encoding, &guard);
-    let asked = asked::read(server, request, port, server.options.body_bytes_max, read).await?;
-    let Asked { port: queries, headers, read: question, held: _held } = asked;
+    let asked = asked::read(server, request, server.options.body_bytes_max, read).await?;
+    let Asked { read: question, held: _held } = asked;
     source.validate()?;
     guard.check_every_commit(queries.reads_every_commit(&source, question.condition()))?;
     match question {
         Question::Single(query) => match queries.single(&source, query).await? {
-            Some(document) => answer(&headers, document).await,
+            Some(document) => answer(accept, document).await,
             None => Err(nothing_found(&source)),
         },
         Question::List(query, limit) => {
             let documents = queries.list(&source, query, limit).await?;
-            answer_as(&headers, wire::write_documents(&documents), list_alone).await
+            answer_as(accept, wire::write_documents(&documents), list_alone).await
         }
         Question::Paged(query, page) => {
-            answer(&headers, wire::write_paged(&queries.paged(&source, query, page).await?)).await
+            answer(accept, wire::write_paged(&queries.paged(&source, query, page).await?)).await
         }
         Question::Count(condition) => {
             let count = queries.count(&source, &condition).await?;
-            answer_as(&headers, records::count(count), count_alone).await
+            answer_as(accept, records::count(count), count_alone).await
         }
         Question::Explain(query, limit) => {
-            answer(&headers, records::explained(&queries.explain(&source, query, limit).await?)).await
+            answer(accept, records::explained(&queries.explain(&source, query, limit).await?)).await
         }
     }
 }
@@ -143,9 +177,4 @@ fn list_alone(document: &RawDocument) -> serde_json::Result<Vec<u8>> {
 /// The number of a count.
 fn count_alone(document: &RawDocument) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&document.get_i64("count").unwrap_or_default())
-}
-
-/// The queries of the tenant that is named.
-fn queries(server: &Server, headers: &HeaderMap) -> Result<Arc<dyn Queries>, Problem> {
-    Ok(server.store.queries(tenant(headers)?)?)
 }

@@ -6,102 +6,177 @@ use annals_core::bson::Bson;
 use annals_core::wire::records as wire;
 use annals_core::wire::records::Encoding;
 use annals_core::{Code, Invalid, Record, RecordError, RecordQuery, Records, is_system_collection, limits};
-use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::HeaderMap;
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
+use crate::accept::Accept;
 use crate::asked::{self, Asked};
-use crate::body;
+use crate::caller::Caller;
 use crate::documents::answer;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::Server;
-use crate::source::tenant;
+use crate::query::{Limit, Query, Switch};
+use crate::route::{self, Feature, Permission, post};
+use crate::state::Server;
+
+/// The operations on collections and their records.
+pub(crate) fn feature() -> Feature {
+    const COLLECTION: &str = "/v1/records/collections/{collection}";
+    let document = Payload::document::<Document>;
+    let asked = Payload::asked::<Document>;
+    Feature::new(
+        "Records",
+        [
+            route::get("/v1/records/collections", Permission::Reader, list).described(
+                "listCollections",
+                "Lists the collections of records, in order of their names.",
+                document(),
+            ),
+            route::get(COLLECTION, Permission::Reader, describe)
+                .described("describeCollection", "Returns a collection with its indexes.", document())
+                .refuses(&[Code::UnknownCollection]),
+            route::put(COLLECTION, Permission::Writer, declare)
+                .described("declareCollection", "Declares a collection and its indexes.", document())
+                .takes(asked())
+                .refuses(&[Code::IndexConflict, Code::SystemCollection]),
+            post("/v1/records/collections/{collection}/find", Permission::Reader, find)
+                .described("findRecords", "Returns one page of the records that match a condition.", document())
+                .takes(asked())
+                .refuses(&[Code::UnknownCollection]),
+            post("/v1/records/collections/{collection}/explain", Permission::Reader, explain)
+                .described("explainRecords", "Explains how a page of records would be found.", document())
+                .takes(asked())
+                .refuses(&[Code::UnknownCollection]),
+            post("/v1/records/collections/{collection}/count", Permission::Reader, count)
+                .described("countRecords", "Counts the records that match a condition.", document())
+                .takes(asked())
+                .refuses(&[Code::UnknownCollection]),
+            post("/v1/records/collections/{collection}/get", Permission::Reader, get)
+                .described("getRecord", "Returns the record of an id of any type.", document())
+                .takes(asked())
+                .refuses(&[Code::UnknownCollection, Code::UnknownRecord]),
+            route::get("/v1/records/collections/{collection}/ids/{id}", Permission::Reader, get_by_text)
+                .described("getRecordByText", "Returns the record of an id that is a text.", document())
+                .refuses(&[Code::UnknownCollection, Code::UnknownRecord]),
+            post("/v1/records/changes", Permission::Writer, write)
+                .described("changeRecords", "Changes records, all or none.", document())
+                .takes(asked())
+                .refuses(&[Code::UnknownCollection, Code::RecordConflict, Code::DuplicateKey, Code::SystemCollection]),
+        ],
+    )
+}
+
+/// The parameters of a list of collections.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// Resumes after the collection of this name.
+    after: Option<String>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+}
+
+/// The parameters of one record.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct IdQuery {
+    /// The id in the path is a value in Extended JSON rather than a text.
+    #[param(inline)]
+    ejson: Option<Switch>,
+}
 
 /// `GET /v1/records/collections`.
-pub(crate) async fn list(
+async fn list(
     State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["after", "limit"])?;
-    let (after, limit) = (query.text("after")?.unwrap_or_default(), query.limit("limit")?);
-    let limit = limit.unwrap_or(limits::PAGE_DEFAULT);
+    let (after, limit) = (query.after.unwrap_or_default(), Limit::or_default(query.limit));
     if !(1..=limits::PAGE_MAX).contains(&limit) {
         return Err(Problem::query("limit", format!("is {limit}; 1 to {} are allowed", limits::PAGE_MAX)));
     }
-    let mut all = records(&server, &headers)?.collections().await?;
-    all.retain(|collection| collection.name.as_str() > after);
+    let mut all = server.store.records(&caller.tenant)?.collections().await?;
+    all.retain(|collection| collection.name > after);
     all.truncate(limit);
-    answer(&headers, wire::collections(&all)?).await
+    answer(accept, wire::collections(&all)?).await
 }
 
 /// `GET /v1/records/collections/{collection}`.
-pub(crate) async fn describe(
+async fn describe(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
-    let all = records(&server, &headers)?.collections().await?;
+    let all = server.store.records(&caller.tenant)?.collections().await?;
     let found = all.iter().find(|collection| collection.name == name);
-    answer(&headers, wire::collection(found.ok_or(RecordError::UnknownCollection(name))?)?).await
+    answer(accept, wire::collection(found.ok_or(RecordError::UnknownCollection(name))?)?).await
 }
 
 /// `PUT /v1/records/collections/{collection}`.
-pub(crate) async fn declare(
+async fn declare(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    let open = not_of_the_system([name.as_str()]);
-    let asked = read(&server, request, open, move |bytes, encoding| wire::read_collection(&name, bytes, encoding));
-    let Asked { port: records, headers, read: declared, held: _held } = asked.await?;
+    not_of_the_system([name.as_str()])?;
+    let records = server.store.records(&caller.tenant)?;
+    let read_collection = move |bytes: &[u8], encoding| wire::read_collection(&name, bytes, encoding);
+    let Asked { read: declared, held: _held } = read(&server, request, read_collection).await?;
     records.declare(declared.clone()).await?;
-    answer(&headers, wire::collection(&declared)?).await
+    answer(accept, wire::collection(&declared)?).await
 }
 
 /// `POST /v1/records/collections/{collection}/find`.
-pub(crate) async fn find(
+async fn find(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Asked { port: records, headers, read: query, held: _held } = asked(&server, name, request).await?;
+    let records = server.store.records(&caller.tenant)?;
+    let Asked { read: query, held: _held } = asked(&server, name, request).await?;
     let page = records.find(query).await?;
-    answer(&headers, wire::page(&page)).await
+    answer(accept, wire::page(&page)).await
 }
 
 /// `POST /v1/records/collections/{collection}/explain`: how the same query finds its page.
-pub(crate) async fn explain(
+async fn explain(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Asked { port: records, headers, read: query, held: _held } = asked(&server, name, request).await?;
-    answer(&headers, wire::explained(&records.explain(query).await?)).await
+    let records = server.store.records(&caller.tenant)?;
+    let Asked { read: query, held: _held } = asked(&server, name, request).await?;
+    answer(accept, wire::explained(&records.explain(query).await?)).await
 }
 
 /// A query that is asked for.
-async fn asked(
-    server: &Arc<Server>,
-    name: String,
-    request: Request,
-) -> Result<Asked<dyn Records, RecordQuery>, Problem> {
+async fn asked(server: &Arc<Server>, name: String, request: Request) -> Result<Asked<RecordQuery>, Problem> {
     let guard = server.options.query_guard;
     let read_query = move |bytes: &[u8], encoding| {
         let query = wire::read_query(&name, bytes, encoding)?;
         guard.check_raw(&query.condition)?;
         Ok(query)
     };
-    read(server, request, Ok(()), read_query).await
+    read(server, request, read_query).await
 }
 
 /// `POST /v1/records/collections/{collection}/count`.
-pub(crate) async fn count(
+async fn count(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
     let guard = server.options.query_guard;
@@ -110,34 +185,38 @@ pub(crate) async fn count(
         guard.check_raw(&condition)?;
         Ok(condition)
     };
-    let Asked { port: records, headers, read, held: _held } = read(&server, request, Ok(()), read_condition).await?;
-    answer(&headers, wire::count(records.count(&name, &read).await?)).await
+    let records = server.store.records(&caller.tenant)?;
+    let Asked { read: condition, held: _held } = read(&server, request, read_condition).await?;
+    answer(accept, wire::count(records.count(&name, &condition).await?)).await
 }
 
 /// `POST /v1/records/collections/{collection}/get`: the record of an id of any type.
-pub(crate) async fn get(
+async fn get(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Asked { port: records, headers, read: id, held: _held } = read(&server, request, Ok(()), wire::read_id).await?;
-    answer(&headers, wire::record(&one(&*records, &name, &id).await?)).await
+    let records = server.store.records(&caller.tenant)?;
+    let Asked { read: id, held: _held } = read(&server, request, wire::read_id).await?;
+    answer(accept, wire::record(&one(&*records, &name, &id).await?)).await
 }
 
 /// `GET /v1/records/collections/{collection}/ids/{id}`: the same of an id that is a text, or is written as one.
-pub(crate) async fn get_by_text(
+async fn get_by_text(
     State(server): State<Arc<Server>>,
     Path((name, id)): Path<(String, String)>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<IdQuery>,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["ejson"])?;
-    let id = match query.switch("ejson")? {
+    let id = match Switch::is_on(query.ejson) {
         true => wire::extended_value(&id).map_err(|message| Invalid::new(Code::InvalidRecord, "id", message))?,
         false => Bson::String(id),
     };
-    let records = records(&server, &headers)?;
-    answer(&headers, wire::record(&one(&*records, &name, &id).await?)).await
+    let records = server.store.records(&caller.tenant)?;
+    answer(accept, wire::record(&one(&*records, &name, &id).await?)).await
 }
 
 async fn one(records: &dyn Records, collection: &str, id: &Bson) -> Result<Record, Problem> {
@@ -148,14 +227,18 @@ async fn one(records: &dyn Records, collection: &str, id: &Bson) -> Result<Recor
 }
 
 /// `POST /v1/records/changes`. Batches share the places of commits that are under way.
-pub(crate) async fn write(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
-    let Asked { port: records, headers, read: changes, held: _held } =
-        read(&server, request, Ok(()), wire::read_changes).await?;
+async fn write(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    accept: Accept,
+    request: Request,
+) -> Result<Response, Problem> {
+    let records = server.store.records(&caller.tenant)?;
+    let bytes_max = server.options.record_changes_bytes_max;
+    let Asked { read: changes, held: _held } = asked::read(&server, request, bytes_max, wire::read_changes).await?;
     not_of_the_system(changes.iter().map(|change| change.collection()))?;
-    let _place = server.commits.try_acquire().map_err(|_| {
-        Problem::new(Code::Overloaded, "too many commits are under way; nothing was changed, try again in a moment")
-    })?;
-    answer(&headers, wire::numbers(&records.write(changes).await?)).await
+    let _place = server.place("nothing was changed, retry in a moment")?;
+    answer(accept, wire::numbers(&records.write(changes).await?)).await
 }
 
 /// Refuses names that are not for records of one's own.
@@ -169,23 +252,11 @@ fn not_of_the_system<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(),
     }
 }
 
-/// Reads a request, unless `open` refuses it before anything else.
+/// Reads a document of the usual size.
 async fn read<T: Send + 'static>(
     server: &Server,
     request: Request,
-    open: Result<(), Problem>,
     read: impl FnOnce(&[u8], Encoding) -> Result<T, Invalid> + Send + 'static,
-) -> Result<Asked<dyn Records, T>, Problem> {
-    if let Err(problem) = open {
-        body::discard(&server.options, request.into_body());
-        return Err(problem);
-    }
-    let batch = request.uri().path() == super::changes::PATH;
-    let bytes_max = if batch { server.options.record_changes_bytes_max } else { server.options.body_bytes_max };
-    asked::read(server, request, |headers: &HeaderMap| records(server, headers), bytes_max, read).await
-}
-
-/// The records of the tenant that is named.
-pub(super) fn records(server: &Server, headers: &HeaderMap) -> Result<Arc<dyn Records>, Problem> {
-    Ok(server.store.records(tenant(headers)?)?)
+) -> Result<Asked<T>, Problem> {
+    asked::read(server, request, server.options.body_bytes_max, read).await
 }

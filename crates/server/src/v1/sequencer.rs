@@ -4,38 +4,75 @@
 use std::sync::Arc;
 
 use annals_core::wire::parse_json;
-use annals_core::{Ask, HeldCommit, HeldId, Sequencing, limits};
-use axum::extract::{RawQuery, Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use annals_core::{Ask, Code, HeldCommit, HeldId};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use crate::answer::json;
-use crate::body;
+use crate::body::{self, parse};
+use crate::caller::Caller;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::Server;
-use crate::source::tenant;
+use crate::query::{Limit, Query};
+use crate::route::{Feature, Permission, get, post};
+use crate::state::Server;
 
-fn sequencing(server: &Server, headers: &HeaderMap) -> Result<Arc<dyn Sequencing>, Problem> {
-    Ok(server.store.sequencing(tenant(headers)?)?)
+/// The operations on the sequencer and on held commits.
+pub(crate) fn feature() -> Feature {
+    let refusals = &[Code::NotSupportedByStore];
+    Feature::new(
+        "Sequencer",
+        [
+            get("/v1/sequencer", Permission::Operator, state)
+                .described(
+                    "sequencerState",
+                    "Tells who leads, and how far the tenant's log is.",
+                    Payload::json::<Document>(),
+                )
+                .refuses(refusals),
+            get("/v1/held", Permission::Operator, held)
+                .described("listHeldCommits", "Lists the commits that are held.", Payload::json::<Document>())
+                .refuses(refusals),
+            post("/v1/held/retry", Permission::Operator, retry)
+                .described("retryHeldCommit", "Judges a held commit again.", Payload::json::<Document>())
+                .takes(Payload::json::<Document>())
+                .refuses(refusals),
+            post("/v1/held/accept", Permission::Operator, accept)
+                .described(
+                    "acceptHeldCommit",
+                    "Assigns sequence numbers to a held commit although versions before it are missing.",
+                    Payload::json::<Document>(),
+                )
+                .takes(Payload::json::<Document>())
+                .refuses(refusals),
+        ],
+    )
+}
+
+/// The parameters of a list of held commits.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct HeldQuery {
+    /// Resumes after this commit, `COLLECTION/COMMIT`: the `next` of an earlier page.
+    after: Option<String>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
 }
 
 /// Who leads, and how far the tenant's log is.
-pub(crate) async fn state(
-    State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
-    json(StatusCode::OK, &sequencing(&server, &headers)?.state().await?)
+async fn state(State(server): State<Arc<Server>>, caller: Caller) -> Result<Response, Problem> {
+    json(StatusCode::OK, &server.store.sequencing(&caller.tenant)?.state().await?)
 }
 
 /// The commits that are held back.
-pub(crate) async fn held(
+async fn held(
     State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<HeldQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct List {
@@ -43,10 +80,9 @@ pub(crate) async fn held(
         /// What `after` is for the next page; none behind the last.
         next: Option<String>,
     }
-    let query = Query::parse(raw.as_deref(), &["after", "limit"])?;
-    let sequencing = sequencing(&server, &headers)?;
-    let limit = query.limit("limit")?.unwrap_or(limits::PAGE_DEFAULT);
-    let after = match query.text("after")? {
+    let sequencing = server.store.sequencing(&caller.tenant)?;
+    let limit = Limit::or_default(query.limit);
+    let after = match &query.after {
         None => None,
         Some(after) => {
             let (collection, commit) =
@@ -61,26 +97,20 @@ pub(crate) async fn held(
 }
 
 /// Looks at a held commit again.
-pub(crate) async fn retry(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
-    ask(&server, request, Ask::Retry).await
+async fn retry(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
+    ask(&server, caller, request, Ask::Retry).await
 }
 
 /// Gives a held commit numbers although versions before it are missing.
-pub(crate) async fn accept(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
-    ask(&server, request, Ask::Accept).await
+async fn accept(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
+    ask(&server, caller, request, Ask::Accept).await
 }
 
-async fn ask(server: &Server, request: Request, what: Ask) -> Result<Response, Problem> {
+async fn ask(server: &Server, caller: Caller, request: Request, what: Ask) -> Result<Response, Problem> {
+    let sequencing = server.store.sequencing(&caller.tenant)?;
     let (parts, received) = request.into_parts();
-    let found = Query::parse(parts.uri.query(), &[]).and_then(|_| sequencing(server, &parts.headers));
-    let sequencing = match found {
-        Ok(sequencing) => sequencing,
-        Err(problem) => {
-            body::discard(&server.options, received);
-            return Err(problem);
-        }
-    };
     let held = body::read(server, &parts, received).await?;
-    let commit: HeldId = parse_json(&held.bytes)?;
+    let bytes = held.bytes.clone();
+    let commit: HeldId = parse(held.bytes.len(), move || parse_json(&bytes)).await??;
     json(StatusCode::OK, &sequencing.ask(commit, what).await?)
 }

@@ -5,90 +5,138 @@ use std::sync::Arc;
 use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::wire::records::{self as records, Encoding};
 use annals_core::wire::{read_snapshot, write_saved, write_snapshot};
-use annals_core::{Aggregate, Code, Invalid, Snapshots, Version};
-use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::HeaderMap;
+use annals_core::{Aggregate, Code, Invalid, Version};
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::wait::Wait;
+use super::wait::{Wait, WaitQuery};
+use crate::accept::Accept;
 use crate::asked::{self, Asked};
+use crate::caller::Caller;
 use crate::documents::answer;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::Server;
-use crate::source::tenant;
+use crate::query::{Number, Query};
+use crate::route::{self, Feature, Permission};
+use crate::state::Server;
+
+/// The operations on snapshots.
+pub(crate) fn feature() -> Feature {
+    const ONE: &str = "/v1/snapshots/{aggregate}/{id}";
+    Feature::new(
+        "Snapshots",
+        [
+            route::put("/v1/snapshots/{aggregate}", Permission::Writer, declare)
+                .described(
+                    "declareSnapshots",
+                    "Prepares the snapshots of the aggregates of one name, with further indexes.",
+                    Payload::document::<Document>(),
+                )
+                .takes(Payload::asked::<Document>())
+                .refuses(&[Code::IndexConflict]),
+            route::get(ONE, Permission::Reader, load)
+                .described(
+                    "loadSnapshot",
+                    "Returns the snapshot of an aggregate, at once or when there is a newer one.",
+                    Payload::document::<Document>(),
+                )
+                .refuses(&[Code::UnknownSnapshot]),
+            route::put(ONE, Permission::Writer, save)
+                .described(
+                    "saveSnapshot",
+                    "Saves the snapshot of an aggregate, unless there is a newer one.",
+                    Payload::document::<Document>(),
+                )
+                .takes(Payload::asked::<Document>()),
+            route::delete(ONE, Permission::Writer, delete).described(
+                "deleteSnapshot",
+                "Deletes the snapshot of an aggregate.",
+                Payload::document::<Document>(),
+            ),
+        ],
+    )
+}
+
+/// The parameters of a deletion.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct DeleteQuery {
+    /// Deletes a snapshot of this version only.
+    #[param(inline)]
+    version: Option<Number>,
+}
 
 /// `PUT /v1/snapshots/{aggregate}`: makes ready what the aggregates of this name need, and indexes beside that.
-pub(crate) async fn declare(
+async fn declare(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
+    let snapshots = server.store.snapshots(&caller.tenant)?;
     let reading = name.clone();
     let read = read(&server, request, move |bytes, encoding| records::read_collection(&reading, bytes, encoding));
-    let Asked { port: snapshots, headers, read: declared, held: _held } = read.await?;
+    let Asked { read: declared, held: _held } = read.await?;
     snapshots.declare(&name, declared.indexes.clone()).await?;
-    answer(&headers, records::collection(&declared)?).await
+    answer(accept, records::collection(&declared)?).await
 }
 
 /// `PUT /v1/snapshots/{aggregate}/{id}`. Snapshots share the places of commits that are under way.
-pub(crate) async fn save(
+async fn save(
     State(server): State<Arc<Server>>,
     Path((name, id)): Path<(String, String)>,
+    caller: Caller,
+    accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
+    let snapshots = server.store.snapshots(&caller.tenant)?;
     let aggregate = Aggregate::new(name, id);
     let read = read(&server, request, move |bytes, encoding| read_snapshot(&aggregate, bytes, encoding));
-    let Asked { port: snapshots, headers, read: snapshot, held: _held } = read.await?;
-    let _place = server.commits.try_acquire().map_err(|_| {
-        Problem::new(Code::Overloaded, "too many commits are under way; nothing was saved, try again in a moment")
-    })?;
-    answer(&headers, write_saved(snapshots.save(&snapshot).await?)).await
+    let Asked { read: snapshot, held: _held } = read.await?;
+    let _place = server.place("nothing was saved, retry in a moment")?;
+    answer(accept, write_saved(snapshots.save(&snapshot).await?)).await
 }
 
 /// `GET /v1/snapshots/{aggregate}/{id}`.
-pub(crate) async fn load(
+async fn load(
     State(server): State<Arc<Server>>,
     Path((name, id)): Path<(String, String)>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<WaitQuery>,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["past", "timeout_ms"])?;
-    let (aggregate, snapshots) = (Aggregate::new(name, id), snapshots(&server, &headers)?);
-    if let Some(wait) = Wait::of(&query)? {
+    let (aggregate, snapshots) = (Aggregate::new(name, id), server.store.snapshots(&caller.tenant)?);
+    if let Some(wait) = Wait::of(query.past, query.timeout_ms)? {
         wait.until(&server, snapshots.until(&aggregate, wait.past.saturating_add(1))).await?;
     }
     match snapshots.load(&aggregate).await? {
-        Some(snapshot) => answer(&headers, write_snapshot(&snapshot)).await,
+        Some(snapshot) => answer(accept, write_snapshot(&snapshot)).await,
         None => Err(Problem::new(Code::UnknownSnapshot, format!("{aggregate} has no snapshot"))),
     }
 }
 
 /// `DELETE /v1/snapshots/{aggregate}/{id}`.
-pub(crate) async fn delete(
+async fn delete(
     State(server): State<Arc<Server>>,
     Path((name, id)): Path<(String, String)>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<DeleteQuery>,
+    caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["version"])?;
-    let version: Option<Version> = query.number("version")?;
-    let deleted = snapshots(&server, &headers)?.delete(&Aggregate::new(name, id), version).await?;
+    let version: Option<Version> = query.version.map(|version| version.0);
+    let deleted = server.store.snapshots(&caller.tenant)?.delete(&Aggregate::new(name, id), version).await?;
     let mut shown = RawDocumentBuf::new();
     shown.append(annals_core::bson::raw::cstr!("deleted"), deleted);
-    answer(&headers, shown).await
+    answer(accept, shown).await
 }
 
 async fn read<T: Send + 'static>(
     server: &Server,
     request: Request,
     read: impl FnOnce(&[u8], Encoding) -> Result<T, Invalid> + Send + 'static,
-) -> Result<Asked<dyn Snapshots, T>, Problem> {
-    let port = |headers: &HeaderMap| snapshots(server, headers);
-    asked::read(server, request, port, server.options.body_bytes_max, read).await
-}
-
-/// The snapshots of the tenant that is named.
-fn snapshots(server: &Server, headers: &HeaderMap) -> Result<Arc<dyn Snapshots>, Problem> {
-    Ok(server.store.snapshots(tenant(headers)?)?)
+) -> Result<Asked<T>, Problem> {
+    asked::read(server, request, server.options.body_bytes_max, read).await
 }

@@ -4,107 +4,188 @@ use std::sync::Arc;
 
 use annals_core::wire::{PositionAnswer, StreamEventView};
 use annals_core::{
-    ByteString, Partitions, StreamEvents, StreamInfo, StreamPosition, StreamQuery, Streams, StreamsQuery, limits,
+    ByteString, Partitions, StreamEvents, StreamInfo, StreamPosition, StreamQuery, Streams, StreamsQuery,
 };
-use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use super::wait::Wait;
 use crate::answer::{data_bytes, json, json_of_events};
+use crate::caller::Caller;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::{Query, number};
-use crate::router::Server;
+use crate::query::{Limit, Number, Query, ScopeQuery, Switch, number};
+use crate::route::{Feature, Permission, get};
 use crate::source::Source;
+use crate::state::Server;
 
-/// What a page is asked with.
-const PAGE: &[&str] = &["from", "to", "limit", "partition", "without_partition", "scope"];
+/// The operations that read streams.
+pub(crate) fn feature() -> Feature {
+    Feature::new(
+        "Streams",
+        [
+            get("/v1/streams", Permission::Reader, list).described(
+                "listStreams",
+                "Lists the streams, in order of their names.",
+                Payload::json::<Document>(),
+            ),
+            get("/v1/streams/{name}", Permission::Reader, events).described(
+                "readStream",
+                "Returns one page of a stream, with its events.",
+                Payload::json::<Document>(),
+            ),
+            get("/v1/streams/{name}/entries", Permission::Reader, entries).described(
+                "readStreamEntries",
+                "Returns one page of a stream without its events.",
+                Payload::json::<Document>(),
+            ),
+            get("/v1/streams/{name}/positions/{sequence_number}", Permission::Reader, position).described(
+                "streamPosition",
+                "Returns the position of an event in a stream.",
+                Payload::json::<Document>(),
+            ),
+            get("/v1/streams/{name}/state", Permission::Reader, state).described(
+                "streamState",
+                "Returns the current state of a stream, at once or when it has moved.",
+                Payload::json::<Document>(),
+            ),
+        ],
+    )
+}
+
+/// The parameters of a list of streams.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// Resumes after the stream of this name.
+    after: Option<String>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The scope that is read; `default` when absent.
+    scope: Option<String>,
+}
+
+/// The parameters of a page of a stream.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct PageQuery {
+    /// The first position; 0 when absent.
+    #[param(inline)]
+    from: Option<Number>,
+    /// The last position.
+    #[param(inline)]
+    to: Option<Number>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// Entries of this partition only.
+    partition: Option<String>,
+    /// Entries without a partition only.
+    #[param(inline)]
+    without_partition: Option<Switch>,
+    /// The scope that is read; `default` when absent.
+    scope: Option<String>,
+}
+
+/// The parameters of the state of a stream.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct StateQuery {
+    /// Waits until the stream has moved past this.
+    #[param(inline)]
+    past: Option<Number>,
+    /// How long to wait, in milliseconds: at most 50,000, 20,000 when absent.
+    #[param(inline)]
+    timeout_ms: Option<Number>,
+    /// The scope that is read; `default` when absent.
+    scope: Option<String>,
+}
 
 /// `GET /v1/streams`.
-pub(crate) async fn list(
+async fn list(
     State(server): State<Arc<Server>>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct List {
         streams: Vec<StreamInfo>,
         next: Option<ByteString>,
     }
-    let query = Query::parse(raw.as_deref(), &["after", "limit", "scope"])?;
-    let (_, streams) = found(&server, &headers, &query)?;
-    let wanted = StreamsQuery {
-        after: query.text("after")?.map(Into::into),
-        limit: query.limit("limit")?.unwrap_or(limits::PAGE_DEFAULT),
-    };
+    let (_, streams) = found(&server, caller, query.scope)?;
+    let wanted = StreamsQuery { after: query.after.map(Into::into), limit: Limit::or_default(query.limit) };
     let streams = streams.list(wanted).await?;
     let next = streams.last().map(|last| last.name.clone());
     json(StatusCode::OK, &List { streams, next })
 }
 
 /// `GET /v1/streams/{name}`: entries with their events.
-pub(crate) async fn events(
+async fn events(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<PageQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), PAGE)?;
-    let (source, streams) = found(&server, &headers, &query)?;
-    let found = streams.read_events(page(name, &query)?).await?;
+    let (source, streams) = found(&server, caller, query.scope.clone())?;
+    let found = streams.read_events(page(name, query)?).await?;
     let bytes = data_bytes(found.events.iter().map(|event| &event.event));
     json_of_events(bytes, Events { found, source }).await
 }
 
 /// `GET /v1/streams/{name}/entries`: the same without the events.
-pub(crate) async fn entries(
+async fn entries(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<PageQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), PAGE)?;
-    let (_, streams) = found(&server, &headers, &query)?;
-    json(StatusCode::OK, &streams.read(page(name, &query)?).await?)
+    let (_, streams) = found(&server, caller, query.scope.clone())?;
+    json(StatusCode::OK, &streams.read(page(name, query)?).await?)
 }
 
 /// `GET /v1/streams/{name}/state`: at once, or when there is more than the caller knows of.
-pub(crate) async fn state(
+async fn state(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<StateQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["past", "timeout_ms", "scope"])?;
-    let (_, streams) = found(&server, &headers, &query)?;
-    if let Some(wait) = Wait::of(&query)? {
+    let (_, streams) = found(&server, caller, query.scope)?;
+    if let Some(wait) = Wait::of(query.past, query.timeout_ms)? {
         wait.until(&server, streams.wait_past(&name, wait.past)).await?;
     }
     json(StatusCode::OK, &streams.stream(&name).await?)
 }
 
 /// `GET /v1/streams/{name}/positions/{sequence_number}`.
-pub(crate) async fn position(
+async fn position(
     State(server): State<Arc<Server>>,
     Path((name, sequence_number)): Path<(String, String)>,
-    RawQuery(raw): RawQuery,
-    headers: HeaderMap,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["scope"])?;
-    let (_, streams) = found(&server, &headers, &query)?;
+    let (_, streams) = found(&server, caller, query.scope)?;
     let position = streams.position_of(&name, number("sequence_number", &sequence_number)?).await?;
     json(StatusCode::OK, &PositionAnswer { position })
 }
 
-fn found(server: &Server, headers: &HeaderMap, query: &Query) -> Result<(Source, Arc<dyn Streams>), Problem> {
-    let source = Source::to_read(server, headers, query)?;
-    let streams = server.store.streams(&source.tenant, &source.scope)?;
+/// Returns the streams that a request is about.
+pub(super) fn found(
+    server: &Server,
+    caller: Caller,
+    scope: Option<String>,
+) -> Result<(Source, Arc<dyn Streams>), Problem> {
+    let source = Source::to_read(server, caller, scope)?;
+    let streams = server.store.streams(&source.caller.tenant, &source.scope)?;
     Ok((source, streams))
 }
 
-fn page(name: String, query: &Query) -> Result<StreamQuery, Problem> {
-    let partitions = match (query.text("partition")?, query.switch("without_partition")?) {
+fn page(name: String, query: PageQuery) -> Result<StreamQuery, Problem> {
+    let partitions = match (query.partition, Switch::is_on(query.without_partition)) {
         (None, false) => Partitions::All,
         (None, true) => Partitions::Without,
         (Some(partition), false) => Partitions::One(partition.into()),
@@ -113,9 +194,9 @@ fn page(name: String, query: &Query) -> Result<StreamQuery, Problem> {
         }
     };
     let wanted = StreamQuery {
-        from: query.number("from")?.unwrap_or(0),
-        to: query.number("to")?.unwrap_or(StreamPosition::MAX),
-        limit: query.limit("limit")?.unwrap_or(limits::PAGE_DEFAULT),
+        from: query.from.map_or(0, |from| from.0),
+        to: query.to.map_or(StreamPosition::MAX, |to| to.0),
+        limit: Limit::or_default(query.limit),
         partitions,
         ..StreamQuery::new(name)
     };
@@ -131,7 +212,7 @@ struct Events {
 impl Serialize for Events {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let (tenant, scope) = (&*self.source.tenant, &*self.source.scope);
+        let (tenant, scope) = (&*self.source.caller.tenant, &*self.source.scope);
         let view = |event| StreamEventView { event, tenant, scope };
         let mut answer = serializer.serialize_struct("Events", 3)?;
         answer.serialize_field("events", &self.found.events.iter().map(view).collect::<Vec<_>>())?;

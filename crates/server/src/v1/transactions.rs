@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use annals_core::Code;
 use annals_core::wire::{CommitAnswer, parse_transaction};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -10,13 +9,28 @@ use axum::response::{IntoResponse, Response};
 
 use super::commits;
 use crate::answer::json;
-use crate::body;
+use crate::body::{self, parse};
+use crate::caller::{Caller, Principal};
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::Server;
+use crate::route::{Feature, Permission, post};
 use crate::source::Source;
+use crate::state::Server;
 
-pub(crate) async fn transact(State(server): State<Arc<Server>>, request: Request) -> Response {
+/// The operation that commits to several aggregates.
+pub(crate) fn feature() -> Feature {
+    let transact = post("/v1/transactions", Permission::Writer, transact)
+        .described(
+            "transact",
+            "Commits to several aggregates, all or none.",
+            Payload::json::<Vec<Document>>().created(),
+        )
+        .takes(Payload::json::<Document>())
+        .refuses(commits::REFUSALS);
+    Feature::new("Transactions", [transact])
+}
+
+async fn transact(State(server): State<Arc<Server>>, request: Request) -> Response {
     match accept(&server, request).await {
         Ok(response) => response,
         Err(problem) => {
@@ -28,23 +42,12 @@ pub(crate) async fn transact(State(server): State<Arc<Server>>, request: Request
 
 async fn accept(server: &Server, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let found = Query::parse(parts.uri.query(), &[]).and_then(|_| Source::to_commit(server, &parts.headers));
-    let source = match found {
-        Ok(source) => source,
-        Err(problem) => {
-            body::discard(&server.options, body);
-            return Err(problem);
-        }
-    };
+    let principal = parts.extensions.get().copied().unwrap_or(Principal::Anonymous);
+    let source = Source::to_commit(server, Caller::of(&parts.headers, principal)?)?;
     let held = body::read(server, &parts, body).await?;
-    let _place = server.commits.try_acquire().map_err(|_| {
-        Problem::new(
-            Code::Overloaded,
-            "too many commits are under way; try again in a moment, with the same request id",
-        )
-    })?;
+    let _place = server.place(commits::RETRY)?;
     let bytes = held.bytes.clone();
-    let transaction = commits::read(bytes.len(), move || parse_transaction(&bytes)).await??;
+    let transaction = parse(bytes.len(), move || parse_transaction(&bytes)).await??;
     let outcomes = source.log.transact(transaction).await?;
     server.metrics.transacted(&outcomes);
     // A transaction is a repeat as a whole or not at all.

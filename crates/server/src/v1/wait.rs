@@ -1,11 +1,25 @@
 //! A question that is answered when there is more than the caller knows of: `past` and `timeout_ms`.
 
 use annals_core::Code;
+use serde::Deserialize;
 use tokio::time::{Duration, timeout};
+use utoipa::IntoParams;
 
 use crate::problem::Problem;
-use crate::query::Query;
-use crate::router::Server;
+use crate::query::Number;
+use crate::state::Server;
+
+/// The parameters of a question that has no others.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitQuery {
+    /// Waits until there is something past this.
+    #[param(inline)]
+    pub past: Option<Number>,
+    /// How long to wait, in milliseconds: at most 50,000, 20,000 when absent.
+    #[param(inline)]
+    pub timeout_ms: Option<Number>,
+}
 
 /// How long a question for more waits unless it says otherwise, and at most; connections are not held longer without an answer.
 const WAIT_USUAL: Duration = Duration::from_secs(20);
@@ -18,16 +32,15 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// The wait that a query asks for; none when the answer is wanted at once.
-    pub fn of(query: &Query) -> Result<Option<Self>, Problem> {
-        let wanted = query.number("timeout_ms")?;
-        let Some(past) = query.number("past")? else {
-            return match wanted {
+    /// Returns the wait that a query asks for; none when the answer is wanted at once.
+    pub fn of(past: Option<Number>, timeout_ms: Option<Number>) -> Result<Option<Self>, Problem> {
+        let Some(Number(past)) = past else {
+            return match timeout_ms {
                 Some(_) => Err(Problem::query("timeout_ms", "goes with past only")),
                 None => Ok(None),
             };
         };
-        let most = wanted.map_or(WAIT_USUAL, Duration::from_millis);
+        let most = timeout_ms.map_or(WAIT_USUAL, |ms| Duration::from_millis(ms.0));
         if most > WAIT_MAX {
             let message = format!("{} ms are more than {}", most.as_millis(), WAIT_MAX.as_millis());
             return Err(Problem::query("timeout_ms", message));

@@ -1,0 +1,166 @@
+//! Who sends a request, and for which tenant.
+
+use annals_core::{Code, DEFAULT_TENANT};
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+
+use crate::problem::Problem;
+use crate::route::Permission;
+
+/// The header that names the tenant.
+pub(crate) const TENANT_HEADER: &str = "annals-tenant";
+/// The header of W3C Trace Context.
+pub(crate) const TRACE_HEADER: &str = "traceparent";
+
+/// The caller of a request. The scope is a query parameter, and [`Source`](crate::source::Source) joins the two.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub tenant: String,
+    pub principal: Principal,
+    /// The span of the caller, if it sent one that can be read.
+    pub trace: Option<TraceContext>,
+}
+
+/// Whom the gate let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Principal {
+    /// A caller without credentials, who holds every permission: `Options::callers` alone decides who reaches the server.
+    Anonymous,
+}
+
+impl Principal {
+    /// Authenticates the caller and checks that it holds `_permission`. The gate calls this before a handler sees the request.
+    ///
+    /// The server has no credentials, so every caller is anonymous.
+    pub fn authenticate(_headers: &HeaderMap, _permission: Permission) -> Result<Self, Problem> {
+        Ok(Self::Anonymous)
+    }
+}
+
+impl Caller {
+    /// Reads the caller out of the headers of a request that passed the gate.
+    pub fn of(headers: &HeaderMap, principal: Principal) -> Result<Self, Problem> {
+        Ok(Self { tenant: tenant(headers)?, principal, trace: TraceContext::of(headers) })
+    }
+
+    /// Logs that an answer to this caller ended before it was complete.
+    pub fn warn_broken_off(&self, code: Code, answer: &str) {
+        let (trace_id, span_id) = self.trace.as_ref().map_or(("", ""), |trace| (trace.trace_id(), trace.span_id()));
+        let (tenant, principal, code) = (&*self.tenant, self.principal, code.as_str());
+        tracing::warn!(code, tenant, ?principal, trace_id, span_id, "{answer} was broken off");
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let principal = parts.extensions.get().copied().unwrap_or(Principal::Anonymous);
+        Self::of(&parts.headers, principal)
+    }
+}
+
+fn tenant(headers: &HeaderMap) -> Result<String, Problem> {
+    let mut values = headers.get_all(TENANT_HEADER).iter();
+    let Some(value) = values.next() else { return Ok(DEFAULT_TENANT.to_owned()) };
+    if values.next().is_some() {
+        return Err(Problem::query("Annals-Tenant", "the header is given twice; give it once"));
+    }
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| unknown_tenant(&String::from_utf8_lossy(value.as_bytes())))
+}
+
+/// The refusal of a tenant that is not declared.
+pub(crate) fn unknown_tenant(tenant: &str) -> Problem {
+    Problem::new(Code::UnknownTenant, annals_core::UnknownLog::Tenant(tenant.to_owned()).to_string())
+}
+
+/// The trace and span that a request belongs to, as `traceparent` carries them: lower-case hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TraceContext {
+    trace_id: [u8; 32],
+    span_id: [u8; 16],
+}
+
+impl TraceContext {
+    /// Reads the header. W3C Trace Context has a receiver ignore a header that it cannot read, so an invalid one is absent.
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(TRACE_HEADER).iter();
+        let value = values.next().filter(|_| values.next().is_none())?;
+        Self::parse(value.to_str().ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let (version, trace_id, span_id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let known = version != "ff" && (version != "00" || parts.next().is_none());
+        let hex = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let set = |part: &str| part.bytes().any(|b| b != b'0');
+        let valid = known && version.len() == 2 && flags.len() == 2 && set(trace_id) && set(span_id);
+        let valid = valid && [version, trace_id, span_id, flags].into_iter().all(hex);
+        let (trace_id, span_id) = (trace_id.as_bytes().try_into().ok()?, span_id.as_bytes().try_into().ok()?);
+        valid.then_some(Self { trace_id, span_id })
+    }
+
+    /// The id of the trace.
+    pub fn trace_id(&self) -> &str {
+        std::str::from_utf8(&self.trace_id).unwrap_or_default()
+    }
+
+    /// The id of the caller's span.
+    pub fn span_id(&self) -> &str {
+        std::str::from_utf8(&self.span_id).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(values: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in values {
+            headers.append(*name, value.parse().expect("a header value"));
+        }
+        headers
+    }
+
+    fn caller(values: &[(&'static str, &str)]) -> Result<Caller, Problem> {
+        Caller::of(&headers(values), Principal::Anonymous)
+    }
+
+    #[test]
+    fn the_tenant_is_named_once_or_is_the_default() {
+        assert_eq!(caller(&[]).expect("valid").tenant, "default");
+        assert_eq!(caller(&[(TENANT_HEADER, "a")]).expect("valid").tenant, "a");
+        let twice = caller(&[(TENANT_HEADER, "a"), (TENANT_HEADER, "b")]).expect_err("given twice");
+        assert_eq!(twice.code(), Code::InvalidQuery);
+        let mut invalid = HeaderMap::new();
+        invalid.insert(TENANT_HEADER, axum::http::HeaderValue::from_bytes(b"\xff").expect("a header value"));
+        let refused = Caller::of(&invalid, Principal::Anonymous).expect_err("not UTF-8");
+        assert_eq!(refused.code(), Code::UnknownTenant);
+    }
+
+    #[test]
+    fn a_trace_context_is_read_or_ignored() {
+        let valid = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let trace = caller(&[(TRACE_HEADER, valid)]).expect("valid").trace.expect("it can be read");
+        assert_eq!((trace.trace_id(), trace.span_id()), (&valid[3..35], &valid[36..52]));
+        // A later version may have more parts.
+        assert!(TraceContext::parse(&format!("01{}-x", &valid[2..])).is_some());
+        for invalid in [
+            "",
+            "00",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333-01",
+        ] {
+            assert_eq!(caller(&[(TRACE_HEADER, invalid)]).expect("valid").trace, None, "{invalid}");
+        }
+        assert_eq!(caller(&[(TRACE_HEADER, valid), (TRACE_HEADER, valid)]).expect("valid").trace, None);
+    }
+}

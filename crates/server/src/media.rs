@@ -1,0 +1,22 @@
+//! The media types of requests and answers.
+
+use annals_core::wire::records::Encoding;
+use axum::http::HeaderValue;
+
+/// JSON.
+pub(crate) const JSON: &str = Encoding::Json.media_type();
+/// Relaxed or canonical Extended JSON.
+pub(crate) const EXTENDED_JSON: &str = Encoding::ExtendedJson.media_type();
+/// One BSON document, or several without anything between them.
+pub(crate) const BSON: &str = Encoding::Bson.media_type();
+/// One JSON text a line.
+pub(crate) const LINES: &str = "application/x-ndjson";
+/// Server-sent events.
+pub(crate) const EVENTS: &str = "text/event-stream";
+/// A problem document.
+pub(crate) const PROBLEM: &str = "application/problem+json";
+
+/// The media type that a header names, without its parameters.
+pub(crate) fn named(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}

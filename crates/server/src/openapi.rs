@@ -1,0 +1,156 @@
+//! `GET /openapi.json`: the API as an OpenAPI 3.1 document, built from the operations that the router serves.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use annals_core::Code;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::extensions::ExtensionsBuilder;
+use utoipa::openapi::path::{OperationBuilder, PathItem};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::{
+    ComponentsBuilder, Content, Info, OpenApi, OpenApiBuilder, Paths, Ref, Required, ResponseBuilder, Tag,
+};
+
+use crate::answer::written;
+use crate::media;
+use crate::payload::{Document, Named, Payload};
+use crate::route::{Feature, Operation, Permission, get};
+use crate::router::features;
+
+/// The operation that describes the others.
+pub(crate) fn feature() -> Feature {
+    let document = get("/openapi.json", Permission::Open, document).described(
+        "openapi",
+        "Returns this document.",
+        Payload::json::<Document>(),
+    );
+    Feature::new("Index", [document])
+}
+
+static DOCUMENT: LazyLock<Vec<u8>> = LazyLock::new(|| serde_json::to_vec(&build(features())).unwrap_or_default());
+
+async fn document() -> Response {
+    written(StatusCode::OK, DOCUMENT.clone())
+}
+
+/// An RFC 9457 problem document, with `application/problem+json`. Some codes add members of their own.
+#[derive(ToSchema)]
+#[schema(as = Problem)]
+#[expect(dead_code, reason = "describes what `Problem` writes")]
+struct ProblemDocument {
+    /// `urn:annals:error:` and the code.
+    r#type: String,
+    /// What the code means.
+    title: String,
+    status: u16,
+    /// The stable code, for programs.
+    code: String,
+    /// What happened to this request.
+    detail: String,
+    /// The field, parameter or header that is refused.
+    path: Option<String>,
+    /// What to do.
+    advice: String,
+}
+
+fn build(features: Vec<Feature>) -> OpenApi {
+    let mut paths = Paths::new();
+    let mut schemas: Vec<Named> =
+        vec![(ProblemDocument::name().into_owned(), <ProblemDocument as utoipa::PartialSchema>::schema())];
+    let mut tags: Vec<Tag> = Vec::new();
+    for feature in features {
+        if tags.iter().all(|tag| tag.name != feature.name) {
+            tags.push(Tag::new(feature.name));
+        }
+        for operation in feature.operations {
+            let (path, method) = (operation.path, operation.method.clone());
+            let item = PathItem::new(method, describe(feature.name, operation, &mut schemas));
+            match paths.paths.get_mut(path) {
+                Some(known) => known.merge_operations(item),
+                None => {
+                    paths.paths.insert(path.to_owned(), item);
+                }
+            }
+        }
+    }
+    let mut info = Info::new("Annals", env!("CARGO_PKG_VERSION"));
+    info.description = Some("An event store and event backbone. docs/http.md describes the API in words.".to_owned());
+    let components = ComponentsBuilder::new().schemas_from_iter(schemas).build();
+    OpenApiBuilder::new().info(info).paths(paths).components(Some(components)).tags(Some(tags)).build()
+}
+
+fn describe(tag: &str, operation: Operation, schemas: &mut Vec<Named>) -> utoipa::openapi::path::Operation {
+    let refusals = refusals(&operation);
+    let Operation { permission, id, summary, inputs, body, answers, .. } = operation;
+    let mut described = OperationBuilder::new().tag(tag).operation_id(Some(id)).summary(Some(summary));
+    for parameter in inputs.parameters {
+        described = described.parameter(parameter);
+    }
+    if let Some(body) = body {
+        schemas.extend(body.schemas);
+        let mut shown = RequestBodyBuilder::new().required(Some(Required::True));
+        for (media_type, content) in body.contents {
+            shown = shown.content(media_type, content);
+        }
+        described = described.request_body(Some(shown.build()));
+    }
+    schemas.extend(answers.schemas);
+    for status in answers.statuses {
+        let meaning = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("");
+        let contents = answers.contents.iter().cloned();
+        let shown = contents.fold(ResponseBuilder::new().description(meaning), |shown, (media_type, content)| {
+            shown.content(media_type, content)
+        });
+        described = described.response(status.to_string(), shown.build());
+    }
+    for (status, codes) in refusals {
+        described = described.response(status.to_string(), problem(codes));
+    }
+    let permission = ExtensionsBuilder::new().add("x-annals-permission", json!(permission.as_str())).build();
+    described.extensions(Some(permission)).build()
+}
+
+/// The response of a refusal with any of these codes.
+fn problem(codes: Vec<Code>) -> utoipa::openapi::Response {
+    let lines = codes.iter().map(|code| format!("- `{}`: {}", code.as_str(), code.meaning()));
+    let problem = Content::new(Some(Ref::from_schema_name(ProblemDocument::name())));
+    let response = ResponseBuilder::new().description(lines.collect::<Vec<_>>().join("\n"));
+    response.content(media::PROBLEM, problem).build()
+}
+
+/// What an operation refuses, by status: what all with such inputs refuse, and what it alone does.
+fn refusals(operation: &Operation) -> BTreeMap<u16, Vec<Code>> {
+    let mut codes = vec![Code::InvalidPath, Code::HeadersTooLarge, Code::Internal, Code::NotReady];
+    if operation.inputs.query && operation.permission != Permission::Open || !operation.inputs.query {
+        codes.push(Code::InvalidQuery);
+    }
+    if operation.inputs.caller {
+        codes.extend([Code::UnknownTenant, Code::Closing, Code::Overloaded, Code::ReadFailed, Code::StoreDamaged]);
+    }
+    if operation.inputs.parameters.iter().any(|parameter| parameter.name == "scope") {
+        codes.push(Code::UnknownScope);
+    }
+    if operation.body.is_some() {
+        codes.extend([
+            Code::NotJson,
+            Code::RequestTimeout,
+            Code::BodyTooLarge,
+            Code::UnsupportedMediaType,
+            Code::InvalidBody,
+            Code::Overloaded,
+        ]);
+    }
+    codes.extend(operation.refusals);
+    let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
+    for code in codes {
+        let known = by_status.entry(code.status()).or_default();
+        if !known.contains(&code) {
+            known.push(code);
+        }
+    }
+    by_status
+}

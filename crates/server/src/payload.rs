@@ -1,0 +1,79 @@
+//! The bodies of requests and answers, as the OpenAPI document describes them.
+
+use utoipa::ToSchema;
+use utoipa::openapi::{Content, ObjectBuilder, Ref, RefOr, Schema, Type};
+
+use crate::asked::TAKEN;
+use crate::media;
+
+/// A schema and the name it is referred to by.
+pub(crate) type Named = (String, RefOr<Schema>);
+
+/// The forms in which a body stands.
+#[derive(Default)]
+pub(crate) struct Payload {
+    /// Media types and their schemas.
+    pub contents: Vec<(&'static str, Content)>,
+    /// What the schemas refer to.
+    pub schemas: Vec<Named>,
+    /// The statuses of an answer.
+    pub statuses: Vec<u16>,
+}
+
+impl Payload {
+    /// JSON of this shape. An answer has the status 200.
+    pub fn json<T: ToSchema>() -> Self {
+        Self { statuses: vec![200], ..Self::default() }.of::<T>(&[media::JSON])
+    }
+
+    /// A document of this shape, as an answer: JSON, or BSON for a caller that accepts it.
+    pub fn document<T: ToSchema>() -> Self {
+        Self { statuses: vec![200], ..Self::default() }.of::<T>(&[media::JSON, media::BSON])
+    }
+
+    /// A document of this shape, as the body of a request.
+    pub fn asked<T: ToSchema>() -> Self {
+        Self::default().of::<T>(TAKEN)
+    }
+
+    /// Something that has no schema, such as a stream; `about` says what it is.
+    pub fn raw(media_type: &'static str, about: &'static str) -> Self {
+        Self { statuses: vec![200], ..Self::default() }.or(media_type, about)
+    }
+
+    /// The same in another form without a schema.
+    #[must_use]
+    pub fn or(mut self, media_type: &'static str, about: &'static str) -> Self {
+        let text = ObjectBuilder::new().schema_type(Type::String).description(Some(about));
+        self.contents.push((media_type, Content::new(Some(Schema::Object(text.build())))));
+        self
+    }
+
+    /// The answer has status 201 when something was stored, and 200 when it was there already.
+    #[must_use]
+    pub fn created(self) -> Self {
+        Self { statuses: vec![201, 200], ..self }
+    }
+
+    fn of<T: ToSchema>(mut self, media_types: &[&'static str]) -> Self {
+        let schema = T::schema();
+        // Lists and numbers stand where they are used.
+        let named = match &schema {
+            RefOr::T(Schema::Array(_)) => false,
+            RefOr::T(Schema::Object(object)) => object.schema_type == Type::Object.into(),
+            _ => true,
+        };
+        let shown = if named { Ref::from_schema_name(T::name()).into() } else { schema.clone() };
+        self.contents.extend(media_types.iter().map(|media_type| (*media_type, Content::new(Some(shown.clone())))));
+        if named {
+            self.schemas.push((T::name().into_owned(), schema));
+        }
+        T::schemas(&mut self.schemas);
+        self
+    }
+}
+
+/// Any document: its fields are the caller's own.
+#[derive(ToSchema)]
+#[schema(value_type = Object)]
+pub(crate) struct Document(());

@@ -1,0 +1,45 @@
+//! The state that the handlers share.
+
+use std::sync::Arc;
+
+use annals_core::{Code, Store};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::problem::Problem;
+use crate::v1::backup;
+
+/// The state of one server.
+pub(crate) struct Server {
+    pub store: Arc<dyn Store>,
+    pub options: Options,
+    pub metrics: Metrics,
+    /// One permit for each commit or transaction in flight.
+    commits: Semaphore,
+    /// One permit for each byte of the request bodies that are held.
+    pub bodies: Arc<Semaphore>,
+    /// One permit for each backup in flight.
+    pub backups: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Creates the state of a server whose routes have these metrics labels.
+    pub fn new(store: Arc<dyn Store>, options: Options, labels: impl IntoIterator<Item = &'static str>) -> Self {
+        let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
+        Self {
+            metrics: Metrics::new(labels),
+            commits: permits(options.commits_in_flight_max),
+            bodies: Arc::new(permits(options.body_bytes_in_flight_max)),
+            backups: Arc::new(permits(backup::AT_ONCE)),
+            store,
+            options,
+        }
+    }
+
+    /// Takes a place among the writes in flight, or refuses with `overloaded`; `then` says what the caller does next.
+    pub fn place(&self, then: &str) -> Result<SemaphorePermit<'_>, Problem> {
+        let full = |_| Problem::new(Code::Overloaded, format!("too many commits are in flight; {then}"));
+        self.commits.try_acquire().map_err(full)
+    }
+}
