@@ -143,6 +143,11 @@ impl<T: Into<Failure>> From<T> for Stop {
     }
 }
 
+/// Prints a note to standard error. A closed standard error changes nothing.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "note: {text}");
+}
+
 /// What became of writing to standard output.
 pub fn written(result: io::Result<()>) -> Result<(), Stop> {
     match result {

@@ -1,55 +1,74 @@
-//! `annals export` and `annals import --whole`.
+//! `annals export`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use annals::Code;
-use annals::operations::{ExportReader, Moved, export as write_export, export_without_records};
+use annals::operations::{Moved, export as write_export, export_without_records};
+use clap::Args;
 
-use crate::args::{self, Format, Global};
-use crate::config::Config;
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
-use crate::lines;
-use crate::output::Output;
 use crate::progress::Progress;
-use crate::target::open_store;
 
-pub async fn export(global: &Global, args: &args::Export, config: &Config) -> Result<(), Stop> {
-    let to_output = args.file == Path::new("-");
-    let mut out: Box<dyn Write + Send> = if to_output { Box::new(io::stdout()) } else { Box::new(create(&args.file)?) };
-    let store = match open_store(config, true).await {
-        Ok(store) => store,
-        Err(failure) => {
-            drop_file(args, to_output);
-            return Err(failure.into());
+/// Export a whole store as JSON lines, to be imported into another one
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Numbers, ids, times, versions, tenants, scopes, records, indexes and streams are kept; records get new revisions. A \
+                  backup is smaller and faster; an export moves a store to another backend. An existing file is never overwritten: the \
+                  command is refused.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
+)]
+pub struct Export {
+    /// The file to write, or - for standard output; an existing file is refused and stays as it is
+    file: PathBuf,
+    /// Export the events and prepare keys alone, because records and streams are damaged
+    #[arg(long)]
+    without_records: bool,
+}
+
+impl Run for Export {
+    const REACHES: Reaches = Reaches::Store;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let to_output = self.file == Path::new("-");
+        let mut out: Box<dyn Write + Send> =
+            if to_output { Box::new(io::stdout()) } else { Box::new(create(&self.file)?) };
+        let store = match context.open_store(true).await {
+            Ok(store) => store,
+            Err(failure) => {
+                drop_file(self, to_output);
+                return Err(failure.into());
+            }
+        };
+        let bar = Progress::of_events();
+        let mut buffered = BufWriter::with_capacity(1 << 18, &mut out);
+        let progress = &mut |done, all| bar.reach(done, all);
+        let moved = match self.without_records {
+            true => export_without_records(&*store, &mut buffered, progress).await,
+            false => write_export(&*store, &mut buffered, progress).await,
+        };
+        drop(buffered);
+        drop(bar);
+        store.close().await;
+        if moved.is_ok() && self.without_records {
+            let _ = writeln!(io::stderr(), "note: records and streams are left out, as it was asked for");
         }
-    };
-    let bar = Progress::of_events();
-    let mut buffered = BufWriter::with_capacity(1 << 18, &mut out);
-    let progress = &mut |done, all| bar.reach(done, all);
-    let moved = match args.without_records {
-        true => export_without_records(&*store, &mut buffered, progress).await,
-        false => write_export(&*store, &mut buffered, progress).await,
-    };
-    drop(buffered);
-    drop(bar);
-    store.close().await;
-    if moved.is_ok() && args.without_records {
-        let _ = writeln!(io::stderr(), "note: records and streams are left out, as it was asked for");
-    }
-    match moved {
-        Ok(_) if to_output => Ok(()),
-        Ok(moved) => print(global, &moved),
-        Err(error) => {
-            drop_file(args, to_output);
-            Err(error.into())
+        match moved {
+            Ok(_) if to_output => Ok(()),
+            Ok(moved) => print(context, &moved),
+            Err(error) => {
+                drop_file(self, to_output);
+                Err(error.into())
+            }
         }
     }
 }
 
 /// What was begun is no export.
-fn drop_file(args: &args::Export, to_output: bool) {
+fn drop_file(args: &Export, to_output: bool) {
     if !to_output {
         let _ = fs::remove_file(&args.file);
     }
@@ -65,38 +84,9 @@ fn create(path: &Path) -> Result<fs::File, Failure> {
     })
 }
 
-pub async fn import(global: &Global, args: &args::Import, config: &Config) -> Result<(), Stop> {
-    if global.server.is_some() {
-        let message = "--whole copies into a store, which a server would have open; stop it and name its store";
-        return Err(Failure::config(message).into());
-    }
-    let reader = ExportReader::new(lines::open(&args.file)?)?;
-    let mut declared = config.clone();
-    for (tenant, scope) in reader.logs() {
-        if !declared.tenants.names.contains(&tenant) {
-            declared.tenants.names.push(tenant);
-        }
-        if scope != annals::DEFAULT_SCOPE && !declared.tenants.scopes.contains(&scope) {
-            declared.tenants.scopes.push(scope);
-        }
-    }
-    let store = open_store(&declared, false).await?;
-    let bar = Progress::of_events();
-    let moved = reader.import_into(&*store, &mut |done, all| bar.reach(done, all)).await;
-    drop(bar);
-    store.close().await;
-    let moved = moved?;
-    if declared != *config {
-        let _ = writeln!(
-            io::stderr(),
-            "note: the export holds tenants or scopes that are not declared; declare them under [tenants] to use them"
-        );
-    }
-    print(global, &moved)
-}
-
-fn print(global: &Global, moved: &Moved) -> Result<(), Stop> {
-    let mut output = Output::new(global.output);
+/// Prints what was moved, one line or row per log, collection and stream.
+pub fn print(context: &Context, moved: &Moved) -> Result<(), Stop> {
+    let mut output = context.output();
     if output.format() == Format::Json {
         moved.logs.iter().try_for_each(|log| output.json(log))?;
         moved.collections.iter().try_for_each(|collection| output.json(collection))?;

@@ -5,6 +5,7 @@ mod process;
 mod run;
 
 mod bad_input;
+mod command_line;
 mod configuration;
 mod demo;
 mod importing;
