@@ -38,6 +38,19 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Code::UnreadableInput, format!("{}: {error}", path.display()))
 }
 
+/// Returns the refusal of a line that cannot be read as a document, and whether the lines after it are worth reading: a line that ends in
+/// the middle of a document begins one that is spread over lines, and none of them is a document of its own.
+pub fn refused(text: &[u8], failure: Failure) -> (Failure, bool) {
+    let open = |last: &u8| matches!(last, b'{' | b'[' | b',' | b':');
+    let broken = failure.code == Code::NotJson && text.trim_ascii_end().last().is_some_and(open);
+    if !broken {
+        return (failure, true);
+    }
+    let message = "the document continues on the next line; write one document per line, for example with `jq -c .`";
+    let failure = Failure::new(Code::NotJson, message);
+    (failure.advise("Put each document on a line of its own; nothing after this line was read."), false)
+}
+
 /// Starts reading. The thread ends at the end of the input, after an error, or when the receiver is dropped.
 pub fn read(mut input: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
     let (sender, receiver) = mpsc::channel(AHEAD);
@@ -105,7 +118,8 @@ fn read_line(input: &mut dyn BufRead, end: &mut u64) -> io::Result<Option<Result
     *end += length as u64;
     if length > limits::BODY_BYTES_MAX + 1 {
         let message = format!("the line has {length} bytes; at most {} are allowed", limits::BODY_BYTES_MAX);
-        return Ok(Some(Err(Failure::new(Code::BodyTooLarge, message))));
+        let failure = Failure::new(Code::BodyTooLarge, message);
+        return Ok(Some(Err(failure.advise("Write one document per line, and split a document that is larger."))));
     }
     Ok(Some(Ok(line)))
 }

@@ -1,4 +1,4 @@
-//! Requests as lines of input: many are under way at once, and each is answered in the order of the lines.
+//! Requests as lines of input: many are in flight at once, and each is answered in the order of the lines.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::pipeline::{AfterRefusal, Outcome, Pipeline, Request};
 use crate::target::Target;
 
-/// Starts reading a file, or standard input; tells someone at a terminal that `what` is waited for.
+/// Starts reading a file, or standard input; says at a terminal that it waits for `what`.
 pub fn read(file: Option<&Path>, what: &str) -> Result<Receiver<Line>, Failure> {
     let input = lines::open(file.unwrap_or(Path::new("-")))?;
     if file.is_none() && io::stdin().is_terminal() {
@@ -35,7 +35,7 @@ pub async fn send<R: Request>(
     while open || !pipeline.is_empty() {
         tokio::select! {
             line = lines.recv(), if open && pipeline.has_room() => match line {
-                Some(line) => submit(&mut pipeline, line, &parse).await,
+                Some(line) => open = submit(&mut pipeline, line, &parse).await,
                 None => open = false,
             },
             Some((number, outcome)) = pipeline.next(), if !pipeline.is_empty() => {
@@ -68,11 +68,25 @@ pub async fn send<R: Request>(
     first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
 }
 
-async fn submit<R: Request>(pipeline: &mut Pipeline<u64, R>, line: Line, parse: impl Fn(&[u8]) -> Result<R, Failure>) {
+/// Puts a line in flight; returns whether to read the next one.
+async fn submit<R: Request>(
+    pipeline: &mut Pipeline<u64, R>,
+    line: Line,
+    parse: impl Fn(&[u8]) -> Result<R, Failure>,
+) -> bool {
     let number = line.number;
-    let parsed = line.text.and_then(|text| Ok((parse(&text)?, text.len())));
+    let parsed = line.text.map_err(|failure| (failure, true)).and_then(|text| match parse(&text) {
+        Ok(request) => Ok((request, text.len())),
+        Err(failure) => Err(lines::refused(&text, failure)),
+    });
     match parsed {
-        Ok((request, bytes)) => pipeline.submit(number, request, bytes).await,
-        Err(failure) => pipeline.refuse(number, failure),
+        Ok((request, bytes)) => {
+            pipeline.submit(number, request, bytes).await;
+            true
+        }
+        Err((failure, more)) => {
+            pipeline.refuse(number, failure);
+            more
+        }
     }
 }

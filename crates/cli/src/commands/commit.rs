@@ -1,9 +1,10 @@
 //! `annals commit`.
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use annals::wire::{CommitAnswer, parse_commit};
-use annals::{Aggregate, Code, CommitOutcome, NewCommit, Reached, until_snapshot};
+use annals::{Aggregate, Code, CommitOutcome, NewCommit, Reached, limits, until_snapshot};
 use clap::Args;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -12,8 +13,8 @@ use super::Run;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
-use crate::requests;
 use crate::target::Target;
+use crate::{lines, requests};
 
 /// Commit events: bodies of POST /v1/commits as JSON lines, or one event by flags
 #[derive(Debug, Args)]
@@ -109,7 +110,7 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
         let message = format!("--aggregate {aggregate:?} has no id; write NAME/ID, for example order/o-1");
         return Err(Failure::new(Code::InvalidId, message));
     };
-    let data = RawValue::from_string(args.data.clone().unwrap_or_else(|| "{}".to_owned()))
+    let data = RawValue::from_string(data(args.data.as_deref())?)
         .map_err(|error| Failure::new(Code::NotJson, format!("--data: not JSON: {error}")))?;
     let mut body = json!({ "aggregate": { "name": name, "id": id } });
     if let Some(expect) = &args.expect {
@@ -131,6 +132,22 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
     let body = Body { rest: body, events: [event] };
     let json = serde_json::to_vec(&body).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(parse_commit(&json)?)
+}
+
+/// Returns the text of `--data`: as it was typed, or the content of the file behind `@`.
+fn data(given: Option<&str>) -> Result<String, Failure> {
+    let Some(given) = given else { return Ok("{}".to_owned()) };
+    let Some(file) = given.strip_prefix('@') else { return Ok(given.to_owned()) };
+    let mut text = String::new();
+    let read = lines::open(Path::new(file))?
+        .take(limits::BODY_BYTES_MAX as u64 + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| lines::unreadable(Path::new(file), &error))?;
+    if read > limits::BODY_BYTES_MAX {
+        let message = format!("--data {given}: more than {} bytes", limits::BODY_BYTES_MAX);
+        return Err(Failure::new(Code::EventTooLarge, message));
+    }
+    Ok(text)
 }
 
 #[derive(serde::Serialize)]

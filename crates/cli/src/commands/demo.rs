@@ -1,7 +1,6 @@
 //! `annals demo`.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use annals_example_execution::{DemoFolder, FolderError, Settings};
@@ -11,7 +10,7 @@ use super::Run;
 use crate::config::Layers;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
-use crate::signals;
+use crate::{listen, signals};
 
 /// Where the demo keeps its store from run to run.
 const FOLDER: &str = "./demo-data";
@@ -19,7 +18,7 @@ const FOLDER: &str = "./demo-data";
 /// Run the demo: a service that executes programs, on this engine, with a page that shows its events
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Its store stays in ./demo-data (or at --store), and the next run continues with it.\n\nExample:\n  annals demo --fresh"
+    after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nExample:\n  annals demo --fresh"
 )]
 pub struct Demo {
     /// Delete what earlier runs stored in ./demo-data first; not with --store
@@ -42,7 +41,10 @@ impl Run for Demo {
         // A configured store is not the demo's; only one that is named is.
         let named = context.origins.get("store.url").is_some_and(|origin| origin == "--store");
         let store = named.then(|| context.config.store.url.clone());
-        let listen = self.listen.as_deref().map(address).transpose()?;
+        let listen = match &self.listen {
+            Some(text) => Some(listen::resolve("--listen", text, "127.0.0.1:7171").await?),
+            None => None,
+        };
         if let Some(url) = store.as_ref().filter(|_| self.fresh) {
             let message = format!(
                 "--fresh: it empties the demo's own store in {FOLDER} and nothing else, so it does not go with --store {url}; \
@@ -50,7 +52,10 @@ impl Run for Demo {
             );
             return Err(Failure::config(message).into());
         }
-        let folder = DemoFolder::claim(Path::new(FOLDER), self.fresh).await?;
+        // A store of its own has a folder of its own beside it, so that a demo on the usual one does not lock it out.
+        let beside = store.as_ref().and_then(|url| url.strip_prefix("embedded:"));
+        let folder = beside.map_or_else(|| FOLDER.to_owned(), |path| format!("{}.demo", path.trim_end_matches('/')));
+        let folder = DemoFolder::claim(Path::new(&folder), self.fresh).await?;
         let url = store.unwrap_or_else(|| folder.store_url());
         let store = annals::open(&url).await?;
         let mut settings = Settings::new(store, url, folder.work(), io::stdout());
@@ -63,12 +68,6 @@ impl Run for Demo {
         let ended = annals_example_execution::run(settings, stopped).await;
         ended.map_err(|error| Failure::new(error.code(), error.to_string()).into())
     }
-}
-
-fn address(text: &str) -> Result<SocketAddr, Failure> {
-    text.parse().map_err(|_| {
-        Failure::config(format!("--listen: {text:?} is not an address; write IP:PORT, for example 127.0.0.1:7171"))
-    })
 }
 
 impl From<FolderError> for Failure {

@@ -125,8 +125,8 @@ impl Lines {
         {
             // A corrected file has another digest, so its lines would be other requests and be committed twice.
             note(&format!(
-                "to correct this file and import it again, leave every line at its number and add --id-prefix {prefix}; \
-                 without it the lines that are already stored would be committed a second time"
+                "to correct this file and import it again, leave every line at its number and add --id-prefix {prefix}, \
+                 because without it the lines that are already stored would be committed a second time"
             ));
         }
         self.count.print(&mut output)?;
@@ -137,8 +137,11 @@ impl Lines {
     async fn submit(&mut self, line: Line) -> bool {
         let Line { number, end, text } = line;
         let parsed = match &text {
-            Ok(text) => self.parse(number, text).await.map(|commit| (commit, text.len())),
-            Err(failure) => Err(failure.clone()),
+            Ok(text) => match self.parse(number, text).await {
+                Ok(commit) => Ok((commit, text.len())),
+                Err(failure) => Err(lines::refused(text, failure)),
+            },
+            Err(failure) => Err((failure.clone(), true)),
         };
         let tag = Tag { number, end, text: text.ok().filter(|_| self.rejects.is_some()) };
         match parsed {
@@ -146,9 +149,9 @@ impl Lines {
                 self.pipeline.submit(tag, commit, bytes).await;
                 true
             }
-            Err(failure) => {
+            Err((failure, more)) => {
                 self.pipeline.refuse(tag, failure);
-                self.keep_going
+                self.keep_going && more
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::cli::Scope;
 use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 use crate::output::Output;
+use crate::reconnect::Reconnect;
 use crate::signals;
 use crate::target::Target;
 
@@ -27,7 +28,7 @@ enum What {
     Read(Read),
     /// Print the events of the log and then each new one, until Ctrl-C
     #[command(
-        after_help = "A store that this command opens has no other writer; use --server to follow what others commit.\n\nExample:\n  annals log tail --server http://127.0.0.1:4000 --new"
+        after_help = "When the connection to a server breaks, the command reconnects and resumes after the last event. A store that this command opens has no other writer; use --server to follow what others commit.\n\nExample:\n  annals log tail --server http://127.0.0.1:4000 --new"
     )]
     Tail(Tail),
 }
@@ -122,7 +123,9 @@ async fn tail(context: &Context, args: &Tail) -> Result<(), Stop> {
     let target = context.to_read(&args.scope.scope).await?;
     target
         .run(async |target| {
-            let from = if args.new { target.log.head().await? } else { args.from.unwrap_or(0) };
+            // Asked in any case: a server that cannot be reached at the beginning is most likely mistyped.
+            let head = target.log.head().await?;
+            let from = if args.new { head } else { args.from.unwrap_or(0) };
             let follower = Follower::new(Arc::clone(&target.log), from, filter);
             tokio::select! {
                 stopped = signals::stop() => Ok(stopped?),
@@ -133,11 +136,19 @@ async fn tail(context: &Context, args: &Tail) -> Result<(), Stop> {
 }
 
 async fn follow(target: &Target, mut follower: Follower, mut output: Output) -> Result<(), Stop> {
+    let mut reconnect = Reconnect::new();
     loop {
-        for event in follower.next_page().await? {
-            output.event(&event, target)?;
+        match follower.next_page().await {
+            Ok(events) => {
+                reconnect.reached();
+                events.iter().try_for_each(|event| output.event(event, target))?;
+                output.flush()?;
+            }
+            Err(error) => {
+                let resume = format!("at sequence number {}", follower.position());
+                reconnect.after(error.into(), target, &resume).await?;
+            }
         }
-        output.flush()?;
     }
 }
 

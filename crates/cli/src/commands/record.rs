@@ -13,6 +13,7 @@ use super::Run;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
+use crate::reconnect::Reconnect;
 use crate::selection::{Matching, Selection, any_time, at_flag};
 use crate::signals;
 use crate::target::Target;
@@ -253,24 +254,39 @@ async fn watch(context: &Context, args: &Watch) -> Result<(), Stop> {
     let target = to_read(context).await?;
     target
         .run(async |target| {
-            let after = if args.new { target.records.last_change().await? } else { args.after.unwrap_or(0) };
+            // Asked in any case: a server that cannot be reached at the beginning is most likely mistyped.
+            let last = target.records.last_change().await?;
+            let after = if args.new { last } else { args.after.unwrap_or(0) };
             let follower = ChangeFollower::new(Arc::clone(&target.records), after);
             tokio::select! {
                 stopped = signals::stop() => Ok(stopped?),
-                ended = follow(follower, args.collection.as_deref(), context.output()) => ended,
+                ended = follow(target, follower, args.collection.as_deref(), context.output()) => ended,
             }
         })
         .await
 }
 
-async fn follow(mut follower: ChangeFollower, collection: Option<&str>, mut output: Output) -> Result<(), Stop> {
+async fn follow(
+    target: &Target,
+    mut follower: ChangeFollower,
+    collection: Option<&str>,
+    mut output: Output,
+) -> Result<(), Stop> {
+    let mut reconnect = Reconnect::new();
     loop {
-        for change in follower.next_page().await? {
-            if collection.is_none_or(|wanted| wanted == change.collection) {
-                output.change(&change)?;
+        match follower.next_page().await {
+            Ok(changes) => {
+                reconnect.reached();
+                for change in changes.iter().filter(|it| collection.is_none_or(|wanted| wanted == it.collection)) {
+                    output.change(change)?;
+                }
+                output.flush()?;
+            }
+            Err(error) => {
+                let resume = format!("after change {}", follower.position());
+                reconnect.after(error.into(), target, &resume).await?;
             }
         }
-        output.flush()?;
     }
 }
 

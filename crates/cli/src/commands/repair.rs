@@ -71,8 +71,8 @@ fn finished(done: bool) -> Result<(), Stop> {
     if done {
         return Ok(());
     }
-    let message = "nothing was done yet; give --yes to do it";
-    Err(Failure::new(Code::InvalidConfig, message).into())
+    let failure = Failure::new(Code::InvalidConfig, "nothing was changed, because --yes is missing");
+    Err(failure.advise("Read the plan above, then run the same command with --yes.").into())
 }
 
 fn cut(context: &Context, args: &Repair, at: u64) -> Result<(), Stop> {

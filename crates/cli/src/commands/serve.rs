@@ -1,10 +1,11 @@
 //! `annals serve`.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::{OpenError, Store, server};
+use annals::{Code, OpenError, Store, server};
 use clap::Args;
 use tokio::net::TcpListener;
 
@@ -13,7 +14,7 @@ use crate::config::{Config, DeclaredIndexes, Layers};
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
-use crate::{signals, target};
+use crate::{listen, signals, target};
 
 /// How long a store may take to be opened before it is served as one that is not ready.
 const OPENING_MAX: Duration = Duration::from_secs(1);
@@ -48,11 +49,9 @@ impl Run for Serve {
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let config = &context.config;
-        let address = address(config)?;
+        let address = address(config).await?;
         let indexes = config.snapshots.declared()?;
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| Failure::config(format!("server.listen: {address} cannot be listened on: {error}")))?;
+        let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
         let options = target::open_options(config, false);
         let obstacle = server::Obstacle::default();
         obstacle.say("it is being opened");
@@ -118,14 +117,19 @@ fn tell(obstacle: &server::Obstacle, error: &OpenError) {
     obstacle.say(error.to_string());
 }
 
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            Failure::new(Code::AddressInUse, format!("server.listen: another process listens on {address}"))
+        }
+        _ => Failure::config(format!("server.listen: {address} cannot be listened on: {error}")),
+    }
+}
+
 /// Where to listen, if what is configured may be served there.
-fn address(config: &Config) -> Result<SocketAddr, Failure> {
+async fn address(config: &Config) -> Result<SocketAddr, Failure> {
     let listen = &config.server.listen;
-    let address: SocketAddr = listen.parse().map_err(|_| {
-        Failure::config(format!(
-            "server.listen: {listen:?} is not an address; write IP:PORT, for example 127.0.0.1:4000"
-        ))
-    })?;
+    let address = listen::resolve("server.listen", listen, "127.0.0.1:4000").await?;
     if !config.server.dev {
         let message = "server.dev: this version serves without credentials only, because security cannot be configured \
                        yet; with --dev it does so, on a loopback address";
@@ -144,24 +148,31 @@ fn address(config: &Config) -> Result<SocketAddr, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use annals::Code;
-
     use super::*;
 
-    fn refused(listen: &str, dev: bool) -> String {
+    async fn refused(listen: &str, dev: bool) -> String {
         let mut config = Config::default();
         config.server.listen = listen.to_owned();
         config.server.dev = dev;
-        let failure = address(&config).expect_err("refused");
+        let failure = address(&config).await.expect_err("refused");
         assert_eq!(failure.code, Code::InvalidConfig);
         failure.message
     }
 
-    #[test]
-    fn without_credentials_only_dev_on_loopback_is_served() {
-        assert!(refused("127.0.0.1:4000", false).contains("--dev"));
-        assert!(refused("0.0.0.0:4000", true).contains("127.0.0.1:4000"));
-        assert!(refused("[::]:4000", true).contains("loopback"));
-        assert!(refused("localhost", true).contains("IP:PORT"));
+    #[tokio::test]
+    async fn without_credentials_only_dev_on_loopback_is_served() {
+        assert!(refused("127.0.0.1:4000", false).await.contains("--dev"));
+        assert!(refused("0.0.0.0:4000", true).await.contains("127.0.0.1:4000"));
+        assert!(refused("[::]:4000", true).await.contains("loopback"));
+        assert!(refused("localhost", true).await.contains("IP:PORT"));
+        assert!(refused("localhost:http", true).await.contains("IP:PORT"));
+    }
+
+    #[tokio::test]
+    async fn a_name_of_this_machine_is_an_address_to_listen_on() {
+        let mut config = Config::default();
+        (config.server.listen, config.server.dev) = ("localhost:4001".to_owned(), true);
+        let address = address(&config).await.expect("an address");
+        assert!(address.ip().is_loopback() && address.port() == 4001, "{address}");
     }
 }

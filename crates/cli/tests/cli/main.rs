@@ -8,6 +8,8 @@ mod bad_input;
 mod command_line;
 mod configuration;
 mod demo;
+mod exporting;
+mod following;
 mod importing;
 mod keys;
 mod operations;

@@ -121,3 +121,28 @@ fn it_stops_on_sigterm_with_exit_code_0_although_someone_follows() {
     run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).ok();
     assert_eq!(run(folder.path(), &["log", "read"]).ok().json().len(), 2);
 }
+
+#[test]
+fn a_name_of_this_machine_is_listened_on_and_an_address_in_use_has_a_code_of_its_own() {
+    let folder = folder();
+    let mut command = annals(folder.path());
+    command.args(["serve", "--dev", "--listen", "localhost:0"]);
+    let server = Server::of(command);
+    let listen = server.url.strip_prefix("http://").expect("an address");
+    assert!(listen.starts_with("127.0.0.1:") || listen.starts_with("[::1]:"), "{listen}");
+    let second = run(folder.path(), &["serve", "--dev", "--store", "memory:", "--listen", listen]);
+    let said = second.refused("address_in_use", 6);
+    assert!(said.contains(listen), "{said}");
+    let said = run(folder.path(), &["demo", "--listen", listen]).refused("address_in_use", 6);
+    assert!(said.contains(listen), "{said}");
+}
+
+#[test]
+fn an_unknown_tenant_or_scope_of_a_server_is_one_sentence() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    for (flag, name, code) in [("--tenant", "acme", "unknown_tenant"), ("--scope", "received", "unknown_scope")] {
+        let said = run(folder.path(), &["log", "read", "--server", &server.url, flag, name]).refused(code, 4);
+        assert!(said.contains(name) && !said.contains(": :"), "{said}");
+    }
+}

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::Receiver;
 use super::{Id, id, not_of_the_system, to_read};
 use crate::context::Context;
 use crate::failure::{Failure, Stop};
-use crate::lines::Line;
+use crate::lines::{self, Line};
 use crate::output::Output;
 use crate::requests;
 use crate::selection::condition;
@@ -180,12 +180,21 @@ impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
         while let Some(first) = lines.recv().await {
             let (mut batch, mut bytes, mut next) = (Vec::new(), 0, Some(first));
             while let Some(Line { number, text, .. }) = next {
-                match text.and_then(|text| Written::read(&text)) {
+                let read = text
+                    .map_err(|failure| (failure, true))
+                    .and_then(|text| Written::read(&text).map_err(|failure| lines::refused(&text, failure)));
+                match read {
                     Ok(written) => {
                         bytes += written.document.as_bytes().len();
                         batch.push((number, written));
                     }
-                    Err(failure) => self.refused(number, failure),
+                    Err((failure, more)) => {
+                        self.refused(number, failure);
+                        if !more {
+                            lines.close();
+                            while lines.try_recv().is_ok() {}
+                        }
+                    }
                 }
                 let room = batch.len() < AT_ONCE && bytes < limits::RECORD_BYTES_MAX;
                 next = if room { lines.try_recv().ok() } else { None };
