@@ -38,17 +38,35 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Code::UnreadableInput, format!("{}: {error}", path.display()))
 }
 
-/// Returns the refusal of a line that cannot be read as a document, and whether the lines after it are worth reading: a line that ends in
-/// the middle of a document begins one that is spread over lines, and none of them is a document of its own.
-pub fn refused(text: &[u8], failure: Failure) -> (Failure, bool) {
-    let open = |last: &u8| matches!(last, b'{' | b'[' | b',' | b':');
-    let broken = failure.code == Code::NotJson && text.trim_ascii_end().last().is_some_and(open);
-    if !broken {
-        return (failure, true);
+/// Finds documents that are spread over lines, of which only the first piece is reported.
+#[derive(Default)]
+pub struct Spread {
+    inside: bool,
+}
+
+impl Spread {
+    /// Takes note of a line that is a document of its own.
+    pub fn whole(&mut self) {
+        self.inside = false;
     }
-    let message = "the document continues on the next line; write one document per line, for example with `jq -c .`";
-    let failure = Failure::new(Code::NotJson, message);
-    (failure.advise("Put each document on a line of its own; nothing after this line was read."), false)
+
+    /// Returns what to report of a line that is no document; nothing for a further piece of one that began before.
+    pub fn refused(&mut self, text: &[u8], failure: Failure) -> Option<Failure> {
+        let open = |last: &u8| matches!(last, b'{' | b'[' | b',' | b':');
+        let (begun, end) = (text.trim_ascii_start().first(), text.trim_ascii_end().last());
+        let piece = failure.code == Code::NotJson || (failure.code == Code::InvalidBody && begun != Some(&b'{'));
+        if self.inside && piece {
+            return None;
+        }
+        self.inside = failure.code == Code::NotJson && end.is_some_and(open);
+        if !self.inside {
+            return Some(failure);
+        }
+        let message =
+            "the document continues on the next line; write one document per line, for example with `jq -c .`";
+        let failure = Failure::new(Code::NotJson, message);
+        Some(failure.advise("Put each document on a line of its own."))
+    }
 }
 
 /// Starts reading. The thread ends at the end of the input, after an error, or when the receiver is dropped.

@@ -7,7 +7,7 @@ use annals::Code;
 use tokio::sync::mpsc::Receiver;
 
 use crate::failure::{Failure, Stop};
-use crate::lines::{self, Line};
+use crate::lines::{self, Line, Spread};
 use crate::output::Output;
 use crate::pipeline::{AfterRefusal, Outcome, Pipeline, Request};
 use crate::target::Target;
@@ -31,11 +31,12 @@ pub async fn send<R: Request>(
 ) -> Result<(), Stop> {
     let mut pipeline = Pipeline::new(target.log.clone(), AfterRefusal::GoOn);
     let mut first_failure: Option<Code> = None;
+    let mut spread = Spread::default();
     let (mut open, mut answering) = (true, true);
     while open || !pipeline.is_empty() {
         tokio::select! {
             line = lines.recv(), if open && pipeline.has_room() => match line {
-                Some(line) => open = submit(&mut pipeline, line, &parse).await,
+                Some(line) => submit(&mut pipeline, &mut spread, line, &parse).await,
                 None => open = false,
             },
             Some((number, outcome)) = pipeline.next(), if !pipeline.is_empty() => {
@@ -68,25 +69,27 @@ pub async fn send<R: Request>(
     first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
 }
 
-/// Puts a line in flight; returns whether to read the next one.
+/// Puts a line in flight.
 async fn submit<R: Request>(
     pipeline: &mut Pipeline<u64, R>,
+    spread: &mut Spread,
     line: Line,
     parse: impl Fn(&[u8]) -> Result<R, Failure>,
-) -> bool {
-    let number = line.number;
-    let parsed = line.text.map_err(|failure| (failure, true)).and_then(|text| match parse(&text) {
-        Ok(request) => Ok((request, text.len())),
-        Err(failure) => Err(lines::refused(&text, failure)),
-    });
-    match parsed {
-        Ok((request, bytes)) => {
-            pipeline.submit(number, request, bytes).await;
-            true
+) {
+    let Line { number, text, .. } = line;
+    let text = match text {
+        Ok(text) => text,
+        Err(failure) => return pipeline.refuse(number, failure),
+    };
+    match parse(&text) {
+        Ok(request) => {
+            spread.whole();
+            pipeline.submit(number, request, text.len()).await;
         }
-        Err((failure, more)) => {
-            pipeline.refuse(number, failure);
-            more
+        Err(failure) => {
+            if let Some(failure) = spread.refused(&text, failure) {
+                pipeline.refuse(number, failure);
+            }
         }
     }
 }

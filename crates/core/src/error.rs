@@ -67,8 +67,8 @@ pub enum StoreError {
     /// A remote store could not be reached, or answered something this client does not know.
     #[error("the server could not be asked: {0}")]
     Unreachable(String),
-    /// A fact of one kind of store: its code, and the whole sentence. The documentation of that store says when it comes. Nothing of a commit
-    /// that is refused with it was stored.
+    /// A fact of one kind of store: its code, and the whole sentence. The documentation of that store says when it comes. Except where
+    /// the sentence says otherwise, nothing of a commit that is refused with it was stored.
     #[error("{message}")]
     Other {
         /// The stable code.
@@ -387,6 +387,21 @@ codes! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_store_lacks_is_told_to_readers_without_words_about_storing() {
+        let lacks = || StoreError::NotSupported("counting what a log holds".to_owned());
+        let read = ReadError::from(lacks());
+        assert_eq!(read.to_string(), "counting what a log holds is not supported by this store");
+        assert!(read.advice().contains("another command"), "{}", read.advice());
+        assert!(CommitError::from(lacks()).to_string().ends_with("; nothing was stored"));
+    }
+
+    #[test]
+    fn a_refused_value_without_a_place_is_its_sentence() {
+        assert_eq!(Invalid::new(Code::UnknownTenant, "", "no tenant acme").to_string(), "no tenant acme");
+        assert_eq!(Invalid::new(Code::InvalidId, "id", "is empty").to_string(), "id: is empty");
+    }
 
     #[test]
     fn every_code_is_written_once_and_has_a_sentence() {

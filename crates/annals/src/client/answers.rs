@@ -274,6 +274,28 @@ mod tests {
         assert_eq!(refused(422, problem), CommitError::Invalid(invalid));
     }
 
+    /// The server's own documents, so that both sides agree without sharing a sentence.
+    #[cfg(feature = "server")]
+    #[test]
+    fn an_error_of_the_store_is_the_same_behind_a_server() {
+        for error in [
+            StoreError::DiskFull("8 MiB wanted".into()),
+            StoreError::Damaged("segment 3".into()),
+            StoreError::RecordsDamaged("map.redb".into()),
+            StoreError::NotSupported("an append condition".into()),
+            StoreError::Unreachable("no primary".into()),
+            StoreError::other(Code::ForeignNumbers, "a Runtime gives numbers"),
+            StoreError::Closed,
+        ] {
+            let problem = annals_server::Problem::from(CommitError::from(error.clone()));
+            let document = serde_json::to_value(&problem).expect("writes");
+            assert_eq!(refused(error.code().status(), document), CommitError::Store(error));
+        }
+        let invalid = Invalid::new(Code::InvalidId, "aggregate.id", "aggregate.id: is what a sentence may begin with");
+        let document = serde_json::to_value(annals_server::Problem::from(invalid.clone())).expect("writes");
+        assert_eq!(refused(422, document), CommitError::Invalid(invalid));
+    }
+
     #[test]
     fn an_answer_that_is_not_known_is_an_unreachable_server() {
         for (status, body) in [

@@ -17,7 +17,7 @@ use super::Run;
 use super::commit::parse_line;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop, note};
-use crate::lines::{self, Line};
+use crate::lines::{self, Line, Spread};
 use crate::output::Output;
 use crate::pipeline::{AfterRefusal, Outcome, Pipeline};
 
@@ -72,7 +72,16 @@ impl Run for Import {
                 let after = if self.keep_going { AfterRefusal::GoOn } else { AfterRefusal::HoldBack };
                 let pipeline = Pipeline::new(target.log.clone(), after);
                 let (keep_going, remote) = (self.keep_going, target.is_remote());
-                let import = Lines { pipeline, ids, rejects, keep_going, remote, progress, count: Count::default() };
+                let import = Lines {
+                    pipeline,
+                    ids,
+                    rejects,
+                    keep_going,
+                    remote,
+                    progress,
+                    count: Count::default(),
+                    spread: Spread::default(),
+                };
                 import.all(lines::read(input), output).await
             })
             .await
@@ -85,6 +94,8 @@ struct Tag {
     end: u64,
     /// The line as it was, if it may have to be written to the rejects.
     text: Option<Vec<u8>>,
+    /// It is a further piece of a document that was refused.
+    piece: bool,
 }
 
 /// Takes care not to write over what an earlier import could not take.
@@ -103,6 +114,7 @@ struct Lines {
     remote: bool,
     progress: Progress,
     count: Count,
+    spread: Spread,
 }
 
 impl Lines {
@@ -137,23 +149,32 @@ impl Lines {
     async fn submit(&mut self, line: Line) -> bool {
         let Line { number, end, text } = line;
         let parsed = match &text {
-            Ok(text) => match self.parse(number, text).await {
-                Ok(commit) => Ok((commit, text.len())),
-                Err(failure) => Err(lines::refused(text, failure)),
-            },
-            Err(failure) => Err((failure.clone(), true)),
+            Ok(text) => self.parse(number, text).await.map(|commit| (commit, text.len())),
+            Err(failure) => Err(failure.clone()),
         };
-        let tag = Tag { number, end, text: text.ok().filter(|_| self.rejects.is_some()) };
-        match parsed {
-            Ok((commit, bytes)) => {
-                self.pipeline.submit(tag, commit, bytes).await;
-                true
+        let mut tag = Tag { number, end, text: None, piece: false };
+        let (commit, bytes) = match parsed {
+            Ok(parsed) => parsed,
+            Err(failure) => {
+                let reported = match &text {
+                    Ok(text) => self.spread.refused(text, failure.clone()),
+                    Err(failure) => Some(failure.clone()),
+                };
+                tag.piece = reported.is_none();
+                tag.text = self.kept(text);
+                self.pipeline.refuse(tag, reported.unwrap_or(failure));
+                return self.keep_going;
             }
-            Err((failure, more)) => {
-                self.pipeline.refuse(tag, failure);
-                self.keep_going && more
-            }
-        }
+        };
+        self.spread.whole();
+        tag.text = self.kept(text);
+        self.pipeline.submit(tag, commit, bytes).await;
+        true
+    }
+
+    /// Returns the text of a line that may have to be written to the rejects.
+    fn kept(&self, text: Result<Vec<u8>, Failure>) -> Option<Vec<u8>> {
+        text.ok().filter(|_| self.rejects.is_some())
     }
 
     async fn parse(&mut self, number: u64, text: &[u8]) -> Result<NewCommit, Failure> {
@@ -195,7 +216,9 @@ impl Lines {
             let wrote = rejects.write_all(&text).and_then(|()| rejects.write_all(b"\n"));
             wrote.map_err(|error| Failure::new(Code::Internal, format!("--rejects: {error}")))?;
         }
-        self.progress.pause(|| failure.at_line(tag.number).print());
+        if !tag.piece {
+            self.progress.pause(|| failure.at_line(tag.number).print());
+        }
         Ok(self.keep_going)
     }
 }

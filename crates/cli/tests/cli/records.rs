@@ -221,7 +221,7 @@ fn records_and_queries_take_the_same_flags() {
         let queried = run(&[&["query", "order", "snapshots", "list"], &flags[..]].concat()).ok().json();
         assert_eq!((found.len(), queried.len()), (1, 1));
         assert_eq!(
-            (&found[0]["state"]["n"], &queried[0]["state"]["n"]),
+            (&found[0]["document"]["state"]["n"], &queried[0]["state"]["n"]),
             (&3.into(), &3.into()),
             "{found:?} {queried:?}"
         );

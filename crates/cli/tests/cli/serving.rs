@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::process::{Server, annals};
+use crate::process::{Server, annals, signal};
 use crate::run::{body, folder, lines, run, run_with};
 
 #[test]
@@ -78,7 +78,7 @@ fn an_address_in_use_is_refused() {
     run(folder.path(), &["commit", "--aggregate", "order/o-1", "--type", "t"]).ok();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    let said = run(folder.path(), &["serve", "--dev", "--listen", &address]).refused("invalid_config", 2);
+    let said = run(folder.path(), &["serve", "--dev", "--listen", &address]).refused("address_in_use", 6);
     assert!(said.contains(&address), "{said}");
     // The store is free again.
     run(folder.path(), &["log", "read"]).ok();
@@ -116,8 +116,12 @@ fn it_stops_on_sigterm_with_exit_code_0_although_someone_follows() {
     let asked = std::time::Instant::now();
     assert_eq!(server.terminate(), Some(0));
     assert!(asked.elapsed() < std::time::Duration::from_secs(10), "{:?}", asked.elapsed());
-    // The follower is told to come back later.
-    assert_eq!(tail.wait().expect("it ends").code(), Some(5));
+    // The follower is told to come back later, and waits for that until it is interrupted.
+    let said = std::io::BufReader::new(tail.stderr.take().expect("piped"));
+    let mut said = std::io::BufRead::lines(said).map_while(Result::ok);
+    assert!(said.any(|line| line.contains("reconnecting until it answers")), "it ended instead");
+    signal("INT", tail.id());
+    assert_eq!(tail.wait().expect("it ends").code(), Some(0));
     run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).ok();
     assert_eq!(run(folder.path(), &["log", "read"]).ok().json().len(), 2);
 }

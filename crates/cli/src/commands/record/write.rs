@@ -11,7 +11,7 @@ use tokio::sync::mpsc::Receiver;
 use super::{Id, id, not_of_the_system, to_read};
 use crate::context::Context;
 use crate::failure::{Failure, Stop};
-use crate::lines::{self, Line};
+use crate::lines::{Line, Spread};
 use crate::output::Output;
 use crate::requests;
 use crate::selection::condition;
@@ -135,7 +135,7 @@ async fn put(
     target
         .run(async |target| {
             let output = context.output();
-            Lines { target, change: &change, output, first_refusal: None }.write(lines).await
+            Lines { target, change: &change, output, first_refusal: None, spread: Spread::default() }.write(lines).await
         })
         .await
 }
@@ -172,6 +172,7 @@ struct Lines<'a, C> {
     output: Output,
     /// What the program ends with.
     first_refusal: Option<Code>,
+    spread: Spread,
 }
 
 impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
@@ -180,21 +181,18 @@ impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
         while let Some(first) = lines.recv().await {
             let (mut batch, mut bytes, mut next) = (Vec::new(), 0, Some(first));
             while let Some(Line { number, text, .. }) = next {
-                let read = text
-                    .map_err(|failure| (failure, true))
-                    .and_then(|text| Written::read(&text).map_err(|failure| lines::refused(&text, failure)));
-                match read {
-                    Ok(written) => {
+                match text.map(|text| (Written::read(&text), text)) {
+                    Ok((Ok(written), _)) => {
+                        self.spread.whole();
                         bytes += written.document.as_bytes().len();
                         batch.push((number, written));
                     }
-                    Err((failure, more)) => {
-                        self.refused(number, failure);
-                        if !more {
-                            lines.close();
-                            while lines.try_recv().is_ok() {}
+                    Ok((Err(failure), text)) => {
+                        if let Some(failure) = self.spread.refused(&text, failure) {
+                            self.refused(number, failure);
                         }
                     }
+                    Err(failure) => self.refused(number, failure),
                 }
                 let room = batch.len() < AT_ONCE && bytes < limits::RECORD_BYTES_MAX;
                 next = if room { lines.try_recv().ok() } else { None };
