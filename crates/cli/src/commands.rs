@@ -1,13 +1,16 @@
-//! One file per command.
+//! One file per command. A command owns its flags, declares what it reaches, and runs. To add one: write its file, then name it here,
+//! once as a module and once in the list.
 
 mod adopt;
 mod aggregate;
 mod backup;
 mod check;
 mod commit;
+mod completions;
 mod config;
 mod demo;
 mod export;
+mod held;
 mod import;
 mod key;
 mod log;
@@ -15,6 +18,7 @@ mod pack;
 mod query;
 mod record;
 mod repair;
+mod restore;
 mod sequencer;
 mod serve;
 mod snapshot;
@@ -22,54 +26,119 @@ mod stats;
 mod stream;
 mod transact;
 
-use crate::args::{Aggregate, Cli, Command, Config, Log, Stream};
-use crate::config::Loaded;
+use clap::Subcommand;
+
+use crate::config::Layers;
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 
-/// Runs the command that was given.
-pub async fn run(cli: Cli, loaded: Loaded) -> Result<(), Stop> {
-    let (global, config) = (&cli.global, &loaded.config);
-    let on_files = matches!(
-        cli.command,
-        Command::Adopt(_)
-            | Command::Check
-            | Command::Pack
-            | Command::Repair(_)
-            | Command::Restore(_)
-            | Command::Export(_)
-    );
-    let alone = matches!(cli.command, Command::Serve(_) | Command::Demo(_) | Command::Config(_));
-    if global.server.is_some() && (on_files || alone) {
-        let message = "--server only goes with commit, transact, aggregate, log, stream, record, snapshot, key, query, import, stats, backup, sequencer and held; the others work on a store";
-        return Err(Failure::config(message).into());
+/// A command. Its fields are its flags, and its doc comment is the summary in `--help`.
+pub trait Run: clap::Args {
+    /// What the command works on.
+    const REACHES: Reaches;
+
+    /// Returns what this invocation works on, where a flag decides about that.
+    fn reaches(&self) -> Reaches {
+        Self::REACHES
     }
-    match cli.command {
-        Command::Demo(ref args) => demo::run(global, args).await,
-        Command::Serve(_) => serve::run(config).await,
-        Command::Commit(ref args) => commit::run(global, args, config).await,
-        Command::Transact(ref args) => transact::run(global, args, config).await,
-        Command::Aggregate(Aggregate::Read(ref args)) => aggregate::read(global, args, config).await,
-        Command::Aggregate(Aggregate::List(ref args)) => aggregate::list(global, args, config).await,
-        Command::Log(Log::Read(ref args)) => log::read(global, args, config).await,
-        Command::Log(Log::Tail(ref args)) => log::tail(global, args, config).await,
-        Command::Stream(Stream::List(ref args)) => stream::list(global, args, config).await,
-        Command::Stream(Stream::Read(ref args)) => stream::read(global, args, config).await,
-        Command::Record(ref args) => record::run(global, args, config).await,
-        Command::Snapshot(ref args) => snapshot::run(global, args, config).await,
-        Command::Query(ref args) => query::run(global, args, config).await,
-        Command::Key(ref args) => key::run(global, args, config).await,
-        Command::Import(ref args) if args.whole => export::import(global, args, config).await,
-        Command::Import(ref args) => import::run(global, args, config).await,
-        Command::Export(ref args) => export::export(global, args, config).await,
-        Command::Stats(ref args) => stats::run(global, args, config).await,
-        Command::Adopt(ref args) => adopt::run(global, args, config).await,
-        Command::Check => check::run(global, config),
-        Command::Repair(ref args) => repair::run(global, args, config),
-        Command::Pack => pack::run(global, config),
-        Command::Backup(ref args) => backup::backup(global, args, config).await,
-        Command::Restore(ref args) => backup::restore(global, args, config),
-        Command::Sequencer => sequencer::state(global, config).await,
-        Command::Held(ref args) => sequencer::held(global, args, config).await,
-        Command::Config(Config::Show) => config::show(global, &loaded),
+
+    /// Lays values of the command's own flags over the configuration.
+    fn configure(&self, _: &mut Layers) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Runs the command.
+    async fn run(&self, context: &Context) -> Result<(), Stop>;
+}
+
+macro_rules! commands {
+    ($($module:ident::$command:ident),+ $(,)?) => {
+        /// The command that was given.
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($command(Box<$module::$command>)),+
+        }
+
+        impl Command {
+            /// Returns what this invocation works on.
+            pub fn reaches(&self) -> Reaches {
+                match self {
+                    $(Self::$command(command) => command.reaches()),+
+                }
+            }
+
+            /// Returns the command's name as it is typed.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$command(_) => stringify!($module)),+
+                }
+            }
+
+            /// Lays the command's own flags over the configuration.
+            pub fn configure(&self, layers: &mut Layers) -> Result<(), Failure> {
+                match self {
+                    $(Self::$command(command) => command.configure(layers)),+
+                }
+            }
+
+            /// Runs the command.
+            pub async fn run(&self, context: &Context) -> Result<(), Stop> {
+                match self {
+                    $(Self::$command(command) => command.run(context).await),+
+                }
+            }
+        }
+
+        /// Every command with what it declares to reach.
+        const DECLARED: &[(&str, Reaches)] = &[$((stringify!($module), <$module::$command as Run>::REACHES)),+];
+    };
+}
+
+// In the order of `annals --help`.
+commands! {
+    demo::Demo,
+    serve::Serve,
+    commit::Commit,
+    transact::Transact,
+    aggregate::Aggregate,
+    log::Log,
+    stream::Stream,
+    record::Record,
+    snapshot::Snapshot,
+    query::Query,
+    key::Key,
+    import::Import,
+    export::Export,
+    stats::Stats,
+    adopt::Adopt,
+    check::Check,
+    repair::Repair,
+    pack::Pack,
+    backup::Backup,
+    restore::Restore,
+    sequencer::Sequencer,
+    held::Held,
+    config::Config,
+    completions::Completions,
+}
+
+/// Returns the names of the commands that work through a server, as one enumeration.
+pub fn through_a_server() -> String {
+    let mut names: Vec<&str> =
+        DECLARED.iter().filter(|(_, reaches)| *reaches == Reaches::ServerOrStore).map(|(name, _)| *name).collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} and {last}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_is_called_like_its_file() {
+        let command = crate::cli::command();
+        let called: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let declared: Vec<_> = DECLARED.iter().map(|(name, _)| *name).collect();
+        assert_eq!(called, declared);
     }
 }

@@ -10,11 +10,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Cli, Command};
+use crate::cli::Cli;
 use crate::failure::Failure;
 
-use layers::Layers;
-pub use layers::Origins;
+pub use layers::{Layers, Origins};
 pub use mongodb::MongoDbSection;
 pub use queries::QueriesSection;
 pub use snapshots::{DeclaredIndexes, SnapshotsSection};
@@ -61,6 +60,8 @@ pub struct TenantsSection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSection {
+    /// The server that commands talk to instead of opening a store; empty is none.
+    pub url: String,
     /// The address that `serve` listens on.
     pub listen: String,
     /// Whether `serve` needs no credentials; then it listens on loopback only.
@@ -96,7 +97,7 @@ impl Default for TenantsSection {
 
 impl Default for ServerSection {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:4000".to_owned(), dev: false }
+        Self { url: String::new(), listen: "127.0.0.1:4000".to_owned(), dev: false }
     }
 }
 
@@ -130,18 +131,14 @@ impl Loaded {
 }
 
 fn flags(layers: &mut Layers, cli: &Cli) -> Result<(), Failure> {
-    if let Some(url) = &cli.global.store {
-        layers.flag("store.url", "--store", url.clone().into())?;
-    }
-    if let Command::Serve(serve) = &cli.command {
-        if let Some(listen) = &serve.listen {
-            layers.flag("server.listen", "--listen", listen.clone().into())?;
-        }
-        if serve.dev {
-            layers.flag("server.dev", "--dev", true.into())?;
+    for (key, flag, value) in
+        [("store.url", "--store", &cli.global.store), ("server.url", "--server", &cli.global.server)]
+    {
+        if let Some(value) = value {
+            layers.flag(key, flag, value.clone().into())?;
         }
     }
-    Ok(())
+    cli.command.configure(layers)
 }
 
 #[cfg(test)]

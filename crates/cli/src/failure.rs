@@ -27,6 +27,12 @@ impl Failure {
         Self::new(Code::Internal, message)
     }
 
+    /// The same, with advice for this occurrence where the code's does not fit.
+    #[must_use]
+    pub fn advise(self, advice: &'static str) -> Self {
+        Self { advice, ..self }
+    }
+
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidConfig, message)
     }
@@ -95,7 +101,11 @@ impl From<OpenError> for Failure {
 
 impl From<OperationError> for Failure {
     fn from(error: OperationError) -> Self {
-        Self::new(error.code, error.message)
+        let failure = Self::new(error.code, error.message);
+        match error.advice {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        }
     }
 }
 
@@ -107,10 +117,12 @@ impl From<UnknownLog> for Failure {
 
 impl From<Invalid> for Failure {
     fn from(invalid: Invalid) -> Self {
-        let message = if invalid.path.is_empty() { invalid.message.clone() } else { invalid.to_string() };
-        Self::new(invalid.code, message)
+        Self::new(invalid.code, invalid.to_string())
     }
 }
+
+/// The exit code after SIGINT, as shells count it.
+const INTERRUPTED: u8 = 130;
 
 /// Why a command stopped early.
 #[derive(Debug)]
@@ -119,8 +131,10 @@ pub enum Stop {
     Failed(Failure),
     /// It failed, and said so.
     Reported(Code),
-    /// Whoever read standard output wants no more, which is an ordinary end.
+    /// The reader of standard output has gone, which is an ordinary end.
     ReaderGone,
+    /// A signal ended it, and it said so.
+    Interrupted,
 }
 
 impl Stop {
@@ -133,6 +147,7 @@ impl Stop {
             }
             Self::Reported(code) => ExitCode::from(code.exit()),
             Self::ReaderGone => ExitCode::SUCCESS,
+            Self::Interrupted => ExitCode::from(INTERRUPTED),
         }
     }
 }
@@ -143,11 +158,16 @@ impl<T: Into<Failure>> From<T> for Stop {
     }
 }
 
+/// Prints a note to standard error. A closed standard error changes nothing.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "note: {text}");
+}
+
 /// What became of writing to standard output.
 pub fn written(result: io::Result<()>) -> Result<(), Stop> {
     match result {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Stop::ReaderGone),
-        Err(error) => Err(Failure::internal(format!("standard output: {error}")).into()),
+        Err(error) => Err(Failure::new(Code::UnwritableOutput, format!("standard output: {error}")).into()),
     }
 }

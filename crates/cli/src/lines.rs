@@ -38,6 +38,37 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Code::UnreadableInput, format!("{}: {error}", path.display()))
 }
 
+/// Finds documents that are spread over lines, of which only the first piece is reported.
+#[derive(Default)]
+pub struct Spread {
+    inside: bool,
+}
+
+impl Spread {
+    /// Takes note of a line that is a document of its own.
+    pub fn whole(&mut self) {
+        self.inside = false;
+    }
+
+    /// Returns what to report of a line that is no document; nothing for a further piece of one that began before.
+    pub fn refused(&mut self, text: &[u8], failure: Failure) -> Option<Failure> {
+        let open = |last: &u8| matches!(last, b'{' | b'[' | b',' | b':');
+        let (begun, end) = (text.trim_ascii_start().first(), text.trim_ascii_end().last());
+        let piece = failure.code == Code::NotJson || (failure.code == Code::InvalidBody && begun != Some(&b'{'));
+        if self.inside && piece {
+            return None;
+        }
+        self.inside = failure.code == Code::NotJson && end.is_some_and(open);
+        if !self.inside {
+            return Some(failure);
+        }
+        let message =
+            "the document continues on the next line; write one document per line, for example with `jq -c .`";
+        let failure = Failure::new(Code::NotJson, message);
+        Some(failure.advise("Put each document on a line of its own."))
+    }
+}
+
 /// Starts reading. The thread ends at the end of the input, after an error, or when the receiver is dropped.
 pub fn read(mut input: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
     let (sender, receiver) = mpsc::channel(AHEAD);
@@ -105,7 +136,8 @@ fn read_line(input: &mut dyn BufRead, end: &mut u64) -> io::Result<Option<Result
     *end += length as u64;
     if length > limits::BODY_BYTES_MAX + 1 {
         let message = format!("the line has {length} bytes; at most {} are allowed", limits::BODY_BYTES_MAX);
-        return Ok(Some(Err(Failure::new(Code::BodyTooLarge, message))));
+        let failure = Failure::new(Code::BodyTooLarge, message);
+        return Ok(Some(Err(failure.advise("Write one document per line, and split a document that is larger."))));
     }
     Ok(Some(Ok(line)))
 }

@@ -1,25 +1,28 @@
 //! The binary `annals`: the command line over the library of the same name. It is a crate of its own so that the library does not
 //! carry what only a terminal needs.
 
-mod args;
+mod cli;
 mod commands;
 mod config;
+mod context;
 mod failure;
 mod lines;
+mod listen;
 mod logging;
 mod output;
 mod pipeline;
 mod progress;
+mod reconnect;
 mod requests;
+mod selection;
 mod signals;
 mod target;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::{Cli, Command};
+use crate::cli::Cli;
 use crate::config::Loaded;
+use crate::context::Context;
 use crate::failure::{Failure, Stop};
 
 /// Commits are made by one thread and freed by another, in sizes that the system's allocator guards with locks.
@@ -27,25 +30,21 @@ use crate::failure::{Failure, Stop};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match start(cli) {
+    match start(&cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => stop.report(),
     }
 }
 
-fn start(cli: Cli) -> Result<(), Stop> {
-    let mut loaded = Loaded::read(&cli)?;
-    if matches!(cli.command, Command::Demo(_)) && loaded.origins.get("log.level").is_some_and(|o| o == "default") {
-        // Its own lines are the show.
-        loaded.config.log.level = "warn".to_owned();
-    }
+fn start(cli: &Cli) -> Result<(), Stop> {
+    let loaded = Loaded::read(cli)?;
     logging::start(&loaded.config.log)?;
+    let context = Context::new(cli, loaded)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::internal(format!("the async runtime does not start: {error}")))?;
-    let outcome = runtime.block_on(commands::run(cli, loaded));
+    let outcome = runtime.block_on(cli.command.run(&context));
     // A thread that waits for standard input must not hold up the end.
     runtime.shutdown_background();
     outcome

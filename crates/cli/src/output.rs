@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use annals::wire::{CommitAnswer, CommitView, EventView, StreamEventView};
 use annals::{Aggregate, KnownAggregate, RecordedCommit, RecordedEvent, StreamEvent, StreamInfo};
 
-use crate::args::Format;
+use crate::cli::Format;
 use crate::failure::{Failure, Stop, written};
 use crate::target::Target;
 

@@ -1,4 +1,4 @@
-//! Requests as lines of input: many are under way at once, and each is answered in the order of the lines.
+//! Requests as lines of input: many are in flight at once, and each is answered in the order of the lines.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -7,12 +7,12 @@ use annals::Code;
 use tokio::sync::mpsc::Receiver;
 
 use crate::failure::{Failure, Stop};
-use crate::lines::{self, Line};
+use crate::lines::{self, Line, Spread};
 use crate::output::Output;
 use crate::pipeline::{AfterRefusal, Outcome, Pipeline, Request};
 use crate::target::Target;
 
-/// Starts reading a file, or standard input; tells someone at a terminal that `what` is waited for.
+/// Starts reading a file, or standard input; says at a terminal that it waits for `what`.
 pub fn read(file: Option<&Path>, what: &str) -> Result<Receiver<Line>, Failure> {
     let input = lines::open(file.unwrap_or(Path::new("-")))?;
     if file.is_none() && io::stdin().is_terminal() {
@@ -31,11 +31,12 @@ pub async fn send<R: Request>(
 ) -> Result<(), Stop> {
     let mut pipeline = Pipeline::new(target.log.clone(), AfterRefusal::GoOn);
     let mut first_failure: Option<Code> = None;
+    let mut spread = Spread::default();
     let (mut open, mut answering) = (true, true);
     while open || !pipeline.is_empty() {
         tokio::select! {
             line = lines.recv(), if open && pipeline.has_room() => match line {
-                Some(line) => submit(&mut pipeline, line, &parse).await,
+                Some(line) => submit(&mut pipeline, &mut spread, line, &parse).await,
                 None => open = false,
             },
             Some((number, outcome)) = pipeline.next(), if !pipeline.is_empty() => {
@@ -68,11 +69,27 @@ pub async fn send<R: Request>(
     first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
 }
 
-async fn submit<R: Request>(pipeline: &mut Pipeline<u64, R>, line: Line, parse: impl Fn(&[u8]) -> Result<R, Failure>) {
-    let number = line.number;
-    let parsed = line.text.and_then(|text| Ok((parse(&text)?, text.len())));
-    match parsed {
-        Ok((request, bytes)) => pipeline.submit(number, request, bytes).await,
-        Err(failure) => pipeline.refuse(number, failure),
+/// Puts a line in flight.
+async fn submit<R: Request>(
+    pipeline: &mut Pipeline<u64, R>,
+    spread: &mut Spread,
+    line: Line,
+    parse: impl Fn(&[u8]) -> Result<R, Failure>,
+) {
+    let Line { number, text, .. } = line;
+    let text = match text {
+        Ok(text) => text,
+        Err(failure) => return pipeline.refuse(number, failure),
+    };
+    match parse(&text) {
+        Ok(request) => {
+            spread.whole();
+            pipeline.submit(number, request, text.len()).await;
+        }
+        Err(failure) => {
+            if let Some(failure) = spread.refused(&text, failure) {
+                pipeline.refuse(number, failure);
+            }
+        }
     }
 }

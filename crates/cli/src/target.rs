@@ -6,8 +6,8 @@ use annals::{
     Client, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError, Streams,
 };
 
-use crate::args::Global;
 use crate::config::Config;
+use crate::context::Context;
 use crate::failure::{Failure, Stop};
 
 /// An open log, and the store it is in if this process opened one.
@@ -31,38 +31,18 @@ pub struct Target {
 }
 
 impl Target {
-    /// The log to write to; a store that is not there yet is created.
-    pub async fn to_write(global: &Global, config: &Config) -> Result<Self, Failure> {
-        Self::open(global, annals::DEFAULT_SCOPE, config, false).await
-    }
-
-    /// The log of a scope to read; a store that is not there is an error, because a mistyped path would look like an empty store.
-    pub async fn to_read(global: &Global, scope: &str, config: &Config) -> Result<Self, Failure> {
-        Self::open(global, scope, config, true).await
-    }
-
-    async fn open(global: &Global, scope: &str, config: &Config, must_exist: bool) -> Result<Self, Failure> {
-        let (tenant, scope) = (global.tenant.clone(), scope.to_owned());
-        if let Some(server) = &global.server {
+    /// Opens the log of a scope at the server of `context`, or else in its store.
+    pub async fn open(context: &Context, scope: &str, must_exist: bool) -> Result<Self, Failure> {
+        let (tenant, scope) = (context.tenant.clone(), scope.to_owned());
+        if let Some(server) = &context.server {
             let client = Client::new(server, &tenant, &scope)?;
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
-            let log = Arc::new(client);
-            return Ok(Self {
-                log,
-                streams,
-                records,
-                snapshots,
-                keys,
-                queries,
-                sequencing,
-                tenant,
-                scope,
-                store: None,
-            });
+            let (log, store) = (Arc::new(client), None);
+            return Ok(Self { log, streams, records, snapshots, keys, queries, sequencing, tenant, scope, store });
         }
-        let store = open_store(config, must_exist).await?;
+        let store = context.open_store(must_exist).await?;
         let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
         let (records, snapshots) = (store.records(&tenant)?, store.snapshots(&tenant)?);
         let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);

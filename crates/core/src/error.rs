@@ -4,11 +4,11 @@ use crate::{SequenceNumber, Version};
 
 /// A value that breaks a rule of the API: nothing was stored, and sending it again changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {message}")]
+#[error("{}{message}", at(path))]
 pub struct Invalid {
     /// The stable code, one of the table's `invalid_…`, `not_json` or `…_too_large`.
     pub code: Code,
-    /// Where the value stands, for example `events[3].type`.
+    /// Where the value stands, for example `events[3].type`; empty for the input as a whole.
     pub path: String,
     /// What is wrong and what would be right, as one sentence.
     pub message: String,
@@ -19,6 +19,11 @@ impl Invalid {
     pub fn new(code: Code, path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code, path: path.into(), message: message.into() }
     }
+}
+
+/// The place of a refused value as it begins a sentence.
+fn at(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!("{path}: ") }
 }
 
 /// The store itself cannot do what was asked.
@@ -44,16 +49,9 @@ pub enum StoreError {
          concerned, and can be exported and backed up without them"
     )]
     RecordsDamaged(String),
-    /// A document of a database that other software writes too is not as it must be; the sentence names it and says what to do. What has
-    /// nothing to do with it goes on.
-    #[error("{0}")]
-    Malformed(String),
     /// The store was opened where it cannot be written.
     #[error("the store is read-only: {0}")]
     ReadOnly(String),
-    /// Other software gives numbers to events of this log, so its order is not known any more. Commits are refused; reads go on.
-    #[error("{0}")]
-    ForeignNumbers(String),
     /// The store is being closed.
     #[error("the store is closing; try again when it is up")]
     Closed,
@@ -64,31 +62,58 @@ pub enum StoreError {
     #[error("reading failed: {0}")]
     Io(String),
     /// This kind of store does not have what was asked for. Nothing was stored.
-    #[error("{0} is not supported by this store; nothing was stored")]
+    #[error("{0} is not supported by this store")]
     NotSupported(String),
     /// A remote store could not be reached, or answered something this client does not know.
     #[error("the server could not be asked: {0}")]
     Unreachable(String),
-    /// The database under the store has no primary, so nothing can be written or decided. It goes on by itself when there is one.
-    #[error("no primary of the database answers ({0}); the store goes on by itself once there is one")]
-    NoPrimary(String),
+    /// A fact of one kind of store: its code, and the whole sentence. The documentation of that store says when it comes. Except where
+    /// the sentence says otherwise, nothing of a commit that is refused with it was stored.
+    #[error("{message}")]
+    Other {
+        /// The stable code.
+        code: Code,
+        /// What happened and what to do.
+        message: String,
+    },
 }
 
 impl StoreError {
+    /// Makes an error that only one kind of store knows, from its code and its whole sentence.
+    pub fn other(code: Code, message: impl Into<String>) -> Self {
+        Self::Other { code, message: message.into() }
+    }
+
+    /// Returns what is particular to this occurrence: the sentence without the words that every error of its kind has. A client makes the
+    /// same error from it and the code.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::DiskFull(reason)
+            | Self::Failed(reason)
+            | Self::Damaged(reason)
+            | Self::RecordsDamaged(reason)
+            | Self::ReadOnly(reason)
+            | Self::Io(reason)
+            | Self::NotSupported(reason)
+            | Self::Unreachable(reason)
+            | Self::Other { message: reason, .. } => Some(reason),
+            Self::Closed | Self::Overloaded => None,
+        }
+    }
+
     /// The stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::DiskFull(_) => Code::DiskFull,
             Self::Failed(_) => Code::StoreFailed,
             Self::Damaged(_) | Self::RecordsDamaged(_) => Code::StoreDamaged,
-            Self::Malformed(_) => Code::MalformedDocument,
             Self::ReadOnly(_) => Code::StoreReadOnly,
-            Self::ForeignNumbers(_) => Code::ForeignNumbers,
             Self::Closed => Code::Closing,
             Self::Overloaded => Code::Overloaded,
             Self::Io(_) => Code::ReadFailed,
             Self::NotSupported(_) => Code::NotSupportedByStore,
-            Self::Unreachable(_) | Self::NoPrimary(_) => Code::Unreachable,
+            Self::Unreachable(_) => Code::Unreachable,
+            Self::Other { code, .. } => *code,
         }
     }
 }
@@ -172,6 +197,7 @@ fn of_commit(error: &StoreError) -> String {
         StoreError::Unreachable(_) => {
             format!("{error}; whether the commit was stored is unknown, so retry it with the same request id")
         }
+        StoreError::NotSupported(_) => format!("{error}; nothing was stored"),
         other => other.to_string(),
     }
 }
@@ -227,6 +253,9 @@ impl Code {
             Self::Unreachable => "See that the server is up and can be reached, and ask again.",
             Self::Overloaded => "Ask again after the time in Retry-After.",
             Self::Closing => "Ask again when it is up.",
+            Self::NotSupportedByStore => {
+                "Use another command, or another kind of store; the documentation of each store lists what it lacks."
+            }
             other => other.advice(),
         }
     }
@@ -353,8 +382,10 @@ codes! {
     CannotAdopt "cannot_adopt" 409 6 "The database holds something that cannot be adopted as it is." "Do what the message says, then run `annals adopt` again; nothing was changed."
     ForeignNumbers "foreign_numbers" 503 6 "Other software gives numbers to events of this log." "Stop it (a Dolittle Runtime, most often), then run `annals adopt`, which takes in what it wrote."
     InvalidNames "invalid_names" 422 2 "A UUID of an adopted log has no name, or one that it cannot have." "Correct the file of names; `annals adopt` prints the UUIDs that need one."
+    AddressInUse "address_in_use" 500 6 "Another process listens on the address." "Stop that process, or choose another address; port 0 takes a free port."
     InvalidConfig "invalid_config" 500 2 "The configuration or a URL is wrong." "Correct the key that the message names; `annals config show` prints what is in force."
     UnreadableInput "unreadable_input" 500 2 "A file or standard input could not be read." "Name a file that exists and may be read."
+    UnwritableOutput "unwritable_output" 500 6 "A file or standard output could not be written." "Make room or name another place, then run the command again; whatever it stored stays stored."
     Unreachable "unreachable" 502 5 "The server could not be reached, or its answer could not be read." "See that the server is up and can be reached, then try again; a commit with the same request id, because it may have been stored."
     Internal "internal" 500 1 "A defect of Annals." "Report it with the log lines around it."
 }
@@ -362,6 +393,21 @@ codes! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_store_lacks_is_told_to_readers_without_words_about_storing() {
+        let lacks = || StoreError::NotSupported("counting what a log holds".to_owned());
+        let read = ReadError::from(lacks());
+        assert_eq!(read.to_string(), "counting what a log holds is not supported by this store");
+        assert!(read.advice().contains("another command"), "{}", read.advice());
+        assert!(CommitError::from(lacks()).to_string().ends_with("; nothing was stored"));
+    }
+
+    #[test]
+    fn a_refused_value_without_a_place_is_its_sentence() {
+        assert_eq!(Invalid::new(Code::UnknownTenant, "", "no tenant acme").to_string(), "no tenant acme");
+        assert_eq!(Invalid::new(Code::InvalidId, "id", "is empty").to_string(), "id: is empty");
+    }
 
     #[test]
     fn every_code_is_written_once_and_has_a_sentence() {

@@ -74,6 +74,15 @@ pub trait Store: Send + Sync + 'static {
     /// The declared tenants, in order of their names.
     fn tenants(&self) -> Vec<String>;
 
+    /// Returns the logs that are stored and not open, because their tenant or scope is not declared, each as tenant and scope. None where
+    /// the store cannot know of any.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the store's folder cannot be read.
+    fn undeclared_logs(&self) -> Result<Vec<(String, String)>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// Who this tenant's store is, for its default scope; none when it is not declared.
     fn identity(&self, tenant: &str) -> Option<Identity>;
 

@@ -35,6 +35,8 @@ pub struct OperationError {
     pub code: Code,
     /// What is wrong and what to do, as one sentence.
     pub message: String,
+    /// What to do about this occurrence, as one sentence; none where the code's advice fits.
+    pub advice: Option<&'static str>,
 }
 
 /// Is told how far an operation has come: what is done, and all there is to do, in bytes or events.
@@ -45,7 +47,13 @@ type Outcome<T> = Result<T, OperationError>;
 impl OperationError {
     /// An error with its sentence.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), advice: None }
+    }
+
+    /// The same, with advice for this occurrence where the code's does not fit.
+    #[must_use]
+    pub fn advise(self, advice: &'static str) -> Self {
+        Self { advice: Some(advice), ..self }
     }
 }
 
@@ -59,13 +67,13 @@ impl std::error::Error for OperationError {}
 
 impl From<OpenError> for OperationError {
     fn from(error: OpenError) -> Self {
-        Self { code: error.code, message: error.message }
+        Self::new(error.code, error.message)
     }
 }
 
 impl From<StoreError> for OperationError {
     fn from(error: StoreError) -> Self {
-        Self { code: error.code(), message: error.to_string() }
+        Self::new(error.code(), error.to_string())
     }
 }
 
@@ -76,7 +84,12 @@ fn unwritable(path: &str, error: &io::Error) -> OperationError {
 
 /// What the system said about a file that was read.
 fn unreadable(path: &str, error: &io::Error) -> OperationError {
-    OperationError::new(Code::ReadFailed, format!("{path} cannot be read: {error}"))
+    let refusal = OperationError::new(Code::ReadFailed, format!("{path} cannot be read: {error}"));
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => refusal
+            .advise("Run the command as a user who may read the files of the store; this says nothing of damage."),
+        _ => refusal,
+    }
 }
 
 /// Every log in a store's folder: tenant and scope.
@@ -87,4 +100,17 @@ pub(crate) fn logs_on_disk(disk: &dyn crate::disk::Disk) -> Outcome<Vec<(String,
         tenant.scopes.into_iter().map(move |scope| (name.clone(), scope))
     });
     Ok(logs.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_permission_is_not_blamed_on_the_disk() {
+        let denied = unreadable("00.seg", &io::Error::from(io::ErrorKind::PermissionDenied));
+        assert_eq!(denied.code, Code::ReadFailed);
+        assert!(denied.advice.is_some_and(|advice| advice.contains("user")), "{denied:?}");
+        assert_eq!(unreadable("00.seg", &io::Error::other("EIO")).advice, None, "the code's own says it");
+    }
 }

@@ -120,7 +120,8 @@ impl EmbeddedStore {
         earlier: Option<&[u8]>,
         map: impl Fn(&Tenant) -> Result<Option<MapImage>, StoreError>,
     ) -> Result<Box<dyn Backup>, StoreError> {
-        let (mut images, mut left_out) = (Vec::new(), self.left_out().map_err(|error| StoreError::Io(error.message))?);
+        let undeclared = self.undeclared()?.into_iter().map(|(tenant, scope)| format!("tenants/{tenant}/{scope}"));
+        let (mut images, mut left_out) = (Vec::new(), undeclared.collect::<Vec<_>>());
         for (name, tenant) in &self.tenants {
             let map = map(tenant)?;
             let logs = tenant.logs.values().map(|log| log.image()).collect::<Result<_, _>>()?;
@@ -132,12 +133,11 @@ impl EmbeddedStore {
         Ok(Box::new(Taking::new(self.disk.clone(), self.options.clock.now(), images, left_out, earlier)))
     }
 
-    /// The logs in the folder that are not declared, and so not open.
-    fn left_out(&self) -> Result<Vec<String>, crate::operations::OperationError> {
-        let on_disk = crate::operations::logs_on_disk(&*self.disk)?;
+    /// Returns the logs in the folder that are not declared, and so not open.
+    fn undeclared(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let on_disk = crate::operations::logs_on_disk(&*self.disk).map_err(|error| StoreError::Io(error.message))?;
         let open = |tenant: &str, scope: &str| self.tenants.get(tenant).is_some_and(|t| t.logs.contains_key(scope));
-        let left_out = on_disk.into_iter().filter(|(tenant, scope)| !open(tenant, scope));
-        Ok(left_out.map(|(tenant, scope)| format!("tenants/{tenant}/{scope}")).collect())
+        Ok(on_disk.into_iter().filter(|(tenant, scope)| !open(tenant, scope)).collect())
     }
 
     /// Reads everything that is stored of a scope's streams, and says what is not as it must be: nothing, when all is well.
@@ -361,6 +361,10 @@ impl Store for EmbeddedStore {
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         Ok(self.streams_of(tenant, scope)?.clone())
+    }
+
+    fn undeclared_logs(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.undeclared()
     }
 
     fn tenants(&self) -> Vec<String> {

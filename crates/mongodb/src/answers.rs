@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use annals_core::StoreError;
 
-use crate::primary::Primary;
+use crate::primary::{Primary, no_primary};
 
 /// An election is over within this: so long without a primary is nothing out of the ordinary.
 const ELECTION_TIME_MAX: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ impl Answers {
     /// Sees that there is a primary, or that one may be elected at any moment.
     ///
     /// # Errors
-    /// [`StoreError::NoPrimary`] after a second where there has been none for longer than an election takes.
+    /// `unreachable`, naming the servers, after a second where there has been none for longer than an election takes.
     pub(crate) async fn expected(&self) -> Result<(), StoreError> {
         if !self.primary.is_gone_for(ELECTION_TIME_MAX) {
             return Ok(());
@@ -41,7 +41,7 @@ impl Answers {
     /// What comes of a read, in bounded time: that of an answer, or a second where the primary is known to be gone.
     ///
     /// # Errors
-    /// Those of the read; [`StoreError::NoPrimary`], and [`StoreError::Unreachable`] with the limit.
+    /// Those of the read; `unreachable`, naming the servers, and [`StoreError::Unreachable`] with the limit.
     pub(crate) async fn of<T, E: From<StoreError>>(&self, read: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         tokio::select! {
             biased;
@@ -62,7 +62,7 @@ impl Answers {
     }
 
     fn refusal(&self) -> StoreError {
-        self.primary.refusal().unwrap_or_else(|| StoreError::NoPrimary("it has come back this moment".to_owned()))
+        self.primary.refusal().unwrap_or_else(|| no_primary("it has come back this moment"))
     }
 }
 

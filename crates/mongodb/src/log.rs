@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, EventLog,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome, EventLog,
     KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, Randomness, ReadError, ScanQuery,
     SequenceNumber, StoreError, TransactionError, Visit,
 };
@@ -183,7 +183,7 @@ impl Log {
 
     fn disturbed(&self) -> Option<StoreError> {
         let why = self.disturbed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        why.map(StoreError::ForeignNumbers)
+        why.map(|why| StoreError::other(Code::ForeignNumbers, why))
     }
 
     fn is_closed(&self) -> bool {
@@ -323,7 +323,7 @@ impl Log {
         self.numbered(expected, true, NUMBER_TIME_MAX).await.ok_or_else(|| {
             let what = format!("commit {} is stored, and has no number yet", place.commit);
             match self.disturbed() {
-                Some(disturbed) => StoreError::ForeignNumbers(format!("{what}: {disturbed}")),
+                Some(disturbed) => StoreError::other(Code::ForeignNumbers, format!("{what}: {disturbed}")),
                 None => {
                     StoreError::Unreachable(format!("{what}: no sequencer is at work, or it holds the commit back"))
                 }

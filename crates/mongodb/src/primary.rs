@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use annals_core::StoreError;
+use annals_core::{Code, StoreError};
 use mongodb::bson::Document;
 use mongodb::error::{Error, ErrorKind};
 use mongodb::event::EventHandler;
@@ -119,8 +119,15 @@ impl Primary {
             })
             .collect();
         let none = || "no server has answered yet".to_owned();
-        Some(StoreError::NoPrimary(if reasons.is_empty() { none() } else { reasons.join(", ") }))
+        Some(no_primary(&if reasons.is_empty() { none() } else { reasons.join(", ") }))
     }
+}
+
+/// Returns the refusal while the database has no primary: nothing can be written or decided, and nothing of a commit was stored.
+pub(crate) fn no_primary(why: &str) -> StoreError {
+    let sentence =
+        format!("no primary of the database answers ({why}); the store continues by itself once there is one");
+    StoreError::other(Code::Unreachable, sentence)
 }
 
 fn is_timeout(failure: &Error) -> bool {

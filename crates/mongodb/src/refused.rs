@@ -88,17 +88,18 @@ pub(crate) fn malformed(
     why: impl fmt::Display,
 ) -> StoreError {
     let (database, id) = (database.name(), shown_id(document));
-    StoreError::Malformed(format!(
-        "{database}.{collection}: the document with the _id {id}: {why}; mend or delete it where it is stored"
-    ))
+    let sentence =
+        format!("{database}.{collection}: the document with the _id {id}: {why}; mend or delete it where it is stored");
+    StoreError::other(Code::MalformedDocument, sentence)
 }
 
 /// A document that is known and is not there any more; `what` names it.
 pub(crate) fn deleted(database: &Database, collection: &str, what: impl fmt::Display) -> StoreError {
     let database = database.name();
-    StoreError::Malformed(format!(
+    let sentence = format!(
         "{database}.{collection}: {what} is gone, so other software has deleted it; put it back from a backup of the database"
-    ))
+    );
+    StoreError::other(Code::MalformedDocument, sentence)
 }
 
 /// An `_id` as one would write it in a query, ended where it would flood a message.

@@ -19,9 +19,9 @@ mod stats;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog, Identity,
-    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, ReadError, RecordedEvent,
-    SequenceNumber, StoreError, TransactionError,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Code, CommitError, CommitOutcome, EventLog,
+    Identity, KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, ReadError,
+    RecordedEvent, SequenceNumber, StoreError, TransactionError,
 };
 use async_trait::async_trait;
 use mongodb::Database;
@@ -87,7 +87,7 @@ impl ScopeLog {
             tenant: self.tenant.clone(),
             scope: self.scope.clone(),
             head: self.end.seen(),
-            refusing: self.end.hole().map(|number| StoreError::ForeignNumbers(self.hole_sentence(number))),
+            refusing: self.end.hole().map(|number| StoreError::other(Code::ForeignNumbers, self.hole_sentence(number))),
             records_refusing: None,
             commits: 0,
             syncs: 0,

@@ -3,8 +3,8 @@
 use annals_core::bson::Bson;
 use annals_core::wire::records::ExactJson;
 use annals_core::{
-    ChangesError, Code, CommitError, Invalid, KeyError, ReadError, RecordError, StreamError, TransactionError,
-    UnknownLog,
+    ChangesError, Code, CommitError, Invalid, KeyError, ReadError, RecordError, StoreError, StreamError,
+    TransactionError, UnknownLog,
 };
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -58,6 +58,22 @@ impl Problem {
         // What cannot be written is no fact.
         self.facts.extend(to_raw_value(value).map(|value| (name, value)));
         self
+    }
+
+    /// Adds the members from which a client makes the same error of the store.
+    #[must_use]
+    fn of_store(self, error: &StoreError) -> Self {
+        let problem = match error.reason() {
+            Some(reason) => self.reason(reason),
+            None => self,
+        };
+        if matches!(error, StoreError::RecordsDamaged(_)) { problem.fact("part", "records") } else { problem }
+    }
+
+    /// Adds the sentence without the words that every error of its kind has, where `detail` has more.
+    #[must_use]
+    fn reason(self, reason: &str) -> Self {
+        if reason == self.detail { self } else { self.fact("reason", cut(reason.to_owned())) }
     }
 
     /// Says what to do at an address of your own where the code's advice does not fit.
@@ -132,11 +148,10 @@ impl IntoResponse for Problem {
 
 impl From<Invalid> for Problem {
     fn from(invalid: Invalid) -> Self {
-        // Without a path the sentence needs no "path: " before it.
-        let detail = if invalid.path.is_empty() { invalid.message.clone() } else { invalid.to_string() };
+        let problem = Self::new(invalid.code, invalid.to_string()).reason(&invalid.message);
         let always = invalid.code.status() == 422;
         let path = (always || !invalid.path.is_empty()).then_some(cut(invalid.path));
-        Self { path, ..Self::new(invalid.code, detail) }
+        Self { path, ..problem }
     }
 }
 
@@ -154,6 +169,7 @@ impl From<CommitError> for Problem {
                 problem.fact("name", name).fact("key", key)
             }
             CommitError::AggregateOfOtherTenant { tenant_id } => problem.fact("tenant_id", tenant_id),
+            CommitError::Store(error) => problem.of_store(&error),
             _ => problem,
         }
     }
@@ -165,6 +181,7 @@ impl From<KeyError> for Problem {
         match error {
             KeyError::Invalid(invalid) => invalid.into(),
             KeyError::NotHeld { name, key } => problem.fact("name", name).fact("key", key),
+            KeyError::Store(error) => problem.of_store(&error),
             _ => problem,
         }
     }
@@ -187,6 +204,9 @@ impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Invalid(invalid) => invalid.into(),
+            ReadError::Store(ref store) => {
+                Self::new(error.code(), error.to_string()).advise(error.advice()).of_store(store)
+            }
             other => Self::new(other.code(), other.to_string()).advise(other.advice()),
         }
     }
@@ -200,6 +220,7 @@ impl From<StreamError> for Problem {
             StreamError::BeyondLog { head, .. } => problem.fact("head", head),
             StreamError::Moved { progress, .. } => problem.fact("progress", progress),
             StreamError::VerdictsDiffer { sequence_number } => problem.fact("sequence_number", sequence_number),
+            StreamError::Store(error) => problem.of_store(&error),
             _ => problem,
         }
     }
@@ -220,9 +241,10 @@ impl From<RecordError> for Problem {
                 let problem = problem.fact("collection", collection).fact("index", index);
                 problem.fact_as("entry", &ExactJson(&entry)).fact("change", change)
             }
-            RecordError::IndexConflict { collection, index, .. } => {
-                problem.fact("collection", collection).fact("index", index)
+            RecordError::IndexConflict { collection, index, message } => {
+                problem.reason(&message).fact("collection", collection).fact("index", index)
             }
+            RecordError::Store(error) => problem.of_store(&error),
             _ => problem,
         }
     }
@@ -235,6 +257,7 @@ impl From<ChangesError> for Problem {
             ChangesError::Invalid(invalid) => invalid.into(),
             ChangesError::Gone { oldest, .. } => problem.fact("oldest", oldest),
             ChangesError::Unknown { last, .. } => problem.fact("last", last),
+            ChangesError::Store(error) => problem.of_store(&error),
             _ => problem,
         }
     }

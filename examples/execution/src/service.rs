@@ -104,6 +104,7 @@ impl Error {
     /// The stable code of this error.
     pub fn code(&self) -> Code {
         match self {
+            Self::Listen { error, .. } if error.kind() == io::ErrorKind::AddrInUse => Code::AddressInUse,
             Self::NotLoopback(_) | Self::Listen { .. } => Code::InvalidConfig,
             Self::System(_) | Self::Worker(_) => Code::Internal,
             Self::Log(error) => error.code(),

@@ -40,7 +40,11 @@ pub(super) struct Exists {
 pub(super) struct Problem {
     code: String,
     #[serde(default)]
-    pub detail: String,
+    detail: String,
+    /// The sentence without the words that every error of its kind has; none where `detail` is no longer.
+    reason: Option<String>,
+    /// What of the store it is about, where the code says that of more than one.
+    part: Option<String>,
     #[serde(default)]
     pub path: String,
     actual_version: Option<u64>,
@@ -51,6 +55,13 @@ pub(super) struct Problem {
     sequence_number: Option<u64>,
     name: Option<String>,
     key: Option<String>,
+}
+
+impl Problem {
+    /// Returns the sentence that the port's error of this kind takes.
+    pub fn into_reason(self) -> String {
+        self.reason.unwrap_or(self.detail)
+    }
 }
 
 /// Reads an answer that holds commits, and hands each to `take`.
@@ -72,10 +83,7 @@ pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ReadError>
 fn refused_read(answer: &Answer) -> ReadError {
     match problem(answer) {
         Err(unknown) => ReadError::Store(unknown),
-        Ok((code, problem)) => match store_error(code, &problem.detail) {
-            Some(error) => ReadError::Store(error),
-            None => ReadError::Invalid(invalid(code, problem)),
-        },
+        Ok((code, problem)) => other(code, problem),
     }
 }
 
@@ -131,10 +139,7 @@ pub(super) fn refusal(
         Code::AggregateOfOtherTenant => {
             CommitError::AggregateOfOtherTenant { tenant_id: problem.tenant_id.unwrap_or_default() }
         }
-        code => match store_error(code, &problem.detail) {
-            Some(error) => error.into(),
-            None => invalid(code, problem).into(),
-        },
+        code => other(code, problem),
     }
 }
 
@@ -157,10 +162,7 @@ pub(super) fn appended(answer: &Answer, verdicts: &Verdicts) -> Result<Appended,
         (Code::UnknownEvent | Code::StreamMoved | Code::VerdictsDiffer, _) => {
             unknown(&format!("{} without its number", code.as_str())).into()
         }
-        _ => match store_error(code, &problem.detail) {
-            Some(error) => error.into(),
-            None => invalid(code, problem).into(),
-        },
+        _ => other(code, problem),
     })
 }
 
@@ -184,56 +186,29 @@ pub(super) fn unknown(what: &str) -> StoreError {
     StoreError::Unreachable(format!("it answered {what}, which this client does not know"))
 }
 
-/// Any other problem as the error of a port: of the store, or of what was asked.
+/// Makes the error of a port from any other problem: one of the store, or of the request.
 pub(super) fn other<E: From<StoreError> + From<Invalid>>(code: Code, problem: Problem) -> E {
-    match store_error(code, &problem.detail) {
-        Some(error) => error.into(),
-        None => invalid(code, problem).into(),
-    }
-}
-
-fn invalid(code: Code, problem: Problem) -> Invalid {
-    let message = match problem.detail.strip_prefix(&problem.path).and_then(|rest| rest.strip_prefix(": ")) {
-        Some(message) => message.to_owned(),
-        None => problem.detail,
-    };
-    Invalid::new(code, problem.path, message)
-}
-
-fn store_error(code: Code, detail: &str) -> Option<StoreError> {
+    let of_records = problem.part.as_deref() == Some("records");
     let make: fn(String) -> StoreError = match code {
         Code::DiskFull => StoreError::DiskFull,
         Code::StoreFailed => StoreError::Failed,
-        Code::StoreDamaged if detail.starts_with(RECORDS_DAMAGED) => StoreError::RecordsDamaged,
+        Code::StoreDamaged if of_records => StoreError::RecordsDamaged,
         Code::StoreDamaged => StoreError::Damaged,
-        Code::MalformedDocument => StoreError::Malformed,
-        Code::ForeignNumbers => StoreError::ForeignNumbers,
         Code::StoreReadOnly => StoreError::ReadOnly,
         Code::ReadFailed => StoreError::Io,
         Code::NotSupportedByStore => StoreError::NotSupported,
         Code::Unreachable | Code::NotReady => StoreError::Unreachable,
-        Code::Internal => |detail| StoreError::Unreachable(format!("it failed: {detail}")),
-        Code::Closing => return Some(StoreError::Closed),
-        Code::Overloaded => return Some(StoreError::Overloaded),
-        _ => return None,
+        Code::Internal => |reason| StoreError::Unreachable(format!("it failed: {reason}")),
+        Code::Closing => |_| StoreError::Closed,
+        Code::Overloaded => |_| StoreError::Overloaded,
+        Code::MalformedDocument => |sentence| StoreError::other(Code::MalformedDocument, sentence),
+        Code::ForeignNumbers => |sentence| StoreError::other(Code::ForeignNumbers, sentence),
+        _ => {
+            let path = problem.path.clone();
+            return Invalid::new(code, path, problem.into_reason()).into();
+        }
     };
-    Some(make(inner(detail, make)))
-}
-
-/// How the sentence of [`StoreError::RecordsDamaged`] begins: damage of a log has the same code.
-const RECORDS_DAMAGED: &str = "records and streams are damaged: ";
-
-/// The part of `detail` that the error's own sentence frames, so that it is not framed twice.
-fn inner(detail: &str, make: fn(String) -> StoreError) -> String {
-    const MARK: &str = "\0";
-    let error = || make(MARK.to_owned());
-    // Of a commit the sentence says more.
-    let frames = [CommitError::from(error()).to_string(), error().to_string()];
-    let framed = frames.iter().find_map(|frame| {
-        let (before, after) = frame.split_once(MARK)?;
-        detail.strip_prefix(before)?.strip_suffix(after)
-    });
-    framed.unwrap_or(detail).to_owned()
+    make(problem.into_reason()).into()
 }
 
 #[cfg(test)]
@@ -279,15 +254,46 @@ mod tests {
             StoreError::RecordsDamaged("map.redb".into()),
             StoreError::NotSupported("an append condition".into()),
             StoreError::ReadOnly("no write access".into()),
+            StoreError::Io("a broken disk".into()),
+            StoreError::other(Code::ForeignNumbers, "a Runtime gives numbers"),
+            StoreError::other(Code::MalformedDocument, "a document is not as it must be"),
             StoreError::Closed,
             StoreError::Overloaded,
         ] {
-            let problem = serde_json::json!({"code": error.code().as_str(), "detail": error.to_string()});
+            let part = matches!(error, StoreError::RecordsDamaged(_)).then_some("records");
+            let problem = serde_json::json!({
+                "code": error.code().as_str(), "detail": "another release words it in its own way",
+                "reason": error.reason(), "part": part,
+            });
             assert_eq!(refused(error.code().status(), problem), CommitError::Store(error));
         }
         let invalid = Invalid::new(Code::InvalidId, "aggregate.id", "is empty");
-        let problem = serde_json::json!({"code": "invalid_id", "path": "aggregate.id", "detail": invalid.to_string()});
+        let problem = serde_json::json!({
+            "code": "invalid_id", "path": "aggregate.id", "detail": invalid.to_string(), "reason": "is empty",
+        });
         assert_eq!(refused(422, problem), CommitError::Invalid(invalid));
+    }
+
+    /// The server's own documents, so that both sides agree without sharing a sentence.
+    #[cfg(feature = "server")]
+    #[test]
+    fn an_error_of_the_store_is_the_same_behind_a_server() {
+        for error in [
+            StoreError::DiskFull("8 MiB wanted".into()),
+            StoreError::Damaged("segment 3".into()),
+            StoreError::RecordsDamaged("map.redb".into()),
+            StoreError::NotSupported("an append condition".into()),
+            StoreError::Unreachable("no primary".into()),
+            StoreError::other(Code::ForeignNumbers, "a Runtime gives numbers"),
+            StoreError::Closed,
+        ] {
+            let problem = annals_server::Problem::from(CommitError::from(error.clone()));
+            let document = serde_json::to_value(&problem).expect("writes");
+            assert_eq!(refused(error.code().status(), document), CommitError::Store(error));
+        }
+        let invalid = Invalid::new(Code::InvalidId, "aggregate.id", "aggregate.id: is what a sentence may begin with");
+        let document = serde_json::to_value(annals_server::Problem::from(invalid.clone())).expect("writes");
+        assert_eq!(refused(422, document), CommitError::Invalid(invalid));
     }
 
     #[test]

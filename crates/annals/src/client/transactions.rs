@@ -121,7 +121,7 @@ mod tests {
         let reused = json!({"code": "request_id_reused", "request_id": "t"});
         assert_eq!(refused(409, reused), CommitError::RequestIdReused { request_id: "t".into() }.into());
         let full = StoreError::DiskFull("8 MiB wanted".into());
-        let problem = json!({"code": "disk_full", "detail": full.to_string()});
+        let problem = json!({"code": "disk_full", "detail": full.to_string(), "reason": full.reason()});
         assert_eq!(refused(507, problem), TransactionError::from(full));
         let invalid = json!({"code": "invalid_id", "path": "commits[1].aggregate.id", "detail": "is empty"});
         let invalid = refused(422, invalid);

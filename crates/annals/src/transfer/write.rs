@@ -19,7 +19,7 @@ use crate::operations::OperationError;
 /// `progress` counts events.
 ///
 /// # Errors
-/// What reading the store says; `internal` when `out` cannot be written.
+/// What reading the store says; `disk_full` and `unwritable_output` when `out` cannot be written.
 pub async fn export(
     store: &dyn Store,
     out: &mut (dyn Write + Send),
@@ -60,6 +60,11 @@ async fn write(
         let (store_id, incarnation) = (identity.store_id, identity.incarnation);
         logs.push(ExportedLog { tenant, scope, store_id, incarnation, head: status.head });
     }
+    // Asked before anything is written: half an export looks like a whole one.
+    for log in &logs {
+        let can_be_copied = open(store, log)?.read_copies(log.head).await;
+        can_be_copied.map_err(|error| OperationError::new(error.code(), error.to_string()).advise(UNCOPIED))?;
+    }
     let (began, without_records) = (SystemClock.now(), !with_records);
     line(out, &Header { annals_export: EXPORT_VERSION, began, without_records, logs: logs.clone() })?;
     let mut moved = Moved::default();
@@ -96,6 +101,9 @@ async fn write(
     out.flush().map_err(|error| unwritten(&error))?;
     Ok(moved)
 }
+
+/// What to do where a log cannot be exported.
+const UNCOPIED: &str = "Export an embedded store; a store on MongoDB is copied with the tools of MongoDB, or event by event with `annals log read`.";
 
 fn open(store: &dyn Store, log: &ExportedLog) -> Result<Arc<dyn EventLog>, OperationError> {
     let open = store.log(&log.tenant, &log.scope);
@@ -174,7 +182,8 @@ pub(super) fn written(mut json: Vec<u8>, out: &mut (dyn Write + Send)) -> Result
 pub(super) fn unwritten(error: &io::Error) -> OperationError {
     let code = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::DiskFull,
-        _ => Code::Internal,
+        _ => Code::UnwritableOutput,
     };
-    OperationError::new(code, format!("the export cannot be written: {error}"))
+    let refusal = OperationError::new(code, format!("the export cannot be written: {error}"));
+    refusal.advise("Make room or name another place, then export again; the store is unchanged.")
 }

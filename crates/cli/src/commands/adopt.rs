@@ -1,35 +1,62 @@
 //! `annals adopt`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use annals::adopt::{self, AdoptNames, AdoptReport};
+use clap::Args;
 
-use crate::args::{Adopt, Format, Global};
-use crate::config::Config;
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::target::open_options;
 
-pub async fn run(global: &Global, args: &Adopt, config: &Config) -> Result<(), Stop> {
-    let names = args.names.as_deref().map_or_else(|| Ok(AdoptNames::default()), names)?;
-    let (url, tenant, options) = (&config.store.url, &*global.tenant, open_options(config, false));
-    let bar = Progress::of_events();
-    let mut progress = |done, all| bar.reach(done, all);
-    let report = adopt::inspect(url, tenant, options.clone(), &names, &mut progress).await?;
-    let report = match args.apply && report.obstacles.is_empty() {
-        true => adopt::adopt(url, tenant, options, &names, &mut progress).await?,
-        false => report,
-    };
-    drop(bar);
-    let mut output = Output::new(global.output);
-    match output.format() {
-        Format::Json => output.json(&report)?,
-        Format::Table => table(&mut output, &report)?,
+/// Turn a MongoDB that Wow or a Dolittle Runtime wrote into a store; without --apply only print the plan
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Never changes what other software wrote. Commits in {aggregate}_event_stream are assigned sequence numbers; \
+                  malformed ones, and those after a gap, are held. The event-log of a Dolittle Runtime is read in place, and the log \
+                  continues with its next number. After an interruption, or once obstacles are removed, run it again; when nothing is \
+                  left to do it changes nothing. Stop a Dolittle Runtime first, because it would keep assigning numbers, and stop every \
+                  process of Annals.\n\nExample:\n  annals adopt --store mongodb://127.0.0.1/shop?replicaSet=rs0\n  \
+                  annals adopt --store mongodb://127.0.0.1/shop?replicaSet=rs0 --output json | jq .names > names.json\n  \
+                  annals adopt --store mongodb://127.0.0.1/shop?replicaSet=rs0 --names names.json --apply"
+)]
+pub struct Adopt {
+    /// A JSON file that names the UUIDs of event types and aggregates in a Dolittle Runtime's log
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
+    /// Carry out the plan; without it the plan is only printed
+    #[arg(long)]
+    apply: bool,
+}
+
+impl Run for Adopt {
+    const REACHES: Reaches = Reaches::Store;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let names = self.names.as_deref().map_or_else(|| Ok(AdoptNames::default()), names)?;
+        let (url, tenant, options) =
+            (&context.config.store.url, &*context.tenant, open_options(&context.config, false));
+        let bar = Progress::of_events();
+        let mut progress = |done, all| bar.reach(done, all);
+        let report = adopt::inspect(url, tenant, options.clone(), &names, &mut progress).await?;
+        let report = match self.apply && report.obstacles.is_empty() {
+            true => adopt::adopt(url, tenant, options, &names, &mut progress).await?,
+            false => report,
+        };
+        drop(bar);
+        let mut output = context.output();
+        match output.format() {
+            Format::Json => output.json(&report)?,
+            Format::Table => table(&mut output, &report)?,
+        }
+        output.flush()?;
+        report.obstacle().map_or(Ok(()), |obstacle| Err(obstacle.into()))
     }
-    output.flush()?;
-    report.obstacle().map_or(Ok(()), |obstacle| Err(obstacle.into()))
 }
 
 fn names(file: &Path) -> Result<AdoptNames, Failure> {

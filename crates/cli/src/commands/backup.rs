@@ -1,37 +1,59 @@
-//! `annals backup` and `annals restore`.
+//! `annals backup`.
 
-use annals::operations::{self, Manifest, Receiver, Restored};
+use std::path::PathBuf;
+
+use annals::operations::{self, Manifest, Receiver};
 use annals::{Client, Code, DEFAULT_SCOPE};
+use clap::Args;
 
-use crate::args::{self, Format, Global};
-use crate::config::Config;
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop, written};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::target::open_store;
 
-pub async fn backup(global: &Global, args: &args::Backup, config: &Config) -> Result<(), Stop> {
-    // Looked at first: a place that cannot take it should not cost a start of the store.
-    let receiver = operations::keep_backup(&args.to)?;
-    if args.without_records && receiver.earlier().is_some() {
-        let message = "the folder holds an earlier backup, which may have the records; name a new file or folder";
-        return Err(Failure::new(Code::FolderNotEmpty, message).into());
-    }
-    let manifest = match &global.server {
-        Some(server) => of_server(server, &global.tenant, args.without_records, receiver).await?,
-        None => of_store(config, args.without_records, receiver).await?,
-    };
-    for left_out in &manifest.left_out {
-        let why = match left_out.ends_with("/_engine") {
-            true => "records and streams are left out, as it was asked for",
-            false => "it is not declared; declare it to have it there",
+/// Back up a whole store, also of a running server, up to what is durable when it begins
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A backup contains the secret key by which the store finds requests: protect it like the store.\n\nExample:\n  annals \
+                  backup --server http://127.0.0.1:4000 --to backup.tar\n  annals backup --to /backups/annals"
+)]
+pub struct Backup {
+    /// The destination: one file if the name ends in .tar, else a folder, to which a later backup adds only what has grown
+    #[arg(long, value_name = "FOLDER|FILE.tar")]
+    to: PathBuf,
+    /// Back up the logs alone, into a new file or folder, because records and streams are damaged
+    #[arg(long)]
+    without_records: bool,
+}
+
+impl Run for Backup {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        // Looked at first: a place that cannot take it should not cost a start of the store.
+        let receiver = operations::keep_backup(&self.to)?;
+        if self.without_records && receiver.earlier().is_some() {
+            let message = "the folder holds an earlier backup, which may have the records; name a new file or folder";
+            return Err(Failure::new(Code::FolderNotEmpty, message).into());
+        }
+        let manifest = match &context.server {
+            Some(server) => of_server(server, &context.tenant, self.without_records, receiver).await?,
+            None => of_store(context, self.without_records, receiver).await?,
         };
-        let note = format!("note: {left_out} is not in the backup: {why}");
-        written(std::io::Write::write_all(&mut std::io::stderr(), format!("{note}\n").as_bytes()))?;
+        for left_out in &manifest.left_out {
+            let why = match left_out.ends_with("/_engine") {
+                true => "records and streams are left out, as it was asked for",
+                false => "it is not declared; declare it to have it there",
+            };
+            let note = format!("note: {left_out} is not in the backup: {why}");
+            written(std::io::Write::write_all(&mut std::io::stderr(), format!("{note}\n").as_bytes()))?;
+        }
+        let mut output = context.output();
+        print_backup(&mut output, &manifest)?;
+        output.flush()
     }
-    let mut output = Output::new(global.output);
-    print_backup(&mut output, &manifest)?;
-    output.flush()
 }
 
 async fn of_server(
@@ -55,8 +77,8 @@ async fn of_server(
     Ok(receiver.finish()?)
 }
 
-async fn of_store(config: &Config, without_records: bool, mut receiver: Receiver) -> Result<Manifest, Stop> {
-    let store = open_store(config, true).await?;
+async fn of_store(context: &Context, without_records: bool, mut receiver: Receiver) -> Result<Manifest, Stop> {
+    let store = context.open_store(true).await?;
     let taken = (|| {
         let begun = match without_records {
             true => store.backup_without_records(),
@@ -108,49 +130,6 @@ fn print_backup(output: &mut Output, manifest: &Manifest) -> Result<(), Stop> {
                     output.text(format_args!("Records and streams of {}: {} bytes.", tenant.tenant, map.bytes))?;
                 }
             }
-        }
-    }
-    Ok(())
-}
-
-pub fn restore(global: &Global, args: &args::Restore, config: &Config) -> Result<(), Stop> {
-    let cut = args.to_sequence_number.map(|at| (global.tenant.clone(), args.scope.clone(), at));
-    let bar = Progress::of_bytes();
-    let restored =
-        operations::restore(&args.from, &config.store.url, &operations::Restore { cut }, &mut |done, all| {
-            bar.reach(done, all);
-        })?;
-    drop(bar);
-    let mut output = Output::new(global.output);
-    print_restored(&mut output, &restored)?;
-    output.flush()
-}
-
-fn print_restored(output: &mut Output, restored: &Restored) -> Result<(), Stop> {
-    if output.format() == Format::Table {
-        output.text(format_args!(
-            "{:<20}  {:<12}  {:>12}  {:>12}  EVENTS' HASH",
-            "TENANT", "SCOPE", "EVENTS", "INCARNATION"
-        ))?;
-    }
-    for log in &restored.logs {
-        match output.format() {
-            Format::Json => output.json(log)?,
-            Format::Table => output.text(format_args!(
-                "{:<20}  {:<12}  {:>12}  {:>12}  {}",
-                log.tenant, log.scope, log.head, log.incarnation, log.events_hash
-            ))?,
-        }
-    }
-    for map in &restored.maps {
-        match output.format() {
-            Format::Json => output.json(&serde_json::json!({
-                "tenant": map.tenant, "records_and_streams_bytes": map.bytes, "map_entries": map.entries,
-            }))?,
-            Format::Table => output.text(format_args!(
-                "Records and streams of {}: {} bytes, {} entries of their map.",
-                map.tenant, map.bytes, map.entries
-            ))?,
         }
     }
     Ok(())

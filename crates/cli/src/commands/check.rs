@@ -2,18 +2,36 @@
 
 use annals::Code;
 use annals::operations::{self, CheckReport, Finding};
+use clap::Args;
 
-use crate::args::{Format, Global};
-use crate::config::Config;
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 use crate::output::Output;
 use crate::progress::Progress;
 
-pub fn run(global: &Global, config: &Config) -> Result<(), Stop> {
+/// Check every checksum of a store that no process has open, and every promise that its bytes can prove
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Writes nothing. Each damaged place is printed with its file, byte and sequence number, and what to do; the exit \
+                  code is 6 then.\n\nExample:\n  annals check --store embedded:./data"
+)]
+pub struct Check {}
+
+impl Run for Check {
+    const REACHES: Reaches = Reaches::Files;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        run(context)
+    }
+}
+
+fn run(context: &Context) -> Result<(), Stop> {
     let bar = Progress::of_bytes();
-    let report = operations::check(&config.store.url, &mut |done, all| bar.reach(done, all))?;
+    let report = operations::check(&context.config.store.url, &mut |done, all| bar.reach(done, all))?;
     drop(bar);
-    let mut output = Output::new(global.output);
+    let mut output = context.output();
     match output.format() {
         Format::Json => output.json(&report)?,
         Format::Table => table(&mut output, &report)?,

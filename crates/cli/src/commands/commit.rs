@@ -1,32 +1,82 @@
 //! `annals commit`.
 
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
 use annals::wire::{CommitAnswer, parse_commit};
-use annals::{Aggregate, Code, CommitOutcome, NewCommit, Reached, until_snapshot};
+use annals::{Aggregate, Code, CommitOutcome, NewCommit, Reached, limits, until_snapshot};
+use clap::Args;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::args::{Commit, Global};
-use crate::config::Config;
+use super::Run;
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
-use crate::requests;
 use crate::target::Target;
+use crate::{lines, requests};
 
-pub async fn run(global: &Global, args: &Commit, config: &Config) -> Result<(), Stop> {
-    if let Some(aggregate) = &args.aggregate {
-        let commit = from_flags(args, aggregate)?;
-        commit.validate()?;
-        let target = Target::to_write(global, config).await?;
-        return target.run(async |target| one(target, commit, Output::new(global.output)).await).await;
+/// Commit events: bodies of POST /v1/commits as JSON lines, or one event by flags
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Answers are printed in the order of the lines. Lines of one aggregate are committed in their order; a line with an \
+                  append_condition or prepare keys is committed after every line before it and before every line after it. A refused line \
+                  is reported and the other lines continue; the exit code is that of the first refusal.\n\nExample:\n  annals commit \
+                  --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}' --expect empty\n  annals commit --server \
+                  http://127.0.0.1:4000 < commits.jsonl"
+)]
+pub struct Commit {
+    /// A file of JSON lines; standard input when neither it nor --aggregate is given
+    #[arg(long, value_name = "FILE", conflicts_with = "aggregate")]
+    file: Option<PathBuf>,
+    /// The aggregate of one event given by flags
+    #[arg(long, value_name = "NAME/ID", requires = "event_type")]
+    aggregate: Option<String>,
+    /// The event's type
+    #[arg(long = "type", id = "event_type", value_name = "TYPE", requires = "aggregate")]
+    event_type: Option<String>,
+    /// The event's data: a JSON object, @FILE for a file that holds one, or @- for standard input [default: {}]
+    #[arg(long, value_name = "JSON|@FILE", requires = "aggregate")]
+    data: Option<String>,
+    /// A tag of the event; may be repeated
+    #[arg(long = "tag", value_name = "TAG", requires = "aggregate")]
+    tags: Vec<String>,
+    /// The version the aggregate must have: a number, any, empty or exists
+    #[arg(long, value_name = "VERSION", requires = "aggregate", allow_hyphen_values = true)]
+    expect: Option<String>,
+    /// Identifies the request, so that a repeat is recognised
+    #[arg(long, value_name = "ID", requires = "aggregate")]
+    request_id: Option<String>,
+    /// The stage to wait for: committed (stored), logged (has its sequence number), or snapshot (the aggregate's snapshot has reached it)
+    #[arg(long, value_name = "STAGE", requires = "aggregate")]
+    wait: Option<String>,
+    /// Groups everything that follows from one cause
+    #[arg(long, value_name = "ID", requires = "aggregate")]
+    correlation_id: Option<String>,
+    /// The direct cause
+    #[arg(long, value_name = "ID", requires = "aggregate")]
+    causation_id: Option<String>,
+}
+
+impl Run for Commit {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        if let Some(aggregate) = &self.aggregate {
+            let commit = from_flags(self, aggregate)?;
+            commit.validate()?;
+            let target = context.to_write().await?;
+            return target.run(async |target| one(target, commit, context.output()).await).await;
+        }
+        let lines = requests::read(self.file.as_deref(), "commits")?;
+        let target = context.to_write().await?;
+        let remote = target.is_remote();
+        let parse = |text: &[u8]| parse_line(text, remote);
+        let print = |output: &mut Output, (aggregate, outcome): (Aggregate, CommitOutcome)| {
+            output.answer(&aggregate, &CommitAnswer::from(outcome))
+        };
+        target.run(async |target| requests::send(target, lines, context.output(), parse, print).await).await
     }
-    let lines = requests::read(args.file.as_deref(), "commits")?;
-    let target = Target::to_write(global, config).await?;
-    let remote = target.is_remote();
-    let parse = |text: &[u8]| parse_line(text, remote);
-    let print = |output: &mut Output, (aggregate, outcome): (Aggregate, CommitOutcome)| {
-        output.answer(&aggregate, &CommitAnswer::from(outcome))
-    };
-    target.run(async |target| requests::send(target, lines, Output::new(global.output), parse, print).await).await
 }
 
 /// The commit of a line, for a server or for a store that this process has opened.
@@ -60,7 +110,7 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
         let message = format!("--aggregate {aggregate:?} has no id; write NAME/ID, for example order/o-1");
         return Err(Failure::new(Code::InvalidId, message));
     };
-    let data = RawValue::from_string(args.data.clone().unwrap_or_else(|| "{}".to_owned()))
+    let data = RawValue::from_string(data(args.data.as_deref())?)
         .map_err(|error| Failure::new(Code::NotJson, format!("--data: not JSON: {error}")))?;
     let mut body = json!({ "aggregate": { "name": name, "id": id } });
     if let Some(expect) = &args.expect {
@@ -82,6 +132,22 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
     let body = Body { rest: body, events: [event] };
     let json = serde_json::to_vec(&body).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(parse_commit(&json)?)
+}
+
+/// Returns the text of `--data`: as it was typed, or the content of the file behind `@`.
+fn data(given: Option<&str>) -> Result<String, Failure> {
+    let Some(given) = given else { return Ok("{}".to_owned()) };
+    let Some(file) = given.strip_prefix('@') else { return Ok(given.to_owned()) };
+    let mut text = String::new();
+    let read = lines::open(Path::new(file))?
+        .take(limits::BODY_BYTES_MAX as u64 + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| lines::unreadable(Path::new(file), &error))?;
+    if read > limits::BODY_BYTES_MAX {
+        let message = format!("--data {given}: more than {} bytes", limits::BODY_BYTES_MAX);
+        return Err(Failure::new(Code::EventTooLarge, message));
+    }
+    Ok(text)
 }
 
 #[derive(serde::Serialize)]

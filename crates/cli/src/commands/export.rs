@@ -1,102 +1,160 @@
-//! `annals export` and `annals import --whole`.
+//! `annals export`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use annals::Code;
-use annals::operations::{ExportReader, Moved, export as write_export, export_without_records};
+use annals::operations::{Moved, export as write_export, export_without_records};
+use annals::{Code, Store};
+use clap::Args;
 
-use crate::args::{self, Format, Global};
-use crate::config::Config;
-use crate::failure::{Failure, Stop};
-use crate::lines;
-use crate::output::Output;
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
+use crate::failure::{Failure, Stop, note};
 use crate::progress::Progress;
-use crate::target::open_store;
+use crate::signals;
 
-pub async fn export(global: &Global, args: &args::Export, config: &Config) -> Result<(), Stop> {
-    let to_output = args.file == Path::new("-");
-    let mut out: Box<dyn Write + Send> = if to_output { Box::new(io::stdout()) } else { Box::new(create(&args.file)?) };
-    let store = match open_store(config, true).await {
-        Ok(store) => store,
-        Err(failure) => {
-            drop_file(args, to_output);
-            return Err(failure.into());
+/// Export a whole store as JSON lines, to be imported into another one
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Numbers, ids, times, versions, tenants, scopes, records, indexes and streams are kept; records get new revisions. A \
+                  backup is smaller and faster; an export moves a store to another backend. An existing file is never overwritten: the \
+                  command is refused.\n\nExample:\n  annals export store.jsonl\n  annals export - | gzip > store.jsonl.gz"
+)]
+pub struct Export {
+    /// The file to write, or - for standard output; an existing file is refused and stays as it is
+    file: PathBuf,
+    /// Export the events and prepare keys alone, because records and streams are damaged
+    #[arg(long)]
+    without_records: bool,
+    /// Export although the store holds logs of tenants or scopes that are not declared, and leave those out
+    #[arg(long)]
+    declared_only: bool,
+}
+
+impl Run for Export {
+    const REACHES: Reaches = Reaches::Store;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let destination = Destination::of(&self.file)?;
+        let store = context.open_store(true).await?;
+        let outcome = match self.left_out(&*store) {
+            Ok(()) => self.write(Arc::clone(&store), destination.open()?).await,
+            Err(failure) => Err(failure.into()),
+        };
+        store.close().await;
+        let moved = outcome?;
+        if self.without_records {
+            note("records and streams are left out, as --without-records says");
         }
-    };
-    let bar = Progress::of_events();
-    let mut buffered = BufWriter::with_capacity(1 << 18, &mut out);
-    let progress = &mut |done, all| bar.reach(done, all);
-    let moved = match args.without_records {
-        true => export_without_records(&*store, &mut buffered, progress).await,
-        false => write_export(&*store, &mut buffered, progress).await,
-    };
-    drop(buffered);
-    drop(bar);
-    store.close().await;
-    if moved.is_ok() && args.without_records {
-        let _ = writeln!(io::stderr(), "note: records and streams are left out, as it was asked for");
+        destination.keep()?;
+        if destination.file.is_none() { Ok(()) } else { print(context, &moved) }
     }
-    match moved {
-        Ok(_) if to_output => Ok(()),
-        Ok(moved) => print(global, &moved),
-        Err(error) => {
-            drop_file(args, to_output);
-            Err(error.into())
+}
+
+impl Export {
+    /// Refuses an export that would silently lack logs of the store.
+    fn left_out(&self, store: &dyn Store) -> Result<(), Failure> {
+        let undeclared = store.undeclared_logs().map_err(annals::ReadError::from)?;
+        let names: Vec<String> = undeclared.iter().map(|(tenant, scope)| format!("{tenant}/{scope}")).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let names = names.join(", ");
+        if self.declared_only {
+            note(&format!("{names} (tenant/scope) are not declared and are left out"));
+            return Ok(());
+        }
+        let message =
+            format!("the store holds logs that are not declared, which the export would lack: {names} (tenant/scope)");
+        let advice = "Declare their tenants and scopes under [tenants], or leave them out with --declared-only.";
+        Err(Failure::config(message).advise(advice))
+    }
+
+    /// Writes the export in a task of its own, so that a signal is heard meanwhile.
+    async fn write(&self, store: Arc<dyn Store>, out: Box<dyn Write + Send>) -> Result<Moved, Stop> {
+        let without_records = self.without_records;
+        let writing = tokio::spawn(async move {
+            let bar = Progress::of_events();
+            let mut out = BufWriter::with_capacity(1 << 18, out);
+            let progress = &mut |done, all| bar.reach(done, all);
+            match without_records {
+                true => export_without_records(&*store, &mut out, progress).await,
+                false => write_export(&*store, &mut out, progress).await,
+            }
+        });
+        tokio::select! {
+            moved = writing => {
+                Ok(moved.map_err(|error| Failure::internal(format!("the export ended early: {error}")))??)
+            }
+            stopped = signals::stop() => {
+                stopped?;
+                note(&format!("interrupted; {} was not written", self.file.display()));
+                Err(Stop::Interrupted)
+            }
         }
     }
 }
 
-/// What was begun is no export.
-fn drop_file(args: &args::Export, to_output: bool) {
-    if !to_output {
-        let _ = fs::remove_file(&args.file);
+/// Where an export goes: standard output, or a file that gets its name once it is whole.
+struct Destination<'a> {
+    file: Option<&'a Path>,
+    unfinished: PathBuf,
+}
+
+impl<'a> Destination<'a> {
+    /// Refuses a file that exists.
+    fn of(file: &'a Path) -> Result<Self, Failure> {
+        let file = (file != Path::new("-")).then_some(file);
+        if let Some(path) = file.filter(|path| path.symlink_metadata().is_ok()) {
+            return Err(exists(path));
+        }
+        let mut unfinished = file.map(|path| path.as_os_str().to_owned()).unwrap_or_default();
+        unfinished.push(format!(".unfinished-{}", std::process::id()));
+        Ok(Self { file, unfinished: unfinished.into() })
+    }
+
+    fn open(&self) -> Result<Box<dyn Write + Send>, Failure> {
+        let Some(path) = self.file else { return Ok(Box::new(io::stdout())) };
+        match OpenOptions::new().write(true).create_new(true).open(&self.unfinished) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) => {
+                Err(Failure::new(Code::UnwritableOutput, format!("{} cannot be made: {error}", path.display())))
+            }
+        }
+    }
+
+    /// Gives the whole export its name. A file that another process has made meanwhile stays.
+    fn keep(&self) -> Result<(), Failure> {
+        let Some(path) = self.file else { return Ok(()) };
+        if path.symlink_metadata().is_ok() {
+            return Err(exists(path));
+        }
+        fs::rename(&self.unfinished, path).map_err(|error| {
+            Failure::new(Code::UnwritableOutput, format!("{} cannot be made: {error}", path.display()))
+        })
     }
 }
 
-fn create(path: &Path) -> Result<fs::File, Failure> {
-    OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            let message = format!("{} is there already and was not touched; name a file that is not", path.display());
-            Failure::new(Code::FolderNotEmpty, message)
+impl Drop for Destination<'_> {
+    /// Deletes what is not a whole export.
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = fs::remove_file(&self.unfinished);
         }
-        _ => Failure::config(format!("{} cannot be made: {error}", path.display())),
-    })
+    }
 }
 
-pub async fn import(global: &Global, args: &args::Import, config: &Config) -> Result<(), Stop> {
-    if global.server.is_some() {
-        let message = "--whole copies into a store, which a server would have open; stop it and name its store";
-        return Err(Failure::config(message).into());
-    }
-    let reader = ExportReader::new(lines::open(&args.file)?)?;
-    let mut declared = config.clone();
-    for (tenant, scope) in reader.logs() {
-        if !declared.tenants.names.contains(&tenant) {
-            declared.tenants.names.push(tenant);
-        }
-        if scope != annals::DEFAULT_SCOPE && !declared.tenants.scopes.contains(&scope) {
-            declared.tenants.scopes.push(scope);
-        }
-    }
-    let store = open_store(&declared, false).await?;
-    let bar = Progress::of_events();
-    let moved = reader.import_into(&*store, &mut |done, all| bar.reach(done, all)).await;
-    drop(bar);
-    store.close().await;
-    let moved = moved?;
-    if declared != *config {
-        let _ = writeln!(
-            io::stderr(),
-            "note: the export holds tenants or scopes that are not declared; declare them under [tenants] to use them"
-        );
-    }
-    print(global, &moved)
+fn exists(path: &Path) -> Failure {
+    let message = format!("{} is there already and was not touched; name a file that is not", path.display());
+    Failure::new(Code::FolderNotEmpty, message)
 }
 
-fn print(global: &Global, moved: &Moved) -> Result<(), Stop> {
-    let mut output = Output::new(global.output);
+/// Prints what was moved, one line or row per log, collection and stream.
+pub fn print(context: &Context, moved: &Moved) -> Result<(), Stop> {
+    let mut output = context.output();
     if output.format() == Format::Json {
         moved.logs.iter().try_for_each(|log| output.json(log))?;
         moved.collections.iter().try_for_each(|collection| output.json(collection))?;

@@ -2,23 +2,91 @@
 
 mod ids;
 mod report;
+mod whole;
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use annals::{Aggregate, Code, CommitOutcome, NewCommit};
+use clap::Args;
 
 use self::ids::RequestIds;
 use self::report::{Count, Progress};
-use crate::args::{Global, Import};
-use crate::commands::commit::parse_line;
-use crate::config::Config;
-use crate::failure::{Failure, Stop};
-use crate::lines::{self, Line};
+use super::Run;
+use super::commit::parse_line;
+use crate::context::{Context, Reaches};
+use crate::failure::{Failure, Stop, note};
+use crate::lines::{self, Line, Spread};
 use crate::output::Output;
 use crate::pipeline::{AfterRefusal, Outcome, Pipeline};
-use crate::target::Target;
+
+/// Import a file of JSON lines, each a body of POST /v1/commits; or with --whole an export of another store
+#[derive(Debug, Args)]
+#[command(
+    after_help = "With --whole every commit is copied with its number, ids, times and version into a store that is new, or that an \
+                  earlier import of the same export began; the hashes of the logs are compared at the end. When it is refused, the message \
+                  says what was written, and it can be run again. Without --whole, a line without request_id gets one from the digest of \
+                  the file and its line number, so that an interrupted import can simply be run again: lines that are already stored count \
+                  as duplicates. A changed file has another digest: give --id-prefix with the prefix that the first import used. Given ids \
+                  and times are kept. Many lines are in flight at once; those of one aggregate keep their order.\n\nExample:\n  annals \
+                  import history.jsonl\n  zcat history.jsonl.gz | annals import - --id-prefix history-2025\n  annals import --whole \
+                  store.jsonl --store embedded:./new"
+)]
+pub struct Import {
+    /// The file, or - for standard input
+    file: PathBuf,
+    /// Import an export of a whole store, into a store and not through a server
+    #[arg(long, conflicts_with_all = ["id_prefix", "keep_going"])]
+    whole: bool,
+    /// The prefix of the request ids of lines without one, which end in the line number; standard input has no digest to make one from
+    #[arg(long, value_name = "PREFIX")]
+    id_prefix: Option<String>,
+    /// Continue after a line that is refused
+    #[arg(long)]
+    keep_going: bool,
+    /// Write refused lines to this file, unchanged
+    #[arg(long, value_name = "FILE", requires = "keep_going")]
+    rejects: Option<PathBuf>,
+}
+
+impl Run for Import {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    fn reaches(&self) -> Reaches {
+        if self.whole { Reaches::Store } else { Self::REACHES }
+    }
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        if self.whole {
+            return whole::run(context, &self.file).await;
+        }
+        let input = lines::open(&self.file)?;
+        let ids = RequestIds::new(&self.file, self.id_prefix.as_deref());
+        let rejects = self.rejects.as_deref().map(create).transpose()?;
+        let progress = Progress::new(&self.file);
+        let target = context.to_write().await?;
+        let output = context.output();
+        target
+            .run(async |target| {
+                let after = if self.keep_going { AfterRefusal::GoOn } else { AfterRefusal::HoldBack };
+                let pipeline = Pipeline::new(target.log.clone(), after);
+                let (keep_going, remote) = (self.keep_going, target.is_remote());
+                let import = Lines {
+                    pipeline,
+                    ids,
+                    rejects,
+                    keep_going,
+                    remote,
+                    progress,
+                    count: Count::default(),
+                    spread: Spread::default(),
+                };
+                import.all(lines::read(input), output).await
+            })
+            .await
+    }
+}
 
 /// What is remembered of a line until it is answered.
 struct Tag {
@@ -26,24 +94,8 @@ struct Tag {
     end: u64,
     /// The line as it was, if it may have to be written to the rejects.
     text: Option<Vec<u8>>,
-}
-
-pub async fn run(global: &Global, args: &Import, config: &Config) -> Result<(), Stop> {
-    let input = lines::open(&args.file)?;
-    let ids = RequestIds::new(&args.file, args.id_prefix.as_deref());
-    let rejects = args.rejects.as_deref().map(create).transpose()?;
-    let progress = Progress::new(&args.file);
-    let target = Target::to_write(global, config).await?;
-    let output = Output::new(global.output);
-    target
-        .run(async |target| {
-            let after = if args.keep_going { AfterRefusal::GoOn } else { AfterRefusal::HoldBack };
-            let pipeline = Pipeline::new(target.log.clone(), after);
-            let (keep_going, remote) = (args.keep_going, target.is_remote());
-            let run = Run { pipeline, ids, rejects, keep_going, remote, progress, count: Count::default() };
-            run.all(lines::read(input), output).await
-        })
-        .await
+    /// It is a further piece of a document that was refused.
+    piece: bool,
 }
 
 /// Takes care not to write over what an earlier import could not take.
@@ -54,7 +106,7 @@ fn create(path: &Path) -> Result<File, Failure> {
     })
 }
 
-struct Run {
+struct Lines {
     pipeline: Pipeline<Tag>,
     ids: RequestIds,
     rejects: Option<File>,
@@ -62,9 +114,10 @@ struct Run {
     remote: bool,
     progress: Progress,
     count: Count,
+    spread: Spread,
 }
 
-impl Run {
+impl Lines {
     async fn all(mut self, mut lines: tokio::sync::mpsc::Receiver<Line>, mut output: Output) -> Result<(), Stop> {
         let mut open = true;
         while open || !self.pipeline.is_empty() {
@@ -83,11 +136,10 @@ impl Run {
             && let Some(prefix) = self.ids.made_prefix()
         {
             // A corrected file has another digest, so its lines would be other requests and be committed twice.
-            let _ = writeln!(
-                std::io::stderr(),
-                "note: to correct this file and import it again, leave every line at its number and add --id-prefix \
-                 {prefix}, or what is in the log already would be committed once more"
-            );
+            note(&format!(
+                "to correct this file and import it again, leave every line at its number and add --id-prefix {prefix}, \
+                 because without it the lines that are already stored would be committed a second time"
+            ));
         }
         self.count.print(&mut output)?;
         self.count.first_failure.map_or(Ok(()), |code| Err(Stop::Reported(code)))
@@ -100,17 +152,29 @@ impl Run {
             Ok(text) => self.parse(number, text).await.map(|commit| (commit, text.len())),
             Err(failure) => Err(failure.clone()),
         };
-        let tag = Tag { number, end, text: text.ok().filter(|_| self.rejects.is_some()) };
-        match parsed {
-            Ok((commit, bytes)) => {
-                self.pipeline.submit(tag, commit, bytes).await;
-                true
-            }
+        let mut tag = Tag { number, end, text: None, piece: false };
+        let (commit, bytes) = match parsed {
+            Ok(parsed) => parsed,
             Err(failure) => {
-                self.pipeline.refuse(tag, failure);
-                self.keep_going
+                let reported = match &text {
+                    Ok(text) => self.spread.refused(text, failure.clone()),
+                    Err(failure) => Some(failure.clone()),
+                };
+                tag.piece = reported.is_none();
+                tag.text = self.kept(text);
+                self.pipeline.refuse(tag, reported.unwrap_or(failure));
+                return self.keep_going;
             }
-        }
+        };
+        self.spread.whole();
+        tag.text = self.kept(text);
+        self.pipeline.submit(tag, commit, bytes).await;
+        true
+    }
+
+    /// Returns the text of a line that may have to be written to the rejects.
+    fn kept(&self, text: Result<Vec<u8>, Failure>) -> Option<Vec<u8>> {
+        text.ok().filter(|_| self.rejects.is_some())
     }
 
     async fn parse(&mut self, number: u64, text: &[u8]) -> Result<NewCommit, Failure> {
@@ -152,7 +216,9 @@ impl Run {
             let wrote = rejects.write_all(&text).and_then(|()| rejects.write_all(b"\n"));
             wrote.map_err(|error| Failure::new(Code::Internal, format!("--rejects: {error}")))?;
         }
-        self.progress.pause(|| failure.at_line(tag.number).print());
+        if !tag.piece {
+            self.progress.pause(|| failure.at_line(tag.number).print());
+        }
         Ok(self.keep_going)
     }
 }

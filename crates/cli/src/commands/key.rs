@@ -2,52 +2,170 @@
 
 use annals::wire::write_found_key;
 use annals::{Code, DocumentView, Invalid, KeyChange, KeyValue, Release, Reserve, Timestamp};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::args::{Format, Global, Key, KeyOf, KeyPrepare};
-use crate::config::Config;
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
-use crate::output::Output;
-use crate::target::Target;
 
-pub async fn run(global: &Global, args: &Key, config: &Config) -> Result<(), Stop> {
-    let change = match args {
-        Key::Show(of) => return show(global, of, config).await,
-        Key::Prepare(args) => KeyChange::Prepare(of(args)?),
-        Key::Reprepare(args) => KeyChange::Reprepare { old: maybe("--old", args.old.as_deref())?, new: of(&args.new)? },
-        Key::Move(args) => KeyChange::Move {
-            old: Release::new(args.name.as_str(), args.old_key.as_str()).of_value(value("OLD_VALUE", &args.old_value)?),
-            new: reserve(&args.name, &args.key, &args.value, args.until)?,
-        },
-        Key::Release(args) => KeyChange::Rollback(Release {
-            value: maybe("--value", args.value.as_deref())?,
-            ..Release::new(args.of.name.as_str(), args.of.key.as_str())
-        }),
-    };
-    change.validate()?;
-    let target = Target::to_write(global, config).await?;
+/// Show, take, change or release prepare keys: names that one holder at a time may have
+#[derive(Debug, Args)]
+#[command(visible_alias = "keys")]
+pub struct Key {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Print the holder of a key, also after it has expired
+    #[command(after_help = "Example:\n  annals key show user eva")]
+    Show(Of),
+    /// Take a key that is free or has expired
+    #[command(
+        after_help = "The value is JSON, so a string has quotes. Where the key is held, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key prepare user eva '\"u-1\"' --until 2030-01-01T00:00:00Z"
+    )]
+    Prepare(Prepare),
+    /// Replace the value of a key that exists
+    #[command(
+        after_help = "Where the key does not exist, or has another value than --old, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key reprepare user eva '\"u-2\"' --old '\"u-1\"'"
+    )]
+    Reprepare(Reprepare),
+    /// Take a key and release another one, both or neither
+    #[command(
+        after_help = "Where the new key is held, \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key move user eva '\"u-1\"' eve '\"u-1\"'"
+    )]
+    Move(Move),
+    /// Release a key
+    #[command(
+        after_help = "Without --value the key must not have expired; with it, the key must have that value, expired or not. Elsewhere \"changed\" is false and the exit code is 3.\n\nExample:\n  annals key release user eva --value '\"u-1\"'"
+    )]
+    Release(Give),
+}
+
+#[derive(Debug, Args)]
+struct Of {
+    /// The name of this kind of key
+    name: String,
+    /// The key
+    key: String,
+}
+
+#[derive(Debug, Args)]
+struct Prepare {
+    #[command(flatten)]
+    of: Of,
+    /// The value to keep with it, as JSON
+    value: String,
+    /// When it expires, RFC 3339; never when absent, at once when it is past
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    until: Option<Timestamp>,
+}
+
+#[derive(Debug, Args)]
+struct Reprepare {
+    #[command(flatten)]
+    new: Prepare,
+    /// The value that it must have, as JSON; any when absent
+    #[arg(long, value_name = "JSON")]
+    old: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Move {
+    /// The name of this kind of key
+    name: String,
+    /// The key to release
+    old_key: String,
+    /// The value that it must have, as JSON
+    old_value: String,
+    /// The key to take
+    key: String,
+    /// The value to keep with it, as JSON
+    value: String,
+    /// When it expires, RFC 3339; never when absent, at once when it is past
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    until: Option<Timestamp>,
+}
+
+#[derive(Debug, Args)]
+struct Give {
+    #[command(flatten)]
+    of: Of,
+    /// The value that it must have, as JSON; any when absent
+    #[arg(long, value_name = "JSON")]
+    value: Option<String>,
+}
+
+impl Run for Key {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let change = match &self.what {
+            What::Show(of) => return show(context, of).await,
+            What::Prepare(args) => KeyChange::Prepare(of(args)?),
+            What::Reprepare(args) => {
+                KeyChange::Reprepare { old: maybe("--old", args.old.as_deref())?, new: of(&args.new)? }
+            }
+            What::Move(args) => KeyChange::Move {
+                old: Release::new(args.name.as_str(), args.old_key.as_str())
+                    .of_value(value("OLD_VALUE", &args.old_value)?),
+                new: reserve(&args.name, &args.key, &args.value, args.until)?,
+            },
+            What::Release(args) => KeyChange::Rollback(Release {
+                value: maybe("--value", args.value.as_deref())?,
+                ..Release::new(args.of.name.as_str(), args.of.key.as_str())
+            }),
+        };
+        change.validate()?;
+        make(context, change).await
+    }
+}
+
+/// Makes a change. One that was not possible is printed, and is a refusal.
+async fn make(context: &Context, change: KeyChange) -> Result<(), Stop> {
+    let target = context.to_write().await?;
     target
         .run(async |target| {
+            let refusal = refusal(&change);
             let changed = target.keys.change(change).await?;
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "changed": changed }))?,
                 Format::Table if changed => output.text(format_args!("changed"))?,
                 Format::Table => output.text(format_args!("not changed"))?,
             }
-            output.flush()
+            output.flush()?;
+            if changed { Ok(()) } else { Err(refusal.into()) }
         })
         .await
 }
 
-async fn show(global: &Global, KeyOf { name, key }: &KeyOf, config: &Config) -> Result<(), Stop> {
-    let target = Target::to_read(global, annals::DEFAULT_SCOPE, config).await?;
+/// Returns the refusal of a change that the store did not make.
+fn refusal(change: &KeyChange) -> Failure {
+    match change {
+        KeyChange::Prepare(Reserve { name, key, .. }) | KeyChange::Move { new: Reserve { name, key, .. }, .. } => {
+            let why = "another value is kept with it; choose another key, or wait until it is released or expires";
+            Failure::new(Code::KeyTaken, format!("the key {key:?} of {name} is taken: {why}"))
+        }
+        KeyChange::Reprepare { new: Reserve { name, key, .. }, .. }
+        | KeyChange::Rollback(Release { name, key, .. }) => {
+            let why = "nobody holds it, it has expired, or it has another value; look at it with `annals key show`";
+            Failure::new(Code::KeyNotHeld, format!("the key {key:?} of {name} is unchanged: {why}"))
+        }
+    }
+}
+
+async fn show(context: &Context, Of { name, key }: &Of) -> Result<(), Stop> {
+    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
     target
         .run(async |target| {
             let Some(found) = target.keys.look(name, key).await? else {
                 return Err(Failure::new(Code::UnknownKey, format!("nobody holds the key {key:?} of {name}")).into());
             };
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&DocumentView(&write_found_key(name, key, &found)))?,
                 Format::Table => {
@@ -62,7 +180,7 @@ async fn show(global: &Global, KeyOf { name, key }: &KeyOf, config: &Config) -> 
         .await
 }
 
-fn of(args: &KeyPrepare) -> Result<Reserve, Invalid> {
+fn of(args: &Prepare) -> Result<Reserve, Invalid> {
     reserve(&args.of.name, &args.of.key, &args.value, args.until)
 }
 

@@ -1,18 +1,35 @@
 //! `annals pack`.
 
 use annals::operations;
+use clap::Args;
 
-use crate::args::{Format, Global};
-use crate::config::Config;
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
 use crate::failure::Stop;
-use crate::output::Output;
 use crate::progress::Progress;
 
-pub fn run(global: &Global, config: &Config) -> Result<(), Stop> {
+/// Pack the closed segments of a store that no process has open, so that they take less space
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A served store packs itself, slowly and a few segments behind the newest one. Readers see no difference. A segment \
+                  that would shrink by less than a tenth stays as it is.\n\nExample:\n  annals pack --store embedded:./data"
+)]
+pub struct Pack {}
+
+impl Run for Pack {
+    const REACHES: Reaches = Reaches::Files;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        run(context)
+    }
+}
+
+fn run(context: &Context) -> Result<(), Stop> {
     let bar = Progress::of_bytes();
-    let report = operations::pack(&config.store.url, &mut |done, all| bar.reach(done, all))?;
+    let report = operations::pack(&context.config.store.url, &mut |done, all| bar.reach(done, all))?;
     drop(bar);
-    let mut output = Output::new(global.output);
+    let mut output = context.output();
     match output.format() {
         Format::Json => output.json(&report)?,
         Format::Table => {

@@ -1,47 +1,102 @@
 //! `annals query …`.
 
-use annals::{Code, DocumentQuery, Pagination, Projection, QuerySource};
+use annals::{Code, DocumentQuery, Pagination, QuerySource};
+use clap::{Args, ValueEnum};
 
-use super::record::condition;
-use crate::args::{Global, How, Query, Source};
-use crate::config::Config;
+use super::Run;
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
-use crate::output::Output;
-use crate::target::Target;
+use crate::selection::Selection;
 
-pub async fn run(global: &Global, args: &Query, config: &Config) -> Result<(), Stop> {
-    only_where_it_means_something(args)?;
-    let query = query(args)?;
-    let source = match args.source {
-        Source::Snapshots => QuerySource::Snapshots(args.aggregate.as_str().into()),
-        Source::Commits => QuerySource::Commits(args.aggregate.as_str().into()),
-    };
-    source.validate()?;
-    let page = Pagination { index: args.page.unwrap_or(1), size: args.size.unwrap_or(10) };
-    let target = Target::to_read(global, annals::DEFAULT_SCOPE, config).await?;
-    target
-        .run(async |target| {
-            let (queries, mut output) = (&target.queries, Output::new(global.output));
-            match args.how {
-                how if args.explain => {
-                    let limit = if how == How::Single { 1 } else { args.limit.unwrap_or(0) };
-                    output.explained(&queries.explain(&source, query, limit).await?)?;
-                }
-                How::Single => match queries.single(&source, query).await? {
-                    Some(document) => output.queried(&document)?,
-                    None => return Err(nothing_found(args).into()),
-                },
-                How::List => {
-                    for document in queries.list(&source, query, args.limit.unwrap_or(0)).await? {
-                        output.queried(&document)?;
+/// Find snapshots or commits of the aggregates of a name by their content
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Documents have the fields that a server answers with (docs/http.md): state.… of snapshots, body.name, body.tags and \
+                  body.body.… of commits. Snapshots of deleted aggregates are left out unless the condition contains deleted, alone or \
+                  joined by and.\n\nExample:\n  annals query order snapshots list --where \"state.total >= 100 and state.status = 'paid'\" \
+                  --sort -state.total --limit 10\n  annals query order commits count --where \"body.name = 'order_placed'\""
+)]
+pub struct Query {
+    /// The aggregates' name
+    aggregate: String,
+    /// The documents to search
+    #[arg(value_enum)]
+    source: Source,
+    /// The form of the result
+    #[arg(value_enum)]
+    how: How,
+    #[command(flatten)]
+    selection: Selection,
+    /// The page to print, from 1 [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    page: Option<u64>,
+    /// The number of documents per page [default: 10]
+    #[arg(long, value_name = "COUNT")]
+    size: Option<u64>,
+    /// Print the plan instead: which index is used, and how much is read
+    #[arg(long)]
+    explain: bool,
+}
+
+/// The documents to search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Source {
+    /// The saved states of aggregates
+    Snapshots,
+    /// The commits of aggregates
+    Commits,
+}
+
+/// The form of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum How {
+    /// The first document
+    Single,
+    /// All documents, or --limit of them
+    List,
+    /// One page, and the total
+    Paged,
+    /// The total
+    Count,
+}
+
+impl Run for Query {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        only_where_it_means_something(self)?;
+        let query = query(self)?;
+        let source = match self.source {
+            Source::Snapshots => QuerySource::Snapshots(self.aggregate.as_str().into()),
+            Source::Commits => QuerySource::Commits(self.aggregate.as_str().into()),
+        };
+        source.validate()?;
+        let page = Pagination { index: self.page.unwrap_or(1), size: self.size.unwrap_or(10) };
+        let target = context.to_read(annals::DEFAULT_SCOPE).await?;
+        target
+            .run(async |target| {
+                let (queries, mut output) = (&target.queries, context.output());
+                match self.how {
+                    how if self.explain => {
+                        let limit = if how == How::Single { 1 } else { self.selection.limit.unwrap_or(0) };
+                        output.explained(&queries.explain(&source, query, limit).await?)?;
                     }
+                    How::Single => match queries.single(&source, query).await? {
+                        Some(document) => output.queried(&document)?,
+                        None => return Err(nothing_found(self).into()),
+                    },
+                    How::List => {
+                        for document in queries.list(&source, query, self.selection.limit.unwrap_or(0)).await? {
+                            output.queried(&document)?;
+                        }
+                    }
+                    How::Paged => output.queried_page(&queries.paged(&source, query, page).await?)?,
+                    How::Count => output.count(queries.count(&source, &query.condition).await?)?,
                 }
-                How::Paged => output.queried_page(&queries.paged(&source, query, page).await?)?,
-                How::Count => output.count(queries.count(&source, &query.condition).await?)?,
-            }
-            output.flush()
-        })
-        .await
+                output.flush()
+            })
+            .await
+    }
 }
 
 fn nothing_found(args: &Query) -> Failure {
@@ -52,39 +107,30 @@ fn nothing_found(args: &Query) -> Failure {
     Failure::new(Code::NothingFound, format!("no {what} of {} passes the condition", args.aggregate))
 }
 
-/// The query that is asked for.
+/// Builds the query from the flags.
 fn query(args: &Query) -> Result<DocumentQuery, Failure> {
-    let mut query = DocumentQuery::new(match &args.typed {
-        Some(typed) => condition("--where", Some(typed))?,
-        None => condition("--condition", args.condition.as_deref())?,
-    });
-    for field in &args.sort {
-        query = match field.strip_prefix('-') {
-            Some(field) => query.descending(field),
-            None => query.ascending(field.as_str()),
-        };
+    let mut query = DocumentQuery::new(args.selection.matching.condition()?);
+    for (field, descending) in args.selection.sort() {
+        query = if descending { query.descending(field) } else { query.ascending(field) };
     }
-    query.projection = match (&args.fields[..], &args.without[..]) {
-        ([], []) => Projection::Whole,
-        (fields, []) => Projection::Only(fields.to_vec()),
-        (_, without) => Projection::Without(without.to_vec()),
-    };
+    query.projection = args.selection.projection();
     Ok(query)
 }
 
-/// A flag that would change nothing is a mistake.
+/// Refuses flags without effect, which are mistakes.
 fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
     let how = args.how;
     let refused = |flags: &str, with: &str| {
-        Err(Failure::new(Code::InvalidQuery, format!("{flags}: only for {with}; leave that out, or ask for {with}")))
+        Err(Failure::new(Code::InvalidQuery, format!("{flags}: only for {with}; leave it out, or ask for {with}")))
     };
-    if args.limit.is_some() && how != How::List {
+    if args.selection.limit.is_some() && how != How::List {
         return refused("--limit", "list");
     }
     if (args.page.is_some() || args.size.is_some()) && how != How::Paged {
         return refused("--page and --size", "paged");
     }
-    let shaped = !args.sort.is_empty() || !args.fields.is_empty() || !args.without.is_empty();
+    let Selection { sort, fields, without, .. } = &args.selection;
+    let shaped = !sort.is_empty() || !fields.is_empty() || !without.is_empty();
     if how == How::Count && shaped {
         return refused("--sort, --fields and --without", "single, list and paged");
     }

@@ -1,53 +1,166 @@
-//! `annals record …`: reading. What changes records is in `record/write.rs`.
+//! `annals record …`: reading. Commands that change records are in `record/write.rs`.
 
 mod write;
 
 use std::sync::Arc;
 
 use annals::bson::Bson;
-use annals::wire::records::{Encoding, extended_value, read_collection, read_condition};
-use annals::{
-    ChangeFollower, Code, Collection, Condition, DocumentKind, Invalid, Now, Projection, RecordQuery, Timestamp,
-    is_system_collection, limits,
-};
+use annals::wire::records::{Encoding, extended_value, read_collection};
+use annals::{ChangeFollower, Code, Collection, DocumentKind, RecordQuery, is_system_collection, limits};
+use clap::{Args, Subcommand};
 
-use crate::args::{Global, Id, Record, RecordDeclare, RecordFind, RecordGet, RecordWatch};
-use crate::config::Config;
+use super::Run;
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
+use crate::reconnect::Reconnect;
+use crate::selection::{Matching, Selection, any_time, at_flag};
 use crate::signals;
 use crate::target::Target;
 
-pub async fn run(global: &Global, args: &Record, config: &Config) -> Result<(), Stop> {
-    match args {
-        Record::List => list(global, config).await,
-        Record::Declare(args) => declare(global, args, config).await,
-        Record::Get(args) => get(global, args, config).await,
-        Record::Find(args) => find(global, args, config).await,
-        Record::Explain(args) => explain(global, args, config).await,
-        Record::Count(args) => {
-            let condition = condition("--condition", args.condition.as_deref())?;
-            let target = to_read(global, config).await?;
-            target
-                .run(async |target| {
-                    let mut output = Output::new(global.output);
-                    output.count(target.records.count(&args.collection, &condition).await?)?;
-                    output.flush()
-                })
-                .await
+/// Read or change records: documents in collections, beside the log
+#[derive(Debug, Args)]
+pub struct Record {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Print the collections, each with its indexes
+    #[command(after_help = "Example:\n  annals record list")]
+    List,
+    /// Declare a collection and its indexes; existing ones stay
+    #[command(
+        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"sparse\", \"partial\", \"expires_after_seconds\"}; everything but the fields is optional. An index with \"text\": true serves `match`: a collection has at most one, on every field whose words are searched, without directions. Indexes cannot be changed or dropped: to get another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
+    )]
+    Declare(Declare),
+    /// Print the record of an id
+    #[command(after_help = "Example:\n  annals record get customers c-9\n  annals record get orders 7 --ejson")]
+    Get(Get),
+    /// Print the records that match a condition
+    #[command(
+        after_help = "A condition is typed, or is JSON. Typed: FIELD TEST, joined by and, or, ( ) and nor(…, …). Tests: = != > >= < <= VALUE; contains, startsWith, endsWith TEXT [ignoreCase]; isIn, notIn, allIn, between [VALUE, …]; elemMatch (CONDITION); isNull notNull isTrue isFalse; exists [false]; today tomorrow thisWeek nextWeek lastWeek thisMonth lastMonth, recentDays and earlierDays DAYS, beforeToday '12:00', each [zone 'Europe/Berlin'] [pattern 'yyyy-MM-dd']. On the whole document: id, ids, tenantId, ownerId, spaceId, deleted, match, raw. Strings are quoted.\n\nExample:\n  annals record find orders --where \"total >= 100 and state isIn ['open', 'paid']\" --sort -total,_id --limit 10\n  annals record find orders --where '{\"field\": \"total\", \"operator\": \"GTE\", \"value\": 100}'"
+    )]
+    Find(Find),
+    /// Print how the same records are found: by which index, and how much is read
+    #[command(after_help = "Example:\n  annals record explain orders --where \"state = 'open'\" --sort -total")]
+    Explain(Find),
+    /// Print the number of records that match a condition
+    #[command(after_help = "Example:\n  annals record count orders --where \"state = 'open'\"")]
+    Count(Count),
+    /// Insert documents that do not exist yet: one by --document, or one per line
+    #[command(
+        after_help = "Documents are Extended JSON, with an _id. A refused line is reported and the other lines continue; the exit code is that of the first refusal.\n\nExample:\n  annals record insert orders --document '{\"_id\": \"o-1\", \"total\": 12.5}'\n  annals record insert orders < orders.jsonl"
+    )]
+    Insert(write::Insert),
+    /// Replace the documents with the same _id, if they are as expected
+    #[command(
+        after_help = "Documents are Extended JSON. Without a flag the record must exist, whatever its content.\n\nExample:\n  annals record replace orders --document '{\"_id\": \"o-1\", \"total\": 13}' --revision 7\n  annals record replace orders --or-insert < orders.jsonl"
+    )]
+    Replace(write::Replace),
+    /// Delete the record of an id, if it is as expected
+    #[command(after_help = "Example:\n  annals record delete orders o-1 --revision 7")]
+    Delete(write::Delete),
+    /// Print the changes of records so far and then each new one, until Ctrl-C
+    #[command(
+        after_help = "A store that this command opens has no other writer; use --server to follow what others change.\n\nExample:\n  annals record watch orders --new --server http://127.0.0.1:4000"
+    )]
+    Watch(Watch),
+}
+
+#[derive(Debug, Args)]
+struct Declare {
+    /// The collection
+    collection: String,
+    /// The indexes, as a JSON list
+    #[arg(long, value_name = "JSON")]
+    indexes: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Get {
+    /// The collection
+    collection: String,
+    #[command(flatten)]
+    id: Id,
+}
+
+/// The id of a record.
+#[derive(Debug, Args)]
+struct Id {
+    /// The record's _id
+    #[arg(allow_hyphen_values = true)]
+    id: String,
+    /// Read the id as Extended JSON, such as 7 or {"$oid": "…"}; without it, the id is a string
+    #[arg(long)]
+    ejson: bool,
+}
+
+#[derive(Debug, Args)]
+struct Find {
+    /// The collection
+    collection: String,
+    #[command(flatten)]
+    selection: Selection,
+}
+
+#[derive(Debug, Args)]
+struct Count {
+    /// The collection
+    collection: String,
+    #[command(flatten)]
+    matching: Matching,
+}
+
+#[derive(Debug, Args)]
+struct Watch {
+    /// Print only changes of this collection
+    collection: Option<String>,
+    /// Print only changes after this number [default: 0]
+    #[arg(long, value_name = "NUMBER")]
+    after: Option<u64>,
+    /// Print only changes made from now on
+    #[arg(long, conflicts_with = "after")]
+    new: bool,
+}
+
+impl Run for Record {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        match &self.what {
+            What::List => list(context).await,
+            What::Declare(args) => declare(context, args).await,
+            What::Get(args) => get(context, args).await,
+            What::Find(args) => find(context, args).await,
+            What::Explain(args) => explain(context, args).await,
+            What::Count(args) => count(context, args).await,
+            What::Insert(args) => write::insert(context, args).await,
+            What::Replace(args) => write::replace(context, args).await,
+            What::Delete(args) => write::delete(context, args).await,
+            What::Watch(args) => watch(context, args).await,
         }
-        Record::Insert(args) => write::insert(global, args, config).await,
-        Record::Replace(args) => write::replace(global, args, config).await,
-        Record::Delete(args) => write::delete(global, args, config).await,
-        Record::Watch(args) => watch(global, args, config).await,
     }
 }
 
-async fn list(global: &Global, config: &Config) -> Result<(), Stop> {
-    let target = to_read(global, config).await?;
+async fn count(context: &Context, args: &Count) -> Result<(), Stop> {
+    let condition = args.matching.condition()?;
+    let target = to_read(context).await?;
     target
         .run(async |target| {
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
+            output.count(target.records.count(&args.collection, &condition).await?)?;
+            output.flush()
+        })
+        .await
+}
+
+async fn list(context: &Context) -> Result<(), Stop> {
+    let target = to_read(context).await?;
+    target
+        .run(async |target| {
+            let mut output = context.output();
             for collection in target.records.collections().await? {
                 output.collection(&collection)?;
             }
@@ -56,77 +169,70 @@ async fn list(global: &Global, config: &Config) -> Result<(), Stop> {
         .await
 }
 
-async fn declare(global: &Global, args: &RecordDeclare, config: &Config) -> Result<(), Stop> {
+async fn declare(context: &Context, args: &Declare) -> Result<(), Stop> {
     not_of_the_system(&args.collection)?;
     let collection = declared(&args.collection, args.indexes.as_deref().unwrap_or("[]"))?;
     collection.validate()?;
-    let target = Target::to_write(global, config).await?;
+    let target = context.to_write().await?;
     target
         .run(async |target| {
             target.records.declare(collection.clone()).await?;
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
             output.collection(&collection)?;
             output.flush()
         })
         .await
 }
 
-async fn get(global: &Global, args: &RecordGet, config: &Config) -> Result<(), Stop> {
+async fn get(context: &Context, args: &Get) -> Result<(), Stop> {
     let id = id(&args.id)?;
-    let target = to_read(global, config).await?;
+    let target = to_read(context).await?;
     target
         .run(async |target| {
             let Some(record) = target.records.get(&args.collection, &id).await? else {
                 let message = format!("{:?} has no record {id}", args.collection);
                 return Err(Failure::new(Code::UnknownRecord, message).into());
             };
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
             output.record(&record)?;
             output.flush()
         })
         .await
 }
 
-/// The query that is asked for.
-fn query(args: &RecordFind) -> Result<RecordQuery, Failure> {
+/// Builds the query from the flags.
+fn query(args: &Find) -> Result<RecordQuery, Failure> {
     let mut query = RecordQuery::new(args.collection.as_str()).limit(limits::PAGE_MAX);
-    query.condition = condition("--condition", args.condition.as_deref())?;
-    for field in &args.sort {
-        query = match field.strip_prefix('-') {
-            Some(field) => query.descending(field),
-            None => query.ascending(field.as_str()),
-        };
+    query.condition = args.selection.matching.condition()?;
+    for (field, descending) in args.selection.sort() {
+        query = if descending { query.descending(field) } else { query.ascending(field) };
     }
-    query.projection = match (&args.include[..], &args.exclude[..]) {
-        ([], []) => Projection::Whole,
-        (include, []) => Projection::Only(include.to_vec()),
-        (_, exclude) => Projection::Without(exclude.to_vec()),
-    };
+    query.projection = args.selection.projection();
     query.clone().resolved(DocumentKind::Record, &any_time())?.validate()?;
     Ok(query)
 }
 
-async fn explain(global: &Global, args: &RecordFind, config: &Config) -> Result<(), Stop> {
+async fn explain(context: &Context, args: &Find) -> Result<(), Stop> {
     let mut query = query(args)?;
-    if let Some(limit) = args.limit {
+    if let Some(limit) = args.selection.limit {
         query.limit = usize::try_from(limit).unwrap_or(usize::MAX).clamp(1, limits::PAGE_MAX);
     }
-    let target = to_read(global, config).await?;
+    let target = to_read(context).await?;
     target
         .run(async |target| {
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
             output.explained(&target.records.explain(query).await?)?;
             output.flush()
         })
         .await
 }
 
-async fn find(global: &Global, args: &RecordFind, config: &Config) -> Result<(), Stop> {
+async fn find(context: &Context, args: &Find) -> Result<(), Stop> {
     let mut query = query(args)?;
-    let target = to_read(global, config).await?;
+    let target = to_read(context).await?;
     target
         .run(async |target| {
-            let (mut output, mut left) = (Output::new(global.output), args.limit.unwrap_or(u64::MAX));
+            let (mut output, mut left) = (context.output(), args.selection.limit.unwrap_or(u64::MAX));
             while left > 0 {
                 query.limit = usize::try_from(left).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
                 let page = target.records.find(query.clone()).await?;
@@ -144,53 +250,56 @@ async fn find(global: &Global, args: &RecordFind, config: &Config) -> Result<(),
         .await
 }
 
-async fn watch(global: &Global, args: &RecordWatch, config: &Config) -> Result<(), Stop> {
-    let target = to_read(global, config).await?;
+async fn watch(context: &Context, args: &Watch) -> Result<(), Stop> {
+    let target = to_read(context).await?;
     target
         .run(async |target| {
-            let after = if args.new { target.records.last_change().await? } else { args.after.unwrap_or(0) };
+            // Asked in any case: a server that cannot be reached at the beginning is most likely mistyped.
+            let last = target.records.last_change().await?;
+            let after = if args.new { last } else { args.after.unwrap_or(0) };
             let follower = ChangeFollower::new(Arc::clone(&target.records), after);
             tokio::select! {
                 stopped = signals::stop() => Ok(stopped?),
-                ended = follow(follower, args.collection.as_deref(), Output::new(global.output)) => ended,
+                ended = follow(target, follower, args.collection.as_deref(), context.output()) => ended,
             }
         })
         .await
 }
 
-async fn follow(mut follower: ChangeFollower, collection: Option<&str>, mut output: Output) -> Result<(), Stop> {
+async fn follow(
+    target: &Target,
+    mut follower: ChangeFollower,
+    collection: Option<&str>,
+    mut output: Output,
+) -> Result<(), Stop> {
+    let mut reconnect = Reconnect::new();
     loop {
-        for change in follower.next_page().await? {
-            if collection.is_none_or(|wanted| wanted == change.collection) {
-                output.change(&change)?;
+        match follower.next_page().await {
+            Ok(changes) => {
+                reconnect.reached();
+                for change in changes.iter().filter(|it| collection.is_none_or(|wanted| wanted == it.collection)) {
+                    output.change(change)?;
+                }
+                output.flush()?;
+            }
+            Err(error) => {
+                let resume = format!("after change {}", follower.position());
+                reconnect.after(error.into(), target, &resume).await?;
             }
         }
-        output.flush()?;
     }
 }
 
-async fn to_read(global: &Global, config: &Config) -> Result<Target, Failure> {
-    Target::to_read(global, annals::DEFAULT_SCOPE, config).await
+async fn to_read(context: &Context) -> Result<Target, Failure> {
+    context.to_read(annals::DEFAULT_SCOPE).await
 }
 
-/// The id that is meant.
+/// Reads the id that was given.
 fn id(args: &Id) -> Result<Bson, Failure> {
     if !args.ejson {
         return Ok(Bson::String(args.id.clone()));
     }
     extended_value(&args.id).map_err(|message| Failure::new(Code::InvalidRecord, format!("the id: {message}")))
-}
-
-/// The condition that a flag gives, as JSON or as a person types it; every record without it.
-pub(super) fn condition(flag: &str, text: Option<&str>) -> Result<Condition, Failure> {
-    let Some(text) = text else { return Ok(Condition::All) };
-    let read = match text.trim_start().starts_with('{') {
-        true => read_condition(format!("{{\"condition\":{text}}}").as_bytes(), Encoding::ExtendedJson),
-        false => Condition::parse(text),
-    };
-    let read = read.map_err(|error| at_flag(flag, error))?;
-    read.resolved(DocumentKind::Record, &any_time())?.validate()?;
-    Ok(read)
 }
 
 /// The collection with the indexes of `--indexes`.
@@ -202,20 +311,11 @@ pub(super) fn declared(collection: &str, indexes: &str) -> Result<Collection, Fa
     read_collection(collection, body.as_bytes(), Encoding::ExtendedJson).map_err(|error| at_flag("--indexes", error))
 }
 
-/// Windows of time are the store's; whether they can be is the same at any time.
-fn any_time() -> Now {
-    Now::utc(Timestamp::from_millis(0))
-}
-
-fn at_flag(flag: &str, error: Invalid) -> Failure {
-    Failure::new(error.code, format!("{flag}: {}", Failure::from(error.clone()).message))
-}
-
-/// Refuses names that are not for records of one's own, as a server does.
+/// Refuses the names of system collections, as a server does.
 fn not_of_the_system(collection: &str) -> Result<(), Failure> {
     if !is_system_collection(collection) {
         return Ok(());
     }
-    let message = format!("{collection:?} is kept by Annals, and can only be read here");
+    let message = format!("{collection:?} belongs to Annals and can only be read here");
     Err(Failure::new(Code::SystemCollection, message))
 }

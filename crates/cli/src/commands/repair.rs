@@ -2,23 +2,57 @@
 
 use annals::Code;
 use annals::operations::{self, Cut};
+use clap::Args;
 
-use crate::args::{self, Format, Global};
-use crate::config::Config;
+use super::Run;
+use crate::cli::{Format, Scope};
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
-use crate::output::Output;
 use crate::progress::Progress;
 
-pub fn run(global: &Global, args: &args::Repair, config: &Config) -> Result<(), Stop> {
-    match args.what.cut_at {
-        Some(at) => cut(global, args, at, config),
-        None => indexes(global, args, config),
+/// Cut a damaged log, keep the part that is cut off, and begin a new incarnation; or rebuild the indexes of records
+#[derive(Debug, Args)]
+#[command(
+    after_help = "`annals check` prints where the damage begins. Nothing is lost: removed files move to cut/ in the store's folder. Streams \
+                  are cut with their log when the store is opened; a cut leaves records alone.\n\nExample:\n  annals repair --cut-at 17003 \
+                  --yes\n  annals repair --indexes --yes"
+)]
+pub struct Repair {
+    #[command(flatten)]
+    what: What,
+    /// Carry out the repair; without it the plan is only printed
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+/// What to repair: exactly one of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// Cut the log of --tenant and --scope: the number of events that stay, which is the sequence number of the first one removed
+    #[arg(long, value_name = "NUMBER")]
+    cut_at: Option<u64>,
+    /// Rebuild the indexes of the tenant's records from its records
+    #[arg(long)]
+    indexes: bool,
+}
+
+impl Run for Repair {
+    const REACHES: Reaches = Reaches::Files;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        match self.what.cut_at {
+            Some(at) => cut(context, self, at),
+            None => indexes(context, self),
+        }
     }
 }
 
-fn indexes(global: &Global, args: &args::Repair, config: &Config) -> Result<(), Stop> {
-    let made = operations::reindex(&config.store.url, &global.tenant, args.yes)?;
-    let mut output = Output::new(global.output);
+fn indexes(context: &Context, args: &Repair) -> Result<(), Stop> {
+    let made = operations::reindex(&context.config.store.url, &context.tenant, args.yes)?;
+    let mut output = context.output();
     match output.format() {
         Format::Json => output.json(&made)?,
         Format::Table => {
@@ -37,17 +71,17 @@ fn finished(done: bool) -> Result<(), Stop> {
     if done {
         return Ok(());
     }
-    let message = "nothing was done yet; give --yes to do it";
-    Err(Failure::new(Code::InvalidConfig, message).into())
+    let failure = Failure::new(Code::InvalidConfig, "nothing was changed, because --yes is missing");
+    Err(failure.advise("Read the plan above, then run the same command with --yes.").into())
 }
 
-fn cut(global: &Global, args: &args::Repair, at: u64, config: &Config) -> Result<(), Stop> {
-    let (tenant, scope) = (global.tenant.clone(), args.scope.scope.clone());
+fn cut(context: &Context, args: &Repair, at: u64) -> Result<(), Stop> {
+    let (tenant, scope) = (context.tenant.clone(), args.scope.scope.clone());
     let cut = Cut { tenant, scope, at, confirmed: args.yes };
     let bar = Progress::of_events();
-    let repair = operations::repair(&config.store.url, &cut, &mut |done, all| bar.reach(done, all))?;
+    let repair = operations::repair(&context.config.store.url, &cut, &mut |done, all| bar.reach(done, all))?;
     drop(bar);
-    let mut output = Output::new(global.output);
+    let mut output = context.output();
     match output.format() {
         Format::Json => output.json(&repair)?,
         Format::Table => {

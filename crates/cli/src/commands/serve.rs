@@ -1,62 +1,94 @@
 //! `annals serve`.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::{OpenError, Store, server};
+use annals::{Code, OpenError, Store, server};
+use clap::Args;
 use tokio::net::TcpListener;
 
-use crate::config::{Config, DeclaredIndexes};
+use super::Run;
+use crate::config::{Config, DeclaredIndexes, Layers};
+use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::output::Output;
-use crate::{signals, target};
+use crate::{listen, signals, target};
 
 /// How long a store may take to be opened before it is served as one that is not ready.
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
-pub async fn run(config: &Config) -> Result<(), Stop> {
-    let address = address(config)?;
-    let indexes = config.snapshots.declared()?;
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|error| Failure::config(format!("server.listen: {address} cannot be listened on: {error}")))?;
-    let options = target::open_options(config, false);
-    let obstacle = server::Obstacle::default();
-    obstacle.say("it is being opened");
-    let mut opening = Box::pin(async {
-        let store = annals::open_once_reachable(&config.store.url, options, |error| tell(&obstacle, error)).await?;
-        declare(&*store, &indexes).await.map(|()| opened(store))
-    });
-    // Most stores are open by then, or refused; whoever started this learns it before it is told an address.
-    let first = match tokio::time::timeout(OPENING_MAX, &mut opening).await {
-        Ok(store) => Some(store?),
-        Err(_) => None,
-    };
-    let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
-    let mut output = Output::new(None);
-    // Whoever started this may not read what it prints, and the server runs all the same.
-    let _ =
-        output.text(format_args!("Serving {} on http://{address} until Ctrl-C.", annals::shown_url(&config.store.url)));
-    let _ = output.flush();
-    let stopped = async {
-        if let Err(failure) = signals::stop().await {
-            failure.print();
+/// Serve a store over HTTP until SIGTERM or Ctrl-C
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The server is ready when GET /health/ready answers 200, and stops within 10 s.\n\nExample:\n  annals serve --store \
+                  embedded:./data --listen 127.0.0.1:4000 --dev"
+)]
+pub struct Serve {
+    /// The address to listen on; port 0 takes a free one and prints it [default: 127.0.0.1:4000]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Require no credentials, and listen on loopback only
+    #[arg(long)]
+    dev: bool,
+}
+
+impl Run for Serve {
+    const REACHES: Reaches = Reaches::Store;
+
+    fn configure(&self, layers: &mut Layers) -> Result<(), Failure> {
+        if let Some(listen) = &self.listen {
+            layers.flag("server.listen", "--listen", listen.clone().into())?;
         }
-    };
-    let mut limits = server::Options::default();
-    // Without credentials whoever gets through may do everything, and a browser gets through from any page.
-    limits.callers = server::Callers::ThisMachine;
-    limits.query_guard = config.queries.guard(config.server.dev);
-    let opening = async {
-        match first {
-            Some(store) => Ok(store),
-            None => opening.await,
+        if self.dev {
+            layers.flag("server.dev", "--dev", true.into())?;
         }
-    };
-    let served = server::serve_opening(listener, opening, obstacle.clone(), limits, stopped).await;
-    let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
-    ended.map_err(|error| Failure::from(error).into())
+        Ok(())
+    }
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let config = &context.config;
+        let address = address(config).await?;
+        let indexes = config.snapshots.declared()?;
+        let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
+        let options = target::open_options(config, false);
+        let obstacle = server::Obstacle::default();
+        obstacle.say("it is being opened");
+        let mut opening = Box::pin(async {
+            let store = annals::open_once_reachable(&config.store.url, options, |error| tell(&obstacle, error)).await?;
+            declare(&*store, &indexes).await.map(|()| opened(store))
+        });
+        // Most stores are open by then, or refused; whoever started this learns it before it is told an address.
+        let first = match tokio::time::timeout(OPENING_MAX, &mut opening).await {
+            Ok(store) => Some(store?),
+            Err(_) => None,
+        };
+        let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
+        let mut output = Output::new(None);
+        // Whoever started this may not read what it prints, and the server runs all the same.
+        let _ = output
+            .text(format_args!("Serving {} on http://{address} until Ctrl-C.", annals::shown_url(&config.store.url)));
+        let _ = output.flush();
+        let stopped = async {
+            if let Err(failure) = signals::stop().await {
+                failure.print();
+            }
+        };
+        let mut limits = server::Options::default();
+        // Without credentials whoever gets through may do everything, and a browser gets through from any page.
+        limits.callers = server::Callers::ThisMachine;
+        limits.query_guard = config.queries.guard(config.server.dev);
+        let opening = async {
+            match first {
+                Some(store) => Ok(store),
+                None => opening.await,
+            }
+        };
+        let served = server::serve_opening(listener, opening, obstacle.clone(), limits, stopped).await;
+        let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
+        ended.map_err(|error| Failure::from(error).into())
+    }
 }
 
 /// Declares what is configured; a store that does not take it is not served.
@@ -85,14 +117,19 @@ fn tell(obstacle: &server::Obstacle, error: &OpenError) {
     obstacle.say(error.to_string());
 }
 
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            Failure::new(Code::AddressInUse, format!("server.listen: another process listens on {address}"))
+        }
+        _ => Failure::config(format!("server.listen: {address} cannot be listened on: {error}")),
+    }
+}
+
 /// Where to listen, if what is configured may be served there.
-fn address(config: &Config) -> Result<SocketAddr, Failure> {
+async fn address(config: &Config) -> Result<SocketAddr, Failure> {
     let listen = &config.server.listen;
-    let address: SocketAddr = listen.parse().map_err(|_| {
-        Failure::config(format!(
-            "server.listen: {listen:?} is not an address; write IP:PORT, for example 127.0.0.1:4000"
-        ))
-    })?;
+    let address = listen::resolve("server.listen", listen, "127.0.0.1:4000").await?;
     if !config.server.dev {
         let message = "server.dev: this version serves without credentials only, because security cannot be configured \
                        yet; with --dev it does so, on a loopback address";
@@ -111,24 +148,31 @@ fn address(config: &Config) -> Result<SocketAddr, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use annals::Code;
-
     use super::*;
 
-    fn refused(listen: &str, dev: bool) -> String {
+    async fn refused(listen: &str, dev: bool) -> String {
         let mut config = Config::default();
         config.server.listen = listen.to_owned();
         config.server.dev = dev;
-        let failure = address(&config).expect_err("refused");
+        let failure = address(&config).await.expect_err("refused");
         assert_eq!(failure.code, Code::InvalidConfig);
         failure.message
     }
 
-    #[test]
-    fn without_credentials_only_dev_on_loopback_is_served() {
-        assert!(refused("127.0.0.1:4000", false).contains("--dev"));
-        assert!(refused("0.0.0.0:4000", true).contains("127.0.0.1:4000"));
-        assert!(refused("[::]:4000", true).contains("loopback"));
-        assert!(refused("localhost", true).contains("IP:PORT"));
+    #[tokio::test]
+    async fn without_credentials_only_dev_on_loopback_is_served() {
+        assert!(refused("127.0.0.1:4000", false).await.contains("--dev"));
+        assert!(refused("0.0.0.0:4000", true).await.contains("127.0.0.1:4000"));
+        assert!(refused("[::]:4000", true).await.contains("loopback"));
+        assert!(refused("localhost", true).await.contains("IP:PORT"));
+        assert!(refused("localhost:http", true).await.contains("IP:PORT"));
+    }
+
+    #[tokio::test]
+    async fn a_name_of_this_machine_is_an_address_to_listen_on() {
+        let mut config = Config::default();
+        (config.server.listen, config.server.dev) = ("localhost:4001".to_owned(), true);
+        let address = address(&config).await.expect("an address");
+        assert!(address.ip().is_loopback() && address.port() == 4001, "{address}");
     }
 }

@@ -1,24 +1,37 @@
 //! `annals stats`.
 
 use annals::LogStats;
+use clap::Args;
 
-use crate::args::{self, Format, Global};
-use crate::config::Config;
+use super::Run;
+use crate::cli::{Format, Scope};
+use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::target::Target;
 
-pub async fn run(global: &Global, args: &args::Stats, config: &Config) -> Result<(), Stop> {
-    let target = Target::to_read(global, &args.scope.scope, config).await?;
-    target
-        .run(async |target| {
-            let bar = Progress::of_events();
-            let stats = target.log.stats(&mut |done, all| bar.reach(done, all)).await?;
-            drop(bar);
-            print(&mut Output::new(global.output), &stats)
-        })
-        .await
+/// Count what a log holds: aggregates, events of each type, bytes
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  annals stats --server http://127.0.0.1:4000 --output table")]
+pub struct Stats {
+    #[command(flatten)]
+    scope: Scope,
+}
+
+impl Run for Stats {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let target = context.to_read(&self.scope.scope).await?;
+        target
+            .run(async |target| {
+                let bar = Progress::of_events();
+                let stats = target.log.stats(&mut |done, all| bar.reach(done, all)).await?;
+                drop(bar);
+                print(&mut context.output(), &stats)
+            })
+            .await
+    }
 }
 
 fn print(output: &mut Output, stats: &LogStats) -> Result<(), Stop> {

@@ -1,19 +1,81 @@
-//! `annals stream list` and `annals stream read`.
+//! `annals stream …`.
 
 use annals::{Partitions, StreamPosition, StreamQuery, StreamsQuery, limits};
+use clap::{Args, Subcommand};
 
-use crate::args::{Global, StreamList, StreamRead};
-use crate::config::Config;
+use super::Run;
+use crate::cli::Scope;
+use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 use crate::output::Output;
 use crate::target::Target;
 
-pub async fn list(global: &Global, args: &StreamList, config: &Config) -> Result<(), Stop> {
+/// List or read streams, which are filtered sequences of the log
+#[derive(Debug, Args)]
+pub struct Stream {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Print the streams, each with its number of entries and how much of the log its filter has evaluated
+    #[command(after_help = "Example:\n  annals stream list")]
+    List(List),
+    /// Print the events of a stream, in order of position
+    #[command(after_help = "Example:\n  annals stream read stream-7 --partition o-1 --limit 10")]
+    Read(Read),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Print only names after this one
+    #[arg(long, value_name = "NAME")]
+    after: Option<String>,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+#[derive(Debug, Args)]
+struct Read {
+    /// The stream's name
+    name: String,
+    /// The position to start at
+    #[arg(long, value_name = "POSITION", default_value_t = 0)]
+    from: u64,
+    /// The position to end before
+    #[arg(long, value_name = "POSITION")]
+    to: Option<u64>,
+    /// The most events to print
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<u64>,
+    /// Print only events of this partition
+    #[arg(long, value_name = "PARTITION", conflicts_with = "without_partition")]
+    partition: Option<String>,
+    /// Print only events without a partition
+    #[arg(long)]
+    without_partition: bool,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+impl Run for Stream {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        match &self.what {
+            What::List(args) => list(context, args).await,
+            What::Read(args) => read(context, args).await,
+        }
+    }
+}
+
+async fn list(context: &Context, args: &List) -> Result<(), Stop> {
     let mut query = StreamsQuery { after: args.after.as_deref().map(Into::into), limit: limits::PAGE_MAX };
-    let target = Target::to_read(global, &args.scope.scope, config).await?;
+    let target = context.to_read(&args.scope.scope).await?;
     target
         .run(async |target| {
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
             loop {
                 let page = target.streams.list(query.clone()).await?;
                 for info in &page {
@@ -28,7 +90,7 @@ pub async fn list(global: &Global, args: &StreamList, config: &Config) -> Result
         .await
 }
 
-pub async fn read(global: &Global, args: &StreamRead, config: &Config) -> Result<(), Stop> {
+async fn read(context: &Context, args: &Read) -> Result<(), Stop> {
     let partitions = match &args.partition {
         Some(partition) => Partitions::One(partition.as_str().into()),
         None if args.without_partition => Partitions::Without,
@@ -42,8 +104,8 @@ pub async fn read(global: &Global, args: &StreamRead, config: &Config) -> Result
         ..StreamQuery::new(args.name.as_str())
     };
     query.validate()?;
-    let target = Target::to_read(global, &args.scope.scope, config).await?;
-    target.run(async |target| print(target, query, args.limit, Output::new(global.output)).await).await
+    let target = context.to_read(&args.scope.scope).await?;
+    target.run(async |target| print(target, query, args.limit, context.output()).await).await
 }
 
 /// Prints page after page, up to the head that the first page named: a stream that grows while it is read has an end all the same.

@@ -1,23 +1,47 @@
 //! `annals transact`.
 
+use std::path::PathBuf;
+
 use annals::wire::{CommitAnswer, parse_transaction};
 use annals::{Aggregate, CommitOutcome};
+use clap::Args;
 
-use crate::args::{Format, Global, Transact};
-use crate::config::Config;
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 use crate::output::Output;
 use crate::requests;
-use crate::target::Target;
 
-pub async fn run(global: &Global, args: &Transact, config: &Config) -> Result<(), Stop> {
-    let lines = requests::read(args.file.as_deref(), "transactions")?;
-    let target = Target::to_write(global, config).await?;
-    let parse = |text: &[u8]| Ok(parse_transaction(text)?);
-    target.run(async |target| requests::send(target, lines, Output::new(global.output), parse, print).await).await
+/// Commit to several aggregates at once, all or none: bodies of POST /v1/transactions as JSON lines
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each line is a transaction of 2 to 16 commits to different aggregates, stored completely or not at all. Answers are \
+                  printed in the order of the lines, each as a list with one answer per commit; lines that share an aggregate are stored in \
+                  their order. A refused line is reported with the part that was refused, and the other lines continue; the exit code is \
+                  that of the first refusal.\n\nExample:\n  echo '{\"commits\": [{\"aggregate\": {\"name\": \"account\", \"id\": \"1\"}, \
+                  \"events\": [{\"type\": \"taken\", \"data\": {\"amount\": 5}}]}, {\"aggregate\": {\"name\": \"account\", \"id\": \"2\"}, \
+                  \"events\": [{\"type\": \"given\", \"data\": {\"amount\": 5}}]}]}' | annals transact\n  annals transact --server \
+                  http://127.0.0.1:4000 --file transfers.jsonl"
+)]
+pub struct Transact {
+    /// A file of JSON lines; standard input when absent
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
 }
 
-/// As JSON one line, a list of answers; in a table one row for each commit.
+impl Run for Transact {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let lines = requests::read(self.file.as_deref(), "transactions")?;
+        let target = context.to_write().await?;
+        let parse = |text: &[u8]| Ok(parse_transaction(text)?);
+        target.run(async |target| requests::send(target, lines, context.output(), parse, print).await).await
+    }
+}
+
+/// Prints one line with a list of answers as JSON; in a table, one row per commit.
 fn print(output: &mut Output, stored: Vec<(Aggregate, CommitOutcome)>) -> Result<(), Stop> {
     let mut answers = stored.into_iter().map(|(aggregate, outcome)| (aggregate, CommitAnswer::from(outcome)));
     match output.format() {

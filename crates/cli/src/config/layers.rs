@@ -11,6 +11,8 @@ use crate::failure::Failure;
 
 /// The prefix of environment variables that configure; between section and key stand two underscores too.
 const PREFIX: &str = "ANNALS__";
+/// A variable with a short name, and the key that it sets. It wins over the long name.
+const SHORT: (&str, &str) = ("ANNALS_SERVER", "server.url");
 
 /// Where each key's value comes from, by its dotted name.
 pub type Origins = BTreeMap<String, String>;
@@ -51,7 +53,12 @@ impl Layers {
     }
 
     pub fn environment(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), Failure> {
+        let mut short = None;
         for (name, value) in variables {
+            if name == SHORT.0 {
+                short = Some(value);
+                continue;
+            }
             let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
             let origin = format!("environment {name}");
             let key = name[PREFIX.len()..].to_lowercase().replacen("__", ".", 1);
@@ -82,9 +89,20 @@ impl Layers {
             };
             self.set(&key, &origin, value)?;
         }
-        Ok(())
+        let Some(value) = short else { return Ok(()) };
+        let origin = format!("environment {}", SHORT.0);
+        let Some(value) = value.to_str() else {
+            return Err(Failure::config(format!("{origin}: its value is not UTF-8")));
+        };
+        self.set(SHORT.1, &origin, Value::String(value.to_owned()))
     }
 
+    /// Whether a key still has its default value.
+    pub fn is_default(&self, key: &str) -> bool {
+        self.origins.get(key).is_none_or(|origin| origin == "default")
+    }
+
+    /// Sets a key to the value of a flag.
     pub fn flag(&mut self, key: &str, flag: &str, value: Value) -> Result<(), Failure> {
         self.set(key, flag, value)
     }

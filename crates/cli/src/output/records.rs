@@ -6,7 +6,7 @@ use annals::wire::records as wire;
 use annals::{Collection, DocumentView, Explained, Invalid, Paged, Record, RecordedChange, Revision};
 
 use super::Output;
-use crate::args::Format;
+use crate::cli::Format;
 use crate::failure::Stop;
 
 impl Output {

@@ -1,5 +1,7 @@
 //! Every kind of bad input gets its own error, exit code and sentence, and leaves nothing behind.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::process::Server;
@@ -166,4 +168,47 @@ fn a_server_that_is_not_there_is_exit_code_5() {
     run(folder.path(), &["log", "read", "--server", &url]).refused("unreachable", 5);
     let commit = ["commit", "--server", &url, "--aggregate", "order/o-1", "--type", "t"];
     assert!(run(folder.path(), &commit).refused("unreachable", 5).contains("same request id"));
+}
+
+#[test]
+fn a_document_that_is_spread_over_lines_is_one_refusal_that_says_so() {
+    let folder = folder();
+    let pretty = "{\n  \"aggregate\": {\n    \"name\": \"order\",\n    \"id\": \"o-1\"\n  },\n  \"events\": []\n}\n";
+    fs::write(folder.path().join("pretty.json"), pretty).expect("written");
+    run(folder.path(), &["record", "declare", "orders"]).ok();
+    for arguments in [
+        &["commit"][..],
+        &["transact"],
+        &["import", "-", "--id-prefix", "p", "--keep-going"],
+        &["import", "pretty.json"],
+        &["record", "insert", "orders"],
+    ] {
+        let said = run_with(folder.path(), arguments, pretty).refused("not_json", 2);
+        assert!(said.contains("line 1: ") && said.contains("one document per line"), "{said}");
+        assert_eq!(said.matches("error[").count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn the_data_of_an_event_is_read_from_a_file_or_from_standard_input() {
+    let folder = folder();
+    fs::write(folder.path().join("data.json"), "{\"total\": 12.5}\n").expect("written");
+    let commit = ["commit", "--aggregate", "order/o-1", "--type", "order_placed", "--data"];
+    run(folder.path(), &[&commit[..], &["@data.json"]].concat()).ok();
+    run_with(folder.path(), &[&commit[..], &["@-"]].concat(), "{\"total\": 13}").ok();
+    let events = run(folder.path(), &["log", "read"]).ok().json();
+    assert_eq!((&events[0]["data"]["total"], &events[1]["data"]["total"]), (&json!(12.5), &json!(13)));
+    run(folder.path(), &[&commit[..], &["@nothing.json"]].concat()).refused("unreadable_input", 2);
+    run_with(folder.path(), &[&commit[..], &["@-"]].concat(), "total").refused("not_json", 2);
+}
+
+#[test]
+fn help_belongs_to_the_occurrence_where_that_of_the_code_would_mislead() {
+    let folder = folder();
+    run(folder.path(), &["commit", "--aggregate", "order/o-1", "--type", "t"]).ok();
+    let dry = run(folder.path(), &["repair", "--indexes"]).refused("invalid_config", 2);
+    assert!(dry.contains("help: Read the plan above, then run the same command with --yes."), "{dry}");
+    let long = format!("{}\n", "x".repeat(annals::limits::BODY_BYTES_MAX + 2));
+    let long = run_with(folder.path(), &["import", "-", "--id-prefix", "p"], &long).refused("body_too_large", 2);
+    assert!(long.contains("help: Write one document per line"), "{long}");
 }

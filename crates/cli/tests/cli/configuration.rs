@@ -60,6 +60,16 @@ fn unknown_keys_are_errors_that_name_the_key() {
 }
 
 #[test]
+fn a_misspelt_log_level_is_refused() {
+    let folder = folder();
+    let (code, said) = shown(folder.path(), &[("ANNALS__LOG__LEVEL", "inof")], &["config", "show"]);
+    assert!(
+        code == 2 && said.contains("error[invalid_config]: log.level: \"inof\"") && said.contains("info"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_configuration_file_that_is_named_has_to_be_there() {
     let folder = folder();
     let said = run(folder.path(), &["config", "show", "--config", "nowhere.toml"]).refused("invalid_config", 2);

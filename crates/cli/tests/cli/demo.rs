@@ -80,3 +80,15 @@ fn a_fresh_start_does_not_go_with_a_store_that_is_named() {
     assert!(said.contains("embedded:./mine") && said.contains("./demo-data"), "{said}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
 }
+
+#[test]
+fn a_demo_on_a_store_of_its_own_runs_beside_another() {
+    let folder = folder();
+    let mut usual = Demo::start(folder.path(), &[]);
+    usual.wait_for("http://127.0.0.1:");
+    let mut own = Demo::start(folder.path(), &["--store", "embedded:./mine"]);
+    own.wait_for("http://127.0.0.1:");
+    own.stop("INT");
+    usual.stop("INT");
+    run(folder.path(), &["log", "read", "--store", "embedded:./mine"]).ok();
+}

@@ -5,8 +5,11 @@ mod process;
 mod run;
 
 mod bad_input;
+mod command_line;
 mod configuration;
 mod demo;
+mod exporting;
+mod following;
 mod importing;
 mod keys;
 mod operations;

@@ -203,3 +203,27 @@ fn a_servers_records_are_what_its_store_holds() {
     watching.wait().expect("it ends");
     assert_eq!(server.terminate(), Some(0));
 }
+
+#[test]
+fn records_and_queries_take_the_same_flags() {
+    let folder = folder();
+    let run = |arguments: &[&str]| run(folder.path(), arguments);
+    for n in 1..=3 {
+        let snapshot = format!("{{\"version\": 1, \"state\": {{\"n\": {n}}}}}");
+        run(&["snapshot", "save", "order", &format!("o-{n}"), &snapshot]).ok();
+    }
+    let json = r#"{"field": "state.n", "operator": "GTE", "value": 2}"#;
+    for condition in
+        [["--where", "state.n >= 2"], ["--where", json], ["--condition", "state.n >= 2"], ["--condition", json]]
+    {
+        let flags = [&condition[..], &["--sort", "-state.n", "--fields", "state.n", "--limit", "1"]].concat();
+        let found = run(&[&["record", "find", "order_snapshot"], &flags[..]].concat()).ok().json();
+        let queried = run(&[&["query", "order", "snapshots", "list"], &flags[..]].concat()).ok().json();
+        assert_eq!((found.len(), queried.len()), (1, 1));
+        assert_eq!(
+            (&found[0]["document"]["state"]["n"], &queried[0]["state"]["n"]),
+            (&3.into(), &3.into()),
+            "{found:?} {queried:?}"
+        );
+    }
+}

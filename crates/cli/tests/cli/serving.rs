@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::process::{Server, annals};
+use crate::process::{Server, annals, signal};
 use crate::run::{body, folder, lines, run, run_with};
 
 #[test]
@@ -78,7 +78,7 @@ fn an_address_in_use_is_refused() {
     run(folder.path(), &["commit", "--aggregate", "order/o-1", "--type", "t"]).ok();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    let said = run(folder.path(), &["serve", "--dev", "--listen", &address]).refused("invalid_config", 2);
+    let said = run(folder.path(), &["serve", "--dev", "--listen", &address]).refused("address_in_use", 6);
     assert!(said.contains(&address), "{said}");
     // The store is free again.
     run(folder.path(), &["log", "read"]).ok();
@@ -116,8 +116,37 @@ fn it_stops_on_sigterm_with_exit_code_0_although_someone_follows() {
     let asked = std::time::Instant::now();
     assert_eq!(server.terminate(), Some(0));
     assert!(asked.elapsed() < std::time::Duration::from_secs(10), "{:?}", asked.elapsed());
-    // The follower is told to come back later.
-    assert_eq!(tail.wait().expect("it ends").code(), Some(5));
+    // The follower is told to come back later, and waits for that until it is interrupted.
+    let said = std::io::BufReader::new(tail.stderr.take().expect("piped"));
+    let mut said = std::io::BufRead::lines(said).map_while(Result::ok);
+    assert!(said.any(|line| line.contains("reconnecting until it answers")), "it ended instead");
+    signal("INT", tail.id());
+    assert_eq!(tail.wait().expect("it ends").code(), Some(0));
     run_with(folder.path(), &["commit"], &lines([body("o-2", json!({}))])).ok();
     assert_eq!(run(folder.path(), &["log", "read"]).ok().json().len(), 2);
+}
+
+#[test]
+fn a_name_of_this_machine_is_listened_on_and_an_address_in_use_has_a_code_of_its_own() {
+    let folder = folder();
+    let mut command = annals(folder.path());
+    command.args(["serve", "--dev", "--listen", "localhost:0"]);
+    let server = Server::of(command);
+    let listen = server.url.strip_prefix("http://").expect("an address");
+    assert!(listen.starts_with("127.0.0.1:") || listen.starts_with("[::1]:"), "{listen}");
+    let second = run(folder.path(), &["serve", "--dev", "--store", "memory:", "--listen", listen]);
+    let said = second.refused("address_in_use", 6);
+    assert!(said.contains(listen), "{said}");
+    let said = run(folder.path(), &["demo", "--listen", listen]).refused("address_in_use", 6);
+    assert!(said.contains(listen), "{said}");
+}
+
+#[test]
+fn an_unknown_tenant_or_scope_of_a_server_is_one_sentence() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    for (flag, name, code) in [("--tenant", "acme", "unknown_tenant"), ("--scope", "received", "unknown_scope")] {
+        let said = run(folder.path(), &["log", "read", "--server", &server.url, flag, name]).refused(code, 4);
+        assert!(said.contains(name) && !said.contains(": :"), "{said}");
+    }
 }

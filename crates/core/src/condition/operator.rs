@@ -1,4 +1,4 @@
-//! The names of the operators.
+//! The operators of conditions: the one table of their names in JSON, in query strings and as a person types them.
 
 use std::fmt;
 
@@ -78,6 +78,23 @@ operators! {
 }
 
 impl Operator {
+    /// How comparisons are typed; of signs that begin alike the longer come first.
+    pub(super) const SIGNS: [(&str, Self); 7] = [
+        ("==", Self::Eq),
+        ("=", Self::Eq),
+        ("!=", Self::Ne),
+        (">=", Self::Gte),
+        ("<=", Self::Lte),
+        (">", Self::Gt),
+        ("<", Self::Lt),
+    ];
+
+    /// Returns the operator that a person types behind a field as a word.
+    pub(super) fn of_word(word: &str) -> Option<Self> {
+        let known = if word == "in" { Some(Self::In) } else { Self::of(word) };
+        known.filter(|operator| operator.tests_a_field())
+    }
+
     /// Whether it looks for a piece of a text, whose case it can ignore.
     pub(super) fn is_of_text(self) -> bool {
         matches!(self, Self::Contains | Self::StartsWith | Self::EndsWith)

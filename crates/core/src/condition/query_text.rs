@@ -150,9 +150,7 @@ impl Parser<'_, '_> {
         let operator = match self.scan.comparison() {
             Some(operator) => operator,
             None => {
-                let word = self.scan.word().unwrap_or_default();
-                let word = if word == "in" { "isIn" } else { word };
-                let known = Operator::of(word).filter(|operator| operator.tests_a_field());
+                let known = Operator::of_word(self.scan.word().unwrap_or_default());
                 known.ok_or_else(|| (at, "an operator such as =, isIn or startsWith is expected".to_owned()))?
             }
         };

@@ -6,7 +6,7 @@
 //! nothing is ever filled in behind.
 
 use annals_core::{
-    CommitError, CommitOutcome, ExpectedVersion, NewCommit, Reached, StoreError, Timestamp, Version, event_uuid,
+    Code, CommitError, CommitOutcome, ExpectedVersion, NewCommit, Reached, StoreError, Timestamp, Version, event_uuid,
     new_uuid,
 };
 use tokio::sync::TryAcquireError;
@@ -105,7 +105,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         // It will have none until an operator acts, so who asked for one is told, and not left to guess.
         // The same reason as that of the next commit, which is refused.
         let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
-        return Err(StoreError::ForeignNumbers(sentence).into());
+        return Err(StoreError::other(Code::ForeignNumbers, sentence).into());
     }
     Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, snapshot: false })
 }

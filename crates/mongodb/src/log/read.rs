@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use annals_core::{
-    AggregateFilter, Filter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, StoreError, limits,
+    AggregateFilter, Code, Filter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, StoreError, limits,
 };
 use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
@@ -130,7 +130,7 @@ async fn chosen(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
 
 async fn judge(log: &Log) -> Result<(), ReadError> {
     let judged = reach::judge(&log.database).await;
-    judged.map_err(|error| StoreError::ForeignNumbers(error.message))?;
+    judged.map_err(|error| StoreError::other(Code::ForeignNumbers, error.message))?;
     Ok(())
 }
 

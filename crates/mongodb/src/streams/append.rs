@@ -268,7 +268,8 @@ fn not_inserted(collection: &str, error: &Document) -> Try {
     let of_position = error.get_document("keyPattern").is_ok_and(|keys| keys.contains_key("_id"));
     let what = if of_position { "at its position" } else { "of its event" };
     let value = error.get_document("keyValue").map(ToString::to_string).unwrap_or_default();
-    Try::Refused(StoreError::Malformed(format!(
+    let sentence = format!(
         "{collection} has an entry {what} that this store has not written ({value}); stop the other software that writes to it"
-    )))
+    );
+    Try::Refused(StoreError::other(Code::MalformedDocument, sentence))
 }

@@ -247,7 +247,10 @@ async fn a_runtime_that_gives_numbers_beside_a_store_is_noticed_and_what_it_wrot
     log.commit(purchase("o-1")).await.expect("committed");
     insert(&database, [v9(8, PLACED, "o-3", Some(0))]).await;
     // Nothing is committed meanwhile: it is looked for now and then.
-    until("the notice", async || matches!(store.status()[0].refusing, Some(StoreError::ForeignNumbers(_)))).await;
+    until("the notice", async || {
+        matches!(store.status()[0].refusing, Some(StoreError::Other { code: Code::ForeignNumbers, .. }))
+    })
+    .await;
     let error = log.commit(purchase("o-1")).await.expect_err("refused");
     assert_eq!(error.code(), Code::ForeignNumbers, "{error}");
     assert_eq!(whole(&log).await.len(), 7, "reading goes on");

@@ -1,6 +1,6 @@
 //! Reads of a log whose pieces are of different moments.
 
-use annals_core::{Filter, Follower, LogQuery, Reached, ReadError, ScanQuery, Store, StoreError};
+use annals_core::{Code, Filter, Follower, LogQuery, Reached, ReadError, ScanQuery, Store, StoreError};
 use annals_mongodb::Options;
 use mongodb::bson::{Document, doc};
 use std::ops::ControlFlow;
@@ -65,7 +65,9 @@ async fn a_head_that_goes_back_for_a_moment_sends_nobody_back() {
 fn or_later<T: std::fmt::Debug>(read: Result<T, ReadError>) -> Option<T> {
     match read {
         Ok(read) => Some(read),
-        Err(ReadError::Store(StoreError::Unreachable(_) | StoreError::ForeignNumbers(_))) => None,
+        Err(ReadError::Store(StoreError::Unreachable(_) | StoreError::Other { code: Code::ForeignNumbers, .. })) => {
+            None
+        }
         Err(error) => panic!("{error}"),
     }
 }

@@ -150,7 +150,10 @@ async fn entries_that_other_software_writes_meanwhile_are_named() {
         entries.insert_one(foreign).await.expect("inserted");
         let error = streams.append(Verdicts::new(name.clone(), 2..5).include(Included::new(3))).await;
         let error = error.expect_err("it is refused");
-        assert!(matches!(&error, StreamError::Store(StoreError::Malformed(why)) if why.contains(what)), "{error}");
+        assert!(
+            matches!(&error, StreamError::Store(StoreError::Other { code: Code::MalformedDocument, message }) if message.contains(what)),
+            "{error}"
+        );
         entries.delete_one(doc! { "_id": decimal(position) }).await.expect("deleted");
     }
     let next = streams.append(Verdicts::new(name.clone(), 2..5).include(Included::new(3))).await.expect("appended");

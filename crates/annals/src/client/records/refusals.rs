@@ -33,7 +33,7 @@ pub(in crate::client) fn refused(answer: &Answer) -> RecordError {
     let facts = serde_json::from_slice::<Facts>(&answer.body).unwrap_or_default();
     match code {
         Code::UnknownCollection | Code::RecordConflict | Code::DuplicateKey | Code::IndexConflict => {
-            let said = facts.of_record(code, &problem);
+            let said = facts.of_record(code, problem);
             said.unwrap_or_else(|| unknown(&format!("{} without what it is about", code.as_str())).into())
         }
         code => other(code, problem),
@@ -56,7 +56,7 @@ pub(super) fn changes_refused(answer: &Answer, after: ChangeNumber) -> ChangesEr
 }
 
 impl Facts {
-    fn of_record(self, code: Code, problem: &Problem) -> Option<RecordError> {
+    fn of_record(self, code: Code, problem: Problem) -> Option<RecordError> {
         let collection = self.collection?;
         Some(match code {
             Code::UnknownCollection => RecordError::UnknownCollection(collection),
@@ -72,13 +72,7 @@ impl Facts {
                 },
                 _ => return None,
             },
-            _ => {
-                let index = self.index?;
-                // The part of the sentence that is not framed by the error's own.
-                let frame = format!("index {index} of {collection:?} ");
-                let message = problem.detail.strip_prefix(&frame).unwrap_or(&problem.detail).to_owned();
-                RecordError::IndexConflict { collection, index, message }
-            }
+            _ => RecordError::IndexConflict { collection, index: self.index?, message: problem.into_reason() },
         })
     }
 }
@@ -119,10 +113,11 @@ mod tests {
     #[test]
     fn other_problems_are_those_of_the_store_or_of_what_was_asked() {
         let full = StoreError::DiskFull("8 MiB wanted".into());
-        let body = serde_json::json!({ "code": full.code().as_str(), "detail": full.to_string() });
+        let body =
+            serde_json::json!({ "code": full.code().as_str(), "detail": full.to_string(), "reason": full.reason() });
         assert_eq!(refused(&answer(body)), RecordError::Store(full));
         let invalid = Invalid::new(Code::InvalidQuery, "after", "is not a cursor");
-        let body = serde_json::json!({ "code": "invalid_query", "path": "after", "detail": invalid.to_string() });
+        let body = serde_json::json!({ "code": "invalid_query", "path": "after", "detail": invalid.to_string(), "reason": "is not a cursor" });
         assert_eq!(refused(&answer(body)), RecordError::Invalid(invalid));
     }
 }

@@ -7,7 +7,7 @@ use annals::{Code, CommitOutcome};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::args::Format;
+use crate::cli::Format;
 use crate::failure::Stop;
 use crate::output::Output;
 

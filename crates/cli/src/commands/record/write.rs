@@ -1,29 +1,85 @@
 //! `annals record insert`, `replace` and `delete`.
 
+use std::path::PathBuf;
+
 use annals::bson::{Bson, RawDocumentBuf};
 use annals::wire::records::{Encoding, read_document};
 use annals::{Code, Condition, Expected, RecordChange, RecordError, limits, valid_document};
+use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
-use super::{condition, id, not_of_the_system, to_read};
-use crate::args::{Documents, Expectation, Global, RecordDelete, RecordInsert, RecordReplace};
-use crate::config::Config;
+use super::{Id, id, not_of_the_system, to_read};
+use crate::context::Context;
 use crate::failure::{Failure, Stop};
-use crate::lines::Line;
+use crate::lines::{Line, Spread};
 use crate::output::Output;
 use crate::requests;
+use crate::selection::condition;
 use crate::target::Target;
 
-/// Most lines that are written at once.
-const AT_ONCE: usize = 200;
-
-pub async fn insert(global: &Global, args: &RecordInsert, config: &Config) -> Result<(), Stop> {
-    let collection = args.collection.clone();
-    let change = move |document| RecordChange::insert(collection.as_str(), document);
-    put(global, &args.collection, &args.documents, config, change).await
+/// Where documents come from.
+#[derive(Debug, Args)]
+struct Documents {
+    /// The document, a JSON object
+    #[arg(long, value_name = "JSON")]
+    document: Option<String>,
+    /// A file of documents, one per line; standard input when neither it nor --document is given
+    #[arg(long, value_name = "FILE", conflicts_with = "document")]
+    file: Option<PathBuf>,
 }
 
-pub async fn replace(global: &Global, args: &RecordReplace, config: &Config) -> Result<(), Stop> {
+#[derive(Debug, Args)]
+pub struct Insert {
+    /// The collection
+    collection: String,
+    #[command(flatten)]
+    documents: Documents,
+}
+
+#[derive(Debug, Args)]
+pub struct Replace {
+    /// The collection
+    collection: String,
+    #[command(flatten)]
+    documents: Documents,
+    #[command(flatten)]
+    expectation: Expectation,
+    /// Insert the document where there is none
+    #[arg(long, conflicts_with = "revision")]
+    or_insert: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// The collection
+    collection: String,
+    #[command(flatten)]
+    id: Id,
+    #[command(flatten)]
+    expectation: Expectation,
+}
+
+/// The expected state of the record.
+#[derive(Debug, Args)]
+struct Expectation {
+    /// The revision that the record must have
+    #[arg(long, value_name = "NUMBER", conflicts_with = "matching")]
+    revision: Option<u64>,
+    /// A condition that the record must match
+    #[arg(long, value_name = "CONDITION")]
+    matching: Option<String>,
+}
+
+/// The most lines that are written at once.
+const AT_ONCE: usize = 200;
+
+pub async fn insert(context: &Context, args: &Insert) -> Result<(), Stop> {
+    let collection = args.collection.clone();
+    let change = move |document| RecordChange::insert(collection.as_str(), document);
+    put(context, &args.collection, &args.documents, change).await
+}
+
+pub async fn replace(context: &Context, args: &Replace) -> Result<(), Stop> {
     let expected = match (expected(&args.expectation)?, args.or_insert) {
         (Expected::Present, true) => Expected::AbsentOr(Condition::All),
         (Expected::Matching(condition), true) => Expected::AbsentOr(condition),
@@ -31,17 +87,17 @@ pub async fn replace(global: &Global, args: &RecordReplace, config: &Config) -> 
     };
     let collection = args.collection.clone();
     let change = move |document| RecordChange::replace_if(collection.as_str(), document, expected.clone());
-    put(global, &args.collection, &args.documents, config, change).await
+    put(context, &args.collection, &args.documents, change).await
 }
 
-pub async fn delete(global: &Global, args: &RecordDelete, config: &Config) -> Result<(), Stop> {
+pub async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
     not_of_the_system(&args.collection)?;
     let (id, expected) = (id(&args.id)?, expected(&args.expectation)?);
-    let target = to_read(global, config).await?;
+    let target = to_read(context).await?;
     target
         .run(async |target| {
             let number = target.records.delete_if(&args.collection, id.clone(), expected).await?;
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
             output.written(id, number)?;
             output.flush()
         })
@@ -58,29 +114,28 @@ fn expected(args: &Expectation) -> Result<Expected, Failure> {
 
 /// Makes a change of each document and writes it.
 async fn put(
-    global: &Global,
+    context: &Context,
     collection: &str,
     documents: &Documents,
-    config: &Config,
     change: impl Fn(RawDocumentBuf) -> RecordChange,
 ) -> Result<(), Stop> {
     not_of_the_system(collection)?;
     if let Some(document) = &documents.document {
         let one = Written::read(document.as_bytes())?;
-        let target = to_read(global, config).await?;
+        let target = to_read(context).await?;
         let alone = async |target: &Target| {
-            let mut output = Output::new(global.output);
+            let mut output = context.output();
             one.write(target, &change, &mut output).await?;
             output.flush()
         };
         return target.run(alone).await;
     }
     let lines = requests::read(documents.file.as_deref(), "documents")?;
-    let target = to_read(global, config).await?;
+    let target = to_read(context).await?;
     target
         .run(async |target| {
-            let output = Output::new(global.output);
-            Lines { target, change: &change, output, first_refusal: None }.write(lines).await
+            let output = context.output();
+            Lines { target, change: &change, output, first_refusal: None, spread: Spread::default() }.write(lines).await
         })
         .await
 }
@@ -117,6 +172,7 @@ struct Lines<'a, C> {
     output: Output,
     /// What the program ends with.
     first_refusal: Option<Code>,
+    spread: Spread,
 }
 
 impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
@@ -125,10 +181,16 @@ impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
         while let Some(first) = lines.recv().await {
             let (mut batch, mut bytes, mut next) = (Vec::new(), 0, Some(first));
             while let Some(Line { number, text, .. }) = next {
-                match text.and_then(|text| Written::read(&text)) {
-                    Ok(written) => {
+                match text.map(|text| (Written::read(&text), text)) {
+                    Ok((Ok(written), _)) => {
+                        self.spread.whole();
                         bytes += written.document.as_bytes().len();
                         batch.push((number, written));
+                    }
+                    Ok((Err(failure), text)) => {
+                        if let Some(failure) = self.spread.refused(&text, failure) {
+                            self.refused(number, failure);
+                        }
                     }
                     Err(failure) => self.refused(number, failure),
                 }

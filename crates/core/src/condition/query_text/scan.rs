@@ -70,18 +70,9 @@ impl<'t> Scan<'t> {
         Ok(Some(rest[..end].to_owned()))
     }
 
-    /// The operator that the next signs are.
+    /// Reads the operator that the next signs name.
     pub(super) fn comparison(&mut self) -> Option<Operator> {
-        const SIGNS: [(&str, Operator); 7] = [
-            ("==", Operator::Eq),
-            ("=", Operator::Eq),
-            ("!=", Operator::Ne),
-            (">=", Operator::Gte),
-            ("<=", Operator::Lte),
-            (">", Operator::Gt),
-            ("<", Operator::Lt),
-        ];
-        SIGNS.into_iter().find(|(signs, _)| self.takes(signs)).map(|(_, operator)| operator)
+        Operator::SIGNS.into_iter().find(|(signs, _)| self.takes(signs)).map(|(_, operator)| operator)
     }
 
     pub(super) fn text(&mut self) -> Found<String> {

@@ -140,6 +140,7 @@ impl Receiver {
             kept.and_then(|()| disk.sync_dir("")).map_err(|error| unwritable(&archive.name, &error))?;
             return Ok(manifest);
         }
+        replaced_by_nothing(&self.replaced, &manifest)?;
         for folder in &files.folders {
             disk.sync_dir(folder).map_err(|error| unwritable(folder, &error))?;
         }
@@ -151,6 +152,16 @@ impl Receiver {
         }
         Ok(manifest)
     }
+}
+
+/// Refuses a backup that leaves out what the earlier one in the folder has: keeping it would delete the only copy.
+fn replaced_by_nothing(replaced: &BTreeSet<String>, manifest: &Manifest) -> Outcome<()> {
+    let has = |left_out: &&String| replaced.iter().any(|name| name.starts_with(&format!("{left_out}/")));
+    let Some(lost) = manifest.left_out.iter().find(has) else { return Ok(()) };
+    let message =
+        format!("the folder holds an earlier backup with {lost}, which this backup leaves out; nothing was replaced");
+    let refusal = OperationError::new(Code::FolderNotEmpty, message);
+    Err(refusal.advise("Declare the tenant and its scope under [tenants], or name a new folder."))
 }
 
 impl Growing {

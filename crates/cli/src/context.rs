@@ -1,0 +1,106 @@
+//! What a command is run with: the flags that every command takes, and the configuration in force.
+
+use std::sync::Arc;
+
+use annals::Store;
+
+use crate::cli::{Cli, Format};
+use crate::config::{Config, Loaded, Origins};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::target::{self, Target};
+
+/// What a command works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaches {
+    /// A server, or a store that the command opens.
+    ServerOrStore,
+    /// A store that the command opens.
+    Store,
+    /// The files of a store that no process has open.
+    Files,
+    /// Neither.
+    Nothing,
+}
+
+/// The flags that every command takes and the configuration in force.
+pub struct Context {
+    /// The tenant to work on.
+    pub tenant: String,
+    /// The output format, if one was given.
+    pub format: Option<Format>,
+    /// The server to talk to; none where the command opens a store.
+    pub server: Option<String>,
+    pub config: Config,
+    pub origins: Origins,
+}
+
+impl Context {
+    /// Decides between server and store. The flags win over the configuration; among the rest a server wins over a store.
+    ///
+    /// # Errors
+    /// `invalid_config` for `--server` with a command that cannot work through one.
+    pub fn new(cli: &Cli, loaded: Loaded) -> Result<Self, Failure> {
+        let Loaded { config, origins } = loaded;
+        let (name, reaches) = (cli.command.name(), cli.command.reaches());
+        let server = match reaches {
+            Reaches::ServerOrStore if cli.global.store.is_some() => None,
+            Reaches::ServerOrStore => Some(config.server.url.clone()).filter(|url| !url.is_empty()),
+            _ if cli.global.server.is_some() => return Err(Failure::config(no_server(name, reaches))),
+            _ => None,
+        };
+        let context = Self { tenant: cli.global.tenant.clone(), format: cli.global.output, server, config, origins };
+        if matches!(reaches, Reaches::Store | Reaches::Files) {
+            context.note_passed_over_server(name);
+        }
+        Ok(context)
+    }
+
+    /// Says that a configured server is not used, where the store was not chosen either.
+    fn note_passed_over_server(&self, name: &str) {
+        let url = &self.config.server.url;
+        if !url.is_empty() && self.is_default("store.url") {
+            let origin = self.origins.get("server.url").map_or("configuration", String::as_str);
+            let store = annals::shown_url(&self.config.store.url);
+            crate::failure::note(&format!(
+                "{name} does not work through a server; it uses the store {store} and not {url} ({origin})"
+            ));
+        }
+    }
+
+    /// Whether a key of the configuration has its default value.
+    pub fn is_default(&self, key: &str) -> bool {
+        self.origins.get(key).is_none_or(|origin| origin == "default")
+    }
+
+    /// Returns an output in the format that was asked for.
+    pub fn output(&self) -> Output {
+        Output::new(self.format)
+    }
+
+    /// Opens the default scope's log to write to; a store that does not exist yet is created.
+    pub async fn to_write(&self) -> Result<Target, Failure> {
+        Target::open(self, annals::DEFAULT_SCOPE, false).await
+    }
+
+    /// Opens the log of a scope to read; a store that does not exist is an error, because a mistyped path would look like an empty store.
+    pub async fn to_read(&self, scope: &str) -> Result<Target, Failure> {
+        Target::open(self, scope, true).await
+    }
+
+    /// Opens the configured store.
+    pub async fn open_store(&self, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
+        target::open_store(&self.config, must_exist).await
+    }
+}
+
+fn no_server(name: &str, reaches: Reaches) -> String {
+    let instead = match reaches {
+        Reaches::Nothing => "leave --server out",
+        _ => "stop the server and name its store with --store",
+    };
+    format!(
+        "--server: {name} does not work through a server; {instead}. The commands that do are {}",
+        crate::commands::through_a_server()
+    )
+}

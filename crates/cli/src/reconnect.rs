@@ -1,0 +1,49 @@
+//! Following a server across its restarts and broken connections.
+
+use std::time::Duration;
+
+use annals::{Clock, Code, SystemClock};
+
+use crate::failure::{Failure, note};
+use crate::target::Target;
+
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// The pauses between attempts: each twice as long as the one before, until the server answers.
+pub struct Reconnect {
+    pause: Duration,
+    away: bool,
+}
+
+impl Reconnect {
+    pub fn new() -> Self {
+        Self { pause: PAUSE_MIN, away: false }
+    }
+
+    /// Takes note that the server has answered.
+    pub fn reached(&mut self) {
+        if self.away {
+            note("the server answers again");
+        }
+        *self = Self::new();
+    }
+
+    /// Waits before the next attempt after a failure that may pass, and says once where reading resumes.
+    ///
+    /// # Errors
+    /// The failure itself where another attempt cannot help, and of a store that this process has opened.
+    pub async fn after(&mut self, failure: Failure, target: &Target, resume: &str) -> Result<(), Failure> {
+        let passes = matches!(failure.code, Code::Unreachable | Code::Closing | Code::NotReady | Code::Overloaded);
+        if !target.is_remote() || !passes {
+            return Err(failure);
+        }
+        if !self.away {
+            note(&format!("{}; reconnecting until it answers, then resuming {resume}", failure.message));
+        }
+        self.away = true;
+        SystemClock.sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+}
