@@ -265,6 +265,7 @@ codes! {
     InvalidId "invalid_id" 422 2 "An id is empty, too long or holds a control character." "Use 1 to 256 bytes of UTF-8 without control characters."
     InvalidEvents "invalid_events" 422 2 "A commit has no event, too many events, or the same event id twice." "Send 1 to 10,000 events, each with an id of its own or with none."
     InvalidTags "invalid_tags" 422 2 "An event has too many tags, or one that is empty, too long or holds a control character." "Use at most 64 tags of 1 to 256 bytes."
+    InvalidMetadata "invalid_metadata" 422 2 "The metadata of an event is no object of strings and numbers, or is too large." "Use at most 64 entries and 16 KiB; keys have 1 to 256 bytes without control characters, values are strings or finite numbers."
     InvalidHeader "invalid_header" 422 2 "The header is larger than 64 KiB or has a key that is not allowed." "Keep large values in event data; keys have 1 to 256 bytes without control characters."
     InvalidData "invalid_data" 422 2 "Event data, or the state of a snapshot, is not an object, holds a key twice or with a NUL, or is nested too deep." "Send an object with distinct keys, nested at most 100 deep."
     InvalidInteger "invalid_integer" 422 2 "An integer does not fit into 64 bits with a sign." "Send it as a string, or as a number with a decimal point if a double is precise enough."

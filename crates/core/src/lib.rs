@@ -18,6 +18,7 @@ mod fields;
 pub mod json;
 mod keys;
 pub mod limits;
+mod metadata;
 pub mod order;
 mod prepare;
 mod queries;
@@ -45,13 +46,14 @@ pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent,
 pub use condition::{
     Condition, Days, Deletion, DocumentKind, Fragment, Matcher, Nested, Now, QueryGuard, Test, TimeOfDay, Window,
 };
-pub use copy::{CommitCopy, TransactionPlace};
+pub use copy::CommitCopy;
 pub use data::{Data, DocumentView};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
+pub use metadata::Metadata;
 pub use prepare::{FoundKey, KeyChange, KeyError, KeyState, PrepareKey, PrepareKeys, Prepared, valid_key};
 pub use queries::{
     Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged,
@@ -61,7 +63,7 @@ pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
     ScanQuery,
 };
-pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
+pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent, TransactionPlace};
 pub use records::{
     ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Explained, Index, Projection,
     Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash,

@@ -122,6 +122,7 @@ impl<A: AggregateType> Given<A> {
             correlation_id: None,
             causation_id: None,
             header: operator.into_iter().collect(),
+            transaction: None,
         };
         match self.aggregate.after_events(&commit, events, &self.upcasters) {
             Ok(aggregate) => self.aggregate = aggregate,

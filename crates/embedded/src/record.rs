@@ -2,18 +2,29 @@
 //!
 //! Encoded by the caller before it queues, so that the log writer only adds a header. Sequence numbers and the version are in the
 //! frame's header. Ids that the store made are not stored one by one: an event's is its commit's plus its ordinal plus one.
+//!
+//! ```text
+//! payload   flags · commit id (16) · digest (16) · time · aggregate name · aggregate id · request id? · tenant? · owner? · space? ·
+//!           command? · correlation? · causation? · header? · (place · count)? · transaction id (16)? · changes of prepare keys? ·
+//!           number of events · event …
+//! event     flags (1) · type · time? · id (16)? · generation? · tags? · metadata? · data
+//! ```
+//!
+//! Numbers have variable length and texts, documents and lists stand behind theirs. What has a `?` is there when its flag is set. A commit
+//! at place 0 has the transaction's id as its own; a later one of a store that an early 0.1.0 wrote lacks it, and then it is read from
+//! the commit at place 0.
 
 mod decode;
 mod own;
 
 use annals_core::{
-    ByteString, DEFAULT_TENANT_ID, EventsHash, ExpectedVersion, KeyChanges, NewCommit, NewEvent, RecordedCommit,
-    Release, Reserve, SequenceNumber, Timestamp, TransactionPlace, Uuid,
+    ByteString, DEFAULT_TENANT_ID, EventsHash, ExpectedVersion, KeyChanges, Metadata, NewCommit, NewEvent,
+    RecordedCommit, Release, Reserve, SequenceNumber, Timestamp, TransactionPlace, Uuid,
 };
 
 use crate::varint::{put, put_bytes, put_signed};
 
-pub(crate) use self::decode::{decode_keys, visit};
+pub(crate) use self::decode::{decode_keys, unknown_origin, visit};
 pub(crate) use self::own::{Owner, decode};
 
 pub(crate) const REQUEST_IS_COMMIT_ID: u64 = 1;
@@ -31,25 +42,19 @@ const NAMED_VERSION: u64 = 1 << 9;
 pub(crate) const IN_TRANSACTION: u64 = 1 << 10;
 /// The commit changes prepare keys.
 pub(crate) const HAS_KEYS: u64 = 1 << 11;
-pub(crate) const KNOWN_FLAGS: u64 = (1 << 12) - 1;
+/// The id of the commit's transaction is there.
+pub(crate) const HAS_TRANSACTION: u64 = 1 << 12;
+pub(crate) const KNOWN_FLAGS: u64 = (1 << 13) - 1;
 
 const PUBLIC: u8 = 1;
 pub(crate) const HAS_TIME: u8 = 1 << 1;
 pub(crate) const HAS_ID: u8 = 1 << 2;
 pub(crate) const HAS_GENERATION: u8 = 1 << 3;
 pub(crate) const HAS_TAGS: u8 = 1 << 4;
-pub(crate) const KNOWN_EVENT_FLAGS: u8 = (1 << 5) - 1;
+pub(crate) const HAS_METADATA: u8 = 1 << 5;
+pub(crate) const KNOWN_EVENT_FLAGS: u8 = (1 << 6) - 1;
 
 pub(crate) use annals_core::event_uuid as derived_event_id;
-
-/// A commit's place in its transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member {
-    /// Counts from 0.
-    pub(crate) place: u32,
-    /// The number of the transaction's commits.
-    pub(crate) count: u32,
-}
 
 /// What the store adds to a commit before it knows its place in the log.
 pub(crate) struct Stamp {
@@ -58,17 +63,21 @@ pub(crate) struct Stamp {
     pub(crate) digest: u128,
     /// When it was accepted, which is the time of its events that have none of their own.
     pub(crate) now: Timestamp,
-    pub(crate) member: Option<Member>,
+    pub(crate) transaction: Option<TransactionPlace>,
 }
 
 /// Encodes a valid commit, or one without aggregate and events that changes prepare keys.
 pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
-    let Stamp { commit_id, digest, now, member } = *stamp;
+    let Stamp { commit_id, digest, now, transaction } = *stamp;
     let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
     let data: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + 64).sum();
     let mut out = Vec::with_capacity(data + 192);
     let request_uuid = commit.request_id.as_deref().and_then(canonical_uuid);
-    let in_transaction = if member.is_some() { IN_TRANSACTION } else { 0 };
+    let in_transaction = match transaction {
+        None => 0,
+        Some(TransactionPlace { place: 0, .. }) => IN_TRANSACTION,
+        Some(_) => IN_TRANSACTION | HAS_TRANSACTION,
+    };
     put(&mut out, flags(commit, request_uuid.is_some()) | in_transaction);
     out.extend_from_slice(commit_id.as_bytes());
     out.extend_from_slice(&digest.to_le_bytes());
@@ -97,9 +106,12 @@ pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
             put_bytes(&mut out, value.as_bytes());
         }
     }
-    if let Some(Member { place, count }) = member {
+    if let Some(TransactionPlace { id, place, count }) = transaction {
         put(&mut out, u64::from(place));
         put(&mut out, u64::from(count));
+        if place > 0 {
+            out.extend_from_slice(id.as_bytes());
+        }
     }
     if !commit.keys.is_empty() {
         encode_keys(&mut out, &commit.keys);
@@ -165,7 +177,8 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
             | flag(time.is_some(), HAS_TIME)
             | flag(event.id.is_some(), HAS_ID)
             | flag(event.generation != 1, HAS_GENERATION)
-            | flag(!event.tags.is_empty(), HAS_TAGS),
+            | flag(!event.tags.is_empty(), HAS_TAGS)
+            | flag(event.metadata.is_some(), HAS_METADATA),
     );
     put_bytes(out, event.event_type.as_bytes());
     if let Some(time) = time {
@@ -181,6 +194,9 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
         put(out, event.tags.len() as u64);
         event.tags.iter().for_each(|tag| put_bytes(out, tag.as_bytes()));
     }
+    if let Some(metadata) = event.metadata.as_ref().map(Metadata::data) {
+        put_bytes(out, metadata.as_bytes());
+    }
     put_bytes(out, event.data.as_bytes());
 }
 
@@ -191,14 +207,26 @@ pub(crate) struct Record {
     pub(crate) commit: RecordedCommit,
     /// As in [`Stamp`].
     pub(crate) digest: u128,
-    pub(crate) member: Option<Member>,
     pub(crate) keys: KeyChanges,
 }
 
+/// Whether a commit goes on with the transaction of which `first` and so many commits have been read, or stands for itself where none has
+/// begun. Ids that were not looked up are nil.
+pub(crate) fn goes_on(first: Option<&Record>, begun: usize, record: &Record) -> bool {
+    match (first.map(Record::transaction), record.transaction()) {
+        (None, place) => place.is_none_or(|it| it.place == 0),
+        (Some(first), Some(it)) => {
+            let same = |first: TransactionPlace| first.count == it.count && (it.id == first.id || it.id.is_nil());
+            it.place as usize == begun && first.is_some_and(same)
+        }
+        (Some(_), None) => false,
+    }
+}
+
 impl Record {
-    /// Its place in a transaction, as others call it.
+    /// Its place in a transaction.
     pub(crate) fn transaction(&self) -> Option<TransactionPlace> {
-        self.member.map(|Member { place, count }| TransactionPlace { place, count })
+        self.commit.info.transaction
     }
 
     /// Whether it is a commit, and not a change of prepare keys alone.
@@ -216,7 +244,7 @@ impl Record {
         if !self.is_commit() {
             return;
         }
-        hash.add_commit(&self.commit.events, &self.keys, self.transaction());
+        hash.add_commit(&self.commit.events, &self.keys);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use annals_core::{
     ByteString, Code, CommitError, CommitOutcome, DEFAULT_TENANT_ID, Invalid, NewCommit, NewTransaction,
-    SequenceNumber, StoreError, Timestamp, TransactionError, Uuid, Version, new_uuid,
+    SequenceNumber, StoreError, Timestamp, TransactionError, TransactionPlace, Uuid, Version, new_uuid,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -13,7 +13,7 @@ use super::keys::{self, KeyFault};
 use super::lookup::{self, Found};
 use super::queue::{Encoded, Expected, Part, ProbedHead, Refusal, Request, Verdict, Waiting};
 use crate::options::SeededBug;
-use crate::record::{self, Member, Stamp, derived_event_id};
+use crate::record::{self, Stamp, derived_event_id};
 
 pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
     commit.validate()?;
@@ -21,7 +21,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
     let digest = commit.content_digest(&core.key.0);
     let kept = Kept::of(core, &commit, now)?;
     let request_id = commit.request_id.clone();
-    let stamp = Stamp { commit_id: kept.commit_id, digest, now, member: None };
+    let stamp = Stamp { commit_id: kept.commit_id, digest, now, transaction: None };
     let first = encode(core, commit, &stamp, &kept.tenant_id)?;
     let room = room_for(core, first.payload.len()).await?;
     match judged(core, Request::commit_of(first, request_id, now, room)).await? {
@@ -54,7 +54,9 @@ pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result
         if place == 0 {
             commit.request_id.clone_from(&request_id);
         }
-        let stamp = Stamp { commit_id: own.commit_id, digest, now, member: Some(Member { place, count }) };
+        let id = kept.first().map_or(own.commit_id, |first: &Kept| first.commit_id);
+        let transaction = Some(TransactionPlace { id, place, count });
+        let stamp = Stamp { commit_id: own.commit_id, digest, now, transaction };
         encoded.push(encode(core, commit, &stamp, &own.tenant_id)?);
         kept.push(own);
     }

@@ -19,15 +19,15 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) fn record(&self) -> Result<Record, StoreError> {
-        let mut records = self.segment.at.records(&[self.entry])?;
+        let mut records = self.segment.records_at(&[self.entry])?;
         records.pop().ok_or_else(|| self.segment.at.damage(self.entry.offset, "a commit is not there"))
     }
 
     /// The other commits of the transaction that begins with `first`, which stands here; none when it is no transaction.
     pub(super) fn others(&self, first: &Record) -> Result<Vec<Record>, StoreError> {
-        let Some(member) = first.member else { return Ok(Vec::new()) };
+        let Some(transaction) = first.transaction() else { return Ok(Vec::new()) };
         let Some(ordinal) = self.segment.index.ordinal_of(self.entry.sequence_number)? else { return Ok(Vec::new()) };
-        let others: Vec<u32> = (ordinal + 1..ordinal + member.count).collect();
+        let others: Vec<u32> = (ordinal + 1..ordinal + transaction.count).collect();
         self.segment.records(&others)
     }
 }

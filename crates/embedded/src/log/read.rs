@@ -90,7 +90,7 @@ fn forwards(
                 }
                 // Where to go on, once the page is full or the range ends.
                 let mut next = range.end;
-                let visited = segment.at.visit(run, |event, owner| {
+                let visited = segment.visit(run, |event, owner| {
                     let n = event.sequence_number;
                     if n >= range.end {
                         return ControlFlow::Break(());
@@ -128,7 +128,7 @@ fn backwards(
         while let Some(group) = candidates.last_group(page.wanted())? {
             let entries = segment.index.entries(&group)?;
             for run in runs(&entries).rev() {
-                for record in segment.at.read(run)?.rev() {
+                for record in segment.read(run)?.rev() {
                     for event in record?.commit.events.into_iter().rev() {
                         let n = event.sequence_number;
                         if n < from && query.filter.admits(&event) {
@@ -251,7 +251,7 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
                 rest = older;
                 let entries = segment.index.entries(group)?;
                 for run in runs(&entries).rev() {
-                    for record in segment.at.read(run)?.rev() {
+                    for record in segment.read(run)?.rev() {
                         if take(record?) {
                             break 'newest;
                         }
@@ -268,7 +268,7 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
                     if n == 1 {
                         segment.at.announce(&entries);
                     }
-                    for record in segment.at.read(run)? {
+                    for record in segment.read(run)? {
                         if take(record?) {
                             break 'oldest;
                         }

@@ -93,7 +93,7 @@ async fn part(
 fn count(segment: &Segment, ordinals: &[u32], part: &mut Part) -> Result<(), StoreError> {
     let entries = segment.index.entries(ordinals)?;
     for run in runs(&entries) {
-        for (record, entry) in segment.at.read(run)?.zip(run) {
+        for (record, entry) in segment.read(run)?.zip(run) {
             let events = record?.commit.events;
             part.commits += u64::from(!events.is_empty());
             part.events += events.len() as u64;

@@ -1,9 +1,9 @@
 use annals_conformance::model::{Operation, Operations, Shape};
-use annals_core::{Data, NewCommit, NewEvent, Timestamp, Uuid};
+use annals_core::{Data, NewCommit, NewEvent, Timestamp, TransactionPlace, Uuid};
 use bytes::Bytes;
 
 use super::{Codes, Counts, Dictionary, Packed, SPARE, pack, unpack};
-use crate::record::{self, Member, Stamp};
+use crate::record::{self, Stamp};
 
 const SALT: u64 = 0x5eed;
 
@@ -57,13 +57,14 @@ fn come_back(payloads: &[Bytes]) -> usize {
 }
 
 fn stamp(random: &mut fastrand::Rng) -> Stamp {
-    let member = random.bool().then(|| Member { place: random.u32(0..3), count: 3 });
+    let id = Uuid::from_u128(random.u128(..));
+    let transaction = random.bool().then(|| TransactionPlace { id, place: random.u32(0..3), count: 3 });
     let now = [0, -1, 1_772_366_400_000, i64::MAX][random.usize(0..4)];
     Stamp {
         commit_id: Uuid::from_u128(random.u128(..)),
         digest: random.u128(..),
         now: Timestamp::from_millis(now),
-        member,
+        transaction,
     }
 }
 

@@ -224,6 +224,7 @@ impl<A: AggregateType> Aggregates<A> {
             correlation_id: commit.correlation_id,
             causation_id: commit.causation_id,
             header: commit.header,
+            transaction: None,
         };
         let stored = |event: NewEvent| StoredEvent {
             event_type: event.event_type,
