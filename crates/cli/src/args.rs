@@ -211,6 +211,9 @@ pub struct Commit {
     /// A tag of the event; may be repeated
     #[arg(long = "tag", value_name = "TAG", requires = "aggregate")]
     pub tags: Vec<String>,
+    /// The event's metadata, a JSON object of strings and numbers
+    #[arg(long, value_name = "JSON", requires = "aggregate")]
+    pub metadata: Option<String>,
     /// The version the aggregate must have: a number, any, empty or exists
     #[arg(long, value_name = "VERSION", requires = "aggregate", allow_hyphen_values = true)]
     pub expect: Option<String>,

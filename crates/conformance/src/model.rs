@@ -221,6 +221,7 @@ impl Model {
             causation_id: commit.causation_id.clone(),
             header: commit.header.clone(),
             transaction,
+            received: None,
         });
         let events: Vec<RecordedEvent> = given
             .zip(0u32..)

@@ -6,7 +6,8 @@ use bson::raw::RawDocument;
 use uuid::Uuid;
 
 use crate::{
-    Aggregate, CommitInfo, Data, Metadata, RecordedEvent, SequenceNumber, Timestamp, TransactionPlace, Version,
+    Aggregate, CommitInfo, Data, Metadata, ReceivedFrom, RecordedEvent, SequenceNumber, Timestamp, TransactionPlace,
+    Version,
 };
 
 /// What the events of one commit have in common, as [`CommitInfo`] has it.
@@ -40,6 +41,8 @@ pub struct CommitRef<'a> {
     pub header: &'a [(&'a str, &'a str)],
     /// The commit's transaction and its place there; none when the commit stands for itself.
     pub transaction: Option<TransactionPlace>,
+    /// Where it came from, if it was received.
+    pub received: Option<&'a Arc<ReceivedFrom>>,
 }
 
 /// An event of the log that is lent for a moment; [`to_recorded`](Self::to_recorded) makes one to keep.
@@ -86,6 +89,7 @@ impl CommitRef<'_> {
             causation_id: self.causation_id.map(Into::into),
             header: self.header.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
             transaction: self.transaction,
+            received: self.received.cloned(),
         }
     }
 }
@@ -139,6 +143,7 @@ impl RecordedEvent {
             causation_id: info.causation_id.as_deref(),
             header: &header,
             transaction: info.transaction,
+            received: info.received.as_ref(),
         };
         visit(EventRef {
             sequence_number: self.sequence_number,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::{CommitInfo, KeyChanges, RecordedEvent};
+use crate::{CommitInfo, KeyChanges, ReceivedFrom, RecordedEvent, SequenceNumber, Subscription};
 
 /// The hash of a set of events: the sum, modulo 2^256, of the SHA-256 of each, and of what commits do to prepare keys and which
 /// transactions they belong to. An event's sequence number is part of it, so the order is too.
@@ -46,7 +46,11 @@ impl EventsHash {
     /// Adds a commit: its events, its changes of prepare keys and its place in a transaction. The transaction's id counts as the id of
     /// its first commit.
     pub fn add_commit(&mut self, events: &[RecordedEvent], keys: &KeyChanges) {
-        let transaction = events.first().and_then(|event| event.commit.transaction);
+        let commit = events.first().map(|event| &event.commit);
+        if let Some(from) = commit.and_then(|commit| commit.received.as_deref()) {
+            self.add_received(events[0].sequence_number, from);
+        }
+        let transaction = commit.and_then(|commit| commit.transaction);
         events.iter().for_each(|event| self.add(event));
         if keys.is_empty() && transaction.is_none() {
             return;
@@ -71,6 +75,19 @@ impl EventsHash {
             hasher.update([u8::from(reserve.ttl_at.is_some())]);
             hasher.update(reserve.ttl_at.unwrap_or_default().as_millis().to_le_bytes());
         }
+        self.add_digest(hasher);
+    }
+
+    fn add_received(&mut self, number: SequenceNumber, from: &ReceivedFrom) {
+        let mut hasher = Sha256::new();
+        text(&mut hasher, b"received");
+        let Subscription { producer, tenant, stream, partition } = &from.subscription;
+        [producer, tenant, stream, partition].iter().for_each(|part| text(&mut hasher, part.as_bytes()));
+        for number in [number, from.sequence_number, from.position] {
+            hasher.update(number.to_le_bytes());
+        }
+        hasher.update(from.consent.as_bytes());
+        hasher.update(from.at.as_millis().to_le_bytes());
         self.add_digest(hasher);
     }
 
@@ -171,6 +188,7 @@ mod tests {
             causation_id: None,
             header: Vec::new(),
             transaction: None,
+            received: None,
         };
         RecordedEvent {
             sequence_number: number,

@@ -23,6 +23,7 @@ pub mod order;
 mod prepare;
 mod queries;
 mod query;
+mod receiving;
 mod recorded;
 mod records;
 mod sequencing;
@@ -62,6 +63,9 @@ pub use queries::{
 pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
     ScanQuery,
+};
+pub use receiving::{
+    IncomingEvent, ReceiveError, Received, ReceivedBatch, ReceivedFrom, Receiving, Subscription, SubscriptionState,
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent, TransactionPlace};
 pub use records::{

@@ -18,6 +18,8 @@ pub const METADATA_BYTES_MAX: usize = 16 * 1024;
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Most events of one commit.
 pub const EVENTS_MAX: usize = 10_000;
+/// Most events of one batch that a scope receives.
+pub const RECEIVED_MAX: usize = 1_000;
 /// Most commits of one request.
 pub const COMMITS_MAX: usize = 1_000;
 /// Largest data of one event, in bytes of BSON.

@@ -6,7 +6,7 @@ use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Aggregate, Data, Metadata, SequenceNumber, Timestamp, Version};
+use crate::{Aggregate, Data, Metadata, ReceivedFrom, SequenceNumber, Timestamp, Version};
 
 /// What the events of one commit have in common.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +37,8 @@ pub struct CommitInfo {
     pub header: Vec<(ByteString, ByteString)>,
     /// The commit's transaction and its place there; none when the commit stands for itself.
     pub transaction: Option<TransactionPlace>,
+    /// Where it came from, if it was received over the event horizon; then it is of no aggregate and holds one event.
+    pub received: Option<Arc<ReceivedFrom>>,
 }
 
 /// A commit's place in its transaction. All commits of a transaction, and with them all their events, have the same id and count.

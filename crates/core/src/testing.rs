@@ -123,6 +123,7 @@ impl<A: AggregateType> Given<A> {
             causation_id: None,
             header: operator.into_iter().collect(),
             transaction: None,
+            received: None,
         };
         match self.aggregate.after_events(&commit, events, &self.upcasters) {
             Ok(aggregate) => self.aggregate = aggregate,

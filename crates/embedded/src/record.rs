@@ -5,21 +5,29 @@
 //!
 //! ```text
 //! payload   flags · commit id (16) · digest (16) · time · aggregate name · aggregate id · request id? · tenant? · owner? · space? ·
-//!           command? · correlation? · causation? · header? · (place · count)? · transaction id (16)? · changes of prepare keys? ·
-//!           number of events · event …
+//!           command? · correlation? · causation? · header? · received? · (place · count)? · transaction id (16)? ·
+//!           changes of prepare keys? · number of events · event …
+//! received  producer · tenant · stream · partition · sequence number · position · consent (16) · time
 //! event     flags (1) · type · time? · id (16)? · generation? · tags? · metadata? · data
 //! ```
 //!
 //! Numbers have variable length and texts, documents and lists stand behind theirs. What has a `?` is there when its flag is set. A commit
 //! at place 0 has the transaction's id as its own; a later one of a store that an early 0.1.0 wrote lacks it, and then it is read from
 //! the commit at place 0.
+//!
+//! What was received over the event horizon is of no aggregate and has neither a version nor a request id of its own: those that the frame's
+//! header and the index have are the subscription's ([`Record::filed_under`]).
 
 mod decode;
 mod own;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use annals_core::{
-    ByteString, DEFAULT_TENANT_ID, EventsHash, ExpectedVersion, KeyChanges, Metadata, NewCommit, NewEvent,
-    RecordedCommit, Release, Reserve, SequenceNumber, Timestamp, TransactionPlace, Uuid,
+    Aggregate, ByteString, DEFAULT_TENANT_ID, EventsHash, ExpectedVersion, KeyChanges, Metadata, NewCommit, NewEvent,
+    ReceivedFrom, RecordedCommit, Release, Reserve, SequenceNumber, Subscription, Timestamp, TransactionPlace, Uuid,
+    Version,
 };
 
 use crate::varint::{put, put_bytes, put_signed};
@@ -44,7 +52,9 @@ pub(crate) const IN_TRANSACTION: u64 = 1 << 10;
 pub(crate) const HAS_KEYS: u64 = 1 << 11;
 /// The id of the commit's transaction is there.
 pub(crate) const HAS_TRANSACTION: u64 = 1 << 12;
-pub(crate) const KNOWN_FLAGS: u64 = (1 << 13) - 1;
+/// The commit was received over the event horizon.
+pub(crate) const HAS_RECEIVED: u64 = 1 << 13;
+pub(crate) const KNOWN_FLAGS: u64 = (1 << 14) - 1;
 
 const PUBLIC: u8 = 1;
 pub(crate) const HAS_TIME: u8 = 1 << 1;
@@ -64,11 +74,12 @@ pub(crate) struct Stamp {
     /// When it was accepted, which is the time of its events that have none of their own.
     pub(crate) now: Timestamp,
     pub(crate) transaction: Option<TransactionPlace>,
+    pub(crate) received: Option<Arc<ReceivedFrom>>,
 }
 
 /// Encodes a valid commit, or one without aggregate and events that changes prepare keys.
 pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
-    let Stamp { commit_id, digest, now, transaction } = *stamp;
+    let Stamp { commit_id, digest, now, transaction, ref received } = *stamp;
     let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
     let data: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + 64).sum();
     let mut out = Vec::with_capacity(data + 192);
@@ -78,7 +89,8 @@ pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
         Some(TransactionPlace { place: 0, .. }) => IN_TRANSACTION,
         Some(_) => IN_TRANSACTION | HAS_TRANSACTION,
     };
-    put(&mut out, flags(commit, request_uuid.is_some()) | in_transaction);
+    let was_received = if received.is_some() { HAS_RECEIVED } else { 0 };
+    put(&mut out, flags(commit, request_uuid.is_some()) | in_transaction | was_received);
     out.extend_from_slice(commit_id.as_bytes());
     out.extend_from_slice(&digest.to_le_bytes());
     put_signed(&mut out, time.as_millis());
@@ -106,6 +118,9 @@ pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
             put_bytes(&mut out, value.as_bytes());
         }
     }
+    if let Some(from) = received {
+        encode_received(&mut out, from);
+    }
     if let Some(TransactionPlace { id, place, count }) = transaction {
         put(&mut out, u64::from(place));
         put(&mut out, u64::from(count));
@@ -119,6 +134,27 @@ pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
     put(&mut out, commit.events.len() as u64);
     commit.events.iter().for_each(|event| encode_event(&mut out, event, time, now));
     out
+}
+
+fn encode_received(out: &mut Vec<u8>, from: &ReceivedFrom) {
+    let Subscription { producer, tenant, stream, partition } = &from.subscription;
+    [producer, tenant, stream, partition].iter().for_each(|part| put_bytes(out, part.as_bytes()));
+    put(out, from.sequence_number);
+    put(out, from.position);
+    out.extend_from_slice(from.consent.as_bytes());
+    put_signed(out, from.at.as_millis());
+}
+
+/// The name of the aggregates that subscriptions are filed under. It is no valid name, so nothing is committed to them.
+pub(crate) const RECEIVED: &str = "received:";
+
+/// The aggregate under which the events of a subscription are filed. The parts hold no control characters.
+pub(crate) fn aggregate_of(subscription: &Subscription) -> Aggregate {
+    let Subscription { producer, tenant, stream, partition } = subscription;
+    Aggregate::new(
+        ByteString::from_static(RECEIVED),
+        format!("{producer}\u{1f}{tenant}\u{1f}{stream}\u{1f}{partition}"),
+    )
 }
 
 fn flags(commit: &NewCommit, request_is_uuid: bool) -> u64 {
@@ -204,6 +240,8 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
 pub(crate) struct Record {
     /// The sequence number of its first event, or the one that the next event gets.
     pub(crate) first: SequenceNumber,
+    /// What the frame's header says: the version of the aggregate that it is filed under.
+    pub(crate) version: Version,
     pub(crate) commit: RecordedCommit,
     /// As in [`Stamp`].
     pub(crate) digest: u128,
@@ -224,6 +262,22 @@ pub(crate) fn goes_on(first: Option<&Record>, begun: usize, record: &Record) -> 
 }
 
 impl Record {
+    /// The aggregate whose versions and requests the commit counts among: its own, or the one that stands for its subscription.
+    pub(crate) fn filed_under(&self) -> Cow<'_, Aggregate> {
+        match &self.commit.info.received {
+            None => Cow::Borrowed(&self.commit.info.aggregate),
+            Some(from) => Cow::Owned(aggregate_of(&from.subscription)),
+        }
+    }
+
+    /// The request that the commit counts as there.
+    pub(crate) fn request(&self) -> Cow<'_, str> {
+        match &self.commit.info.received {
+            None => Cow::Borrowed(self.commit.info.request_id.as_deref().unwrap_or_default()),
+            Some(from) => Cow::Owned(from.sequence_number.to_string()),
+        }
+    }
+
     /// Its place in a transaction.
     pub(crate) fn transaction(&self) -> Option<TransactionPlace> {
         self.commit.info.transaction

@@ -60,8 +60,8 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
         let message = format!("--aggregate {aggregate:?} has no id; write NAME/ID, for example order/o-1");
         return Err(Failure::new(Code::InvalidId, message));
     };
-    let data = RawValue::from_string(args.data.clone().unwrap_or_else(|| "{}".to_owned()))
-        .map_err(|error| Failure::new(Code::NotJson, format!("--data: not JSON: {error}")))?;
+    let data = raw("--data", args.data.as_deref().unwrap_or("{}"))?;
+    let metadata = args.metadata.as_deref().map(|given| raw("--metadata", given)).transpose()?;
     let mut body = json!({ "aggregate": { "name": name, "id": id } });
     if let Some(expect) = &args.expect {
         body["expected_version"] = expect.parse::<u64>().map_or_else(|_| json!(expect), |version| json!(version));
@@ -78,10 +78,16 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
             body[key] = json!(value);
         }
     }
-    let event = Event { event_type: args.event_type.as_deref().unwrap_or_default(), data: &data, tags: &args.tags };
+    let event_type = args.event_type.as_deref().unwrap_or_default();
+    let event = Event { event_type, data: &data, tags: &args.tags, metadata: metadata.as_deref() };
     let body = Body { rest: body, events: [event] };
     let json = serde_json::to_vec(&body).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(parse_commit(&json)?)
+}
+
+fn raw(flag: &str, json: &str) -> Result<Box<RawValue>, Failure> {
+    RawValue::from_string(json.to_owned())
+        .map_err(|error| Failure::new(Code::NotJson, format!("{flag}: not JSON: {error}")))
 }
 
 #[derive(serde::Serialize)]
@@ -98,4 +104,6 @@ struct Event<'a> {
     /// As it was typed: a parsed value would lose keys given twice and round wide integers.
     data: &'a RawValue,
     tags: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
 }

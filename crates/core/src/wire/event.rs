@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::{
-    Aggregate, CommitInfo, DEFAULT_TENANT_ID, Data, Metadata, RecordedCommit, RecordedEvent, Timestamp,
+    Aggregate, CommitInfo, DEFAULT_TENANT_ID, Data, Metadata, ReceivedFrom, RecordedCommit, RecordedEvent, Timestamp,
     TransactionPlace,
 };
 
@@ -112,6 +112,9 @@ fn attributes<M: SerializeMap>(map: &mut M, info: &CommitInfo) -> Result<(), M::
     if let Some(transaction) = &info.transaction {
         map.serialize_entry("transaction", transaction)?;
     }
+    if let Some(received) = &info.received {
+        map.serialize_entry("received", &**received)?;
+    }
     Ok(())
 }
 
@@ -141,6 +144,7 @@ pub struct EventLine {
     #[serde(default, deserialize_with = "crate::metadata::optional")]
     metadata: Option<Metadata>,
     transaction: Option<TransactionPlace>,
+    received: Option<ReceivedFrom>,
     tenant_id: Option<ByteString>,
     owner_id: Option<ByteString>,
     space_id: Option<ByteString>,
@@ -165,6 +169,7 @@ impl From<EventLine> for RecordedEvent {
             causation_id: line.causation_id,
             header: line.header,
             transaction: line.transaction,
+            received: line.received.map(Arc::new),
         };
         Self {
             sequence_number: line.sequence_number,

@@ -1,13 +1,16 @@
 //! Commits as they are copied from one log to another: read whole, and stored as they were.
 
-use annals_core::{CommitCopy, CommitError, NewCommit, NewTransaction, SequenceNumber, StoreError};
+use annals_core::{
+    CommitCopy, CommitError, CommitInfo, ExpectedVersion, NewCommit, NewTransaction, SequenceNumber, StoreError,
+    Timestamp,
+};
 use tokio::sync::oneshot;
 
-use super::commit::{Probed, encode, probe, refused, room_for};
+use super::commit::{Probed, encode, encode_as, probe, refused, room_for};
 use super::core::Core;
-use super::queue::{Answer, Request, Verdict, Waiting};
+use super::queue::{Answer, Encoded, Request, Verdict, Waiting};
 use super::segment::runs;
-use crate::record::Stamp;
+use crate::record::{Stamp, aggregate_of};
 
 /// Commits are looked up in groups of so many.
 const GROUP: u32 = 64;
@@ -87,15 +90,40 @@ async fn settle(core: &Core, waiting: &mut Vec<Begun>) -> Result<(), CommitError
     Ok(())
 }
 
+/// Encodes a copy of what has this in common.
+fn encode_copy(
+    core: &Core,
+    commit: NewCommit,
+    info: &CommitInfo,
+    digest: u128,
+    now: Timestamp,
+) -> Result<Encoded, StoreError> {
+    let (commit_id, transaction) = (info.commit_id, info.transaction);
+    let Some(from) = &info.received else {
+        let stamp = Stamp { commit_id, digest, now, transaction, received: None };
+        return encode(core, commit, &stamp, &info.tenant_id);
+    };
+    let stamp = Stamp { commit_id, digest: 0, now, transaction, received: Some(from.clone()) };
+    let commit = NewCommit { expected_version: ExpectedVersion::Any, request_id: None, ..commit };
+    let request = from.sequence_number.to_string();
+    encode_as(core, commit, &stamp, &info.tenant_id, aggregate_of(&from.subscription), &request)
+}
+
 /// Hands a commit, or all commits of a transaction, to the writer.
 async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitError> {
     let first = copies.first().and_then(|copy| copy.commit.events.first());
     let due = first.map_or(0, |event| event.sequence_number);
     let infos: Vec<_> = copies.iter().map(|copy| copy.commit.info.clone()).collect();
     let commits: Vec<NewCommit> = copies.into_iter().map(CommitCopy::into_new).collect();
-    commits.iter().try_for_each(NewCommit::validate)?;
+    // What was received is of no aggregate, which a commit may not be.
+    let own = commits.iter().zip(&infos).filter(|(_, info)| info.received.is_none());
+    own.map(|(commit, _)| commit).try_for_each(NewCommit::validate)?;
     let now = core.options.clock.now();
-    let request_id = commits.first().and_then(|commit| commit.request_id.clone());
+    let received = infos.first().and_then(|info| info.received.as_ref());
+    let request_id = match received {
+        Some(from) => Some(from.sequence_number.to_string().into()),
+        None => commits.first().and_then(|commit| commit.request_id.clone()),
+    };
     // The first digest of a transaction covers all of it, and its commits have no request id of their own.
     let whole = infos.first().is_some_and(|info| info.transaction.is_some()).then(|| {
         let commits = commits.iter().map(|commit| NewCommit { request_id: None, ..commit.clone() });
@@ -105,8 +133,7 @@ async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitErro
     for (commit, info) in commits.into_iter().zip(infos) {
         let own = commit.content_digest(&core.key.0);
         let digest = whole.filter(|_| encoded.is_empty()).unwrap_or(own);
-        let stamp = Stamp { commit_id: info.commit_id, digest, now, transaction: info.transaction };
-        encoded.push(encode(core, commit, &stamp, &info.tenant_id)?);
+        encoded.push(encode_copy(core, commit, &info, digest, now)?);
     }
     let room = room_for(core, encoded.iter().map(|commit| commit.payload.len()).sum()).await?;
     let first = encoded.remove(0);

@@ -48,9 +48,9 @@ pub(super) fn head(
         }
         for ordinal in segment.index.all_postings(short(exact))?.into_iter().rev() {
             for record in segment.records(&[ordinal])? {
-                let info = &record.commit.info;
-                if info.aggregate == *aggregate {
-                    return Ok(Some(Head { version: info.version, tenant_id: info.tenant_id.clone() }));
+                if *record.filed_under() == *aggregate {
+                    let tenant_id = record.commit.info.tenant_id.clone();
+                    return Ok(Some(Head { version: record.version, tenant_id }));
                 }
             }
         }
@@ -84,6 +84,5 @@ pub(super) fn request(
 }
 
 fn is_request(record: &Record, aggregate: &Aggregate, request_id: &str) -> bool {
-    let info = &record.commit.info;
-    info.aggregate == *aggregate && info.request_id.as_deref() == Some(request_id)
+    *record.filed_under() == *aggregate && record.request() == request_id
 }

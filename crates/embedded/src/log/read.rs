@@ -231,8 +231,8 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
     let mut bytes = 0;
     let wanted = |record: &Record| {
         let info = &record.commit.info;
-        info.aggregate == query.aggregate
-            && (query.from_version..=query.to_version.min(head.version)).contains(&info.version)
+        *record.filed_under() == query.aggregate
+            && (query.from_version..=query.to_version.min(head.version)).contains(&record.version)
             && query.from_time.is_none_or(|from| info.time >= from)
             && query.to_time.is_none_or(|to| info.time <= to)
     };

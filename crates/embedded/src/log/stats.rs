@@ -9,6 +9,7 @@ use annals_core::{ByteString, LogStats, StoreError, Timestamp};
 
 use super::core::Core;
 use super::segment::{Segment, View, runs};
+use crate::record::RECEIVED;
 
 /// Commits are looked up in groups of so many, after each of which other tasks have their turn.
 const GROUP: u32 = 64;
@@ -138,6 +139,10 @@ async fn aggregates(view: &View, stats: &mut LogStats) -> Result<(), StoreError>
             continue;
         }
         let name = key.split('\0').next().unwrap_or_default();
+        if name == RECEIVED {
+            last = Some(key);
+            continue;
+        }
         stats.aggregates += 1;
         match stats.aggregates_by_name.get_mut(name) {
             Some(count) => *count += 1,

@@ -13,14 +13,16 @@ use super::dictionary::{Codes, Dictionary};
 use super::shape;
 use crate::record::{
     self, HAS_CAUSATION, HAS_COMMAND, HAS_CORRELATION, HAS_GENERATION, HAS_HEADER, HAS_ID, HAS_KEYS, HAS_METADATA,
-    HAS_OWNER, HAS_SPACE, HAS_TAGS, HAS_TENANT, HAS_TIME, HAS_TRANSACTION, IN_TRANSACTION, KNOWN_EVENT_FLAGS,
-    KNOWN_FLAGS, REQUEST_IS_COMMIT_ID, REQUEST_IS_UUID,
+    HAS_OWNER, HAS_RECEIVED, HAS_SPACE, HAS_TAGS, HAS_TENANT, HAS_TIME, HAS_TRANSACTION, IN_TRANSACTION,
+    KNOWN_EVENT_FLAGS, KNOWN_FLAGS, REQUEST_IS_COMMIT_ID, REQUEST_IS_UUID,
 };
 use crate::varint::{self, Cursor, take};
 
 /// A commit id, and the digest of the content.
 const ID_BYTES: usize = 16;
 const ID_AND_DIGEST_BYTES: usize = ID_BYTES + 16;
+/// Texts of a subscription.
+const SUBSCRIPTION_TEXTS: usize = 4;
 /// Texts that a commit has or has not.
 const OPTIONAL_TEXTS: [u64; 6] = [HAS_TENANT, HAS_OWNER, HAS_SPACE, HAS_COMMAND, HAS_CORRELATION, HAS_CAUSATION];
 
@@ -66,6 +68,15 @@ pub(super) fn walk<'a>(payload: &'a [u8], parts: &mut impl Parts<'a>) -> Option<
             parts.text(behind_length(rest)?);
             parts.text(behind_length(rest)?);
         }
+    }
+    if flags & HAS_RECEIVED != 0 {
+        for _ in 0..SUBSCRIPTION_TEXTS {
+            parts.text(behind_length(rest)?);
+        }
+        parts.number(take(rest)?);
+        parts.number(take(rest)?);
+        parts.plain(fixed(rest, ID_BYTES)?);
+        parts.signed(signed(rest)?);
     }
     if flags & IN_TRANSACTION != 0 {
         parts.number(take(rest)?);
@@ -225,6 +236,15 @@ fn unpack_rare<'a>(
             text(dictionary, source, out)?;
             text(dictionary, source, out)?;
         }
+    }
+    if flags & HAS_RECEIVED != 0 {
+        for _ in 0..SUBSCRIPTION_TEXTS {
+            text(dictionary, source, out)?;
+        }
+        out.number(source.number()?)?;
+        out.number(source.number()?)?;
+        out.put(source.piece(ID_BYTES)?)?;
+        out.signed(source.signed()?)?;
     }
     if flags & IN_TRANSACTION != 0 {
         out.number(source.number()?)?;

@@ -1,18 +1,19 @@
 //! Decoding a payload in place: what is lent borrows from it.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use annals_core::bson::raw::RawDocument;
 use annals_core::{
-    ByteString, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, KeyChanges, KeyValue, Release, Reserve, Timestamp,
-    TransactionPlace, Uuid,
+    ByteString, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, KeyChanges, KeyValue, ReceivedFrom, Release, Reserve,
+    Subscription, Timestamp, TransactionPlace, Uuid,
 };
 use bytes::Bytes;
 
 use super::{
     HAS_CAUSATION, HAS_COMMAND, HAS_CORRELATION, HAS_GENERATION, HAS_HEADER, HAS_ID, HAS_KEYS, HAS_METADATA, HAS_OWNER,
-    HAS_SPACE, HAS_TAGS, HAS_TENANT, HAS_TIME, HAS_TRANSACTION, IN_TRANSACTION, KNOWN_EVENT_FLAGS, KNOWN_FLAGS, PUBLIC,
-    REQUEST_IS_COMMIT_ID, REQUEST_IS_UUID, derived_event_id,
+    HAS_RECEIVED, HAS_SPACE, HAS_TAGS, HAS_TENANT, HAS_TIME, HAS_TRANSACTION, IN_TRANSACTION, KNOWN_EVENT_FLAGS,
+    KNOWN_FLAGS, PUBLIC, REQUEST_IS_COMMIT_ID, REQUEST_IS_UUID, derived_event_id,
 };
 use crate::varint::Cursor;
 
@@ -39,11 +40,12 @@ pub(super) struct Head<'a> {
 pub(super) struct Room<'p> {
     request_id: [u8; UUID_TEXT],
     header: Vec<(&'p str, &'p str)>,
+    received: Option<Arc<ReceivedFrom>>,
 }
 
 impl Room<'_> {
     pub(super) fn new() -> Self {
-        Self { request_id: [0; UUID_TEXT], header: Vec::new() }
+        Self { request_id: [0; UUID_TEXT], header: Vec::new(), received: None }
     }
 }
 
@@ -119,12 +121,16 @@ fn decode_commit<'p: 'a, 'a>(
             room.header.push((cursor.text()?, cursor.text()?));
         }
     }
+    let was_received = flags & HAS_RECEIVED != 0;
+    if was_received {
+        room.received = Some(decode_received(cursor)?);
+    }
     Some(CommitRef {
         commit_id,
-        request_id: Some(request_id),
+        request_id: Some(request_id).filter(|_| !was_received),
         aggregate_name,
         aggregate_id,
-        version,
+        version: if was_received { 0 } else { version },
         time,
         tenant_id,
         owner_id,
@@ -134,7 +140,22 @@ fn decode_commit<'p: 'a, 'a>(
         causation_id,
         header: &room.header,
         transaction: None,
+        received: room.received.as_ref(),
     })
+}
+
+/// Few frames have it, so it is copied rather than lent.
+fn decode_received(cursor: &mut Cursor<'_>) -> Option<Arc<ReceivedFrom>> {
+    let subscription = Subscription {
+        producer: cursor.text()?.into(),
+        tenant: cursor.text()?.into(),
+        stream: cursor.text()?.into(),
+        partition: cursor.text()?.into(),
+    };
+    let (sequence_number, position) = (cursor.number()?, cursor.number()?);
+    let consent = Uuid::from_bytes(cursor.fixed()?);
+    let at = Timestamp::from_millis(cursor.signed()?);
+    Some(Arc::new(ReceivedFrom { subscription, sequence_number, position, consent, at }))
 }
 
 fn decode_place(cursor: &mut Cursor<'_>, flags: u64, commit_id: Uuid, origin: &Origin<'_>) -> Option<TransactionPlace> {

@@ -79,6 +79,7 @@ impl Owner {
             causation_id: lent.causation_id.map(text),
             header: lent.header.iter().map(|(key, value)| (text(key), text(value))).collect(),
             transaction: lent.transaction,
+            received: lent.received.cloned(),
         }
     }
 
@@ -118,5 +119,5 @@ pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64, origin:
     let ControlFlow::Continue(()) = visit_events(cursor, &head, sequence_number, take)? else { return None };
     let info = owner.commit.take().unwrap_or_else(|| Arc::new(owner.info(&head.commit)));
     let commit = RecordedCommit { info, events };
-    Some(Record { first: sequence_number, commit, digest: head.digest, keys: head.keys })
+    Some(Record { first: sequence_number, version, commit, digest: head.digest, keys: head.keys })
 }

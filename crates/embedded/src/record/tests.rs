@@ -42,7 +42,7 @@ fn whole() -> NewCommit {
 const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
 const TIME: Timestamp = Timestamp::from_millis(1_772_366_400_000);
 
-const STAMP: Stamp = Stamp { commit_id: ID, digest: 42, now: TIME, transaction: None };
+const STAMP: Stamp = Stamp { commit_id: ID, digest: 42, now: TIME, transaction: None, received: None };
 
 fn through(commit: &NewCommit) -> Record {
     decode(encode(commit, &STAMP).into(), 100, 5, &|_| None).expect("decodes")
@@ -150,4 +150,22 @@ fn a_later_commit_without_the_id_of_its_transaction_is_read_with_the_first_ones(
     let found = place_of(payload.clone(), &|place| (place == 1).then(|| Uuid::from_u128(9)));
     assert_eq!(found, Some(TransactionPlace { id: Uuid::from_u128(9), place: 1, count: 16 }));
     assert!(decode(payload.into(), 0, 1, &|_| None).is_none(), "nothing is made up");
+}
+
+#[test]
+fn what_came_with_a_received_event_survives_and_the_index_files_it_under_its_subscription() {
+    let part = |text: &str| ByteString::from(text);
+    let subscription =
+        Subscription { producer: part("m"), tenant: part("t"), stream: part("s"), partition: ByteString::new() };
+    let (consent, at) = (Uuid::from_u128(5), Timestamp::from_millis(-7));
+    let from = Arc::new(ReceivedFrom { subscription, sequence_number: 7, position: u64::MAX, consent, at });
+    let commit = NewCommit { aggregate: Aggregate::of_source("o-1"), ..NewCommit::new("", "") };
+    let commit = commit.event(NewEvent::new("placed", Data::empty()));
+    let payload = encode(&commit, &Stamp { received: Some(from.clone()), ..STAMP });
+    let record = decode(payload.into(), 100, 5, &unknown_origin).expect("decodes");
+    let info = &record.commit.info;
+    assert_eq!((info.received.as_ref(), info.aggregate.event_source()), (Some(&from), Some("o-1")));
+    assert_eq!((info.version, &info.request_id), (0, &None));
+    assert_eq!((record.version, &*record.request()), (5, "7"));
+    assert_eq!(*record.filed_under(), aggregate_of(&from.subscription));
 }

@@ -9,6 +9,7 @@ mod fixtures;
 mod model;
 mod operations;
 mod prepare;
+mod receiving;
 mod records;
 mod refusals;
 mod reopening;

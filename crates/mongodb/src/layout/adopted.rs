@@ -112,6 +112,7 @@ impl Reader {
             causation_id: None,
             header: Vec::new(),
             transaction: None,
+            received: None,
         };
         let event = StoredEvent {
             id: id_of_event(commit_id, 0),

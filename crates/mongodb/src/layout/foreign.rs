@@ -104,6 +104,7 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
         causation_id: our(ours::CAUSATION),
         header: header.and_then(Field::document).map(texts).unwrap_or_default(),
         transaction: None,
+        received: None,
     };
     let mut events = events(body.ok_or("body is missing or no array")?, commit_id, time)?;
     if let Some(times) = ours.and_then(|ours| ours.get_array(ours::TIMES).ok()) {

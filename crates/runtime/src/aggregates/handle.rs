@@ -225,6 +225,7 @@ impl<A: AggregateType> Aggregates<A> {
             causation_id: commit.causation_id,
             header: commit.header,
             transaction: None,
+            received: None,
         };
         let stored = |event: NewEvent| StoredEvent {
             event_type: event.event_type,

@@ -16,8 +16,8 @@ use uuid::Uuid;
 use super::split_document;
 use super::write::{ARRAY, DATE, DOCUMENT, begin, boolean, document, integer, maybe, nested, string, uuid};
 use crate::{
-    Aggregate, CommitInfo, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, Metadata, RecordedCommit, RecordedEvent,
-    Timestamp, TransactionPlace, Version,
+    Aggregate, CommitInfo, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, Metadata, ReceivedFrom, RecordedCommit,
+    RecordedEvent, Subscription, Timestamp, TransactionPlace, Version,
 };
 
 /// Writes events in the order in which they are found; neighbours of one commit share a document.
@@ -136,6 +136,20 @@ fn write_commit(commit: &CommitRef<'_>, out: &mut Vec<u8>) {
             integer(out, "count", count.into());
         });
     }
+    if let Some(from) = commit.received {
+        nested(out, DOCUMENT, "received", |out| write_received(from, out));
+    }
+}
+
+fn write_received(from: &ReceivedFrom, out: &mut Vec<u8>) {
+    let Subscription { producer, tenant, stream, partition } = &from.subscription;
+    for (key, part) in [("producer", producer), ("tenant", tenant), ("stream", stream), ("partition", partition)] {
+        string(out, key, part);
+    }
+    integer(out, "sequence_number", from.sequence_number as i64);
+    integer(out, "position", from.position as i64);
+    uuid(out, "consent", from.consent);
+    date(out, "at", from.at);
 }
 
 fn write_event(event: &EventRef<'_>, out: &mut Vec<u8>) {
@@ -216,6 +230,7 @@ fn read_commit(found: &Bytes, document: &RawDocument) -> Result<Read, String> {
         causation_id: None,
         header: Vec::new(),
         transaction: None,
+        received: None,
     };
     let mut end = FoundEnd::default();
     let mut events = None;
@@ -237,6 +252,7 @@ fn read_commit(found: &Bytes, document: &RawDocument) -> Result<Read, String> {
             "causation_id" => info.causation_id = Some(text()?),
             "header" => info.header = header(found, value).ok_or_else(wrong)?,
             "transaction" => info.transaction = Some(transaction(value).ok_or_else(wrong)?),
+            "received" => info.received = Some(Arc::new(received(found, value).ok_or_else(wrong)?)),
             "events" => events = Some(value.as_array().ok_or_else(wrong)?),
             "next" => end.next = value.as_i64().ok_or_else(wrong)? as u64,
             "head" => end.head = value.as_i64().ok_or_else(wrong)? as u64,
@@ -332,6 +348,26 @@ fn transaction(value: RawBsonRef<'_>) -> Option<TransactionPlace> {
     let document = value.as_document()?;
     let field = |key| document.get(key).ok().flatten();
     Some(TransactionPlace { id: id(field("id")?)?, place: small(field("place")?)?, count: small(field("count")?)? })
+}
+
+fn received(found: &Bytes, value: RawBsonRef<'_>) -> Option<ReceivedFrom> {
+    let document = value.as_document()?;
+    let field = |key| document.get(key).ok().flatten();
+    let part = |key| share_text(found, field(key)?.as_str()?);
+    let number = |key| Some(field(key)?.as_i64()? as u64);
+    let subscription = Subscription {
+        producer: part("producer")?,
+        tenant: part("tenant")?,
+        stream: part("stream")?,
+        partition: part("partition")?,
+    };
+    Some(ReceivedFrom {
+        subscription,
+        sequence_number: number("sequence_number")?,
+        position: number("position")?,
+        consent: id(field("consent")?)?,
+        at: time(field("at")?)?,
+    })
 }
 
 fn header(found: &Bytes, value: RawBsonRef<'_>) -> Option<Vec<(ByteString, ByteString)>> {
