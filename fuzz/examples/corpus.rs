@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use annals_core::bson::{DateTime, RawDocumentBuf, doc, rawdoc};
-use annals_core::{Clock, Condition, Data, NewCommit, NewEvent, Randomness, Sleep, Store, Timestamp, Uuid};
+use annals_core::{Clock, Condition, Data, Metadata, NewCommit, NewEvent, Randomness, Sleep, Store, Timestamp, Uuid};
 use annals_embedded::disk::{Disk, MemoryDisk, Open};
 use annals_embedded::{EmbeddedStore, Options};
 
@@ -105,6 +105,7 @@ fn commits() -> Vec<NewCommit> {
         id: Some(Uuid::from_u128(7)),
         public: true,
         time: Some(Timestamp::from_millis(-1)),
+        metadata: Metadata::of(data(r#"{"trace":"t-1","attempt":2,"cost":0.5}"#)).unwrap_or_default(),
         ..NewEvent::new("opened", data(r#"{"a":[1,null,true,{"b":"c"}],"n":-9223372036854775808}"#)).tag("x").tag("ä")
     };
     let whole = NewCommit {

@@ -41,8 +41,7 @@ mod streams;
 mod write;
 
 use annals_core::{
-    ByteString, CommitCopy, Data, EventsHash, KeyChanges, KeyValue, Release, Reserve, SequenceNumber, Timestamp,
-    TransactionPlace, Uuid,
+    ByteString, CommitCopy, Data, EventsHash, KeyChanges, KeyValue, Release, Reserve, SequenceNumber, Timestamp, Uuid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -170,11 +169,19 @@ struct Besides {
 #[derive(Default, Serialize, Deserialize)]
 struct CopyLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    transaction: Option<TransactionPlace>,
+    transaction: Option<PlaceLine>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     release: Vec<ReleaseLine>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     reserve: Vec<ReserveLine>,
+}
+
+/// A commit's place in its transaction; the transaction's id is on the event's line, or the commit id of its first commit where an early
+/// version wrote the export.
+#[derive(Serialize, Deserialize)]
+struct PlaceLine {
+    place: u32,
+    count: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -208,7 +215,8 @@ impl CopyLine {
             value_bson: to_hex(it.value.data().as_bytes()),
             ttl_at_millis: it.ttl_at.map(Timestamp::as_millis),
         });
-        Self { transaction: copy.transaction, release: release.collect(), reserve: reserve.collect() }
+        let place = copy.commit.info.transaction.map(|it| PlaceLine { place: it.place, count: it.count });
+        Self { transaction: place, release: release.collect(), reserve: reserve.collect() }
     }
 
     /// The changes of keys; none when a value is no BSON document.

@@ -24,6 +24,7 @@ pub mod model;
 mod ports;
 pub mod prepare;
 pub mod queries;
+pub mod receiving;
 pub mod records;
 #[cfg(test)]
 mod reference;

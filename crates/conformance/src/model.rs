@@ -18,7 +18,7 @@ use std::sync::Arc;
 use annals_core::{
     Aggregate, AppendCondition, ByteString, CommitError, CommitInfo, CommitOutcome, DEFAULT_TENANT_ID, EventPattern,
     ExpectedVersion, KeyChange, KeyError, KeyHolder, NewCommit, RecordedCommit, RecordedEvent, SequenceNumber,
-    Timestamp, Version,
+    Timestamp, TransactionPlace, Version,
 };
 
 use keys::Keys;
@@ -187,13 +187,19 @@ impl Model {
                 if (outcome.version, outcome.first_sequence_number, outcome.duplicate)
                     == (version, Some(first), false) =>
             {
-                self.store(commit, now, outcome)
+                self.store(commit, None, now, outcome)
             }
             (due, answer) => Err(format!("{commit:?}\nmust be answered {due:?}\nnot {answer:?}")),
         }
     }
 
-    fn store(&mut self, commit: &NewCommit, now: Timestamp, outcome: &CommitOutcome) -> Result<(), String> {
+    fn store(
+        &mut self,
+        commit: &NewCommit,
+        transaction: Option<TransactionPlace>,
+        now: Timestamp,
+        outcome: &CommitOutcome,
+    ) -> Result<(), String> {
         let given = commit.events.iter().zip(&outcome.event_ids);
         if outcome.event_ids.len() != commit.events.len()
             || given.clone().any(|(new, id)| new.id.is_some_and(|given| given != *id))
@@ -214,6 +220,8 @@ impl Model {
             correlation_id: commit.correlation_id.clone(),
             causation_id: commit.causation_id.clone(),
             header: commit.header.clone(),
+            transaction,
+            received: None,
         });
         let events: Vec<RecordedEvent> = given
             .zip(0u32..)
@@ -226,6 +234,7 @@ impl Model {
                 data: new.data.clone(),
                 tags: new.tags.clone(),
                 public: new.public,
+                metadata: new.metadata.clone(),
                 time: new.time.unwrap_or(now),
                 commit: info.clone(),
             })

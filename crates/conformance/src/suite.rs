@@ -127,6 +127,7 @@ macro_rules! commits_and_log {
                 a_repeat_is_recognised_whatever_version_it_expects
                 requests_are_remembered_for_ever
                 a_request_id_with_other_content_is_refused
+                other_metadata_is_another_request
                 what_is_not_content_does_not_make_another_request
                 racing_repeats_are_committed_once
                 a_request_id_belongs_to_its_aggregate
@@ -262,6 +263,7 @@ macro_rules! decisions {
             }
             transactions {
                 all_commits_are_stored_together_in_their_order
+                events_name_their_transaction_in_every_read
                 a_transaction_has_two_to_sixteen_commits
                 a_refusal_names_its_part_and_nothing_is_stored
                 parts_are_judged_in_order

@@ -7,7 +7,8 @@ use highway::{HighwayHash, HighwayHasher};
 use uuid::Uuid;
 
 use crate::{
-    AppendCondition, Code, Data, Invalid, KeyChanges, Reached, SequenceNumber, Timestamp, Version, Wait, limits,
+    AppendCondition, Code, Data, Invalid, KeyChanges, Metadata, Reached, SequenceNumber, Timestamp, Version, Wait,
+    limits,
 };
 
 /// What versions count: an aggregate's name and id.
@@ -105,6 +106,8 @@ pub struct NewEvent {
     pub tags: Vec<ByteString>,
     /// Whether partners outside the owning system may see it.
     pub public: bool,
+    /// What tools and operators note about it, for example a trace id. It is part of the content of a request.
+    pub metadata: Option<Metadata>,
     /// When it happened; the time of acceptance when absent.
     pub time: Option<Timestamp>,
 }
@@ -119,6 +122,7 @@ impl NewEvent {
             id: None,
             tags: Vec::new(),
             public: false,
+            metadata: None,
             time: None,
         }
     }
@@ -128,6 +132,15 @@ impl NewEvent {
     pub fn tag(mut self, tag: impl Into<ByteString>) -> Self {
         self.tags.push(tag.into());
         self
+    }
+
+    /// Sets the metadata: an object whose values are strings and numbers.
+    ///
+    /// # Errors
+    /// A sentence that names the value that is neither a string nor a number.
+    pub fn with_metadata(mut self, value: &impl serde::Serialize) -> Result<Self, String> {
+        self.metadata = Metadata::of(Data::from_value(value)?)?;
+        Ok(self)
     }
 }
 
@@ -246,10 +259,12 @@ impl NewCommit {
         self.validate_events()
     }
 
-    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data as BSON, types, tags and prepare keys.
+    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data and metadata as BSON, types, tags and prepare keys.
     pub(crate) fn content_bytes(&self) -> usize {
         let tags = |event: &NewEvent| event.tags.iter().map(|tag| tag.len()).sum::<usize>();
-        let bytes = |event: &NewEvent| event.data.as_bytes().len() + event.event_type.len() + tags(event);
+        let metadata = |event: &NewEvent| event.metadata.as_ref().map_or(0, Metadata::bytes);
+        let bytes =
+            |event: &NewEvent| event.data.as_bytes().len() + metadata(event) + event.event_type.len() + tags(event);
         self.events.iter().map(bytes).sum::<usize>() + self.keys.content_bytes()
     }
 
@@ -295,8 +310,8 @@ impl NewCommit {
     }
 
     /// The keyed 128-bit digest of the content by which a repeat of a request id is told from a reuse: the ordered list of
-    /// (type, generation, data as BSON, tags, public, id where the client gave one) and of the prepare keys it changes. Header, times,
-    /// expected version and append condition are not part of it.
+    /// (type, generation, data as BSON, tags, public, id where the client gave one, metadata where there is any) and of the prepare keys
+    /// it changes. Header, times, expected version and append condition are not part of it.
     pub fn content_digest(&self, key: &[u8; 16]) -> u128 {
         let mut hasher = HighwayHasher::new(digest_key(key));
         for event in &self.events {
@@ -308,7 +323,8 @@ impl NewCommit {
             }
             head[12..16].copy_from_slice(&event.generation.to_le_bytes());
             head[16..32].copy_from_slice(id.as_bytes());
-            head[32..].copy_from_slice(&[u8::from(event.public), u8::from(event.id.is_some())]);
+            let given = u8::from(event.id.is_some()) | u8::from(event.metadata.is_some()) << 1;
+            head[32..].copy_from_slice(&[u8::from(event.public), given]);
             hasher.append(&head);
             hasher.append(event.event_type.as_bytes());
             for tag in &event.tags {
@@ -316,6 +332,10 @@ impl NewCommit {
                 hasher.append(tag.as_bytes());
             }
             hasher.append(event.data.as_bytes());
+            if let Some(metadata) = &event.metadata {
+                hasher.append(&(metadata.bytes() as u32).to_le_bytes());
+                hasher.append(metadata.data().as_bytes());
+            }
         }
         self.keys.digest(&mut hasher);
         let [low, high] = hasher.finalize128();
@@ -352,7 +372,7 @@ fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
             valid_text(Code::InvalidTags, &path(&format!("tags[{n}]")), "a tag", tag, limits::TAG_BYTES_MAX)?;
         }
     }
-    Ok(())
+    event.metadata.as_ref().map_or(Ok(()), |metadata| metadata.validate(&path("metadata")))
 }
 
 /// Whether RFC 3339 can write a time; others could not leave over HTTP.
@@ -407,7 +427,7 @@ pub fn valid_id(path: &str, id: &str) -> Result<(), Invalid> {
     valid_text(Code::InvalidId, path, "an id", id, limits::ID_BYTES_MAX)
 }
 
-fn valid_text(code: Code, path: &str, what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
+pub(crate) fn valid_text(code: Code, path: &str, what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
     let Some(fault) = text_fault(text, bytes_max) else { return Ok(()) };
     let message = format!("{} {fault}; {what} has 1 to {bytes_max} bytes without control characters", shown(text));
     Err(Invalid::new(code, path, message))
@@ -529,6 +549,10 @@ mod tests {
         assert_ne!(changed(|e| e.tags.push("t".into())), base);
         assert_ne!(changed(|e| e.id = Some(Uuid::nil())), base);
         assert_ne!(changed(|e| e.data = Data::from_json(r#"{"a":1}"#).expect("valid")), base);
+        let noted = |n: i64| NewEvent::new("t", Data::empty()).with_metadata(&serde_json::json!({ "n": n }));
+        let noted = |n: i64| NewCommit::new("a", "1").event(noted(n).expect("valid")).content_digest(&key);
+        assert_ne!(noted(1), noted(2));
+        assert_ne!(noted(1), NewCommit::new("a", "1").event(NewEvent::new("t", Data::empty())).content_digest(&key));
         assert_eq!(changed(|e| e.time = Some(Timestamp::from_millis(1))), base);
     }
 }

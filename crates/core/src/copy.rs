@@ -1,7 +1,5 @@
 //! Commits as they are copied from one log to another.
 
-use serde::{Deserialize, Serialize};
-
 use crate::{ExpectedVersion, KeyChanges, NewCommit, NewEvent, RecordedCommit, RecordedEvent, event_uuid};
 
 /// A commit with everything that a copy of it needs.
@@ -11,23 +9,12 @@ pub struct CommitCopy {
     pub commit: RecordedCommit,
     /// What it did to prepare keys.
     pub keys: KeyChanges,
-    /// Its place in a transaction; none when it stands for itself.
-    pub transaction: Option<TransactionPlace>,
-}
-
-/// A commit's place in its transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TransactionPlace {
-    /// Counts from 0.
-    pub place: u32,
-    /// The number of the transaction's commits.
-    pub count: u32,
 }
 
 impl CommitCopy {
     /// Whether nothing that belongs to it comes behind it: it stands for itself, or is the last one of its transaction.
     pub fn ends(&self) -> bool {
-        self.transaction.is_none_or(|it| it.place + 1 == it.count)
+        self.commit.info.transaction.is_none_or(|it| it.ends())
     }
 
     /// The commit as it was asked for, which gives the same digest of its content. It has no request id if that is the commit's own id,
@@ -42,6 +29,7 @@ impl CommitCopy {
             data: event.data,
             tags: event.tags,
             public: event.public,
+            metadata: event.metadata,
             time: Some(event.time),
         };
         NewCommit {

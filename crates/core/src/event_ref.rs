@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bson::raw::RawDocument;
 use uuid::Uuid;
 
-use crate::{Aggregate, CommitInfo, Data, RecordedEvent, SequenceNumber, Timestamp, Version};
+use crate::{
+    Aggregate, CommitInfo, Data, Metadata, ReceivedFrom, RecordedEvent, SequenceNumber, Timestamp, TransactionPlace,
+    Version,
+};
 
 /// What the events of one commit have in common, as [`CommitInfo`] has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,6 +39,10 @@ pub struct CommitRef<'a> {
     pub causation_id: Option<&'a str>,
     /// Free text for tools, in the order given.
     pub header: &'a [(&'a str, &'a str)],
+    /// The commit's transaction and its place there; none when the commit stands for itself.
+    pub transaction: Option<TransactionPlace>,
+    /// Where it came from, if it was received.
+    pub received: Option<&'a Arc<ReceivedFrom>>,
 }
 
 /// An event of the log that is lent for a moment; [`to_recorded`](Self::to_recorded) makes one to keep.
@@ -57,6 +64,8 @@ pub struct EventRef<'a> {
     pub tags: &'a [&'a str],
     /// Whether partners may see it.
     pub public: bool,
+    /// What tools and operators noted about it.
+    pub metadata: Option<&'a RawDocument>,
     /// When it happened.
     pub time: Timestamp,
     /// The commit it belongs to.
@@ -79,6 +88,8 @@ impl CommitRef<'_> {
             correlation_id: self.correlation_id.map(Into::into),
             causation_id: self.causation_id.map(Into::into),
             header: self.header.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            transaction: self.transaction,
+            received: self.received.cloned(),
         }
     }
 }
@@ -96,6 +107,7 @@ impl EventRef<'_> {
             data: Data::of_raw(self.data),
             tags: self.tags.iter().map(|tag| (*tag).into()).collect(),
             public: self.public,
+            metadata: self.metadata.map(|metadata| Metadata::from_stored(Data::of_raw(metadata))),
             time: self.time,
             commit: Arc::new(self.commit.to_info()),
         }
@@ -130,6 +142,8 @@ impl RecordedEvent {
             correlation_id: info.correlation_id.as_deref(),
             causation_id: info.causation_id.as_deref(),
             header: &header,
+            transaction: info.transaction,
+            received: info.received.as_ref(),
         };
         visit(EventRef {
             sequence_number: self.sequence_number,
@@ -140,6 +154,7 @@ impl RecordedEvent {
             data: self.data.as_raw(),
             tags: &tags,
             public: self.public,
+            metadata: self.metadata.as_ref().map(|metadata| metadata.data().as_raw()),
             time: self.time,
             commit: &commit,
         })

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::{CommitInfo, KeyChanges, RecordedEvent, TransactionPlace};
+use crate::{CommitInfo, KeyChanges, ReceivedFrom, RecordedEvent, SequenceNumber, Subscription};
 
 /// The hash of a set of events: the sum, modulo 2^256, of the SHA-256 of each, and of what commits do to prepare keys and which
 /// transactions they belong to. An event's sequence number is part of it, so the order is too.
@@ -33,14 +33,24 @@ impl EventsHash {
         hasher.update((event.tags.len() as u32).to_le_bytes());
         event.tags.iter().for_each(|tag| text(&mut hasher, tag.as_bytes()));
         text(&mut hasher, event.data.as_bytes());
+        if let Some(metadata) = &event.metadata {
+            text(&mut hasher, b"metadata");
+            text(&mut hasher, metadata.data().as_bytes());
+        }
         if event.ordinal == 0 {
             add_commit(&mut hasher, commit);
         }
         self.add_digest(hasher);
     }
 
-    /// Adds a commit: its events, its changes of prepare keys and its place in a transaction.
-    pub fn add_commit(&mut self, events: &[RecordedEvent], keys: &KeyChanges, transaction: Option<TransactionPlace>) {
+    /// Adds a commit: its events, its changes of prepare keys and its place in a transaction. The transaction's id counts as the id of
+    /// its first commit.
+    pub fn add_commit(&mut self, events: &[RecordedEvent], keys: &KeyChanges) {
+        let commit = events.first().map(|event| &event.commit);
+        if let Some(from) = commit.and_then(|commit| commit.received.as_deref()) {
+            self.add_received(events[0].sequence_number, from);
+        }
+        let transaction = commit.and_then(|commit| commit.transaction);
         events.iter().for_each(|event| self.add(event));
         if keys.is_empty() && transaction.is_none() {
             return;
@@ -48,7 +58,7 @@ impl EventsHash {
         let mut hasher = Sha256::new();
         text(&mut hasher, b"keys and transaction");
         hasher.update(events.first().map_or(0, |event| event.sequence_number).to_le_bytes());
-        let TransactionPlace { place, count } = transaction.unwrap_or(TransactionPlace { place: 0, count: 1 });
+        let (place, count) = transaction.map_or((0, 1), |it| (it.place, it.count));
         hasher.update(place.to_le_bytes());
         hasher.update(count.to_le_bytes());
         for release in &keys.release {
@@ -65,6 +75,19 @@ impl EventsHash {
             hasher.update([u8::from(reserve.ttl_at.is_some())]);
             hasher.update(reserve.ttl_at.unwrap_or_default().as_millis().to_le_bytes());
         }
+        self.add_digest(hasher);
+    }
+
+    fn add_received(&mut self, number: SequenceNumber, from: &ReceivedFrom) {
+        let mut hasher = Sha256::new();
+        text(&mut hasher, b"received");
+        let Subscription { producer, tenant, stream, partition } = &from.subscription;
+        [producer, tenant, stream, partition].iter().for_each(|part| text(&mut hasher, part.as_bytes()));
+        for number in [number, from.sequence_number, from.position] {
+            hasher.update(number.to_le_bytes());
+        }
+        hasher.update(from.consent.as_bytes());
+        hasher.update(from.at.as_millis().to_le_bytes());
         self.add_digest(hasher);
     }
 
@@ -164,6 +187,8 @@ mod tests {
             correlation_id: None,
             causation_id: None,
             header: Vec::new(),
+            transaction: None,
+            received: None,
         };
         RecordedEvent {
             sequence_number: number,
@@ -174,9 +199,14 @@ mod tests {
             data: Data::empty(),
             tags: vec!["a".into()],
             public: false,
+            metadata: None,
             time: Timestamp::from_millis(5),
             commit: Arc::new(commit),
         }
+    }
+
+    fn metadata(n: i64) -> Option<crate::Metadata> {
+        crate::Metadata::of(Data::from_value(&serde_json::json!({ "n": n })).expect("valid")).expect("valid")
     }
 
     fn hash(events: &[RecordedEvent]) -> EventsHash {
@@ -218,6 +248,8 @@ mod tests {
             changed(|event| event.data = Data::from_json("{\"a\":1}").expect("JSON")),
             changed(|event| event.tags.clear()),
             changed(|event| event.public = true),
+            changed(|event| event.metadata = metadata(1)),
+            changed(|event| event.metadata = metadata(2)),
             changed(|event| event.time = Timestamp::from_millis(6)),
             of_commit(|commit| commit.commit_id = Uuid::nil()),
             of_commit(|commit| commit.request_id = None),

@@ -20,11 +20,13 @@ pub mod json;
 mod keys;
 mod lease;
 pub mod limits;
+mod metadata;
 pub mod order;
 mod prepare;
 pub mod processing;
 mod queries;
 mod query;
+mod receiving;
 mod recorded;
 mod records;
 mod sequencing;
@@ -48,7 +50,7 @@ pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent,
 pub use condition::{
     Condition, Days, Deletion, DocumentKind, Fragment, Matcher, Nested, Now, QueryGuard, Test, TimeOfDay, Window,
 };
-pub use copy::{CommitCopy, TransactionPlace};
+pub use copy::CommitCopy;
 pub use data::{Data, DocumentView};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower, Visit};
@@ -56,6 +58,7 @@ pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
 pub use lease::Lease;
+pub use metadata::Metadata;
 pub use prepare::{FoundKey, KeyChange, KeyError, KeyState, PrepareKey, PrepareKeys, Prepared, valid_key};
 pub use queries::{
     Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged,
@@ -65,7 +68,10 @@ pub use query::{
     AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
     ScanQuery,
 };
-pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent};
+pub use receiving::{
+    IncomingEvent, ReceiveError, Received, ReceivedBatch, ReceivedFrom, Receiving, Subscription, SubscriptionState,
+};
+pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent, TransactionPlace};
 pub use records::{
     ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Explained, Index, Projection,
     Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash,

@@ -10,15 +10,21 @@ pub const ID_BYTES_MAX: usize = 256;
 pub const TAGS_MAX: usize = 64;
 /// Longest tag, in bytes of UTF-8.
 pub const TAG_BYTES_MAX: usize = 256;
+/// Most entries of the metadata of one event.
+pub const METADATA_ENTRIES_MAX: usize = 64;
+/// Largest metadata of one event, in bytes of BSON.
+pub const METADATA_BYTES_MAX: usize = 16 * 1024;
 /// Largest header of a commit: the sum of its keys' and values' bytes.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Most events of one commit.
 pub const EVENTS_MAX: usize = 10_000;
+/// Most events of one batch that a scope receives.
+pub const RECEIVED_MAX: usize = 1_000;
 /// Most commits of one request.
 pub const COMMITS_MAX: usize = 1_000;
 /// Largest data of one event, in bytes of BSON.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Largest commit: the sum of its events' data in bytes of BSON, their types and tags, and its prepare keys.
+/// Largest commit: the sum of its events' data and metadata in bytes of BSON, their types and tags, and its prepare keys.
 pub const COMMIT_BYTES_MAX: usize = 15 * 1024 * 1024;
 /// Most events that one append to a stream includes.
 pub const VERDICTS_MAX: usize = 10_000;

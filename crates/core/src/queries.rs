@@ -153,7 +153,7 @@ pub struct Paged<T> {
 /// snapshots  aggregateId, contextName, aggregateName, tenantId, ownerId, spaceId, version, eventId, firstOperator, operator,
 ///            firstEventTime, eventTime, state{}, snapshotTime, tags{key: [text]}, deleted, (annals{stateRevision})
 /// commits    id, contextName, aggregateName, header{}, aggregateId, tenantId, ownerId, spaceId, commandId, requestId, version,
-///            body[{id, name, revision, bodyType, body{}, (tags[]), (public)}], createTime,
+///            body[{id, name, revision, bodyType, body{}, (tags[]), (public), (metadata{})}], createTime,
 ///            (annals{(commandId), (correlationId), (causationId), (times[])}), size
 /// ```
 ///

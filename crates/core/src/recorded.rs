@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bytestring::ByteString;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Aggregate, Data, SequenceNumber, Timestamp, Version};
+use crate::{Aggregate, Data, Metadata, ReceivedFrom, SequenceNumber, Timestamp, Version};
 
 /// What the events of one commit have in common.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +35,28 @@ pub struct CommitInfo {
     pub causation_id: Option<ByteString>,
     /// Free text for tools, in the order given.
     pub header: Vec<(ByteString, ByteString)>,
+    /// The commit's transaction and its place there; none when the commit stands for itself.
+    pub transaction: Option<TransactionPlace>,
+    /// Where it came from, if it was received over the event horizon; then it is of no aggregate and holds one event.
+    pub received: Option<Arc<ReceivedFrom>>,
+}
+
+/// A commit's place in its transaction. All commits of a transaction, and with them all their events, have the same id and count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransactionPlace {
+    /// Names the transaction: the commit id of its first commit.
+    pub id: Uuid,
+    /// Counts from 0.
+    pub place: u32,
+    /// The number of the transaction's commits.
+    pub count: u32,
+}
+
+impl TransactionPlace {
+    /// Whether this is the last commit of its transaction.
+    pub fn ends(&self) -> bool {
+        self.place + 1 == self.count
+    }
 }
 
 /// An event of the log. Cloning shares everything but a few words.
@@ -55,6 +78,8 @@ pub struct RecordedEvent {
     pub tags: Vec<ByteString>,
     /// Whether partners may see it.
     pub public: bool,
+    /// What tools and operators noted about it; none when nothing was.
+    pub metadata: Option<Metadata>,
     /// When it happened.
     pub time: Timestamp,
     /// The commit it belongs to.

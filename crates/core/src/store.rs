@@ -6,10 +6,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::receiving::NoReceiving;
 use crate::sequencing::NoSequencer;
 use crate::{
-    Code, EventLog, PrepareKeys, Queries, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots, StoreError,
-    Streams, Uuid,
+    Code, EventLog, PrepareKeys, Queries, Receiving, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots,
+    StoreError, Streams, Uuid,
 };
 
 /// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
@@ -50,6 +51,19 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// As [`log`](Self::log).
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog>;
+
+    /// Returns what receives events of other microservices into a tenant's scope. A store that receives nothing refuses every call of it
+    /// with [`StoreError::NotSupported`].
+    ///
+    /// # Errors
+    /// As [`log`](Self::log), and [`UnknownLog::Scope`] for the default scope, which receives nothing.
+    fn receiving(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Receiving>, UnknownLog> {
+        self.log(tenant, scope)?;
+        if scope == crate::DEFAULT_SCOPE {
+            return Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() });
+        }
+        Ok(Arc::new(NoReceiving))
+    }
 
     /// What gives the commits of a tenant's log their numbers, where that is not the log's own writer; there everything that is asked
     /// is [`StoreError::NotSupported`].

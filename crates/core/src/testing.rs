@@ -122,6 +122,8 @@ impl<A: AggregateType> Given<A> {
             correlation_id: None,
             causation_id: None,
             header: operator.into_iter().collect(),
+            transaction: None,
+            received: None,
         };
         match self.aggregate.after_events(&commit, events, &self.upcasters) {
             Ok(aggregate) => self.aggregate = aggregate,

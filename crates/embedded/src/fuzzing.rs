@@ -15,7 +15,7 @@ fn file(bytes: &[u8]) -> Option<Arc<dyn DiskFile>> {
 
 /// Decodes the payload of a frame; how many events it has, and how many prepare keys it changes, when it is one.
 pub fn decode_payload(bytes: &[u8]) -> Option<(usize, usize)> {
-    record::decode(bytes.to_vec().into(), 7, 3)
+    record::decode(bytes.to_vec().into(), 7, 3, &record::unknown_origin)
         .map(|record| (record.commit.events.len(), record.keys.reserve.len() + record.keys.release.len()))
 }
 

@@ -6,6 +6,7 @@
 //!   keeper.rs      keeper thread    zero-fill the next segment · index closed ones
 //!   packer.rs      packer thread    write closed segments once more, in their compact form (repack.rs)
 //!   read.rs        caller's task    index → frames → events
+//!   receive.rs     caller's task    the same as commit.rs, for events of other microservices
 //!   lend.rs        caller's task    the same, for events that nobody keeps
 //!   recovery.rs    at opening       scan the tail · cut what was never acknowledged · find damage
 //! ```
@@ -30,6 +31,7 @@ mod packer;
 mod prepare;
 mod queue;
 mod read;
+mod receive;
 mod recovery;
 mod repack;
 mod scan;

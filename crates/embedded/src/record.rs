@@ -2,18 +2,37 @@
 //!
 //! Encoded by the caller before it queues, so that the log writer only adds a header. Sequence numbers and the version are in the
 //! frame's header. Ids that the store made are not stored one by one: an event's is its commit's plus its ordinal plus one.
+//!
+//! ```text
+//! payload   flags · commit id (16) · digest (16) · time · aggregate name · aggregate id · request id? · tenant? · owner? · space? ·
+//!           command? · correlation? · causation? · header? · received? · (place · count)? · transaction id (16)? ·
+//!           changes of prepare keys? · number of events · event …
+//! received  producer · tenant · stream · partition · sequence number · position · consent (16) · time
+//! event     flags (1) · type · time? · id (16)? · generation? · tags? · metadata? · data
+//! ```
+//!
+//! Numbers have variable length and texts, documents and lists stand behind theirs. What has a `?` is there when its flag is set. A commit
+//! at place 0 has the transaction's id as its own; a later one of a store that an early 0.1.0 wrote lacks it, and then it is read from
+//! the commit at place 0.
+//!
+//! What was received over the event horizon is of no aggregate and has neither a version nor a request id of its own: those that the frame's
+//! header and the index have are the subscription's ([`Record::filed_under`]).
 
 mod decode;
 mod own;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use annals_core::{
-    ByteString, DEFAULT_TENANT_ID, EventsHash, ExpectedVersion, KeyChanges, NewCommit, NewEvent, RecordedCommit,
-    Release, Reserve, SequenceNumber, Timestamp, TransactionPlace, Uuid,
+    Aggregate, ByteString, DEFAULT_TENANT_ID, EventsHash, ExpectedVersion, KeyChanges, Metadata, NewCommit, NewEvent,
+    ReceivedFrom, RecordedCommit, Release, Reserve, SequenceNumber, Subscription, Timestamp, TransactionPlace, Uuid,
+    Version,
 };
 
 use crate::varint::{put, put_bytes, put_signed};
 
-pub(crate) use self::decode::{decode_keys, visit};
+pub(crate) use self::decode::{decode_keys, unknown_origin, visit};
 pub(crate) use self::own::{Owner, decode};
 
 pub(crate) const REQUEST_IS_COMMIT_ID: u64 = 1;
@@ -31,25 +50,21 @@ const NAMED_VERSION: u64 = 1 << 9;
 pub(crate) const IN_TRANSACTION: u64 = 1 << 10;
 /// The commit changes prepare keys.
 pub(crate) const HAS_KEYS: u64 = 1 << 11;
-pub(crate) const KNOWN_FLAGS: u64 = (1 << 12) - 1;
+/// The id of the commit's transaction is there.
+pub(crate) const HAS_TRANSACTION: u64 = 1 << 12;
+/// The commit was received over the event horizon.
+pub(crate) const HAS_RECEIVED: u64 = 1 << 13;
+pub(crate) const KNOWN_FLAGS: u64 = (1 << 14) - 1;
 
 const PUBLIC: u8 = 1;
 pub(crate) const HAS_TIME: u8 = 1 << 1;
 pub(crate) const HAS_ID: u8 = 1 << 2;
 pub(crate) const HAS_GENERATION: u8 = 1 << 3;
 pub(crate) const HAS_TAGS: u8 = 1 << 4;
-pub(crate) const KNOWN_EVENT_FLAGS: u8 = (1 << 5) - 1;
+pub(crate) const HAS_METADATA: u8 = 1 << 5;
+pub(crate) const KNOWN_EVENT_FLAGS: u8 = (1 << 6) - 1;
 
 pub(crate) use annals_core::event_uuid as derived_event_id;
-
-/// A commit's place in its transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member {
-    /// Counts from 0.
-    pub(crate) place: u32,
-    /// The number of the transaction's commits.
-    pub(crate) count: u32,
-}
 
 /// What the store adds to a commit before it knows its place in the log.
 pub(crate) struct Stamp {
@@ -58,18 +73,24 @@ pub(crate) struct Stamp {
     pub(crate) digest: u128,
     /// When it was accepted, which is the time of its events that have none of their own.
     pub(crate) now: Timestamp,
-    pub(crate) member: Option<Member>,
+    pub(crate) transaction: Option<TransactionPlace>,
+    pub(crate) received: Option<Arc<ReceivedFrom>>,
 }
 
 /// Encodes a valid commit, or one without aggregate and events that changes prepare keys.
 pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
-    let Stamp { commit_id, digest, now, member } = *stamp;
+    let Stamp { commit_id, digest, now, transaction, ref received } = *stamp;
     let time = commit.events.first().and_then(|event| event.time).unwrap_or(now);
     let data: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + 64).sum();
     let mut out = Vec::with_capacity(data + 192);
     let request_uuid = commit.request_id.as_deref().and_then(canonical_uuid);
-    let in_transaction = if member.is_some() { IN_TRANSACTION } else { 0 };
-    put(&mut out, flags(commit, request_uuid.is_some()) | in_transaction);
+    let in_transaction = match transaction {
+        None => 0,
+        Some(TransactionPlace { place: 0, .. }) => IN_TRANSACTION,
+        Some(_) => IN_TRANSACTION | HAS_TRANSACTION,
+    };
+    let was_received = if received.is_some() { HAS_RECEIVED } else { 0 };
+    put(&mut out, flags(commit, request_uuid.is_some()) | in_transaction | was_received);
     out.extend_from_slice(commit_id.as_bytes());
     out.extend_from_slice(&digest.to_le_bytes());
     put_signed(&mut out, time.as_millis());
@@ -97,9 +118,15 @@ pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
             put_bytes(&mut out, value.as_bytes());
         }
     }
-    if let Some(Member { place, count }) = member {
+    if let Some(from) = received {
+        encode_received(&mut out, from);
+    }
+    if let Some(TransactionPlace { id, place, count }) = transaction {
         put(&mut out, u64::from(place));
         put(&mut out, u64::from(count));
+        if place > 0 {
+            out.extend_from_slice(id.as_bytes());
+        }
     }
     if !commit.keys.is_empty() {
         encode_keys(&mut out, &commit.keys);
@@ -107,6 +134,27 @@ pub(crate) fn encode(commit: &NewCommit, stamp: &Stamp) -> Vec<u8> {
     put(&mut out, commit.events.len() as u64);
     commit.events.iter().for_each(|event| encode_event(&mut out, event, time, now));
     out
+}
+
+fn encode_received(out: &mut Vec<u8>, from: &ReceivedFrom) {
+    let Subscription { producer, tenant, stream, partition } = &from.subscription;
+    [producer, tenant, stream, partition].iter().for_each(|part| put_bytes(out, part.as_bytes()));
+    put(out, from.sequence_number);
+    put(out, from.position);
+    out.extend_from_slice(from.consent.as_bytes());
+    put_signed(out, from.at.as_millis());
+}
+
+/// The name of the aggregates that subscriptions are filed under. It is no valid name, so nothing is committed to them.
+pub(crate) const RECEIVED: &str = "received:";
+
+/// The aggregate under which the events of a subscription are filed. The parts hold no control characters.
+pub(crate) fn aggregate_of(subscription: &Subscription) -> Aggregate {
+    let Subscription { producer, tenant, stream, partition } = subscription;
+    Aggregate::new(
+        ByteString::from_static(RECEIVED),
+        format!("{producer}\u{1f}{tenant}\u{1f}{stream}\u{1f}{partition}"),
+    )
 }
 
 fn flags(commit: &NewCommit, request_is_uuid: bool) -> u64 {
@@ -165,7 +213,8 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
             | flag(time.is_some(), HAS_TIME)
             | flag(event.id.is_some(), HAS_ID)
             | flag(event.generation != 1, HAS_GENERATION)
-            | flag(!event.tags.is_empty(), HAS_TAGS),
+            | flag(!event.tags.is_empty(), HAS_TAGS)
+            | flag(event.metadata.is_some(), HAS_METADATA),
     );
     put_bytes(out, event.event_type.as_bytes());
     if let Some(time) = time {
@@ -181,6 +230,9 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
         put(out, event.tags.len() as u64);
         event.tags.iter().for_each(|tag| put_bytes(out, tag.as_bytes()));
     }
+    if let Some(metadata) = event.metadata.as_ref().map(Metadata::data) {
+        put_bytes(out, metadata.as_bytes());
+    }
     put_bytes(out, event.data.as_bytes());
 }
 
@@ -188,17 +240,47 @@ fn encode_event(out: &mut Vec<u8>, event: &NewEvent, commit_time: Timestamp, now
 pub(crate) struct Record {
     /// The sequence number of its first event, or the one that the next event gets.
     pub(crate) first: SequenceNumber,
+    /// What the frame's header says: the version of the aggregate that it is filed under.
+    pub(crate) version: Version,
     pub(crate) commit: RecordedCommit,
     /// As in [`Stamp`].
     pub(crate) digest: u128,
-    pub(crate) member: Option<Member>,
     pub(crate) keys: KeyChanges,
 }
 
+/// Whether a commit goes on with the transaction of which `first` and so many commits have been read, or stands for itself where none has
+/// begun. Ids that were not looked up are nil.
+pub(crate) fn goes_on(first: Option<&Record>, begun: usize, record: &Record) -> bool {
+    match (first.map(Record::transaction), record.transaction()) {
+        (None, place) => place.is_none_or(|it| it.place == 0),
+        (Some(first), Some(it)) => {
+            let same = |first: TransactionPlace| first.count == it.count && (it.id == first.id || it.id.is_nil());
+            it.place as usize == begun && first.is_some_and(same)
+        }
+        (Some(_), None) => false,
+    }
+}
+
 impl Record {
-    /// Its place in a transaction, as others call it.
+    /// The aggregate whose versions and requests the commit counts among: its own, or the one that stands for its subscription.
+    pub(crate) fn filed_under(&self) -> Cow<'_, Aggregate> {
+        match &self.commit.info.received {
+            None => Cow::Borrowed(&self.commit.info.aggregate),
+            Some(from) => Cow::Owned(aggregate_of(&from.subscription)),
+        }
+    }
+
+    /// The request that the commit counts as there.
+    pub(crate) fn request(&self) -> Cow<'_, str> {
+        match &self.commit.info.received {
+            None => Cow::Borrowed(self.commit.info.request_id.as_deref().unwrap_or_default()),
+            Some(from) => Cow::Owned(from.sequence_number.to_string()),
+        }
+    }
+
+    /// Its place in a transaction.
     pub(crate) fn transaction(&self) -> Option<TransactionPlace> {
-        self.member.map(|Member { place, count }| TransactionPlace { place, count })
+        self.commit.info.transaction
     }
 
     /// Whether it is a commit, and not a change of prepare keys alone.
@@ -216,7 +298,7 @@ impl Record {
         if !self.is_commit() {
             return;
         }
-        hash.add_commit(&self.commit.events, &self.keys, self.transaction());
+        hash.add_commit(&self.commit.events, &self.keys);
     }
 }
 

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
     Backup, Code, DEFAULT_SCOPE, DocumentQueries, EventLog, Identity, LogStatus, OpenError, PrepareKeys, Queries,
-    RecordSnapshots, Records, Snapshots, Store, StoreDocuments, StoreError, Streams, UnknownLog, Uuid, limits,
-    new_uuid,
+    Receiving, RecordSnapshots, Records, Snapshots, Store, StoreDocuments, StoreError, Streams, UnknownLog, Uuid,
+    limits, new_uuid,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -357,6 +357,14 @@ impl Store for EmbeddedStore {
     fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog> {
         let log = self.tenants.get(tenant).and_then(|tenant| tenant.logs.get(DEFAULT_SCOPE));
         log.map(|log| Arc::clone(log) as _).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))
+    }
+
+    fn receiving(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Receiving>, UnknownLog> {
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        match found.logs.get(scope).filter(|_| scope != DEFAULT_SCOPE) {
+            Some(log) => Ok(log.clone()),
+            None => Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() }),
+        }
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use annals_core::wire::EventLine;
 use annals_core::{
     Code, CommitCopy, CommitInfo, DEFAULT_SCOPE, EventLog, EventsHash, RecordedCommit, RecordedEvent, SequenceNumber,
-    Store,
+    Store, TransactionPlace, Uuid,
 };
 use serde::de::DeserializeOwned;
 
@@ -20,7 +20,7 @@ use super::records::{CollectionEnd, CollectionLine, Filling, MovedCollection};
 use super::streams::{Appending, MovedStream, StreamEnd, StreamLine};
 use super::{
     Besides, CopyLine, EXPORT_VERSION, ExportEnd, ExportedLog, Header, LogEnd, LogHead, LogLine, Moved, MovedLog,
-    RecordsEnd, StreamsEnd, WITH_KEYS, WITH_RECORDS, from_hex,
+    PlaceLine, RecordsEnd, StreamsEnd, WITH_KEYS, WITH_RECORDS, from_hex,
 };
 use crate::operations::OperationError;
 
@@ -266,6 +266,8 @@ struct Copying<'a> {
     there: VecDeque<CommitCopy>,
     next: SequenceNumber,
     hash: EventsHash,
+    /// The transaction that was begun last.
+    transaction: Option<TransactionPlace>,
     /// The commit whose events still come.
     open: Option<CommitCopy>,
     ready: Vec<CommitCopy>,
@@ -279,11 +281,22 @@ impl<'a> Copying<'a> {
             return Err(other_events(exported, exported.head, "the log holds more events than the export"));
         }
         let (there, hash) = (VecDeque::new(), EventsHash::default());
-        Ok(Self { log, exported, head, there, next: 0, hash, open: None, ready: Vec::new(), bytes: 0 })
+        Ok(Self {
+            log,
+            exported,
+            head,
+            there,
+            next: 0,
+            hash,
+            transaction: None,
+            open: None,
+            ready: Vec::new(),
+            bytes: 0,
+        })
     }
 
     /// Takes the next event.
-    async fn take(&mut self, event: RecordedEvent, copy: Option<CopyLine>, line: u64) -> Outcome<()> {
+    async fn take(&mut self, mut event: RecordedEvent, copy: Option<CopyLine>, line: u64) -> Outcome<()> {
         let wrong = || invalid(line, &format!("event {} does not follow on", event.sequence_number));
         if event.sequence_number != self.next {
             return Err(wrong());
@@ -298,17 +311,26 @@ impl<'a> Copying<'a> {
         }
         self.close().await?;
         let copy = copy.unwrap_or_default();
-        let transaction = copy.transaction;
+        if let (None, Some(place)) = (event.commit.transaction, &copy.transaction) {
+            Arc::make_mut(&mut event.commit).transaction = Some(self.place_of(event.commit.commit_id, place));
+        }
+        self.transaction = event.commit.transaction;
         let keys = copy.keys().ok_or_else(|| invalid(line, "the value of a key is no BSON document in hexadecimal"))?;
         let commit = RecordedCommit { info: event.commit.clone(), events: vec![event] };
-        self.open = Some(CommitCopy { commit, keys, transaction });
+        self.open = Some(CommitCopy { commit, keys });
         Ok(())
+    }
+
+    /// The place of the commit with this id, where an early version did not write its transaction's id.
+    fn place_of(&self, commit_id: Uuid, place: &PlaceLine) -> TransactionPlace {
+        let id = self.transaction.filter(|_| place.place > 0).map_or(commit_id, |begun| begun.id);
+        TransactionPlace { id, place: place.place, count: place.count }
     }
 
     /// The open commit is whole: what is there already is compared, what is not is stored in its turn.
     async fn close(&mut self) -> Outcome<()> {
         let Some(copy) = self.open.take() else { return Ok(()) };
-        self.hash.add_commit(&copy.commit.events, &copy.keys, copy.transaction);
+        self.hash.add_commit(&copy.commit.events, &copy.keys);
         let first = copy.commit.events.first().map_or(0, |event| event.sequence_number);
         if first < self.head {
             return self.compare(&copy, first).await;
@@ -355,7 +377,7 @@ impl<'a> Copying<'a> {
             }
             for copy in read {
                 next += copy.commit.events.len() as u64;
-                hash.add_commit(&copy.commit.events, &copy.keys, copy.transaction);
+                hash.add_commit(&copy.commit.events, &copy.keys);
             }
         }
         if (next, hash) != (due.head, due.events_hash) {
@@ -368,7 +390,8 @@ impl<'a> Copying<'a> {
 /// Whether an event goes on with a commit. A line alone says the time of its event only.
 fn belongs(event: &RecordedEvent, open: &CommitCopy) -> bool {
     let info = &open.commit.info;
-    let same = CommitInfo { time: info.time, ..(*event.commit).clone() };
+    let transaction = event.commit.transaction.or(info.transaction);
+    let same = CommitInfo { time: info.time, transaction, ..(*event.commit).clone() };
     same == **info && event.ordinal as usize == open.commit.events.len()
 }
 

@@ -127,7 +127,7 @@ async fn events(
             if events.first().is_none_or(|first| first.sequence_number >= exported.head) {
                 break;
             }
-            hash.add_commit(events, &copy.keys, copy.transaction);
+            hash.add_commit(events, &copy.keys);
             events.iter().try_for_each(|event| write_event(event, copy, exported, out))?;
             next += events.len() as u64;
         }
@@ -152,7 +152,7 @@ fn write_event(
     if same.is_none_or(|data| data != event.data) {
         besides(&mut json, "data_bson", &to_hex(event.data.as_bytes()))?;
     }
-    if event.ordinal == 0 && (copy.transaction.is_some() || !copy.keys.is_empty()) {
+    if event.ordinal == 0 && (copy.commit.info.transaction.is_some() || !copy.keys.is_empty()) {
         besides(&mut json, "copy", &CopyLine::of(copy))?;
     }
     written(json, out)

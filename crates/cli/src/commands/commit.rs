@@ -41,6 +41,9 @@ pub struct Commit {
     /// A tag of the event; may be repeated
     #[arg(long = "tag", value_name = "TAG", requires = "aggregate")]
     tags: Vec<String>,
+    /// The event's metadata: a JSON object of strings and numbers
+    #[arg(long, value_name = "JSON", requires = "aggregate")]
+    metadata: Option<String>,
     /// The version the aggregate must have: a number, any, empty or exists
     #[arg(long, value_name = "VERSION", requires = "aggregate", allow_hyphen_values = true)]
     expect: Option<String>,
@@ -110,8 +113,8 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
         let message = format!("--aggregate {aggregate:?} has no id; write NAME/ID, for example order/o-1");
         return Err(Failure::new(Code::InvalidId, message));
     };
-    let data = RawValue::from_string(data(args.data.as_deref())?)
-        .map_err(|error| Failure::new(Code::NotJson, format!("--data: not JSON: {error}")))?;
+    let data = raw("--data", &data(args.data.as_deref())?)?;
+    let metadata = args.metadata.as_deref().map(|given| raw("--metadata", given)).transpose()?;
     let mut body = json!({ "aggregate": { "name": name, "id": id } });
     if let Some(expect) = &args.expect {
         body["expected_version"] = expect.parse::<u64>().map_or_else(|_| json!(expect), |version| json!(version));
@@ -128,7 +131,8 @@ fn from_flags(args: &Commit, aggregate: &str) -> Result<NewCommit, Failure> {
             body[key] = json!(value);
         }
     }
-    let event = Event { event_type: args.event_type.as_deref().unwrap_or_default(), data: &data, tags: &args.tags };
+    let event_type = args.event_type.as_deref().unwrap_or_default();
+    let event = Event { event_type, data: &data, tags: &args.tags, metadata: metadata.as_deref() };
     let body = Body { rest: body, events: [event] };
     let json = serde_json::to_vec(&body).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(parse_commit(&json)?)
@@ -150,6 +154,11 @@ fn data(given: Option<&str>) -> Result<String, Failure> {
     Ok(text)
 }
 
+fn raw(flag: &str, json: &str) -> Result<Box<RawValue>, Failure> {
+    RawValue::from_string(json.to_owned())
+        .map_err(|error| Failure::new(Code::NotJson, format!("{flag}: not JSON: {error}")))
+}
+
 #[derive(serde::Serialize)]
 struct Body<'a> {
     #[serde(flatten)]
@@ -164,4 +173,6 @@ struct Event<'a> {
     /// As it was typed: a parsed value would lose keys given twice and round wide integers.
     data: &'a RawValue,
     tags: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
 }

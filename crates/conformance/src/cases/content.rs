@@ -15,6 +15,8 @@ fn everything() -> NewCommit {
         time: Some(Timestamp::from_millis(1_772_366_400_007)),
         ..event("order.placed-x_1", 1)
     };
+    let noted = json!({ "trace": "日本", "$a.b": i64::MIN, "attempt": 2, "cost": 2.0 });
+    let full = full.with_metadata(&noted).expect("strings and numbers");
     NewCommit {
         request_id: Some("r/1".into()),
         command_id: Some("c".into()),
@@ -48,6 +50,7 @@ pub async fn everything_given_is_read_back(subject: &dyn Subject) {
             assert_eq!((read.sequence_number, read.ordinal as usize), (n as u64, n));
             assert_eq!((&read.event_type, read.generation), (&given.event_type, given.generation));
             assert_eq!((&read.data, &read.tags, read.public), (&given.data, &given.tags, given.public));
+            assert_eq!(read.metadata, given.metadata);
             assert_eq!(read.id, outcome.event_ids[n]);
             assert_eq!(read.time, given.time.unwrap_or(read.time));
             assert_eq!(read.commit, *info);
@@ -74,6 +77,7 @@ pub async fn what_is_left_out_has_its_default(subject: &dyn Subject) {
     assert!((before..=after).contains(&read.info.time));
     for (event, id) in read.events.iter().zip(&outcome.event_ids) {
         assert_eq!((event.generation, event.public, event.tags.len()), (1, false, 0));
+        assert_eq!((&event.metadata, event.commit.transaction), (&None, None));
         assert_eq!((event.id, id.get_version_num()), (*id, 7), "a made id is a UUIDv7");
         assert_eq!(event.time, read.info.time);
     }

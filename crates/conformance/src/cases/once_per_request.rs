@@ -92,6 +92,23 @@ pub async fn a_request_id_with_other_content_is_refused(subject: &dyn Subject) {
     assert_eq!(ns_of(&whole_log(&log).await), [1, 2]);
 }
 
+/// Metadata is content: other metadata, or none, is another request.
+pub async fn other_metadata_is_another_request(subject: &dyn Subject) {
+    let (store, log) = open(subject).await;
+    let noted = |attempt: u64| {
+        let noted = event("order_changed", 1).with_metadata(&serde_json::json!({ "attempt": attempt }));
+        NewCommit::new("order", "a").event(noted.expect("a number")).request_id("r")
+    };
+    let first = commit(&log, noted(1)).await;
+    let (_store, log) = reopen(subject, store, log).await;
+    assert_repeat(log.commit(noted(1)).await, &first);
+    let bare = NewCommit::new("order", "a").event(event("order_changed", 1)).request_id("r");
+    for other in [noted(2), bare] {
+        let refused = log.commit(other).await.expect_err("it is refused");
+        assert_eq!(refused, CommitError::RequestIdReused { request_id: "r".into() });
+    }
+}
+
 /// Header, times, expected version, command, owner, space, correlation and causation are not content: the repeat is a repeat, and
 /// what was stored first stays.
 pub async fn what_is_not_content_does_not_make_another_request(subject: &dyn Subject) {

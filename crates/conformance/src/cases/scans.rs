@@ -32,6 +32,7 @@ pub async fn a_scan_lends_what_reading_finds(subject: &dyn Subject) {
     let (store, log) = open(subject).await;
     let mut first = event("placed", 1).tag("red").tag("日本");
     first.public = true;
+    let mut first = first.with_metadata(&serde_json::json!({ "trace": "t" })).expect("strings and numbers");
     first.generation = 7;
     first.id = Some(annals_core::Uuid::from_u128(9));
     first.time = Some(annals_core::Timestamp::from_millis(77));

@@ -1,7 +1,8 @@
 //! Several commits under one request are stored together or not at all.
 
 use annals_core::{
-    Aggregate, Code, CommitError, CommitOutcome, ExpectedVersion, NewCommit, NewTransaction, TransactionError, limits,
+    Aggregate, Code, CommitError, CommitOutcome, ExpectedVersion, Filter, LogQuery, NewCommit, NewTransaction,
+    RecordedEvent, TransactionError, TransactionPlace, limits,
 };
 
 use crate::Subject;
@@ -50,6 +51,35 @@ pub async fn all_commits_are_stored_together_in_their_order(subject: &dyn Subjec
         assert_eq!(ids, outcome.event_ids);
     }
     assert_eq!(commit(&log, order("b", 5)).await.version, 3);
+}
+
+/// Every read shows which transaction an event is of: the id of its first commit, the place of the event's commit and their number. Also a
+/// read that finds a later commit alone. Other events are of none.
+pub async fn events_name_their_transaction_in_every_read(subject: &dyn Subject) {
+    let (mut store, mut log) = open(subject).await;
+    commit(&log, order("x", 0)).await;
+    let door = NewCommit::new("door", "b").event(event("opened", 3)).event(event("closed", 4));
+    let outcomes = transact(&log, NewTransaction::new([order("a", 1), order("b", 2), door]).request_id("t")).await;
+    let place = |place| Some(TransactionPlace { id: outcomes[0].commit_id, place, count: 3 });
+    let due = [None, place(0), place(1), place(2), place(2)];
+    for _ in 0..2 {
+        let places = |events: &[RecordedEvent]| events.iter().map(|event| event.commit.transaction).collect::<Vec<_>>();
+        let all = whole_log(&log).await;
+        assert_eq!(places(&all), due);
+        let backwards = LogQuery { backwards: true, ..LogQuery::default() };
+        let mut backwards = log.read(backwards).await.expect("it is read").events;
+        backwards.reverse();
+        assert_eq!(backwards, all);
+        let filter = Filter { types: vec!["closed".into()], ..Filter::default() };
+        let closed = log.read(LogQuery { filter, ..LogQuery::default() }).await.expect("it is read").events;
+        assert_eq!(places(&closed), [place(2)]);
+        let alone = log.read(LogQuery { from: Some(3), limit: 1, ..LogQuery::default() }).await.expect("it is read");
+        assert_eq!(places(&alone.events), [place(2)]);
+        assert_eq!(commits_of(&log, Aggregate::new("door", "b")).await[0].info.transaction, place(2));
+        assert_eq!(commits_of(&log, order_aggregate("x")).await[0].info.transaction, None);
+        (store, log) = reopen(subject, store, log).await;
+    }
+    drop(store);
 }
 
 /// A transaction has two to sixteen commits, and as many aggregates that it only expects something of.

@@ -129,6 +129,7 @@ impl StoredCommit<'_> {
         let same = |new: &NewEvent, event: &RecordedEvent| {
             (&new.event_type, new.generation, &new.data, &new.tags, new.public)
                 == (&event.event_type, event.generation, &event.data, &event.tags, event.public)
+                && new.metadata == event.metadata
                 && new.id.is_none_or(|id| id == event.id)
         };
         self.events.len() == commit.events.len()

@@ -1,6 +1,8 @@
 //! What a transaction must be answered.
 
-use annals_core::{CommitOutcome, NewCommit, NewTransaction, SequenceNumber, Timestamp, TransactionError, Version};
+use annals_core::{
+    CommitOutcome, NewCommit, NewTransaction, SequenceNumber, Timestamp, TransactionError, TransactionPlace, Version,
+};
 
 use super::{DIGEST_KEY, Model, Stored};
 
@@ -104,10 +106,12 @@ impl Model {
         now: Timestamp,
         outcomes: &[CommitOutcome],
     ) -> Result<(), String> {
-        for (place, (commit, outcome)) in transaction.commits.iter().zip(outcomes).enumerate() {
+        let count = transaction.commits.len() as u32;
+        for (place, (commit, outcome)) in (0..).zip(transaction.commits.iter().zip(outcomes)) {
             // The other commits are reached through the first and by no request id that a caller could know.
             let request_id = transaction.request_id.clone().filter(|_| place == 0);
-            self.store(&NewCommit { request_id, ..commit.clone() }, now, outcome)?;
+            let place = TransactionPlace { id: outcomes[0].commit_id, place, count };
+            self.store(&NewCommit { request_id, ..commit.clone() }, Some(place), now, outcome)?;
         }
         let others = transaction.commits.iter().zip(outcomes).skip(1);
         let others = others.map(|(commit, outcome)| (commit.aggregate.clone(), outcome.version)).collect();

@@ -67,6 +67,9 @@ impl CommitDocument {
         if event.public {
             one.append(cstr!("public"), true);
         }
+        if let Some(metadata) = event.metadata {
+            one.append(cstr!("metadata"), metadata);
+        }
         self.body.push(one);
         self.times.push(Timestamp::as_millis(event.time));
     }

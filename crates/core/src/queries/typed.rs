@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::fields::whole;
 use crate::snapshots::read_document;
-use crate::{Aggregate, AggregateInfo, Data, Timestamp, Version};
+use crate::{Aggregate, AggregateInfo, Data, Metadata, Timestamp, Version};
 
 /// A snapshot that was found: the state of an aggregate, and what is known about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +70,8 @@ pub struct QueriedEvent {
     pub tags: Vec<ByteString>,
     /// Whether partners may see it.
     pub public: bool,
+    /// What tools and operators noted about it.
+    pub metadata: Option<Metadata>,
     /// When it happened.
     pub time: Timestamp,
 }
@@ -147,6 +149,8 @@ impl QueriedEvent {
             data: Data::of_raw(data),
             tags: tags.filter_map(|tag| tag.as_str().map(Into::into)).collect(),
             public: event.get_bool("public").unwrap_or(false),
+            // Other software may keep something else under this name.
+            metadata: event.get_document("metadata").ok().and_then(|it| Metadata::of(Data::of_raw(it)).ok().flatten()),
             time: Timestamp::from_millis(time),
         })
     }

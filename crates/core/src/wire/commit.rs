@@ -11,7 +11,7 @@ use super::plain;
 use crate::json::{strict::Strict, wide_integer};
 use crate::{
     Aggregate, AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, Invalid, KeyChanges,
-    NewCommit, NewEvent, Reached, Release, Reserve, Timestamp, Wait,
+    Metadata, NewCommit, NewEvent, Reached, Release, Reserve, Timestamp, Wait,
 };
 
 /// The body of `POST /v1/commits`, and a line of an import file.
@@ -95,6 +95,9 @@ pub struct EventBody {
     /// Whether partners may see it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub public: bool,
+    /// What tools and operators note about it, an object of strings and numbers.
+    #[serde(default, deserialize_with = "crate::metadata::optional", skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
     /// When it happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
@@ -155,7 +158,7 @@ impl From<CommitOutcome> for CommitAnswer {
 /// Reads a commit from JSON. The rules of [`NewCommit::validate`] are not checked here.
 ///
 /// # Errors
-/// `not_json`, `invalid_body`, `invalid_data`, `invalid_integer`, `invalid_time`, `invalid_version`, `invalid_wait`.
+/// `not_json`, `invalid_body`, `invalid_data`, `invalid_metadata`, `invalid_integer`, `invalid_time`, `invalid_version`, `invalid_wait`.
 pub fn parse_commit(json: &[u8]) -> Result<NewCommit, Invalid> {
     if let Some(commit) = plain::commit(json) {
         return Ok(commit);
@@ -239,6 +242,7 @@ fn code_of(path: &str) -> Code {
         (_, Some(field)) if field == "data" || field.starts_with("data.") || field.starts_with("data[") => {
             Code::InvalidData
         }
+        (_, Some(field)) if field == "metadata" || field.starts_with("metadata.") => Code::InvalidMetadata,
         (_, Some("time")) => Code::InvalidTime,
         (_, Some("id")) => Code::InvalidId,
         ("expected_version", _) => Code::InvalidVersion,
@@ -264,6 +268,7 @@ impl CommitBody {
             id: event.id,
             tags: event.tags,
             public: event.public,
+            metadata: event.metadata,
             time: event.time,
         };
         Ok(NewCommit {
@@ -296,6 +301,7 @@ impl From<NewCommit> for CommitBody {
             id: event.id,
             tags: event.tags,
             public: event.public,
+            metadata: event.metadata,
             time: event.time,
         };
         Self {

@@ -7,7 +7,10 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::{Aggregate, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedCommit, RecordedEvent, Timestamp};
+use crate::{
+    Aggregate, CommitInfo, DEFAULT_TENANT_ID, Data, Metadata, ReceivedFrom, RecordedCommit, RecordedEvent, Timestamp,
+    TransactionPlace,
+};
 
 /// Writes an event the way `/v1/log` answers it. Fields that are empty and optional are left out.
 pub struct EventView<'a> {
@@ -46,6 +49,9 @@ impl Serialize for EventView<'_> {
         map.serialize_entry("header", &Header(&event.commit.header))?;
         if event.public {
             map.serialize_entry("public", &true)?;
+        }
+        if let Some(metadata) = &event.metadata {
+            map.serialize_entry("metadata", metadata)?;
         }
         attributes(&mut map, &event.commit)?;
         map.end()
@@ -103,6 +109,12 @@ fn attributes<M: SerializeMap>(map: &mut M, info: &CommitInfo) -> Result<(), M::
             map.serialize_entry(key, value)?;
         }
     }
+    if let Some(transaction) = &info.transaction {
+        map.serialize_entry("transaction", transaction)?;
+    }
+    if let Some(received) = &info.received {
+        map.serialize_entry("received", &**received)?;
+    }
     Ok(())
 }
 
@@ -129,6 +141,10 @@ pub struct EventLine {
     header: Vec<(ByteString, ByteString)>,
     #[serde(default)]
     public: bool,
+    #[serde(default, deserialize_with = "crate::metadata::optional")]
+    metadata: Option<Metadata>,
+    transaction: Option<TransactionPlace>,
+    received: Option<ReceivedFrom>,
     tenant_id: Option<ByteString>,
     owner_id: Option<ByteString>,
     space_id: Option<ByteString>,
@@ -152,6 +168,8 @@ impl From<EventLine> for RecordedEvent {
             correlation_id: line.correlation_id,
             causation_id: line.causation_id,
             header: line.header,
+            transaction: line.transaction,
+            received: line.received.map(Arc::new),
         };
         Self {
             sequence_number: line.sequence_number,
@@ -162,6 +180,7 @@ impl From<EventLine> for RecordedEvent {
             data: line.data,
             tags: line.tags,
             public: line.public,
+            metadata: line.metadata,
             time: line.time,
             commit: Arc::new(commit),
         }

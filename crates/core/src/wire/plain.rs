@@ -131,6 +131,7 @@ fn event(cursor: &mut Cursor<'_>, documents: &mut Documents, last_type: Option<&
         id,
         tags: tags.unwrap_or_default(),
         public: public.unwrap_or_default(),
+        metadata: None,
         time: None,
     })
 }

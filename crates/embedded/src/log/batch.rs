@@ -97,7 +97,8 @@ impl Batch {
         // Types and tags may be those of different events, so the events decide.
         candidates.into_iter().find_map(|placed| {
             let payload = Bytes::copy_from_slice(&self.commit(placed).payload);
-            let record = record::decode(payload, placed.entry.sequence_number, placed.version)?;
+            let record =
+                record::decode(payload, placed.entry.sequence_number, placed.version, &record::unknown_origin)?;
             record.commit.events.iter().find_map(|event| condition.matched_by(event))
         })
     }

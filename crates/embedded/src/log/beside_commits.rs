@@ -71,7 +71,7 @@ async fn each(segment: &Segment, mut visit: impl FnMut(&Record)) -> Result<(), S
         let ordinals: Vec<u32> = (begin..frames.min(begin + GROUP)).collect();
         let entries = segment.index.entries(&ordinals)?;
         for run in runs(&entries) {
-            for record in segment.at.read(run)? {
+            for record in segment.read(run)? {
                 visit(&record?);
             }
         }

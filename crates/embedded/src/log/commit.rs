@@ -2,8 +2,8 @@
 //! a transaction that has one commit.
 
 use annals_core::{
-    ByteString, Code, CommitError, CommitOutcome, DEFAULT_TENANT_ID, Invalid, NewCommit, NewTransaction,
-    SequenceNumber, StoreError, Timestamp, TransactionError, Uuid, Version, new_uuid,
+    Aggregate, ByteString, Code, CommitError, CommitOutcome, DEFAULT_TENANT_ID, Invalid, NewCommit, NewTransaction,
+    SequenceNumber, StoreError, Timestamp, TransactionError, TransactionPlace, Uuid, Version, new_uuid,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -13,7 +13,7 @@ use super::keys::{self, KeyFault};
 use super::lookup::{self, Found};
 use super::queue::{Encoded, Expected, Part, ProbedHead, Refusal, Request, Verdict, Waiting};
 use crate::options::SeededBug;
-use crate::record::{self, Member, Stamp, derived_event_id};
+use crate::record::{self, Stamp, derived_event_id};
 
 pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
     commit.validate()?;
@@ -21,7 +21,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
     let digest = commit.content_digest(&core.key.0);
     let kept = Kept::of(core, &commit, now)?;
     let request_id = commit.request_id.clone();
-    let stamp = Stamp { commit_id: kept.commit_id, digest, now, member: None };
+    let stamp = Stamp { commit_id: kept.commit_id, digest, now, transaction: None, received: None };
     let first = encode(core, commit, &stamp, &kept.tenant_id)?;
     let room = room_for(core, first.payload.len()).await?;
     match judged(core, Request::commit_of(first, request_id, now, room)).await? {
@@ -54,7 +54,9 @@ pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result
         if place == 0 {
             commit.request_id.clone_from(&request_id);
         }
-        let stamp = Stamp { commit_id: own.commit_id, digest, now, member: Some(Member { place, count }) };
+        let id = kept.first().map_or(own.commit_id, |first: &Kept| first.commit_id);
+        let transaction = Some(TransactionPlace { id, place, count });
+        let stamp = Stamp { commit_id: own.commit_id, digest, now, transaction, received: None };
         encoded.push(encode(core, commit, &stamp, &own.tenant_id)?);
         kept.push(own);
     }
@@ -174,19 +176,30 @@ pub(super) fn encode(
     stamp: &Stamp,
     tenant_id: &ByteString,
 ) -> Result<Encoded, StoreError> {
+    let aggregate = commit.aggregate.clone();
+    let request = commit.request_id.clone().unwrap_or_else(|| stamp.commit_id.to_string().into());
+    encode_as(core, commit, stamp, tenant_id, aggregate, &request)
+}
+
+/// The same of a commit that the index files under this aggregate, as this request of it.
+pub(super) fn encode_as(
+    core: &Core,
+    commit: NewCommit,
+    stamp: &Stamp,
+    tenant_id: &ByteString,
+    aggregate: Aggregate,
+    request: &str,
+) -> Result<Encoded, StoreError> {
     let payload = record::encode(&commit, stamp);
     let terms = core.key.of_new(&commit);
     let condition = commit.append_condition.map(|condition| Condition::search(core, condition));
     Ok(Encoded {
-        aggregate_term: core.key.aggregate(&commit.aggregate),
-        request_term: match &commit.request_id {
-            Some(id) => core.key.request(&commit.aggregate, id),
-            None => core.key.request(&commit.aggregate, &stamp.commit_id.to_string()),
-        },
+        aggregate_term: core.key.aggregate(&aggregate),
+        request_term: core.key.request(&aggregate, request),
         terms,
         keys: keys::changes(core.key, commit.keys),
         events: commit.events.len() as u32,
-        aggregate: commit.aggregate,
+        aggregate,
         tenant_id: tenant_id.clone(),
         expected: commit.expected_version,
         condition: core.noticed(condition.transpose())?.map(Box::new),

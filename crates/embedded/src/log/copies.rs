@@ -1,13 +1,16 @@
 //! Commits as they are copied from one log to another: read whole, and stored as they were.
 
-use annals_core::{CommitCopy, CommitError, NewCommit, NewTransaction, SequenceNumber, StoreError};
+use annals_core::{
+    CommitCopy, CommitError, CommitInfo, ExpectedVersion, NewCommit, NewTransaction, SequenceNumber, StoreError,
+    Timestamp,
+};
 use tokio::sync::oneshot;
 
-use super::commit::{Probed, encode, probe, refused, room_for};
+use super::commit::{Probed, encode, encode_as, probe, refused, room_for};
 use super::core::Core;
-use super::queue::{Answer, Request, Verdict, Waiting};
+use super::queue::{Answer, Encoded, Request, Verdict, Waiting};
 use super::segment::runs;
-use crate::record::{Member, Stamp};
+use crate::record::{Stamp, aggregate_of};
 
 /// Commits are looked up in groups of so many.
 const GROUP: u32 = 64;
@@ -28,7 +31,7 @@ pub(super) fn read(core: &Core, from: SequenceNumber) -> Result<Vec<CommitCopy>,
             let ordinals: Vec<u32> = (begin..segment.index.commits().min(begin + GROUP)).collect();
             let entries = segment.index.entries(&ordinals)?;
             for run in runs(&entries) {
-                for (record, entry) in segment.at.read(run)?.zip(run) {
+                for (record, entry) in segment.read(run)?.zip(run) {
                     if entry.sequence_number < from {
                         continue;
                     }
@@ -40,8 +43,7 @@ pub(super) fn read(core: &Core, from: SequenceNumber) -> Result<Vec<CommitCopy>,
                         continue;
                     }
                     bytes += u64::from(entry.length);
-                    let transaction = record.transaction();
-                    copies.push(CommitCopy { commit: record.commit, keys: record.keys, transaction });
+                    copies.push(CommitCopy { commit: record.commit, keys: record.keys });
                 }
             }
         }
@@ -88,27 +90,50 @@ async fn settle(core: &Core, waiting: &mut Vec<Begun>) -> Result<(), CommitError
     Ok(())
 }
 
+/// Encodes a copy of what has this in common.
+fn encode_copy(
+    core: &Core,
+    commit: NewCommit,
+    info: &CommitInfo,
+    digest: u128,
+    now: Timestamp,
+) -> Result<Encoded, StoreError> {
+    let (commit_id, transaction) = (info.commit_id, info.transaction);
+    let Some(from) = &info.received else {
+        let stamp = Stamp { commit_id, digest, now, transaction, received: None };
+        return encode(core, commit, &stamp, &info.tenant_id);
+    };
+    let stamp = Stamp { commit_id, digest: 0, now, transaction, received: Some(from.clone()) };
+    let commit = NewCommit { expected_version: ExpectedVersion::Any, request_id: None, ..commit };
+    let request = from.sequence_number.to_string();
+    encode_as(core, commit, &stamp, &info.tenant_id, aggregate_of(&from.subscription), &request)
+}
+
 /// Hands a commit, or all commits of a transaction, to the writer.
 async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitError> {
     let first = copies.first().and_then(|copy| copy.commit.events.first());
     let due = first.map_or(0, |event| event.sequence_number);
-    let kept: Vec<_> = copies.iter().map(|copy| (copy.commit.info.clone(), copy.transaction)).collect();
+    let infos: Vec<_> = copies.iter().map(|copy| copy.commit.info.clone()).collect();
     let commits: Vec<NewCommit> = copies.into_iter().map(CommitCopy::into_new).collect();
-    commits.iter().try_for_each(NewCommit::validate)?;
+    // What was received is of no aggregate, which a commit may not be.
+    let own = commits.iter().zip(&infos).filter(|(_, info)| info.received.is_none());
+    own.map(|(commit, _)| commit).try_for_each(NewCommit::validate)?;
     let now = core.options.clock.now();
-    let request_id = commits.first().and_then(|commit| commit.request_id.clone());
+    let received = infos.first().and_then(|info| info.received.as_ref());
+    let request_id = match received {
+        Some(from) => Some(from.sequence_number.to_string().into()),
+        None => commits.first().and_then(|commit| commit.request_id.clone()),
+    };
     // The first digest of a transaction covers all of it, and its commits have no request id of their own.
-    let whole = kept.first().is_some_and(|(_, place)| place.is_some()).then(|| {
+    let whole = infos.first().is_some_and(|info| info.transaction.is_some()).then(|| {
         let commits = commits.iter().map(|commit| NewCommit { request_id: None, ..commit.clone() });
         NewTransaction::new(commits).content_digest(&core.key.0)
     });
     let mut encoded = Vec::with_capacity(commits.len());
-    for (commit, (info, place)) in commits.into_iter().zip(kept) {
+    for (commit, info) in commits.into_iter().zip(infos) {
         let own = commit.content_digest(&core.key.0);
         let digest = whole.filter(|_| encoded.is_empty()).unwrap_or(own);
-        let member = place.map(|it| Member { place: it.place, count: it.count });
-        let stamp = Stamp { commit_id: info.commit_id, digest, now, member };
-        encoded.push(encode(core, commit, &stamp, &info.tenant_id)?);
+        encoded.push(encode_copy(core, commit, &info, digest, now)?);
     }
     let room = room_for(core, encoded.iter().map(|commit| commit.payload.len()).sum()).await?;
     let first = encoded.remove(0);

@@ -40,7 +40,7 @@ pub(super) async fn scan(
                     segment.at.announce(&entries);
                 }
                 let mut next = end;
-                let visited = segment.at.lend(run, &mut buffer, |event| {
+                let visited = segment.lend(run, &mut buffer, |event| {
                     let n = event.sequence_number;
                     if n < from || n >= end || !query.filter.admits_ref(&event) {
                         return ControlFlow::Continue(());

@@ -19,15 +19,15 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) fn record(&self) -> Result<Record, StoreError> {
-        let mut records = self.segment.at.records(&[self.entry])?;
+        let mut records = self.segment.records_at(&[self.entry])?;
         records.pop().ok_or_else(|| self.segment.at.damage(self.entry.offset, "a commit is not there"))
     }
 
     /// The other commits of the transaction that begins with `first`, which stands here; none when it is no transaction.
     pub(super) fn others(&self, first: &Record) -> Result<Vec<Record>, StoreError> {
-        let Some(member) = first.member else { return Ok(Vec::new()) };
+        let Some(transaction) = first.transaction() else { return Ok(Vec::new()) };
         let Some(ordinal) = self.segment.index.ordinal_of(self.entry.sequence_number)? else { return Ok(Vec::new()) };
-        let others: Vec<u32> = (ordinal + 1..ordinal + member.count).collect();
+        let others: Vec<u32> = (ordinal + 1..ordinal + transaction.count).collect();
         self.segment.records(&others)
     }
 }
@@ -48,9 +48,9 @@ pub(super) fn head(
         }
         for ordinal in segment.index.all_postings(short(exact))?.into_iter().rev() {
             for record in segment.records(&[ordinal])? {
-                let info = &record.commit.info;
-                if info.aggregate == *aggregate {
-                    return Ok(Some(Head { version: info.version, tenant_id: info.tenant_id.clone() }));
+                if *record.filed_under() == *aggregate {
+                    let tenant_id = record.commit.info.tenant_id.clone();
+                    return Ok(Some(Head { version: record.version, tenant_id }));
                 }
             }
         }
@@ -84,6 +84,5 @@ pub(super) fn request(
 }
 
 fn is_request(record: &Record, aggregate: &Aggregate, request_id: &str) -> bool {
-    let info = &record.commit.info;
-    info.aggregate == *aggregate && info.request_id.as_deref() == Some(request_id)
+    *record.filed_under() == *aggregate && record.request() == request_id
 }

@@ -103,7 +103,7 @@ impl Page {
         let mut wanted = numbers.iter().copied().peekable();
         let entries = segment.index.entries(ordinals)?;
         for run in runs(&entries) {
-            let _ = segment.at.visit(run, |event, owner| {
+            let _ = segment.visit(run, |event, owner| {
                 if wanted.next_if_eq(&event.sequence_number).is_some() {
                     self.events.push(owner.own(&event));
                 }

@@ -64,7 +64,7 @@ fn encode(core: &Core, change: &KeyChange, now: Timestamp) -> Encoded {
     // Neither aggregate nor events: `record.rs` says that it is then no commit.
     let recorded = NewCommit { keys: change.made(), ..NewCommit::new("", "") };
     let commit_id = new_uuid(now, &*core.options.random);
-    let payload = record::encode(&recorded, &Stamp { commit_id, digest: 0, now, member: None });
+    let payload = record::encode(&recorded, &Stamp { commit_id, digest: 0, now, transaction: None, received: None });
     Encoded {
         aggregate_term: 0,
         request_term: 0,

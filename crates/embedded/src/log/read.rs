@@ -90,7 +90,7 @@ fn forwards(
                 }
                 // Where to go on, once the page is full or the range ends.
                 let mut next = range.end;
-                let visited = segment.at.visit(run, |event, owner| {
+                let visited = segment.visit(run, |event, owner| {
                     let n = event.sequence_number;
                     if n >= range.end {
                         return ControlFlow::Break(());
@@ -128,7 +128,7 @@ fn backwards(
         while let Some(group) = candidates.last_group(page.wanted())? {
             let entries = segment.index.entries(&group)?;
             for run in runs(&entries).rev() {
-                for record in segment.at.read(run)?.rev() {
+                for record in segment.read(run)?.rev() {
                     for event in record?.commit.events.into_iter().rev() {
                         let n = event.sequence_number;
                         if n < from && query.filter.admits(&event) {
@@ -231,8 +231,8 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
     let mut bytes = 0;
     let wanted = |record: &Record| {
         let info = &record.commit.info;
-        info.aggregate == query.aggregate
-            && (query.from_version..=query.to_version.min(head.version)).contains(&info.version)
+        *record.filed_under() == query.aggregate
+            && (query.from_version..=query.to_version.min(head.version)).contains(&record.version)
             && query.from_time.is_none_or(|from| info.time >= from)
             && query.to_time.is_none_or(|to| info.time <= to)
     };
@@ -251,7 +251,7 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
                 rest = older;
                 let entries = segment.index.entries(group)?;
                 for run in runs(&entries).rev() {
-                    for record in segment.at.read(run)?.rev() {
+                    for record in segment.read(run)?.rev() {
                         if take(record?) {
                             break 'newest;
                         }
@@ -268,7 +268,7 @@ pub(super) fn aggregate(core: &Core, query: &AggregateQuery) -> Result<Aggregate
                     if n == 1 {
                         segment.at.announce(&entries);
                     }
-                    for record in segment.at.read(run)? {
+                    for record in segment.read(run)? {
                         if take(record?) {
                             break 'oldest;
                         }

@@ -406,14 +406,15 @@ impl Recovery<'_> {
 pub(crate) fn index_record(index: &mut MemoryIndex, key: TermKey, offset: u64, length: u32, record: &Record) {
     let info = &record.commit.info;
     let events = &record.commit.events;
+    let aggregate = record.filed_under();
     let terms = events.iter().map(|event| (&*event.event_type, &event.tags[..]));
     index.push(&IndexedCommit {
         entry: Entry { sequence_number: record.first, offset, length },
         events: events.len() as u32,
-        version: info.version,
-        aggregate: &info.aggregate,
-        aggregate_term: key.aggregate(&info.aggregate),
-        request_term: key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()),
+        version: record.version,
+        aggregate: &aggregate,
+        aggregate_term: key.aggregate(&aggregate),
+        request_term: key.request(&aggregate, &record.request()),
         terms: &key.filterable(&info.aggregate.name, terms, &record.keys),
         tenant_id: &info.tenant_id,
     });

@@ -125,13 +125,13 @@ pub(crate) fn scan(
     while let Some((header, payload)) = window.frame(at, how.checked)? {
         let follows = header.sequence_number == due && header.durable_to <= scan.end;
         let length = (FRAME_HEADER + payload.len()) as u32;
-        let record = record::decode(payload, header.sequence_number, header.version);
+        let record = record::decode(payload, header.sequence_number, header.version, &record::unknown_origin);
         let Some(record) = record.filter(|record| follows && (!how.whole || continues(&begun, record))) else {
             scan.foreign = how.checked;
             break;
         };
         due = record.next();
-        let whole = !how.whole || record.member.is_none_or(|member| member.place + 1 == member.count);
+        let whole = !how.whole || record.transaction().is_none_or(|it| it.ends());
         begun.push((at, length, record));
         at = (at + u64::from(length)).next_multiple_of(8);
         if whole {
@@ -145,13 +145,7 @@ pub(crate) fn scan(
 
 /// Whether a commit goes on with the transaction that has begun, or stands for itself where none has.
 fn continues(begun: &[(u64, u32, Record)], record: &Record) -> bool {
-    match (begun.first().map(|(_, _, first)| first.member), record.member) {
-        (None, member) => member.is_none_or(|member| member.place == 0),
-        (Some(first), Some(member)) => {
-            member.place as usize == begun.len() && first.is_some_and(|first| first.count == member.count)
-        }
-        (Some(_), None) => false,
-    }
+    record::goes_on(begun.first().map(|(_, _, first)| first), begun.len(), record)
 }
 
 /// What stands behind the last good frame.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use annals_core::{EventRef, SequenceNumber, StoreError, Version};
+use annals_core::{EventRef, SequenceNumber, StoreError, Uuid, Version};
 use bytes::Bytes;
 
 use super::packed_run::{PackedRun, Piece};
@@ -16,6 +16,9 @@ use crate::record::{self, Owner, Record};
 /// Neighbouring frames are read together up to this many bytes.
 const WINDOW: u64 = 512 * 1024;
 const UNDECODABLE: &str = "a commit cannot be decoded";
+
+/// Finds the id of the transaction of the commit that stands at an entry, at this place of it, where its frame lacks that id.
+type Origin<'a> = dyn Fn(Entry, u32) -> Option<Uuid> + 'a;
 
 /// A segment's file and what its header says.
 #[derive(Clone)]
@@ -46,17 +49,6 @@ impl SegmentFile {
         StoreError::Damaged(format!("{} at offset {offset}: {what}", self.name))
     }
 
-    /// Reads the frames that stand at these entries and decodes them. For a few commits only: all of them are held at once.
-    pub(crate) fn records(&self, entries: &[Entry]) -> Result<Vec<Record>, StoreError> {
-        let mut records = Vec::with_capacity(entries.len());
-        for run in runs(entries) {
-            for record in self.read(run)? {
-                records.push(record?);
-            }
-        }
-        Ok(records)
-    }
-
     /// Says which runs will be read behind the first, once that one has been read, so that a disk can fetch them beside each other.
     pub(crate) fn announce(&self, entries: &[Entry]) {
         for run in runs(entries).skip(1) {
@@ -67,9 +59,10 @@ impl SegmentFile {
     }
 
     /// Reads one run of frames at once and decodes each when it is asked for.
-    pub(crate) fn read<'a>(
+    fn read<'a>(
         &'a self,
         run: &'a [Entry],
+        origin: impl Fn(Entry, u32) -> Option<Uuid> + 'a,
     ) -> Result<impl DoubleEndedIterator<Item = Result<Record, StoreError>> + 'a, StoreError> {
         let bytes = self.run(run, Vec::new())?;
         let (bytes, packed) = match &self.packed {
@@ -86,26 +79,28 @@ impl SegmentFile {
                     (header.version, bytes.slice_ref(payload))
                 }
             };
-            let record = record::decode(payload, entry.sequence_number, version);
+            let record = record::decode(payload, entry.sequence_number, version, &|place| origin(entry, place));
             record.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
         }))
     }
 
     /// Reads one run of frames at once and shows each event to `take`, with who makes one to keep of it, until it breaks off.
-    pub(crate) fn visit(
+    fn visit(
         &self,
         run: &[Entry],
+        origin: &Origin<'_>,
         mut take: impl FnMut(EventRef<'_>, &mut Owner) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let bytes = self.run(run, Vec::new())?;
         if let Some(packed) = &self.packed {
-            return self.visit_packed(&PackedRun::new(self, packed, run, bytes), run, take);
+            return self.visit_packed(&PackedRun::new(self, packed, run, bytes), run, origin, take);
         }
         let bytes = Bytes::from(bytes);
         let mut owner = Owner::new(bytes.clone());
         for entry in run {
             owner.begin_commit();
-            if self.visit_frame(*entry, frame(run, *entry, &bytes), |event| take(event, &mut owner))?.is_break() {
+            if self.visit_frame(*entry, frame(run, *entry, &bytes), origin, |event| take(event, &mut owner))?.is_break()
+            {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -116,6 +111,7 @@ impl SegmentFile {
         &self,
         packed: &PackedRun<'_>,
         run: &[Entry],
+        origin: &Origin<'_>,
         mut take: impl FnMut(EventRef<'_>, &mut Owner) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
         for places in packed.pieces() {
@@ -126,7 +122,8 @@ impl SegmentFile {
             for (entry, it) in run[from..].iter().zip(unpacked) {
                 owner.begin_commit();
                 let payload = &payloads[it.start..it.end];
-                if self.visit_payload(*entry, it.version, payload, |event| take(event, &mut owner))?.is_break() {
+                if self.visit_payload(*entry, it.version, payload, origin, |event| take(event, &mut owner))?.is_break()
+                {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -135,10 +132,11 @@ impl SegmentFile {
     }
 
     /// Reads one run of frames at once into `buffer`, whatever it held, and lends each event to `take`, until it breaks off.
-    pub(crate) fn lend(
+    fn lend(
         &self,
         run: &[Entry],
         buffer: &mut Vec<u8>,
+        origin: &Origin<'_>,
         mut take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
         if let Some(packed) = &self.packed {
@@ -146,7 +144,8 @@ impl SegmentFile {
             for places in packed.pieces() {
                 let from = places.start;
                 for (entry, it) in run[from..].iter().zip(packed.unpack(places, buffer)?) {
-                    if self.visit_payload(*entry, it.version, &buffer[it.start..it.end], &mut take)?.is_break() {
+                    if self.visit_payload(*entry, it.version, &buffer[it.start..it.end], origin, &mut take)?.is_break()
+                    {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
@@ -155,7 +154,7 @@ impl SegmentFile {
         }
         *buffer = self.run(run, std::mem::take(buffer))?;
         for entry in run {
-            if self.visit_frame(*entry, frame(run, *entry, buffer), &mut take)?.is_break() {
+            if self.visit_frame(*entry, frame(run, *entry, buffer), origin, &mut take)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -167,10 +166,11 @@ impl SegmentFile {
         &self,
         entry: Entry,
         frame: &[u8],
+        origin: &Origin<'_>,
         take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let (header, payload) = self.checked(entry, frame)?;
-        self.visit_payload(entry, header.version, payload, take)
+        self.visit_payload(entry, header.version, payload, origin, take)
     }
 
     #[inline(always)]
@@ -179,9 +179,10 @@ impl SegmentFile {
         entry: Entry,
         version: Version,
         payload: &[u8],
+        origin: &Origin<'_>,
         take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let visited = record::visit(payload, entry.sequence_number, version, take);
+        let visited = record::visit(payload, entry.sequence_number, version, &|place| origin(entry, place), take);
         visited.ok_or_else(|| self.damage(entry.offset, UNDECODABLE))
     }
 
@@ -261,7 +262,53 @@ impl Segment {
 
     /// The commits of these ordinals.
     pub(crate) fn records(&self, ordinals: &[u32]) -> Result<Vec<Record>, StoreError> {
-        self.at.records(&self.index.entries(ordinals)?)
+        self.records_at(&self.index.entries(ordinals)?)
+    }
+
+    /// Reads the frames that stand at these entries and decodes them. For a few commits only: all of them are held at once.
+    pub(crate) fn records_at(&self, entries: &[Entry]) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::with_capacity(entries.len());
+        for run in runs(entries) {
+            for record in self.read(run)? {
+                records.push(record?);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Reads one run of frames at once and decodes each when it is asked for.
+    pub(crate) fn read<'a>(
+        &'a self,
+        run: &'a [Entry],
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Record, StoreError>> + 'a, StoreError> {
+        self.at.read(run, |entry, place| self.origin(entry, place))
+    }
+
+    /// Reads one run of frames at once and shows each event to `take`, with who makes one to keep of it, until it breaks off.
+    pub(crate) fn visit(
+        &self,
+        run: &[Entry],
+        take: impl FnMut(EventRef<'_>, &mut Owner) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        self.at.visit(run, &|entry, place| self.origin(entry, place), take)
+    }
+
+    /// Reads one run of frames at once into `buffer`, whatever it held, and lends each event to `take`, until it breaks off.
+    pub(crate) fn lend(
+        &self,
+        run: &[Entry],
+        buffer: &mut Vec<u8>,
+        take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        self.at.lend(run, buffer, &|entry, place| self.origin(entry, place), take)
+    }
+
+    /// The id of a transaction whose commit at `place` stands at `entry`: the commits of a transaction are neighbours in one segment.
+    fn origin(&self, entry: Entry, place: u32) -> Option<Uuid> {
+        let ordinal = self.index.ordinal_of(entry.sequence_number).ok()??;
+        let first = self.index.entries(&[ordinal.checked_sub(place)?]).ok()?;
+        let record = self.at.read(&first, |_, _| None).ok()?.next()?.ok()?;
+        record.transaction().map(|transaction| transaction.id)
     }
 
     /// Adds durable commits and lets `advance` move the head before any reader can see them: whoever is told of a commit then finds

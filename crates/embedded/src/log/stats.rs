@@ -9,6 +9,7 @@ use annals_core::{ByteString, LogStats, StoreError, Timestamp};
 
 use super::core::Core;
 use super::segment::{Segment, View, runs};
+use crate::record::RECEIVED;
 
 /// Commits are looked up in groups of so many, after each of which other tasks have their turn.
 const GROUP: u32 = 64;
@@ -93,7 +94,7 @@ async fn part(
 fn count(segment: &Segment, ordinals: &[u32], part: &mut Part) -> Result<(), StoreError> {
     let entries = segment.index.entries(ordinals)?;
     for run in runs(&entries) {
-        for (record, entry) in segment.at.read(run)?.zip(run) {
+        for (record, entry) in segment.read(run)?.zip(run) {
             let events = record?.commit.events;
             part.commits += u64::from(!events.is_empty());
             part.events += events.len() as u64;
@@ -138,6 +139,10 @@ async fn aggregates(view: &View, stats: &mut LogStats) -> Result<(), StoreError>
             continue;
         }
         let name = key.split('\0').next().unwrap_or_default();
+        if name == RECEIVED {
+            last = Some(key);
+            continue;
+        }
         stats.aggregates += 1;
         match stats.aggregates_by_name.get_mut(name) {
             Some(count) => *count += 1,

@@ -55,7 +55,7 @@ pub(crate) enum Step {
 impl Placed {
     /// Whether nothing that belongs to it comes behind it: it stands for itself, or is the last one of its transaction.
     pub(crate) fn ends(&self) -> bool {
-        self.record.member.is_none_or(|member| member.place + 1 == member.count)
+        self.record.transaction().is_none_or(|it| it.ends())
     }
 
     /// The sequence number of its first event, or the one that the next event gets.
@@ -100,7 +100,7 @@ impl<'a> Walk<'a> {
                     }
                     self.ready.extend(broken.first().map(not_whole));
                     self.ready.push_back(match step {
-                        Step::Commit(placed) if placed.record.member.is_some_and(|member| member.place > 0) => {
+                        Step::Commit(placed) if placed.record.transaction().is_some_and(|it| it.place > 0) => {
                             not_whole(&placed)
                         }
                         Step::Commit(placed) if !placed.ends() => {
@@ -116,13 +116,7 @@ impl<'a> Walk<'a> {
 
     /// Whether a commit goes on with the transaction that has begun, or stands for itself where none has.
     fn continues(&self, record: &Record) -> bool {
-        match (self.begun.first().map(|first| first.record.member), record.member) {
-            (None, member) => member.is_none_or(|member| member.place == 0),
-            (Some(first), Some(member)) => {
-                member.place as usize == self.begun.len() && first.is_some_and(|first| first.count == member.count)
-            }
-            (Some(_), None) => false,
-        }
+        record::goes_on(self.begun.first().map(|first| &first.record), self.begun.len(), record)
     }
 
     /// Reads the next frame, whatever it belongs to.
@@ -141,7 +135,7 @@ impl<'a> Walk<'a> {
         if crc32c::crc32c(&payload) != header.payload_crc {
             return Ok(fault("the payload of a commit is not what was written"));
         }
-        Ok(match record::decode(payload, header.sequence_number, header.version) {
+        Ok(match record::decode(payload, header.sequence_number, header.version, &record::unknown_origin) {
             Some(record) => {
                 let (end, durable_to) = (self.offset, header.durable_to);
                 Step::Commit(Box::new(Placed { offset, length, end, durable_to, record }))
@@ -156,7 +150,7 @@ impl<'a> Walk<'a> {
         let offset = self.offset;
         if let Some((length, sequence_number, version, payload)) = self.window.record(packed, offset)? {
             self.offset += u64::from(length);
-            return Ok(match record::decode(payload, sequence_number, version) {
+            return Ok(match record::decode(payload, sequence_number, version, &record::unknown_origin) {
                 Some(record) => {
                     let (end, durable_to) = (self.offset, offset);
                     Step::Commit(Box::new(Placed { offset, length, end, durable_to, record }))

@@ -168,7 +168,9 @@ impl Writer {
             if !expected.admits(*actual) {
                 return refuse(Part::Commit(place), Refusal::Conflict { expected, actual: *actual });
             }
-            *actual += 1;
+            // Commits of one aggregate are the events that were received in a batch.
+            let same = place > 0 && commit.aggregate_term == request.first.aggregate_term;
+            *actual += if same { place as u64 + 1 } else { 1 };
         }
         let next = self.next + batch.events;
         if let Some(expected) = request.copied_to.filter(|due| *due != next) {

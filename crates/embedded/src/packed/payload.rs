@@ -12,15 +12,17 @@ use super::bytes::{Source, Target};
 use super::dictionary::{Codes, Dictionary};
 use super::shape;
 use crate::record::{
-    self, HAS_CAUSATION, HAS_COMMAND, HAS_CORRELATION, HAS_GENERATION, HAS_HEADER, HAS_ID, HAS_KEYS, HAS_OWNER,
-    HAS_SPACE, HAS_TAGS, HAS_TENANT, HAS_TIME, IN_TRANSACTION, KNOWN_EVENT_FLAGS, KNOWN_FLAGS, REQUEST_IS_COMMIT_ID,
-    REQUEST_IS_UUID,
+    self, HAS_CAUSATION, HAS_COMMAND, HAS_CORRELATION, HAS_GENERATION, HAS_HEADER, HAS_ID, HAS_KEYS, HAS_METADATA,
+    HAS_OWNER, HAS_RECEIVED, HAS_SPACE, HAS_TAGS, HAS_TENANT, HAS_TIME, HAS_TRANSACTION, IN_TRANSACTION,
+    KNOWN_EVENT_FLAGS, KNOWN_FLAGS, REQUEST_IS_COMMIT_ID, REQUEST_IS_UUID,
 };
 use crate::varint::{self, Cursor, take};
 
 /// A commit id, and the digest of the content.
 const ID_BYTES: usize = 16;
 const ID_AND_DIGEST_BYTES: usize = ID_BYTES + 16;
+/// Texts of a subscription.
+const SUBSCRIPTION_TEXTS: usize = 4;
 /// Texts that a commit has or has not.
 const OPTIONAL_TEXTS: [u64; 6] = [HAS_TENANT, HAS_OWNER, HAS_SPACE, HAS_COMMAND, HAS_CORRELATION, HAS_CAUSATION];
 
@@ -67,9 +69,21 @@ pub(super) fn walk<'a>(payload: &'a [u8], parts: &mut impl Parts<'a>) -> Option<
             parts.text(behind_length(rest)?);
         }
     }
+    if flags & HAS_RECEIVED != 0 {
+        for _ in 0..SUBSCRIPTION_TEXTS {
+            parts.text(behind_length(rest)?);
+        }
+        parts.number(take(rest)?);
+        parts.number(take(rest)?);
+        parts.plain(fixed(rest, ID_BYTES)?);
+        parts.signed(signed(rest)?);
+    }
     if flags & IN_TRANSACTION != 0 {
         parts.number(take(rest)?);
         parts.number(take(rest)?);
+    }
+    if flags & HAS_TRANSACTION != 0 {
+        parts.plain(fixed(rest, ID_BYTES)?);
     }
     if flags & HAS_KEYS != 0 {
         let keys = keys(rest)?;
@@ -107,6 +121,9 @@ fn walk_event<'a>(rest: &mut &'a [u8], commit_time: i64, parts: &mut impl Parts<
         for _ in 0..count {
             parts.text(behind_length(rest)?);
         }
+    }
+    if flags & HAS_METADATA != 0 {
+        parts.data(behind_length(rest)?);
     }
     parts.data(behind_length(rest)?);
     Some(())
@@ -220,9 +237,21 @@ fn unpack_rare<'a>(
             text(dictionary, source, out)?;
         }
     }
+    if flags & HAS_RECEIVED != 0 {
+        for _ in 0..SUBSCRIPTION_TEXTS {
+            text(dictionary, source, out)?;
+        }
+        out.number(source.number()?)?;
+        out.number(source.number()?)?;
+        out.put(source.piece(ID_BYTES)?)?;
+        out.signed(source.signed()?)?;
+    }
     if flags & IN_TRANSACTION != 0 {
         out.number(source.number()?)?;
         out.number(source.number()?)?;
+    }
+    if flags & HAS_TRANSACTION != 0 {
+        out.put(source.piece(ID_BYTES)?)?;
     }
     if flags & HAS_KEYS != 0 {
         let length = usize::try_from(source.number()?).ok()?;
@@ -241,7 +270,7 @@ fn unpack_event<'a>(
     let flags = source.byte()?;
     out.fixed([flags])?;
     text(dictionary, source, out)?;
-    if flags & (HAS_TIME | HAS_ID | HAS_GENERATION | HAS_TAGS) != 0 {
+    if flags & (HAS_TIME | HAS_ID | HAS_GENERATION | HAS_TAGS | HAS_METADATA) != 0 {
         if flags & HAS_TIME != 0 {
             out.signed(commit_time.wrapping_add(source.signed()?))?;
         }
@@ -258,7 +287,15 @@ fn unpack_event<'a>(
                 text(dictionary, source, out)?;
             }
         }
+        if flags & HAS_METADATA != 0 {
+            unpack_data(dictionary, source, out)?;
+        }
     }
+    unpack_data(dictionary, source, out)
+}
+
+#[inline(always)]
+fn unpack_data<'a>(dictionary: &'a Dictionary, source: &mut Source<'a>, out: &mut Target<'_>) -> Option<()> {
     let Some(shape) = source.number()?.checked_sub(1) else {
         let length = source.number()?;
         out.number(length)?;

@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use annals_conformance::model::{Operation, Operations, Shape};
-use annals_core::{Data, NewCommit, NewEvent, Timestamp, Uuid};
+use annals_core::{Data, NewCommit, NewEvent, ReceivedFrom, Subscription, Timestamp, TransactionPlace, Uuid};
 use bytes::Bytes;
 
 use super::{Codes, Counts, Dictionary, Packed, SPARE, pack, unpack};
-use crate::record::{self, Member, Stamp};
+use crate::record::{self, Stamp};
 
 const SALT: u64 = 0x5eed;
 
@@ -56,14 +58,25 @@ fn come_back(payloads: &[Bytes]) -> usize {
     made.bytes.len()
 }
 
+fn received_from(random: &mut fastrand::Rng) -> Arc<ReceivedFrom> {
+    let part = |random: &mut fastrand::Rng| ["m", "", "a partition"][random.usize(0..3)].into();
+    let subscription =
+        Subscription { producer: part(random), tenant: part(random), stream: part(random), partition: part(random) };
+    let at = Timestamp::from_millis(random.i64(..));
+    let (sequence_number, position) = (random.u64(..), random.u64(0..300));
+    Arc::new(ReceivedFrom { subscription, sequence_number, position, consent: Uuid::from_u128(random.u128(..)), at })
+}
+
 fn stamp(random: &mut fastrand::Rng) -> Stamp {
-    let member = random.bool().then(|| Member { place: random.u32(0..3), count: 3 });
+    let id = Uuid::from_u128(random.u128(..));
+    let transaction = random.bool().then(|| TransactionPlace { id, place: random.u32(0..3), count: 3 });
     let now = [0, -1, 1_772_366_400_000, i64::MAX][random.usize(0..4)];
     Stamp {
         commit_id: Uuid::from_u128(random.u128(..)),
         digest: random.u128(..),
         now: Timestamp::from_millis(now),
-        member,
+        transaction,
+        received: (random.u8(0..4) == 0).then(|| received_from(random)),
     }
 }
 

@@ -1,27 +1,36 @@
 //! Decoding a payload in place: what is lent borrows from it.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use annals_core::bson::raw::RawDocument;
 use annals_core::{
-    ByteString, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, KeyChanges, KeyValue, Release, Reserve, Timestamp, Uuid,
+    ByteString, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, KeyChanges, KeyValue, ReceivedFrom, Release, Reserve,
+    Subscription, Timestamp, TransactionPlace, Uuid,
 };
 use bytes::Bytes;
 
 use super::{
-    HAS_CAUSATION, HAS_COMMAND, HAS_CORRELATION, HAS_GENERATION, HAS_HEADER, HAS_ID, HAS_KEYS, HAS_OWNER, HAS_SPACE,
-    HAS_TAGS, HAS_TENANT, HAS_TIME, IN_TRANSACTION, KNOWN_EVENT_FLAGS, KNOWN_FLAGS, Member, PUBLIC,
-    REQUEST_IS_COMMIT_ID, REQUEST_IS_UUID, derived_event_id,
+    HAS_CAUSATION, HAS_COMMAND, HAS_CORRELATION, HAS_GENERATION, HAS_HEADER, HAS_ID, HAS_KEYS, HAS_METADATA, HAS_OWNER,
+    HAS_RECEIVED, HAS_SPACE, HAS_TAGS, HAS_TENANT, HAS_TIME, HAS_TRANSACTION, IN_TRANSACTION, KNOWN_EVENT_FLAGS,
+    KNOWN_FLAGS, PUBLIC, REQUEST_IS_COMMIT_ID, REQUEST_IS_UUID, derived_event_id,
 };
 use crate::varint::Cursor;
 
 /// The bytes of a UUID's canonical text.
 const UUID_TEXT: usize = 36;
 
+/// Finds the id of the transaction of a commit at this place, from 1, in a payload without that id; none where it cannot be found.
+pub(crate) type Origin<'a> = dyn Fn(u32) -> Option<Uuid> + 'a;
+
+/// For readers that go through a segment frame by frame and do not use the id.
+pub(crate) fn unknown_origin(_: u32) -> Option<Uuid> {
+    Some(Uuid::nil())
+}
+
 /// What stands before the events of a payload.
 pub(super) struct Head<'a> {
     pub(super) digest: u128,
-    pub(super) member: Option<Member>,
     pub(super) keys: KeyChanges,
     pub(super) commit: CommitRef<'a>,
     pub(super) events: u32,
@@ -31,11 +40,12 @@ pub(super) struct Head<'a> {
 pub(super) struct Room<'p> {
     request_id: [u8; UUID_TEXT],
     header: Vec<(&'p str, &'p str)>,
+    received: Option<Arc<ReceivedFrom>>,
 }
 
 impl Room<'_> {
     pub(super) fn new() -> Self {
-        Self { request_id: [0; UUID_TEXT], header: Vec::new() }
+        Self { request_id: [0; UUID_TEXT], header: Vec::new(), received: None }
     }
 }
 
@@ -44,17 +54,19 @@ pub(crate) fn visit(
     payload: &[u8],
     sequence_number: u64,
     version: u64,
+    origin: &Origin<'_>,
     take: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
 ) -> Option<ControlFlow<()>> {
     let mut cursor = Cursor(payload);
     let mut room = Room::new();
-    let head = decode_head(&mut cursor, version, &mut room)?;
+    let head = decode_head(&mut cursor, version, origin, &mut room)?;
     visit_events(cursor, &head, sequence_number, take)
 }
 
 pub(super) fn decode_head<'p: 'a, 'a>(
     cursor: &mut Cursor<'p>,
     version: u64,
+    origin: &Origin<'_>,
     room: &'a mut Room<'p>,
 ) -> Option<Head<'a>> {
     let flags = cursor.number()?;
@@ -63,8 +75,12 @@ pub(super) fn decode_head<'p: 'a, 'a>(
     }
     let commit_id = Uuid::from_bytes(cursor.fixed()?);
     let digest = u128::from_le_bytes(cursor.fixed()?);
-    let commit = decode_commit(cursor, flags, commit_id, version, room)?;
-    let member = if flags & IN_TRANSACTION != 0 { Some(decode_member(cursor)?) } else { None };
+    let mut commit = decode_commit(cursor, flags, commit_id, version, room)?;
+    if flags & IN_TRANSACTION != 0 {
+        commit.transaction = Some(decode_place(cursor, flags, commit_id, origin)?);
+    } else if flags & HAS_TRANSACTION != 0 {
+        return None;
+    }
     let keys = if flags & HAS_KEYS != 0 { decode_keys(cursor)? } else { KeyChanges::default() };
     let events = u32::try_from(cursor.number()?).ok()?;
     // What has no events changes keys, and is of no aggregate.
@@ -72,7 +88,7 @@ pub(super) fn decode_head<'p: 'a, 'a>(
     if !whole {
         return None;
     }
-    Some(Head { digest, member, keys, commit, events })
+    Some(Head { digest, keys, commit, events })
 }
 
 fn decode_commit<'p: 'a, 'a>(
@@ -105,12 +121,16 @@ fn decode_commit<'p: 'a, 'a>(
             room.header.push((cursor.text()?, cursor.text()?));
         }
     }
+    let was_received = flags & HAS_RECEIVED != 0;
+    if was_received {
+        room.received = Some(decode_received(cursor)?);
+    }
     Some(CommitRef {
         commit_id,
-        request_id: Some(request_id),
+        request_id: Some(request_id).filter(|_| !was_received),
         aggregate_name,
         aggregate_id,
-        version,
+        version: if was_received { 0 } else { version },
         time,
         tenant_id,
         owner_id,
@@ -119,13 +139,38 @@ fn decode_commit<'p: 'a, 'a>(
         correlation_id,
         causation_id,
         header: &room.header,
+        transaction: None,
+        received: room.received.as_ref(),
     })
 }
 
-fn decode_member(cursor: &mut Cursor<'_>) -> Option<Member> {
+/// Few frames have it, so it is copied rather than lent.
+fn decode_received(cursor: &mut Cursor<'_>) -> Option<Arc<ReceivedFrom>> {
+    let subscription = Subscription {
+        producer: cursor.text()?.into(),
+        tenant: cursor.text()?.into(),
+        stream: cursor.text()?.into(),
+        partition: cursor.text()?.into(),
+    };
+    let (sequence_number, position) = (cursor.number()?, cursor.number()?);
+    let consent = Uuid::from_bytes(cursor.fixed()?);
+    let at = Timestamp::from_millis(cursor.signed()?);
+    Some(Arc::new(ReceivedFrom { subscription, sequence_number, position, consent, at }))
+}
+
+fn decode_place(cursor: &mut Cursor<'_>, flags: u64, commit_id: Uuid, origin: &Origin<'_>) -> Option<TransactionPlace> {
     let place = u32::try_from(cursor.number()?).ok()?;
     let count = u32::try_from(cursor.number()?).ok()?;
-    (place < count && count > 1).then_some(Member { place, count })
+    if place >= count || count < 2 {
+        return None;
+    }
+    let id = match (flags & HAS_TRANSACTION != 0, place) {
+        (true, 0) => return None,
+        (true, _) => Uuid::from_bytes(cursor.fixed()?),
+        (false, 0) => commit_id,
+        (false, _) => origin(place)?,
+    };
+    Some(TransactionPlace { id, place, count })
 }
 
 /// Takes the changes of prepare keys from the front. Keys are few, so they are copied rather than lent.
@@ -192,10 +237,26 @@ pub(super) fn visit_events(
                 tags.push(cursor.text()?);
             }
         }
+        let metadata = match flags & HAS_METADATA {
+            0 => None,
+            _ => Some(RawDocument::from_bytes(cursor.bytes()?).ok()?),
+        };
         let data = RawDocument::from_bytes(cursor.bytes()?).ok()?;
         let public = flags & PUBLIC != 0;
-        let event =
-            EventRef { sequence_number, ordinal, id, event_type, generation, data, tags: &tags, public, time, commit };
+        let tags = &tags[..];
+        let event = EventRef {
+            sequence_number,
+            ordinal,
+            id,
+            event_type,
+            generation,
+            data,
+            tags,
+            public,
+            metadata,
+            time,
+            commit,
+        };
         if take(event).is_break() {
             return Some(ControlFlow::Break(()));
         }

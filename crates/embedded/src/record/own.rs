@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, ByteString, CommitInfo, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, RecordedCommit, RecordedEvent,
+    Aggregate, ByteString, CommitInfo, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, Metadata, RecordedCommit,
+    RecordedEvent,
 };
 use bytes::Bytes;
 
 use super::Record;
-use super::decode::{Room, decode_head, visit_events};
+use super::decode::{Origin, Room, decode_head, visit_events};
 use crate::varint::Cursor;
 
 /// The owner of a buffer, who gives out shares of it.
@@ -51,6 +52,9 @@ impl Owner {
             // Most have none, and then nothing is to be collected.
             tags: if event.tags.is_empty() { Vec::new() } else { self.texts(event.tags) },
             public: event.public,
+            metadata: event
+                .metadata
+                .map(|metadata| Metadata::from_stored(Data::from_lent(metadata, |bytes| self.share(bytes)))),
             time: event.time,
             commit,
         }
@@ -74,6 +78,8 @@ impl Owner {
             correlation_id: lent.correlation_id.map(text),
             causation_id: lent.causation_id.map(text),
             header: lent.header.iter().map(|(key, value)| (text(key), text(value))).collect(),
+            transaction: lent.transaction,
+            received: lent.received.cloned(),
         }
     }
 
@@ -99,12 +105,12 @@ impl Owner {
 }
 
 /// Decodes a payload whose checksum held; none when it is not a commit.
-pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64) -> Option<Record> {
+pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64, origin: &Origin<'_>) -> Option<Record> {
     let bytes = payload.clone();
     let mut owner = Owner::new(payload);
     let mut cursor = Cursor(&bytes);
     let mut room = Room::new();
-    let head = decode_head(&mut cursor, version, &mut room)?;
+    let head = decode_head(&mut cursor, version, origin, &mut room)?;
     let mut events = Vec::with_capacity(head.events.min(10_000) as usize);
     let take = |event: EventRef<'_>| {
         events.push(owner.own(&event));
@@ -113,5 +119,5 @@ pub(crate) fn decode(payload: Bytes, sequence_number: u64, version: u64) -> Opti
     let ControlFlow::Continue(()) = visit_events(cursor, &head, sequence_number, take)? else { return None };
     let info = owner.commit.take().unwrap_or_else(|| Arc::new(owner.info(&head.commit)));
     let commit = RecordedCommit { info, events };
-    Some(Record { first: sequence_number, commit, digest: head.digest, member: head.member, keys: head.keys })
+    Some(Record { first: sequence_number, version, commit, digest: head.digest, keys: head.keys })
 }

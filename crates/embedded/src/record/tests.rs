@@ -1,5 +1,7 @@
 use annals_core::{Data, KeyValue};
+use bytes::Bytes;
 
+use super::decode::Origin;
 use super::*;
 
 fn keys() -> KeyChanges {
@@ -19,6 +21,7 @@ fn whole() -> NewCommit {
         id: Some(Uuid::from_u128(9)),
         tags: vec!["a".into(), "b".into()],
         public: true,
+        metadata: Metadata::of(Data::from_json(r#"{"trace":"t-1","attempt":2}"#).expect("valid")).expect("valid"),
         time: Some(Timestamp::from_millis(-5)),
         ..NewEvent::new("opened", data.clone())
     };
@@ -39,10 +42,10 @@ fn whole() -> NewCommit {
 const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
 const TIME: Timestamp = Timestamp::from_millis(1_772_366_400_000);
 
-const STAMP: Stamp = Stamp { commit_id: ID, digest: 42, now: TIME, member: None };
+const STAMP: Stamp = Stamp { commit_id: ID, digest: 42, now: TIME, transaction: None, received: None };
 
 fn through(commit: &NewCommit) -> Record {
-    decode(encode(commit, &STAMP).into(), 100, 5).expect("decodes")
+    decode(encode(commit, &STAMP).into(), 100, 5, &|_| None).expect("decodes")
 }
 
 #[test]
@@ -50,7 +53,7 @@ fn a_commit_with_every_field_survives() {
     let given = whole();
     let record = through(&given);
     let info = &record.commit.info;
-    assert_eq!((record.digest, record.member), (42, None));
+    assert_eq!((record.digest, record.transaction()), (42, None));
     assert_eq!(record.keys, given.keys);
     assert_eq!((info.commit_id, info.version, info.time), (ID, 5, Timestamp::from_millis(-5)));
     assert_eq!(info.aggregate, given.aggregate);
@@ -66,6 +69,7 @@ fn a_commit_with_every_field_survives() {
         assert_eq!((read.ordinal as usize, read.sequence_number), (ordinal, 100 + ordinal as u64));
         assert_eq!((&read.event_type, read.generation), (&written.event_type, written.generation));
         assert_eq!((&read.data, &read.tags, read.public), (&written.data, &written.tags, written.public));
+        assert_eq!(read.metadata, written.metadata);
         assert_eq!(read.time, written.time.unwrap_or(TIME));
         assert_eq!(read.id, written.id.unwrap_or(derived_event_id(ID, ordinal as u32)));
     }
@@ -104,21 +108,64 @@ fn derived_event_ids_differ_and_stay_version_7() {
 fn bytes_that_are_no_commit_decode_to_nothing() {
     let payload = encode(&whole(), &STAMP);
     for cut in 0..payload.len() {
-        assert!(decode(payload[..cut].to_vec().into(), 0, 1).is_none(), "cut at {cut}");
+        assert!(decode(payload[..cut].to_vec().into(), 0, 1, &unknown_origin).is_none(), "cut at {cut}");
     }
     let mut longer = payload;
     longer.push(0);
-    assert!(decode(longer.into(), 0, 1).is_none());
+    assert!(decode(longer.into(), 0, 1, &unknown_origin).is_none());
+}
+
+/// A payload of a commit at this place of a transaction.
+fn at_place(place: u32, count: u32) -> Vec<u8> {
+    encode(&whole(), &Stamp { transaction: Some(TransactionPlace { id: Uuid::from_u128(3), place, count }), ..STAMP })
+}
+
+fn place_of(payload: Vec<u8>, origin: &Origin<'_>) -> Option<TransactionPlace> {
+    decode(Bytes::from(payload), 100, 5, origin)?.transaction()
 }
 
 #[test]
 fn a_commits_place_in_its_transaction_survives_and_an_impossible_one_is_refused() {
-    let through = |member| {
-        let bytes = encode(&whole(), &Stamp { member: Some(member), ..STAMP });
-        decode(bytes.into(), 100, 5).map(|record| record.member)
-    };
-    let member = Member { place: 1, count: 16 };
-    assert_eq!(through(member), Some(Some(member)));
-    assert_eq!(through(Member { place: 2, count: 2 }), None);
-    assert_eq!(through(Member { place: 0, count: 1 }), None);
+    let place = |id, place| TransactionPlace { id, place, count: 16 };
+    assert_eq!(place_of(at_place(1, 16), &|_| None), Some(place(Uuid::from_u128(3), 1)));
+    assert_eq!(place_of(at_place(0, 16), &|_| None), Some(place(ID, 0)), "the first commit's id is the transaction's");
+    assert!(decode(at_place(2, 2).into(), 0, 1, &unknown_origin).is_none());
+    assert!(decode(at_place(0, 1).into(), 0, 1, &unknown_origin).is_none());
+}
+
+/// As an early 0.1.0 wrote it: the flag is not set, and the sixteen bytes are not there.
+#[test]
+fn a_later_commit_without_the_id_of_its_transaction_is_read_with_the_first_ones() {
+    let mut payload = at_place(1, 16);
+    let id = payload.windows(16).position(|bytes| bytes == Uuid::from_u128(3).as_bytes()).expect("it is there");
+    payload.drain(id..id + 16);
+    let mut flags = Vec::new();
+    let known = crate::varint::take(&mut &payload[..]).expect("flags");
+    put(&mut flags, known);
+    payload.splice(..flags.len(), {
+        let mut without = Vec::new();
+        put(&mut without, known & !HAS_TRANSACTION);
+        without
+    });
+    let found = place_of(payload.clone(), &|place| (place == 1).then(|| Uuid::from_u128(9)));
+    assert_eq!(found, Some(TransactionPlace { id: Uuid::from_u128(9), place: 1, count: 16 }));
+    assert!(decode(payload.into(), 0, 1, &|_| None).is_none(), "nothing is made up");
+}
+
+#[test]
+fn what_came_with_a_received_event_survives_and_the_index_files_it_under_its_subscription() {
+    let part = |text: &str| ByteString::from(text);
+    let subscription =
+        Subscription { producer: part("m"), tenant: part("t"), stream: part("s"), partition: ByteString::new() };
+    let (consent, at) = (Uuid::from_u128(5), Timestamp::from_millis(-7));
+    let from = Arc::new(ReceivedFrom { subscription, sequence_number: 7, position: u64::MAX, consent, at });
+    let commit = NewCommit { aggregate: Aggregate::of_source("o-1"), ..NewCommit::new("", "") };
+    let commit = commit.event(NewEvent::new("placed", Data::empty()));
+    let payload = encode(&commit, &Stamp { received: Some(from.clone()), ..STAMP });
+    let record = decode(payload.into(), 100, 5, &unknown_origin).expect("decodes");
+    let info = &record.commit.info;
+    assert_eq!((info.received.as_ref(), info.aggregate.event_source()), (Some(&from), Some("o-1")));
+    assert_eq!((info.version, &info.request_id), (0, &None));
+    assert_eq!((record.version, &*record.request()), (5, "7"));
+    assert_eq!(*record.filed_under(), aggregate_of(&from.subscription));
 }

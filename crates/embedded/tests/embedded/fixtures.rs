@@ -9,7 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventsHash, Expected, KeyValue, Store, Timestamp};
+use annals_core::{
+    AggregateQuery, Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, EventsHash, Expected, KeyValue, LogQuery, Store,
+    Timestamp,
+};
 use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::{check, pack};
 use annals_embedded::{EmbeddedStore, FORMAT, Options};
@@ -83,6 +86,24 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Earlier versions stored which place a commit has in its transaction, and not which transaction that is.
+async fn assert_transactions_have_names(log: &Arc<dyn EventLog>) {
+    let all = log.read(LogQuery { limit: 1_000, ..LogQuery::default() }).await.expect("it is read").events;
+    let mut named = None;
+    for event in all.iter().filter(|event| event.ordinal == 0) {
+        let Some(place) = event.commit.transaction else { continue };
+        let first = named.filter(|_| place.place > 0).unwrap_or(event.commit.commit_id);
+        assert_eq!((place.id, place.count), (first, 3), "{event:?}");
+        named = Some(first);
+        let alone = LogQuery { from: Some(event.sequence_number), limit: 1, ..LogQuery::default() };
+        assert_eq!(log.read(alone).await.expect("it is read").events, std::slice::from_ref(event));
+        let of_aggregate = log.read_aggregate(AggregateQuery::new(event.commit.aggregate.clone())).await;
+        let commits = of_aggregate.expect("it is read").commits;
+        assert!(commits.iter().any(|commit| commit.info == event.commit));
+    }
+    assert!(named.is_some(), "there are transactions");
+}
+
 #[test]
 fn stores_of_every_format_are_checked_opened_read_and_written_to() {
     let current = fixtures().join(format!("format-{FORMAT}"));
@@ -107,6 +128,7 @@ fn stores_of_every_format_are_checked_opened_read_and_written_to() {
                 let head = open.head().await.expect("a head");
                 assert_eq!(json!(head), log["head"]);
                 assert_eq!(hash_to(&open, head).await, text("events_hash").parse::<EventsHash>().expect("a hash"));
+                assert_transactions_have_names(&open).await;
             }
             let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared");
             let head = log.head().await.expect("a head");

@@ -10,6 +10,7 @@ mod handlers;
 mod model;
 mod operations;
 mod prepare;
+mod receiving;
 mod records;
 mod refusals;
 mod reopening;

@@ -111,6 +111,8 @@ impl Reader {
             correlation_id: found.correlation.map(|id| id.hyphenated().to_string().into()),
             causation_id: None,
             header: Vec::new(),
+            transaction: None,
+            received: None,
         };
         let event = StoredEvent {
             id: id_of_event(commit_id, 0),
@@ -119,6 +121,7 @@ impl Reader {
             data: Data::from_stored(Bytes::copy_from_slice(found.content.as_bytes()))?,
             tags: Vec::new(),
             public: found.public,
+            metadata: None,
             time: found.time,
         };
         let (key, applied) = (found.number.to_string(), found.applied.is_some());

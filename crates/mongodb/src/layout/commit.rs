@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! _id, contextName, aggregateName, header{}, aggregateId, tenantId, ownerId, spaceId, commandId, requestId, version int32,
-//! body[{id, name, revision, bodyType, body{}, (tags), (public)}], createTime int64, (annals{}), size int32
+//! body[{id, name, revision, bodyType, body{}, (tags), (public), (metadata{})}], createTime int64, (annals{}), size int32
 //! ```
 //!
-//! Wow's reader ignores fields that it does not know, so what its layout has no place for stands in `body[i].tags`, `body[i].public` and
-//! one sub-document `annals`, each written only when there is something to say.
+//! Wow's reader ignores fields that it does not know, so what its layout has no place for stands in `body[i].tags`, `body[i].public`,
+//! `body[i].metadata` and one sub-document `annals`, each written only when there is something to say.
 
-use annals_core::{ExpectedVersion, KeyChanges, NewCommit, Timestamp};
+use annals_core::{ExpectedVersion, KeyChanges, NewCommit, NewEvent, Timestamp};
 use uuid::Uuid;
 
 use super::writer::Writer;
@@ -45,7 +45,7 @@ const AROUND_BYTES: usize = 640;
 const AROUND_EVENT_BYTES: usize = 160;
 
 pub(crate) fn write(commit: &NewCommit, given: &Given<'_>) -> Vec<u8> {
-    let data: usize = commit.events.iter().map(|event| event.data.as_bytes().len() + AROUND_EVENT_BYTES).sum();
+    let data: usize = commit.events.iter().map(bytes_of).sum();
     let mut out = Writer::with_capacity(AROUND_BYTES + data);
     let or = |value: &Option<annals_core::ByteString>, default: &str| value.as_deref().unwrap_or(default).to_owned();
     out.text("_id", given.commit_id);
@@ -66,6 +66,11 @@ pub(crate) fn write(commit: &NewCommit, given: &Given<'_>) -> Vec<u8> {
     out.finish()
 }
 
+fn bytes_of(event: &NewEvent) -> usize {
+    let metadata = event.metadata.as_ref().map_or(0, |metadata| metadata.data().as_bytes().len());
+    event.data.as_bytes().len() + metadata + AROUND_EVENT_BYTES
+}
+
 fn write_events(body: &mut Writer, commit: &NewCommit, ids: &[Uuid]) {
     let mut buffer = Uuid::encode_buffer();
     for (place, (event, id)) in commit.events.iter().zip(ids).enumerate() {
@@ -80,6 +85,9 @@ fn write_events(body: &mut Writer, commit: &NewCommit, ids: &[Uuid]) {
             }
             if event.public {
                 one.boolean("public", true);
+            }
+            if let Some(metadata) = &event.metadata {
+                one.whole("metadata", metadata.data().as_bytes());
             }
         });
     }

@@ -4,8 +4,8 @@
 //! sentence says what is missing.
 
 use annals_core::{
-    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, KeyChanges, RecordedCommit, RecordedEvent, Release,
-    Reserve, SequenceNumber, Timestamp, Version,
+    Aggregate, ByteString, CommitInfo, DEFAULT_TENANT_ID, Data, KeyChanges, Metadata, RecordedCommit, RecordedEvent,
+    Release, Reserve, SequenceNumber, Timestamp, Version,
 };
 use bytes::Bytes;
 use mongodb::bson::RawDocument;
@@ -38,6 +38,7 @@ pub(crate) struct StoredEvent {
     pub(crate) data: Data,
     pub(crate) tags: Vec<ByteString>,
     pub(crate) public: bool,
+    pub(crate) metadata: Option<Metadata>,
     pub(crate) time: Timestamp,
 }
 
@@ -102,6 +103,8 @@ pub(crate) fn read<'a>(document: &'a RawDocument, name: &str) -> Result<StoredCo
         correlation_id: our(ours::CORRELATION),
         causation_id: our(ours::CAUSATION),
         header: header.and_then(Field::document).map(texts).unwrap_or_default(),
+        transaction: None,
+        received: None,
     };
     let mut events = events(body.ok_or("body is missing or no array")?, commit_id, time)?;
     if let Some(times) = ours.and_then(|ours| ours.get_array(ours::TIMES).ok()) {
@@ -157,7 +160,8 @@ fn events(body: Field<'_>, commit_id: Uuid, time: Timestamp) -> Result<Vec<Store
 }
 
 fn event(one: &RawDocument, commit_id: Uuid, place: usize, time: Timestamp) -> Result<StoredEvent, String> {
-    let [id, name, revision, data, tags, public] = fields(one, ["id", "name", "revision", "body", "tags", "public"]);
+    let [id, name, revision, data, tags, public, metadata] =
+        fields(one, ["id", "name", "revision", "body", "tags", "public", "metadata"]);
     let event_type = name.and_then(Field::text).ok_or("name is missing or no string")?;
     let data = data.and_then(Field::document).ok_or("body is missing or no document")?;
     let id = id.and_then(Field::text);
@@ -171,8 +175,15 @@ fn event(one: &RawDocument, commit_id: Uuid, place: usize, time: Timestamp) -> R
         data: Data::from_stored(Bytes::copy_from_slice(data.as_bytes()))?,
         tags: tags.collect(),
         public: public.and_then(Field::boolean).unwrap_or(false),
+        // Other software may keep something else under this name.
+        metadata: metadata.and_then(Field::document).and_then(noted),
         time,
     })
+}
+
+fn noted(metadata: &RawDocument) -> Option<Metadata> {
+    let data = Data::from_stored(Bytes::copy_from_slice(metadata.as_bytes())).ok()?;
+    Metadata::of(data).ok().flatten()
 }
 
 /// The leading whole number of a revision; 1 for `0.0.1`, which Wow writes where none was declared.
@@ -194,6 +205,7 @@ impl StoredCommit {
             data: event.data,
             tags: event.tags,
             public: event.public,
+            metadata: event.metadata,
             time: event.time,
             commit: info.clone(),
         };

@@ -1,7 +1,7 @@
 //! Whether a commit repeats an earlier one: found by its request id, compared by its content.
 //!
-//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public, the ids
-//! that the client gave, and the prepare keys. Here the first commit is read anyway, so the contents themselves are compared, and commits
+//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public, metadata,
+//! the ids that the client gave, and the prepare keys. Here the first commit is read anyway, so the contents themselves are compared, and commits
 //! of other software need no digest.
 
 use annals_core::{Aggregate, NewCommit, ReadError, StoreError, event_uuid};
@@ -62,6 +62,7 @@ pub(super) fn is_same(first: &StoredCommit, commit: &NewCommit) -> bool {
                 && stored.generation == new.generation
                 && stored.public == new.public
                 && stored.tags == new.tags
+                && stored.metadata == new.metadata
                 && stored.data == new.data
         })
 }

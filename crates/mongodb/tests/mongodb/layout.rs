@@ -18,6 +18,7 @@ fn everything() -> NewCommit {
         time: Some(Timestamp::from_millis(1_700_000_000_000)),
         ..NewEvent::new("order_placed", Data::from_json(r#"{"total": 1.5, "$a.b": 1}"#).expect("an object"))
     };
+    let placed = placed.with_metadata(&serde_json::json!({ "trace": "t-1", "attempt": 2 })).expect("strings and numbers");
     let paid = NewEvent { time: Some(Timestamp::from_millis(5)), ..NewEvent::new("order_paid", Data::empty()) };
     NewCommit {
         header: vec![("trace_id".into(), "t".into())],
@@ -79,9 +80,10 @@ async fn a_commit_is_the_document_that_wow_has() {
     );
     let body = full.get_array("body").expect("an array");
     let first = body[0].as_document().expect("a document");
-    assert_eq!(keys(first), ["id", "name", "revision", "bodyType", "body", "tags", "public"]);
+    assert_eq!(keys(first), ["id", "name", "revision", "bodyType", "body", "tags", "public", "metadata"]);
     assert_eq!(first.get_str("revision").expect("text"), "2.0.0");
     assert_eq!(first.get_document("body").expect("data"), &doc! { "total": 1.5, "$a.b": 1_i64 });
+    assert_eq!(first.get_document("metadata").expect("ours"), &doc! { "trace": "t-1", "attempt": 2_i64 });
     assert_eq!(keys(body[1].as_document().expect("a document")), ["id", "name", "revision", "bodyType", "body"]);
 }
 

@@ -224,6 +224,8 @@ impl<A: AggregateType> Aggregates<A> {
             correlation_id: commit.correlation_id,
             causation_id: commit.causation_id,
             header: commit.header,
+            transaction: None,
+            received: None,
         };
         let stored = |event: NewEvent| StoredEvent {
             event_type: event.event_type,

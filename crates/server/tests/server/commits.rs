@@ -34,7 +34,8 @@ async fn everything_given_is_read_back() {
     let body = json!({
         "aggregate": {"name": "order", "id": "o-1"}, "expected_version": "empty", "request_id": "r-1", "command_id": "c-1",
         "events": [{"type": "placed", "data": {"z": 1, "a": {"$date": 2.5}, "ž": [null, true]}, "id": id, "generation": 3,
-                    "tags": ["vip", "a,b"], "public": true, "time": "2026-03-01T12:00:00.123Z"}],
+                    "tags": ["vip", "a,b"], "public": true, "time": "2026-03-01T12:00:00.123Z",
+                    "metadata": {"trace": "t-1", "attempt": 2, "cost": 1.0}}],
         "header": {"b": "1", "a": "2"}, "tenant_id": "t", "owner_id": "o", "space_id": "s",
         "correlation_id": "k", "causation_id": "u", "wait": {"for": "logged", "timeout_ms": 100}});
     let answer = server.commit(&body).await;
@@ -43,9 +44,26 @@ async fn everything_given_is_read_back() {
         "sequence_number": 0, "id": id, "type": "placed", "generation": 3, "data": body["events"][0]["data"],
         "tags": ["vip", "a,b"], "aggregate": {"name": "order", "id": "o-1"}, "version": 1, "ordinal": 0,
         "commit_id": answer["commit_id"], "request_id": "r-1", "time": "2026-03-01T12:00:00.123Z", "tenant": "default",
-        "scope": "default", "header": {"b": "1", "a": "2"}, "public": true, "tenant_id": "t", "owner_id": "o",
+        "scope": "default", "header": {"b": "1", "a": "2"}, "public": true,
+        "metadata": {"trace": "t-1", "attempt": 2, "cost": 1.0}, "tenant_id": "t", "owner_id": "o",
         "space_id": "s", "command_id": "c-1", "correlation_id": "k", "causation_id": "u"});
     assert_eq!(event.json(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_that_is_no_object_of_strings_and_numbers_is_refused_with_its_path() {
+    let server = Running::start().await;
+    let many: serde_json::Map<_, _> = (0..65).map(|n| (n.to_string(), json!(n))).collect();
+    for wrong in [json!({"a": null}), json!({"a": [1]}), json!(7), json!({"a": "x".repeat(20_000)}), json!(many)] {
+        let mut body = opened();
+        body["events"][0]["metadata"] = wrong.clone();
+        let problem = server.post(body.to_string()).await.problem(Code::InvalidMetadata);
+        assert_eq!(problem["path"], "events[0].metadata", "{wrong}");
+    }
+    let mut empty = opened();
+    empty["events"][0]["metadata"] = json!({});
+    server.commit(&empty).await;
+    assert_eq!(server.get("/v1/log/0").await.json().get("metadata"), None, "an empty object is none");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,11 +38,16 @@ async fn a_transaction_is_answered_201_with_an_answer_for_each_commit() {
     };
     assert_eq!((places(0), places(1)), (vec![1, 2], vec![3]));
     assert_eq!((&answers[0]["version"], &answers[1]["version"]), (&json!(1), &json!(2)));
-    for answer in answers.as_array().expect("a list") {
+    for (place, answer) in answers.as_array().expect("a list").iter().enumerate() {
         assert_eq!((&answer["duplicate"], &answer["reached"]), (&json!(false), &json!("logged")));
         let event = server.get(&format!("/v1/log/{}", answer["events"][0]["sequence_number"])).await.json();
         assert_eq!((&event["id"], &event["commit_id"]), (&answer["events"][0]["id"], &answer["commit_id"]));
+        assert_eq!(event["transaction"], json!({"id": answers[0]["commit_id"], "place": place, "count": 2}));
     }
+    assert_eq!(server.get("/v1/log/0").await.json().get("transaction"), None);
+    let commits = server.get("/v1/aggregates/account/b/commits").await.json();
+    assert_eq!(commits["commits"][0].get("transaction"), None);
+    assert_eq!(commits["commits"][1]["transaction"], json!({"id": answers[0]["commit_id"], "place": 1, "count": 2}));
     assert_eq!(server.head().await, 4);
 }
 

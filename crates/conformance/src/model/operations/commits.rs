@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use annals_core::{
-    Aggregate, AppendCondition, Data, EventPattern, Expectation, ExpectedVersion, NewCommit, NewEvent, NewTransaction,
-    Uuid,
+    Aggregate, AppendCondition, Data, EventPattern, Expectation, ExpectedVersion, Metadata, NewCommit, NewEvent,
+    NewTransaction, Uuid,
 };
 
 use super::{Operations, Variety};
@@ -152,9 +152,15 @@ impl Operations {
             id: (random.u8(0..8) == 0).then(|| Uuid::from_u128(random.u128(..))),
             tags: some_of(random, TAGS, 4),
             public: random.bool(),
+            metadata: (random.u8(0..6) == 0).then(|| metadata(random)).flatten(),
             ..NewEvent::new(pick(random, TYPES), data)
         }
     }
+}
+
+fn metadata(random: &mut fastrand::Rng) -> Option<Metadata> {
+    let value = serde_json::json!({ "trace": format!("t-{}", random.u8(0..4)), "attempt": random.u8(..), "cost": 0.5 });
+    Data::from_value(&value).and_then(Metadata::of).ok().flatten()
 }
 
 fn hash(of: &impl Hash) -> u64 {

@@ -16,8 +16,8 @@ use uuid::Uuid;
 use super::split_document;
 use super::write::{ARRAY, DATE, DOCUMENT, begin, boolean, document, integer, maybe, nested, string, uuid};
 use crate::{
-    Aggregate, CommitInfo, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, RecordedCommit, RecordedEvent, Timestamp,
-    Version,
+    Aggregate, CommitInfo, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, Metadata, ReceivedFrom, RecordedCommit,
+    RecordedEvent, Subscription, Timestamp, TransactionPlace, Version,
 };
 
 /// Writes events in the order in which they are found; neighbours of one commit share a document.
@@ -129,6 +129,27 @@ fn write_commit(commit: &CommitRef<'_>, out: &mut Vec<u8>) {
     if !commit.header.is_empty() {
         nested(out, DOCUMENT, "header", |out| commit.header.iter().for_each(|(key, value)| string(out, key, value)));
     }
+    if let Some(TransactionPlace { id, place, count }) = commit.transaction {
+        nested(out, DOCUMENT, "transaction", |out| {
+            uuid(out, "id", id);
+            integer(out, "place", place.into());
+            integer(out, "count", count.into());
+        });
+    }
+    if let Some(from) = commit.received {
+        nested(out, DOCUMENT, "received", |out| write_received(from, out));
+    }
+}
+
+fn write_received(from: &ReceivedFrom, out: &mut Vec<u8>) {
+    let Subscription { producer, tenant, stream, partition } = &from.subscription;
+    for (key, part) in [("producer", producer), ("tenant", tenant), ("stream", stream), ("partition", partition)] {
+        string(out, key, part);
+    }
+    integer(out, "sequence_number", from.sequence_number as i64);
+    integer(out, "position", from.position as i64);
+    uuid(out, "consent", from.consent);
+    date(out, "at", from.at);
 }
 
 fn write_event(event: &EventRef<'_>, out: &mut Vec<u8>) {
@@ -148,6 +169,10 @@ fn write_event(event: &EventRef<'_>, out: &mut Vec<u8>) {
     }
     if event.public {
         boolean(out, "public", true);
+    }
+    if let Some(metadata) = event.metadata {
+        begin(out, DOCUMENT, "metadata");
+        out.extend_from_slice(metadata.as_bytes());
     }
     if event.time != event.commit.time {
         date(out, "time", event.time);
@@ -204,6 +229,8 @@ fn read_commit(found: &Bytes, document: &RawDocument) -> Result<Read, String> {
         correlation_id: None,
         causation_id: None,
         header: Vec::new(),
+        transaction: None,
+        received: None,
     };
     let mut end = FoundEnd::default();
     let mut events = None;
@@ -224,6 +251,8 @@ fn read_commit(found: &Bytes, document: &RawDocument) -> Result<Read, String> {
             "correlation_id" => info.correlation_id = Some(text()?),
             "causation_id" => info.causation_id = Some(text()?),
             "header" => info.header = header(found, value).ok_or_else(wrong)?,
+            "transaction" => info.transaction = Some(transaction(value).ok_or_else(wrong)?),
+            "received" => info.received = Some(Arc::new(received(found, value).ok_or_else(wrong)?)),
             "events" => events = Some(value.as_array().ok_or_else(wrong)?),
             "next" => end.next = value.as_i64().ok_or_else(wrong)? as u64,
             "head" => end.head = value.as_i64().ok_or_else(wrong)? as u64,
@@ -260,6 +289,7 @@ fn read_event(
         data: Data::empty(),
         tags: Vec::new(),
         public: false,
+        metadata: None,
         time: commit.time,
         commit: Arc::clone(commit),
     };
@@ -287,6 +317,10 @@ fn read_event(
                 }
             }
             "public" => event.public = value.as_bool().ok_or_else(wrong)?,
+            "metadata" => {
+                let document = value.as_document().ok_or_else(wrong)?;
+                event.metadata = Some(Metadata::from_stored(Data::from_lent(document, |bytes| found.slice_ref(bytes))));
+            }
             "time" => event.time = time(value).ok_or_else(wrong)?,
             _ => {}
         }
@@ -308,6 +342,32 @@ fn aggregate(found: &Bytes, value: RawBsonRef<'_>) -> Option<Aggregate> {
     let document = value.as_document()?;
     let text = |key| share_text(found, document.get_str(key).ok()?);
     Some(Aggregate { name: text("name")?, id: text("id")? })
+}
+
+fn transaction(value: RawBsonRef<'_>) -> Option<TransactionPlace> {
+    let document = value.as_document()?;
+    let field = |key| document.get(key).ok().flatten();
+    Some(TransactionPlace { id: id(field("id")?)?, place: small(field("place")?)?, count: small(field("count")?)? })
+}
+
+fn received(found: &Bytes, value: RawBsonRef<'_>) -> Option<ReceivedFrom> {
+    let document = value.as_document()?;
+    let field = |key| document.get(key).ok().flatten();
+    let part = |key| share_text(found, field(key)?.as_str()?);
+    let number = |key| Some(field(key)?.as_i64()? as u64);
+    let subscription = Subscription {
+        producer: part("producer")?,
+        tenant: part("tenant")?,
+        stream: part("stream")?,
+        partition: part("partition")?,
+    };
+    Some(ReceivedFrom {
+        subscription,
+        sequence_number: number("sequence_number")?,
+        position: number("position")?,
+        consent: id(field("consent")?)?,
+        at: time(field("at")?)?,
+    })
 }
 
 fn header(found: &Bytes, value: RawBsonRef<'_>) -> Option<Vec<(ByteString, ByteString)>> {

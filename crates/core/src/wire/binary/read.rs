@@ -7,12 +7,14 @@ use bson::spec::BinarySubtype;
 use uuid::Uuid;
 
 use crate::fields::{body, boolean, fields, integer, list, nested, text, unknown};
-use crate::{Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, NewCommit, NewEvent, Reached, Timestamp};
+use crate::{
+    Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, Metadata, NewCommit, NewEvent, Reached, Timestamp,
+};
 
 /// Reads a commit. The rules of [`NewCommit::validate`] are not checked here.
 ///
 /// # Errors
-/// `invalid_body`, `invalid_data`, `invalid_id`, `invalid_time`, `invalid_version`, `invalid_header`, as for JSON.
+/// `invalid_body`, `invalid_data`, `invalid_metadata`, `invalid_id`, `invalid_time`, `invalid_version`, `invalid_header`, as for JSON.
 pub fn read_commit(bytes: &[u8]) -> Result<NewCommit, Invalid> {
     let mut commit = NewCommit::new("", "");
     let (mut aggregate, mut events) = (false, false);
@@ -104,6 +106,11 @@ fn read_event(place: usize, value: RawBsonRef<'_>) -> Result<NewEvent, Invalid> 
                 }
             }
             "public" => event.public = boolean(path, value)?,
+            "metadata" => {
+                let invalid = |message: String| Invalid::new(Code::InvalidMetadata, path, message);
+                let document = value.as_document().ok_or_else(|| invalid("is not a document".to_owned()))?;
+                event.metadata = Data::from_bson(document.as_bytes()).and_then(Metadata::of).map_err(invalid)?;
+            }
             "time" => event.time = Some(time(path, value)?),
             _ => return Err(unknown(path)),
         }

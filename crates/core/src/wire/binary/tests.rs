@@ -15,6 +15,7 @@ fn whole() -> NewCommit {
         generation: 3,
         tags: vec!["x".into(), "ž".into()],
         public: true,
+        metadata: crate::Metadata::of(Data::from_json(r#"{"trace":"t","n":1}"#).expect("an object")).expect("valid"),
         time: Some(Timestamp::from_millis(1_700_000_000_123)),
         ..NewEvent::new("placed", data.expect("a document"))
     };
@@ -147,6 +148,8 @@ fn bad_commits_are_refused_with_code_and_path() {
     assert_eq!(event(bson::doc! {"data": {}}), (Code::InvalidBody, "events[0].type".into()));
     assert_eq!(event(bson::doc! {"type": "t", "data": 1}), (Code::InvalidData, "events[0].data".into()));
     assert_eq!(event(bson::doc! {"type": "t", "data": {}, "id": "7"}), (Code::InvalidId, "events[0].id".into()));
+    let noted = bson::doc! {"type": "t", "data": {}, "metadata": {"a": [1]}};
+    assert_eq!(event(noted), (Code::InvalidMetadata, "events[0].metadata".into()));
     assert_eq!(event(bson::doc! {"type": "t", "data": {}, "time": 1}), (Code::InvalidTime, "events[0].time".into()));
     for (key, value, code, path) in [
         ("append_condition", bson::doc! {"fail_if": 1}, Code::InvalidAppendCondition, "append_condition.fail_if"),

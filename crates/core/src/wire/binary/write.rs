@@ -128,6 +128,10 @@ fn write_event(event: &NewEvent, out: &mut Vec<u8>) {
     if event.public {
         boolean(out, "public", true);
     }
+    if let Some(metadata) = &event.metadata {
+        begin(out, DOCUMENT, "metadata");
+        out.extend_from_slice(metadata.data().as_bytes());
+    }
     if let Some(time) = event.time {
         begin(out, DATE, "time");
         out.extend_from_slice(&time.as_millis().to_le_bytes());

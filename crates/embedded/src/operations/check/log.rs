@@ -50,6 +50,8 @@ struct LogCheck<'a> {
     /// The number the next commit must have; none behind a segment that could not be walked.
     next: Option<SequenceNumber>,
     aggregates: HashMap<ExactTerm, Stand, std::hash::BuildHasherDefault<crate::index::AsItIs>>,
+    /// How many of these stand for subscriptions.
+    subscriptions: u64,
     hasher: RandomState,
     requests: Requests,
     pending: Option<Pending>,
@@ -86,6 +88,7 @@ pub(super) fn check(
         key: place.file.map_or(TermKey([0; 16]), TenantFile::term_key),
         next: Some(0),
         aggregates: TermMap::default(),
+        subscriptions: 0,
         hasher: RandomState::new(),
         requests: Requests::new(request_terms_max),
         pending: None,
@@ -285,26 +288,28 @@ impl LogCheck<'_> {
 
     /// The version, the tenantId and the request of a commit.
     fn commit_of_aggregate(&mut self, at: &SegmentFile, placed: &Placed) {
-        let (first, info) = (placed.first(), &placed.record.commit.info);
+        let (first, record) = (placed.first(), &placed.record);
+        let (version, aggregate) = (record.version, record.filed_under());
         let here = |finding: Finding| Finding { offset: Some(placed.offset), sequence_number: Some(first), ..finding };
-        let stand = Stand { version: info.version, tenant_id: self.hasher.hash_one(&*info.tenant_id) };
-        let before = self.aggregates.insert(self.key.aggregate(&info.aggregate), stand);
+        let stand = Stand { version, tenant_id: self.hasher.hash_one(&*record.commit.info.tenant_id) };
+        let before = self.aggregates.insert(self.key.aggregate(&aggregate), stand);
         let due = before.map_or(1, |before| before.version + 1);
         // Behind what is lost versions may be missing, and none comes again.
-        if info.version != due && (!self.lossy || info.version < due) {
+        if version != due && (!self.lossy || version < due) {
             let what = format!(
                 "{} at offset {}: {} has version {} where {due} is due",
-                at.name, placed.offset, info.aggregate, info.version
+                at.name, placed.offset, aggregate, version
             );
             let finding = here(self.finding("version", &at.name, what, RESTORE));
             self.report.damaged(finding);
         }
         if before.is_some_and(|before| before.tenant_id != stand.tenant_id) {
-            let what = format!("{} at offset {}: {} changes its tenant_id", at.name, placed.offset, info.aggregate);
+            let what = format!("{} at offset {}: {} changes its tenant_id", at.name, placed.offset, aggregate);
             let finding = here(self.finding("tenant_id", &at.name, what, RESTORE));
             self.report.damaged(finding);
         }
-        self.requests.add(self.key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default()));
+        self.requests.add(request_of(self.key, placed));
+        self.subscriptions += u64::from(record.commit.info.received.is_some() && before.is_none());
         placed.record.add_to(&mut self.hash);
         self.log.commits += 1;
         self.log.events += placed.record.commit.events.len() as u64;
@@ -381,11 +386,10 @@ impl LogCheck<'_> {
         each_commit(disk, &self.place.dir, numbers, &mut |at, placed| {
             let first = placed.first();
             if let Some(before) = suspects.seen(request_of(self.key, placed), first) {
-                let info = &placed.record.commit.info;
-                let request = info.request_id.as_deref().unwrap_or_default();
+                let (aggregate, request) = (placed.record.filed_under(), placed.record.request());
                 let what = format!(
                     "{} at offset {}: request {request:?} of {} was committed at {before} already",
-                    at.name, placed.offset, info.aggregate
+                    at.name, placed.offset, aggregate
                 );
                 let finding = self.finding("request_id", &at.name, what, RESTORE);
                 found.push(Finding { offset: Some(placed.offset), sequence_number: Some(first), ..finding });
@@ -414,7 +418,7 @@ impl LogCheck<'_> {
     }
 
     fn finish(mut self) {
-        self.log.aggregates = self.aggregates.len() as u64;
+        self.log.aggregates = self.aggregates.len() as u64 - self.subscriptions;
         self.log.head = self.next.unwrap_or(self.log.events);
         self.log.events_hash = (!self.lossy).then_some(self.hash);
         self.report.logs.push(self.log);
@@ -422,8 +426,7 @@ impl LogCheck<'_> {
 }
 
 fn request_of(key: TermKey, placed: &Placed) -> ExactTerm {
-    let info = &placed.record.commit.info;
-    key.request(&info.aggregate, info.request_id.as_deref().unwrap_or_default())
+    key.request(&placed.record.filed_under(), &placed.record.request())
 }
 
 /// Hands over every commit that can be read.

@@ -112,7 +112,7 @@ pub async fn hash_to(log: &Arc<dyn EventLog>, to: u64) -> EventsHash {
     while next < to {
         let copies = log.read_copies(next).await.expect("the log is read");
         for copy in copies.iter().take_while(|copy| copy.commit.events[0].sequence_number < to) {
-            hash.add_commit(&copy.commit.events, &copy.keys, copy.transaction);
+            hash.add_commit(&copy.commit.events, &copy.keys);
             next += copy.commit.events.len() as u64;
         }
     }
@@ -129,7 +129,7 @@ pub async fn borders(log: &Arc<dyn EventLog>) -> Vec<u64> {
             return borders;
         }
         for copy in copies {
-            if copy.transaction.is_none_or(|it| it.place == 0) {
+            if copy.commit.info.transaction.is_none_or(|it| it.place == 0) {
                 borders.push(next);
             }
             next += copy.commit.events.len() as u64;

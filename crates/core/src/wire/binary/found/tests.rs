@@ -2,6 +2,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn received_from() -> ReceivedFrom {
+    let subscription =
+        Subscription { producer: "m".into(), tenant: "t".into(), stream: "s".into(), partition: ByteString::new() };
+    let (consent, at) = (Uuid::from_u128(5), Timestamp::from_millis(6));
+    ReceivedFrom { subscription, sequence_number: 7, position: 3, consent, at }
+}
+
 fn commit(number: u128, events: u32) -> RecordedCommit {
     let text = |text: &str| Some(text.into());
     let info = Arc::new(CommitInfo {
@@ -17,6 +24,12 @@ fn commit(number: u128, events: u32) -> RecordedCommit {
         correlation_id: None,
         causation_id: text("u"),
         header: vec![("b".into(), "1".into()), ("a".into(), "".into())],
+        transaction: (number > 1).then(|| TransactionPlace {
+            id: Uuid::from_u128(2),
+            place: number as u32 - 2,
+            count: 2,
+        }),
+        received: (number == 3).then(|| Arc::new(received_from())),
     });
     let data = Data::from_document(&bson::doc! {"n": 1i32, "at": bson::DateTime::from_millis(5), "x": [1.5, {}]});
     let event = |ordinal: u32| RecordedEvent {
@@ -28,6 +41,7 @@ fn commit(number: u128, events: u32) -> RecordedCommit {
         data: data.clone().expect("a document"),
         tags: (0..ordinal % 13).map(|tag| format!("tag {tag}").into()).collect(),
         public: ordinal == 4,
+        metadata: (ordinal == 1).then(|| Metadata::from_stored(Data::from_json(r#"{"n":1}"#).expect("valid"))),
         time: Timestamp::from_millis(5 + i64::from(ordinal % 2)),
         commit: info.clone(),
     };
