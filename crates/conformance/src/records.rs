@@ -23,6 +23,9 @@ macro_rules! records {
                 a_refused_batch_says_which_change
                 a_batch_of_nothing_does_nothing
                 a_batch_whose_caller_went_away_is_whole_or_absent
+                a_check_decides_over_the_batch_and_changes_nothing
+                a_check_sees_the_changes_before_it
+                batches_that_check_what_the_other_changes_never_both_happen
             }
             changing {
                 an_inserted_record_is_read_back

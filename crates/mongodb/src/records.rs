@@ -6,7 +6,7 @@
 //!   declare.rs   collections and indexes; text.rs       feed.rs     what has changed
 //!   queries.rs   snapshots and commits, which need not be declared
 //!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired
-//!   batch.rs     one transaction; judge.rs decides, commands.rs sends
+//!   batch.rs     one transaction; judge.rs decides, commands.rs sends, checks.rs makes it conflict with changes of what was checked
 //! ```
 //!
 //! Invariants:
@@ -17,6 +17,7 @@
 mod batch;
 mod behind;
 mod catalog;
+mod checks;
 mod commands;
 mod cursor;
 mod declare;

@@ -112,6 +112,11 @@ impl RecordsModel {
                     None => return Ok(number - 1),
                 }
             }
+            RecordChange::Check { id, expected, .. } => {
+                let there = kept.records.get(&encoded(id));
+                check(&name, n, id, there, expected)?;
+                return Ok(there.map_or(0, |record| record.revision));
+            }
         };
         self.changes.push(RecordedChange { number, collection: name, id, what });
         Ok(number)
@@ -242,6 +247,7 @@ fn check(
     let holds = |condition, record: &Record| Matcher::new(condition).matches(&record.document);
     let as_expected = match (expected, there) {
         (Expected::Present, there) => there.is_some(),
+        (Expected::Absent, there) => there.is_none(),
         (Expected::Revision(revision), there) => there.is_some_and(|record| record.revision == *revision),
         (Expected::Matching(condition), there) => there.is_some_and(|record| holds(condition, record)),
         (Expected::AbsentOr(condition), there) => there.is_none_or(|record| holds(condition, record)),

@@ -34,6 +34,16 @@ pub enum RecordChange {
         /// What must be there now.
         expected: Expected,
     },
+    /// Changes nothing. The batch happens only if the record is as expected at that moment, also where other changes of the batch are of
+    /// other records. Its answer is the record's revision, 0 where there is none.
+    Check {
+        /// Where.
+        collection: String,
+        /// The `_id`.
+        id: Bson,
+        /// What must be there now.
+        expected: Expected,
+    },
 }
 
 /// What must be there for a change to happen.
@@ -41,6 +51,8 @@ pub enum RecordChange {
 pub enum Expected {
     /// The record, whatever it holds.
     Present,
+    /// No record. A replacement is then an insertion, a deletion does nothing.
+    Absent,
     /// The record as this write left it.
     Revision(Revision),
     /// The record, and the condition holds for it.
@@ -70,12 +82,18 @@ impl RecordChange {
         Self::Delete { collection: collection.into(), id: id.into(), expected }
     }
 
+    /// Makes the batch depend on a record that it does not change.
+    pub fn check(collection: impl Into<String>, id: impl Into<Bson>, expected: Expected) -> Self {
+        Self::Check { collection: collection.into(), id: id.into(), expected }
+    }
+
     /// The collection it is about.
     pub fn collection(&self) -> &str {
         match self {
-            Self::Insert { collection, .. } | Self::Replace { collection, .. } | Self::Delete { collection, .. } => {
-                collection
-            }
+            Self::Insert { collection, .. }
+            | Self::Replace { collection, .. }
+            | Self::Delete { collection, .. }
+            | Self::Check { collection, .. } => collection,
         }
     }
 
@@ -87,7 +105,9 @@ impl RecordChange {
         match self {
             Self::Insert { document, .. } => valid_document(document),
             Self::Replace { document, expected, .. } => valid_document(document).and_then(|()| expected.validate()),
-            Self::Delete { id, expected, .. } => valid_id_value(id).and_then(|()| expected.validate()),
+            Self::Delete { id, expected, .. } | Self::Check { id, expected, .. } => {
+                valid_id_value(id).and_then(|()| expected.validate())
+            }
         }
     }
 }
@@ -95,7 +115,7 @@ impl RecordChange {
 impl Expected {
     fn validate(&self) -> Result<(), Invalid> {
         match self {
-            Self::Present | Self::Revision(_) => Ok(()),
+            Self::Present | Self::Absent | Self::Revision(_) => Ok(()),
             Self::Matching(condition) | Self::AbsentOr(condition) => {
                 condition.validate().and_then(|()| condition.judgeable())
             }

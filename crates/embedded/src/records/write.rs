@@ -92,6 +92,11 @@ impl<'b> Batch<'b> {
                     None => Ok(self.next - 1),
                 }
             }
+            RecordChange::Check { id, expected, .. } => {
+                let found = self.found(collection, &value::id_key(&id)?)?;
+                self.check(&name, || id.clone(), found.as_ref(), &expected)?;
+                Ok(found.map_or(0, |found| found.revision))
+            }
         }
     }
 
@@ -109,12 +114,12 @@ impl<'b> Batch<'b> {
         expected: &Expected,
     ) -> Result<(), RecordError> {
         let as_expected = match (expected, found) {
-            (Expected::AbsentOr(_), None) | (Expected::Present, Some(_)) => true,
+            (Expected::AbsentOr(_) | Expected::Absent, None) | (Expected::Present, Some(_)) => true,
             (Expected::Revision(revision), Some(found)) => found.revision == *revision,
             (Expected::Matching(condition) | Expected::AbsentOr(condition), Some(found)) => {
                 Matcher::new(condition).matches(&found.document)
             }
-            (_, None) => false,
+            (_, None) | (Expected::Absent, _) => false,
         };
         if as_expected {
             return Ok(());

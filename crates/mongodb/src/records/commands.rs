@@ -28,18 +28,10 @@ enum Kind {
 }
 
 impl Op {
-    fn collection(&self) -> &str {
-        match self {
-            Self::Insert { collection, .. } | Self::Replace { collection, .. } | Self::Delete { collection, .. } => {
-                collection
-            }
-        }
-    }
-
     fn kind(&self) -> Kind {
         match self {
             Self::Insert { document, .. } if !is_odd(document) => Kind::Insert,
-            Self::Insert { .. } | Self::Replace { .. } => Kind::Update,
+            Self::Insert { .. } | Self::Replace { .. } | Self::Touch { .. } => Kind::Update,
             Self::Delete { .. } => Kind::Delete,
         }
     }
@@ -47,7 +39,7 @@ impl Op {
     fn bytes(&self) -> usize {
         match self {
             Self::Insert { document, .. } | Self::Replace { document, .. } => document.as_bytes().len() + 200,
-            Self::Delete { .. } => 200,
+            Self::Delete { .. } | Self::Touch { .. } => 200,
         }
     }
 
@@ -71,6 +63,10 @@ impl Op {
             Self::Delete { id, .. } => {
                 out.append(cstr!("q"), by_id(id.clone())?);
                 out.append(cstr!("limit"), 1_i32);
+            }
+            Self::Touch { id, .. } => {
+                out.append(cstr!("q"), by_id(id.clone())?);
+                out.append(cstr!("u"), RawDocumentBuf::try_from(&doc! { "$inc": { super::document::CHECKS: 1_i64 } })?);
             }
         }
         Ok(out)

@@ -1,7 +1,9 @@
 //! A record as it is stored: its document with `_id` in front, where MongoDB puts it, and one field of our own at the end.
 //!
 //! ```text
-//! {_id, …, _annals: {revision int64, idAt int32}}      idAt: before which field the _id stood; left out when it stood in front
+//! {_id, …, _annals: {revision int64, idAt int32, checks int64}}
+//!      idAt: before which field the _id stood; left out when it stood in front
+//!      checks: how often other changes depended on it since it was written; see checks.rs
 //! ```
 //!
 //! Whoever looks for fields by their names finds them where they would be without us. A document without the field was written by other
@@ -15,6 +17,9 @@ use crate::layout::fields::{inner, integer, natural};
 
 /// The field of our own.
 pub(super) const OWN: &str = "_annals";
+
+/// Counts the transactions that checked the record.
+pub(super) const CHECKS: &str = "_annals.checks";
 
 const ID: &str = "_id";
 

@@ -33,9 +33,53 @@ pub(super) enum State {
 
 /// What is sent to the server for a change.
 pub(super) enum Op {
-    Insert { collection: String, document: RawDocumentBuf },
-    Replace { collection: String, id: Bson, document: RawDocumentBuf },
-    Delete { collection: String, id: Bson },
+    Insert {
+        collection: String,
+        document: RawDocumentBuf,
+    },
+    Replace {
+        collection: String,
+        id: Bson,
+        document: RawDocumentBuf,
+    },
+    Delete {
+        collection: String,
+        id: Bson,
+    },
+    /// Makes the transaction conflict with others that change the record.
+    Touch {
+        collection: String,
+        id: Bson,
+    },
+}
+
+impl Op {
+    pub(super) fn collection(&self) -> &str {
+        match self {
+            Self::Insert { collection, .. }
+            | Self::Replace { collection, .. }
+            | Self::Delete { collection, .. }
+            | Self::Touch { collection, .. } => collection,
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        let id = match self {
+            Self::Insert { document, .. } => order::encoded(document::id_of(document)),
+            Self::Replace { id, .. } | Self::Delete { id, .. } | Self::Touch { id, .. } => encoded(id),
+        };
+        (self.collection().to_owned(), id)
+    }
+}
+
+/// A record that was checked and is not changed by the change that checked it.
+pub(super) struct Checked {
+    pub(super) job: usize,
+    pub(super) change: usize,
+    pub(super) collection: String,
+    pub(super) id: Bson,
+    /// Whether it is there.
+    pub(super) there: bool,
 }
 
 /// When a record expires, to be kept beside it; none when it does not any more.
@@ -58,6 +102,7 @@ pub(super) struct Judge<'a> {
     pub(super) ops: Vec<(usize, usize, Op)>,
     pub(super) notes: Vec<Document>,
     pub(super) markers: Vec<Marker>,
+    pub(super) checked: Vec<Checked>,
     undo: Vec<(Key, Option<State>, Option<i64>)>,
 }
 
@@ -72,6 +117,7 @@ impl<'a> Judge<'a> {
             ops: Vec::new(),
             notes: Vec::new(),
             markers: Vec::new(),
+            checked: Vec::new(),
             undo: Vec::new(),
         }
     }
@@ -79,6 +125,7 @@ impl<'a> Judge<'a> {
     /// Applies the changes of a job, all or none.
     pub(super) fn job(&mut self, job: usize, changes: &[RecordChange]) -> Result<Vec<ChangeNumber>, RecordError> {
         let before = (self.next, self.ops.len(), self.notes.len(), self.markers.len());
+        let checked = self.checked.len();
         self.undo.clear();
         let numbers = changes.iter().enumerate().map(|(at, change)| self.apply(job, at, change)).collect();
         if let Err(error) = numbers {
@@ -86,11 +133,16 @@ impl<'a> Judge<'a> {
             self.ops.truncate(before.1);
             self.notes.truncate(before.2);
             self.markers.truncate(before.3);
+            self.checked.truncate(checked);
             for (key, state, marked) in std::mem::take(&mut self.undo).into_iter().rev() {
                 put_back(&mut self.states, &key, state);
                 put_back(&mut self.marked, &key, marked);
             }
             return Err(error);
+        }
+        if self.ops.len() == before.1 {
+            // It changes nothing, so it is of the moment of its snapshot, whatever else the transaction writes.
+            self.checked.truncate(checked);
         }
         numbers
     }
@@ -121,6 +173,16 @@ impl<'a> Judge<'a> {
                 };
                 Ok(self.delete(job, at, key, name, stored))
             }
+            RecordChange::Check { id, expected, .. } => {
+                self.check((job, at), name, id, &state, expected)?;
+                let (revision, id, there) = match state {
+                    State::Absent => (0, id.clone(), false),
+                    State::Stored { revision, id } => (revision, id, true),
+                    State::Written { revision, .. } => return Ok(revision),
+                };
+                self.checked.push(Checked { job, change: at, collection: name.to_owned(), id, there });
+                Ok(revision)
+            }
         }
     }
 
@@ -137,8 +199,8 @@ impl<'a> Judge<'a> {
             State::Stored { revision, .. } | State::Written { revision, .. } => Some(*revision),
         };
         let as_expected = match (expected, state) {
-            (Expected::AbsentOr(_), State::Absent) => true,
-            (_, State::Absent) => false,
+            (Expected::AbsentOr(_) | Expected::Absent, State::Absent) => true,
+            (_, State::Absent) | (Expected::Absent, _) => false,
             (Expected::Present, _) => true,
             (Expected::Revision(revision), _) => actual == Some(*revision),
             (Expected::Matching(_) | Expected::AbsentOr(_), State::Stored { .. }) => {
@@ -252,7 +314,7 @@ pub(super) fn key_of(change: &RecordChange) -> Key {
         RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => {
             order::encoded(document::id_of(document))
         }
-        RecordChange::Delete { id, .. } => encoded(id),
+        RecordChange::Delete { id, .. } | RecordChange::Check { id, .. } => encoded(id),
     };
     (change.collection().to_owned(), id)
 }

@@ -58,6 +58,8 @@ fn requests_survive_bson_with_every_type() {
         assert_eq!(read_collection("c", written.as_bytes(), Encoding::Bson).as_ref(), Ok(&collection));
     }
     changes.push(RecordChange::delete_if("c", "x", Expected::Present));
+    changes.push(RecordChange::check("c", every_type(), Expected::Absent));
+    changes.push(RecordChange::check("c", 1, Expected::Revision(9)));
     changes.push(RecordChange::delete_if("c", every_type(), Expected::Revision(3)));
     let written = write_changes(&changes).expect("it is written");
     assert_eq!(format!("{:?}", read_changes(written.as_bytes(), Encoding::Bson)), format!("Ok({changes:?})"));
