@@ -41,6 +41,12 @@ macro_rules! records {
                 a_collection_that_is_not_declared_is_refused
                 values_of_a_type_are_stored_under_its_names
             }
+            fields {
+                named_fields_change_and_the_others_stay
+                fields_of_a_record_that_may_be_absent_are_inserted
+                a_change_of_fields_keeps_indexes_and_sees_what_came_before
+                paths_that_cannot_be_set_are_refused
+            }
             durable {
                 everything_is_there_after_reopening
                 a_closed_store_refuses_and_wakes_who_waits

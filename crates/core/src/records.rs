@@ -8,6 +8,7 @@ mod follower;
 mod hash;
 mod projection;
 mod query;
+mod set;
 mod system;
 mod typed;
 
@@ -26,6 +27,7 @@ pub use follower::ChangeFollower;
 pub use hash::RecordsHash;
 pub use projection::Projection;
 pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
+pub use set::with_fields;
 pub use system::{SYSTEM_COLLECTIONS, is_system_collection};
 pub use typed::{RecordType, Stored, TypedRecords};
 
@@ -60,6 +62,8 @@ pub type Revision = ChangeNumber;
 ///   succeeds.
 /// - **Checked.** A batch with a [`RecordChange::Check`] happens at a moment at which the checked record is as expected. Two batches of
 ///   which each checks what the other changes therefore never happen both as if neither had (no write skew), in one process or in many.
+/// - **Fields.** A [`RecordChange::Set`] changes the fields that it names and leaves the others as they are, also those that other software
+///   wrote. Its paths lead through documents only.
 /// - **Durable.** Whatever a caller was told (success, refusal, a record, a count, a change) survives kill -9 and power loss.
 /// - **Current.** A read that begins after a write was answered sees it. A page is one moment of the collection; the next page is
 ///   another: a record that does not change in between is returned exactly once, one whose sort key changes may be missed or returned

@@ -143,10 +143,8 @@ impl Records for MongoRecords {
         self.answers.expected().await?;
         let mut collections = HashMap::new();
         for (at, change) in changes.iter().enumerate() {
-            if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
-                document::storable(document)
-                    .map_err(|error| Invalid { path: format!("changes[{at}].{}", error.path), ..error })?;
-            }
+            document::storable_change(change)
+                .map_err(|error| Invalid { path: format!("changes[{at}].{}", error.path), ..error })?;
             let name = change.collection();
             if !collections.contains_key(name) {
                 collections.insert(name.to_owned(), self.answers.of(self.catalog.declared(name)).await?);

@@ -7,7 +7,7 @@ use annals_core::bson::{Bson, RawBson, RawBsonRef};
 use annals_core::order::{self, Direction, document_keys};
 use annals_core::{
     ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Index, Invalid, Matcher, Record, RecordChange,
-    RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index, text_entries,
+    RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index, text_entries, with_fields,
 };
 
 /// Records in memory that do what records must do. Changes have numbers without holes.
@@ -111,6 +111,16 @@ impl RecordsModel {
                     Some(record) => (id_of(&record.document), ChangeKind::Deleted),
                     None => return Ok(number - 1),
                 }
+            }
+            RecordChange::Set { id, fields, unset, expected, .. } => {
+                let there = kept.records.get(&encoded(id));
+                check(&name, n, id, there, expected)?;
+                let what = if there.is_some() { ChangeKind::Replaced } else { ChangeKind::Inserted };
+                let new = || RawDocumentBuf::try_from(&annals_core::bson::doc! { "_id": id.clone() }).expect("an id");
+                let document = there.map_or_else(new, |record| record.document.clone());
+                let document = with_fields(&document, fields, unset)?;
+                kept.put(&name, n, number, &document)?;
+                (id_of(&document), what)
             }
             RecordChange::Check { id, expected, .. } => {
                 let there = kept.records.get(&encoded(id));

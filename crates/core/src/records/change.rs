@@ -4,6 +4,7 @@ use bson::raw::{RawArray, RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
 
 use super::Revision;
+use super::set::valid_fields;
 use crate::{Code, Condition, Invalid, limits};
 
 /// One change of one record.
@@ -31,6 +32,19 @@ pub enum RecordChange {
         collection: String,
         /// Its `_id`.
         id: Bson,
+        /// What must be there now.
+        expected: Expected,
+    },
+    /// Changes named fields and leaves the others as they are. Where the record is absent and may be, it is inserted with these fields.
+    Set {
+        /// Where.
+        collection: String,
+        /// The `_id`.
+        id: Bson,
+        /// Paths and the values that they get. Documents on the way are made where they are missing.
+        fields: Vec<(String, Bson)>,
+        /// Paths of fields that are removed, where they are there.
+        unset: Vec<String>,
         /// What must be there now.
         expected: Expected,
     },
@@ -82,6 +96,25 @@ impl RecordChange {
         Self::Delete { collection: collection.into(), id: id.into(), expected }
     }
 
+    /// Changes fields, if the record is as expected.
+    pub fn set_if<'a>(
+        collection: impl Into<String>,
+        id: impl Into<Bson>,
+        fields: impl IntoIterator<Item = (&'a str, Bson)>,
+        expected: Expected,
+    ) -> Self {
+        let fields = fields.into_iter().map(|(path, value)| (path.to_owned(), value)).collect();
+        Self::Set { collection: collection.into(), id: id.into(), fields, unset: Vec::new(), expected }
+    }
+
+    /// Removes fields besides; of another change than [`Self::Set`] nothing.
+    pub fn unset<'a>(mut self, paths: impl IntoIterator<Item = &'a str>) -> Self {
+        if let Self::Set { unset, .. } = &mut self {
+            unset.extend(paths.into_iter().map(str::to_owned));
+        }
+        self
+    }
+
     /// Makes the batch depend on a record that it does not change.
     pub fn check(collection: impl Into<String>, id: impl Into<Bson>, expected: Expected) -> Self {
         Self::Check { collection: collection.into(), id: id.into(), expected }
@@ -93,7 +126,23 @@ impl RecordChange {
             Self::Insert { collection, .. }
             | Self::Replace { collection, .. }
             | Self::Delete { collection, .. }
+            | Self::Set { collection, .. }
             | Self::Check { collection, .. } => collection,
+        }
+    }
+
+    /// How many bytes of documents and values it carries.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Insert { document, .. } | Self::Replace { document, .. } => document.as_bytes().len(),
+            Self::Set { fields, .. } => {
+                let size = |(path, value): &(String, Bson)| {
+                    let value = bson::doc! { "": value.clone() }.to_vec();
+                    path.len() + value.map_or(0, |bytes| bytes.len())
+                };
+                fields.iter().map(size).sum()
+            }
+            Self::Delete { .. } | Self::Check { .. } => 0,
         }
     }
 
@@ -105,6 +154,9 @@ impl RecordChange {
         match self {
             Self::Insert { document, .. } => valid_document(document),
             Self::Replace { document, expected, .. } => valid_document(document).and_then(|()| expected.validate()),
+            Self::Set { id, fields, unset, expected, .. } => {
+                valid_id_value(id).and_then(|()| valid_fields(fields, unset)).and_then(|()| expected.validate())
+            }
             Self::Delete { id, expected, .. } | Self::Check { id, expected, .. } => {
                 valid_id_value(id).and_then(|()| expected.validate())
             }
@@ -135,9 +187,7 @@ pub fn valid_changes(changes: &[RecordChange]) -> Result<(), Invalid> {
     let mut bytes = 0;
     for (n, change) in changes.iter().enumerate() {
         change.validate().map_err(|error| Invalid { path: format!("changes[{n}].{}", error.path), ..error })?;
-        if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
-            bytes += document.as_bytes().len();
-        }
+        bytes += change.bytes();
     }
     if bytes > limits::RECORD_CHANGES_BYTES_MAX {
         let message = format!("have {bytes} bytes; {} are allowed at once", limits::RECORD_CHANGES_BYTES_MAX);

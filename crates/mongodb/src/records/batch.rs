@@ -1,6 +1,6 @@
 //! What came at once as one transaction: the counter, what is there, the judgement, the changes, their notes. See `write.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -355,6 +355,9 @@ async fn look(
                     judge.holds.insert(*place, holds);
                 }
                 let key = (name.to_owned(), encoded);
+                if let Some(given) = given.as_ref().filter(|_| wanted.set.contains(&key.1)) {
+                    judge.documents.insert(key.clone(), given.clone());
+                }
                 judge.states.insert(key.clone(), State::Stored { revision: document::revision_of(stored), id });
                 if let Some(given) = given.filter(|_| wanted.keep) {
                     kept.insert(key, given);
@@ -377,6 +380,8 @@ struct Wanted<'a> {
     /// Whole documents.
     whole: bool,
     keep: bool,
+    /// Records of which fields are changed.
+    set: HashSet<Vec<u8>>,
 }
 
 impl<'a> Wanted<'a> {
@@ -386,6 +391,11 @@ impl<'a> Wanted<'a> {
             RecordChange::Insert { document, .. } => (document::owned_id(document), None),
             RecordChange::Replace { document, expected, .. } => (document::owned_id(document), Some(expected)),
             RecordChange::Delete { id, expected, .. } | RecordChange::Check { id, expected, .. } => {
+                (id.clone(), Some(expected))
+            }
+            RecordChange::Set { id, expected, .. } => {
+                self.whole = true;
+                self.set.insert(key.clone());
                 (id.clone(), Some(expected))
             }
         };

@@ -8,7 +8,7 @@ use annals_core::bson::{Bson, Document};
 use annals_core::order::{self, document_keys};
 use annals_core::{
     ChangeKind, ChangeNumber, Code, Collection, Expected, Invalid, Matcher, RecordChange, RecordError, Revision,
-    text_entries,
+    text_entries, with_fields,
 };
 
 use super::{document, expiry, feed};
@@ -46,6 +46,15 @@ pub(super) enum Op {
         collection: String,
         id: Bson,
     },
+    /// Changes fields of what is there, and gives it a revision.
+    Set {
+        collection: String,
+        id: Bson,
+        fields: Vec<(String, Bson)>,
+        unset: Vec<String>,
+        revision: Revision,
+        id_at: i32,
+    },
     /// Makes the transaction conflict with others that change the record.
     Touch {
         collection: String,
@@ -58,6 +67,7 @@ impl Op {
         match self {
             Self::Insert { collection, .. }
             | Self::Replace { collection, .. }
+            | Self::Set { collection, .. }
             | Self::Delete { collection, .. }
             | Self::Touch { collection, .. } => collection,
         }
@@ -66,7 +76,9 @@ impl Op {
     pub(super) fn key(&self) -> Key {
         let id = match self {
             Self::Insert { document, .. } => order::encoded(document::id_of(document)),
-            Self::Replace { id, .. } | Self::Delete { id, .. } | Self::Touch { id, .. } => encoded(id),
+            Self::Replace { id, .. } | Self::Set { id, .. } | Self::Delete { id, .. } | Self::Touch { id, .. } => {
+                encoded(id)
+            }
         };
         (self.collection().to_owned(), id)
     }
@@ -94,6 +106,8 @@ pub(super) struct Judge<'a> {
     pub(super) collections: &'a HashMap<String, Arc<Collection>>,
     /// What is stored; what is not in it is absent.
     pub(super) states: HashMap<Key, State>,
+    /// The stored documents of which fields are changed.
+    pub(super) documents: HashMap<Key, RawDocumentBuf>,
     /// Whether the condition of a change (by its job and place) holds for what is stored.
     pub(super) holds: HashMap<(usize, usize), bool>,
     /// Records that are known to expire.
@@ -111,6 +125,7 @@ impl<'a> Judge<'a> {
         Self {
             collections,
             states: HashMap::new(),
+            documents: HashMap::new(),
             holds: HashMap::new(),
             marked: HashMap::new(),
             next: last + 1,
@@ -172,6 +187,27 @@ impl<'a> Judge<'a> {
                     State::Written { document, .. } => document::owned_id(document),
                 };
                 Ok(self.delete(job, at, key, name, stored))
+            }
+            RecordChange::Set { id, fields, unset, expected, .. } => {
+                self.check((job, at), name, id, &state, expected)?;
+                let document = match &state {
+                    State::Absent => with_fields(&document::only_id(id)?, fields, unset),
+                    State::Written { document, .. } => with_fields(document, fields, unset),
+                    State::Stored { .. } => match self.documents.get(&key) {
+                        Some(there) => with_fields(there, fields, unset),
+                        None => Err(Invalid::new(Code::InvalidRecord, "fields", "are of a record that cannot be read")),
+                    },
+                };
+                let document = document.map_err(|error| error.inside(&format!("changes[{at}]")))?;
+                let set = !matches!(state, State::Absent) && fields.iter().all(|(_, value)| document::is_plain(value));
+                let number = self.put(job, at, key, name, state, &document)?;
+                // A value that the server would take for something else goes with the whole document.
+                if set && let Some((_, _, op)) = self.ops.last_mut() {
+                    let (collection, id_at) = (name.to_owned(), document::id_at(&document));
+                    let (id, fields, unset) = (document::owned_id(&document), fields.clone(), unset.clone());
+                    *op = Op::Set { collection, id, fields, unset, revision: number, id_at };
+                }
+                Ok(number)
             }
             RecordChange::Check { id, expected, .. } => {
                 self.check((job, at), name, id, &state, expected)?;
@@ -314,7 +350,7 @@ pub(super) fn key_of(change: &RecordChange) -> Key {
         RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => {
             order::encoded(document::id_of(document))
         }
-        RecordChange::Delete { id, .. } | RecordChange::Check { id, .. } => encoded(id),
+        RecordChange::Delete { id, .. } | RecordChange::Set { id, .. } | RecordChange::Check { id, .. } => encoded(id),
     };
     (change.collection().to_owned(), id)
 }

@@ -229,11 +229,7 @@ impl Work {
 
     fn bytes(&self) -> usize {
         let Self::Changes(changes) = self else { return 0 };
-        let size = |change: &RecordChange| match change {
-            RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => document.as_bytes().len(),
-            RecordChange::Delete { .. } | RecordChange::Check { .. } => 0,
-        };
-        changes.iter().map(size).sum()
+        changes.iter().map(RecordChange::bytes).sum()
     }
 }
 

@@ -60,6 +60,7 @@ fn in_collection(name: &str, change: &RecordChange) -> RecordChange {
     let (RecordChange::Insert { collection, .. }
     | RecordChange::Replace { collection, .. }
     | RecordChange::Delete { collection, .. }
+    | RecordChange::Set { collection, .. }
     | RecordChange::Check { collection, .. }) = &mut change;
     *collection = name.to_owned();
     change
