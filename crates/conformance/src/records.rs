@@ -23,6 +23,9 @@ macro_rules! records {
                 a_refused_batch_says_which_change
                 a_batch_of_nothing_does_nothing
                 a_batch_whose_caller_went_away_is_whole_or_absent
+                a_check_decides_over_the_batch_and_changes_nothing
+                a_check_sees_the_changes_before_it
+                batches_that_check_what_the_other_changes_never_both_happen
             }
             changing {
                 an_inserted_record_is_read_back
@@ -37,6 +40,12 @@ macro_rules! records {
                 documents_that_cannot_be_records_are_refused
                 a_collection_that_is_not_declared_is_refused
                 values_of_a_type_are_stored_under_its_names
+            }
+            fields {
+                named_fields_change_and_the_others_stay
+                fields_of_a_record_that_may_be_absent_are_inserted
+                a_change_of_fields_keeps_indexes_and_sees_what_came_before
+                paths_that_cannot_be_set_are_refused
             }
             durable {
                 everything_is_there_after_reopening

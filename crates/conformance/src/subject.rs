@@ -22,6 +22,11 @@ pub trait Subject: Send + Sync {
     /// Opens the store with the tenants `default` and [`OTHER_TENANT`]. Opening it again after [`Store::close`] gives what it held.
     async fn open(&self) -> Arc<dyn Store>;
 
+    /// Opens the same store again as another process would, where several may have it open. Otherwise it is the same one.
+    async fn open_beside(&self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
+        store.clone()
+    }
+
     /// The clock that the store reads. It stands still until a case moves it on.
     fn clock(&self) -> Arc<ManualClock>;
 }

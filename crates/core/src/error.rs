@@ -19,6 +19,11 @@ impl Invalid {
     pub fn new(code: Code, path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code, path: path.into(), message: message.into() }
     }
+
+    /// The same of a value that stands in another one, at `outer`.
+    pub fn inside(self, outer: &str) -> Self {
+        Self { path: format!("{outer}.{}", self.path), ..self }
+    }
 }
 
 /// The place of a refused value as it begins a sentence.

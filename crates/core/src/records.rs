@@ -8,6 +8,7 @@ mod follower;
 mod hash;
 mod projection;
 mod query;
+mod set;
 mod system;
 mod typed;
 
@@ -26,6 +27,7 @@ pub use follower::ChangeFollower;
 pub use hash::RecordsHash;
 pub use projection::Projection;
 pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
+pub use set::with_fields;
 pub use system::{SYSTEM_COLLECTIONS, is_system_collection};
 pub use typed::{RecordType, Stored, TypedRecords};
 
@@ -58,6 +60,10 @@ pub type Revision = ChangeNumber;
 ///   before it in the batch. When one is refused, all are.
 /// - **One winner.** A change happens only if the record is as it [`Expected`] at that moment; of two that expect the same revision, one
 ///   succeeds.
+/// - **Checked.** A batch with a [`RecordChange::Check`] happens at a moment at which the checked record is as expected. Two batches of
+///   which each checks what the other changes therefore never happen both as if neither had (no write skew), in one process or in many.
+/// - **Fields.** A [`RecordChange::Set`] changes the fields that it names and leaves the others as they are, also those that other software
+///   wrote. Its paths lead through documents only.
 /// - **Durable.** Whatever a caller was told (success, refusal, a record, a count, a change) survives kill -9 and power loss.
 /// - **Current.** A read that begins after a write was answered sees it. A page is one moment of the collection; the next page is
 ///   another: a record that does not change in between is returned exactly once, one whose sort key changes may be missed or returned
@@ -100,7 +106,8 @@ pub trait Records: Send + Sync + 'static {
     /// See [`RecordError`].
     async fn collections(&self) -> Result<Vec<Collection>, RecordError>;
 
-    /// Applies changes, all or none, and answers once they are durable, with the number of each.
+    /// Applies changes, all or none, and answers once they are durable, with the number of each; of a check with the revision of the
+    /// record, 0 where there is none.
     ///
     /// # Errors
     /// See [`RecordError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is opened

@@ -6,7 +6,7 @@
 //!   declare.rs   collections and indexes; text.rs       feed.rs     what has changed
 //!   queries.rs   snapshots and commits, which need not be declared
 //!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired
-//!   batch.rs     one transaction; judge.rs decides, commands.rs sends
+//!   batch.rs     one transaction; judge.rs decides, commands.rs sends, checks.rs makes it conflict with changes of what was checked
 //! ```
 //!
 //! Invariants:
@@ -17,6 +17,7 @@
 mod batch;
 mod behind;
 mod catalog;
+mod checks;
 mod commands;
 mod cursor;
 mod declare;
@@ -142,10 +143,8 @@ impl Records for MongoRecords {
         self.answers.expected().await?;
         let mut collections = HashMap::new();
         for (at, change) in changes.iter().enumerate() {
-            if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
-                document::storable(document)
-                    .map_err(|error| Invalid { path: format!("changes[{at}].{}", error.path), ..error })?;
-            }
+            document::storable_change(change)
+                .map_err(|error| Invalid { path: format!("changes[{at}].{}", error.path), ..error })?;
             let name = change.collection();
             if !collections.contains_key(name) {
                 collections.insert(name.to_owned(), self.answers.of(self.catalog.declared(name)).await?);

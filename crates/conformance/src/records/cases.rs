@@ -5,6 +5,7 @@ pub mod changing;
 pub mod durable;
 pub mod expiring;
 pub mod feed;
+pub mod fields;
 pub mod finding;
 pub mod indexes;
 pub mod texts;

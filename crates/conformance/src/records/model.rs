@@ -7,7 +7,7 @@ use annals_core::bson::{Bson, RawBson, RawBsonRef};
 use annals_core::order::{self, Direction, document_keys};
 use annals_core::{
     ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Index, Invalid, Matcher, Record, RecordChange,
-    RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index, text_entries,
+    RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index, text_entries, with_fields,
 };
 
 /// Records in memory that do what records must do. Changes have numbers without holes.
@@ -111,6 +111,21 @@ impl RecordsModel {
                     Some(record) => (id_of(&record.document), ChangeKind::Deleted),
                     None => return Ok(number - 1),
                 }
+            }
+            RecordChange::Set { id, fields, unset, expected, .. } => {
+                let there = kept.records.get(&encoded(id));
+                check(&name, n, id, there, expected)?;
+                let what = if there.is_some() { ChangeKind::Replaced } else { ChangeKind::Inserted };
+                let new = || RawDocumentBuf::try_from(&annals_core::bson::doc! { "_id": id.clone() }).expect("an id");
+                let document = there.map_or_else(new, |record| record.document.clone());
+                let document = with_fields(&document, fields, unset)?;
+                kept.put(&name, n, number, &document)?;
+                (id_of(&document), what)
+            }
+            RecordChange::Check { id, expected, .. } => {
+                let there = kept.records.get(&encoded(id));
+                check(&name, n, id, there, expected)?;
+                return Ok(there.map_or(0, |record| record.revision));
             }
         };
         self.changes.push(RecordedChange { number, collection: name, id, what });
@@ -242,6 +257,7 @@ fn check(
     let holds = |condition, record: &Record| Matcher::new(condition).matches(&record.document);
     let as_expected = match (expected, there) {
         (Expected::Present, there) => there.is_some(),
+        (Expected::Absent, there) => there.is_none(),
         (Expected::Revision(revision), there) => there.is_some_and(|record| record.revision == *revision),
         (Expected::Matching(condition), there) => there.is_some_and(|record| holds(condition, record)),
         (Expected::AbsentOr(condition), there) => there.is_none_or(|record| holds(condition, record)),

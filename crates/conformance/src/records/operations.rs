@@ -109,13 +109,17 @@ impl RecordOperations {
         if self.random.u8(0..3) == 0 {
             let id = match &change {
                 RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => document.get("_id"),
-                RecordChange::Delete { .. } => Ok(None),
+                RecordChange::Delete { .. } | RecordChange::Set { .. } | RecordChange::Check { .. } => Ok(None),
             };
             let id = id.ok().flatten().and_then(|id| Bson::try_from(id).ok()).unwrap_or_else(|| self.any_id());
             let there = model.get(collection, &id).ok().flatten();
             let revision = there.map_or(1, |record| record.revision);
             let wrong = u64::from(self.random.u8(0..4) == 0);
-            if let RecordChange::Replace { expected, .. } | RecordChange::Delete { expected, .. } = &mut change {
+            if let RecordChange::Replace { expected, .. }
+            | RecordChange::Delete { expected, .. }
+            | RecordChange::Set { expected, .. }
+            | RecordChange::Check { expected, .. } = &mut change
+            {
                 *expected = Expected::Revision(revision - wrong.min(revision));
             }
         }
@@ -125,17 +129,37 @@ impl RecordOperations {
     /// A change of a record of this collection.
     pub fn any_change(&mut self, collection: &str) -> RecordChange {
         let document = self.any_document();
-        match self.random.u8(0..10) {
+        match self.random.u8(0..15) {
             0..3 => RecordChange::insert(collection, document),
             3..6 => RecordChange::put(collection, document),
             6 | 7 => RecordChange::replace_if(collection, document, self.any_expected()),
-            _ => RecordChange::delete_if(collection, self.any_id(), self.any_expected()),
+            8 | 9 => RecordChange::delete_if(collection, self.any_id(), self.any_expected()),
+            10..13 => self.any_fields(collection),
+            _ => RecordChange::check(collection, self.any_id(), self.any_expected()),
         }
     }
 
+    /// Fields that may overlap, and may lead through what is no document. At most one array is set, so that it fits any index.
+    fn any_fields(&mut self, collection: &str) -> RecordChange {
+        let (mut fields, mut unset) = (Vec::new(), Vec::new());
+        for _ in 0..self.random.usize(1..4) {
+            let path = ["a", "b", "c", "c.x", "c.y", "d", "d.2", "d.10", "e.f.g", "_id"][self.random.usize(0..10)];
+            // Most changes name no field twice.
+            let known = fields.iter().any(|(known, _): &(String, Bson)| known[..1] == path[..1]);
+            match (known, self.random.u8(0..3)) {
+                (true, _) if self.random.u8(0..5) > 0 => {}
+                (_, 0) => unset.push(path.to_owned()),
+                _ => fields.push((path.to_owned(), self.any_value())),
+            }
+        }
+        let (id, expected) = (self.any_id(), self.any_expected());
+        RecordChange::Set { collection: collection.to_owned(), id, fields, unset, expected }
+    }
+
     fn any_expected(&mut self) -> Expected {
-        match self.random.u8(0..5) {
+        match self.random.u8(0..6) {
             0 | 1 => Expected::Present,
+            5 => Expected::Absent,
             2 => Expected::Matching(self.any_condition(1)),
             3 => Expected::AbsentOr(self.any_condition(1)),
             _ => Expected::Revision(self.random.u64(1..50)),

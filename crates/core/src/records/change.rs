@@ -4,6 +4,7 @@ use bson::raw::{RawArray, RawDocument, RawDocumentBuf};
 use bson::{Bson, RawBsonRef};
 
 use super::Revision;
+use super::set::valid_fields;
 use crate::{Code, Condition, Invalid, limits};
 
 /// One change of one record.
@@ -34,6 +35,29 @@ pub enum RecordChange {
         /// What must be there now.
         expected: Expected,
     },
+    /// Changes named fields and leaves the others as they are. Where the record is absent and may be, it is inserted with these fields.
+    Set {
+        /// Where.
+        collection: String,
+        /// The `_id`.
+        id: Bson,
+        /// Paths and the values that they get. Documents on the way are made where they are missing.
+        fields: Vec<(String, Bson)>,
+        /// Paths of fields that are removed, where they are there.
+        unset: Vec<String>,
+        /// What must be there now.
+        expected: Expected,
+    },
+    /// Changes nothing. The batch happens only if the record is as expected at that moment, also where other changes of the batch are of
+    /// other records. Its answer is the record's revision, 0 where there is none.
+    Check {
+        /// Where.
+        collection: String,
+        /// The `_id`.
+        id: Bson,
+        /// What must be there now.
+        expected: Expected,
+    },
 }
 
 /// What must be there for a change to happen.
@@ -41,6 +65,8 @@ pub enum RecordChange {
 pub enum Expected {
     /// The record, whatever it holds.
     Present,
+    /// No record. A replacement is then an insertion, a deletion does nothing.
+    Absent,
     /// The record as this write left it.
     Revision(Revision),
     /// The record, and the condition holds for it.
@@ -70,12 +96,53 @@ impl RecordChange {
         Self::Delete { collection: collection.into(), id: id.into(), expected }
     }
 
+    /// Changes fields, if the record is as expected.
+    pub fn set_if<'a>(
+        collection: impl Into<String>,
+        id: impl Into<Bson>,
+        fields: impl IntoIterator<Item = (&'a str, Bson)>,
+        expected: Expected,
+    ) -> Self {
+        let fields = fields.into_iter().map(|(path, value)| (path.to_owned(), value)).collect();
+        Self::Set { collection: collection.into(), id: id.into(), fields, unset: Vec::new(), expected }
+    }
+
+    /// Removes fields besides; of another change than [`Self::Set`] nothing.
+    pub fn unset<'a>(mut self, paths: impl IntoIterator<Item = &'a str>) -> Self {
+        if let Self::Set { unset, .. } = &mut self {
+            unset.extend(paths.into_iter().map(str::to_owned));
+        }
+        self
+    }
+
+    /// Makes the batch depend on a record that it does not change.
+    pub fn check(collection: impl Into<String>, id: impl Into<Bson>, expected: Expected) -> Self {
+        Self::Check { collection: collection.into(), id: id.into(), expected }
+    }
+
     /// The collection it is about.
     pub fn collection(&self) -> &str {
         match self {
-            Self::Insert { collection, .. } | Self::Replace { collection, .. } | Self::Delete { collection, .. } => {
-                collection
+            Self::Insert { collection, .. }
+            | Self::Replace { collection, .. }
+            | Self::Delete { collection, .. }
+            | Self::Set { collection, .. }
+            | Self::Check { collection, .. } => collection,
+        }
+    }
+
+    /// How many bytes of documents and values it carries.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Insert { document, .. } | Self::Replace { document, .. } => document.as_bytes().len(),
+            Self::Set { fields, .. } => {
+                let size = |(path, value): &(String, Bson)| {
+                    let value = bson::doc! { "": value.clone() }.to_vec();
+                    path.len() + value.map_or(0, |bytes| bytes.len())
+                };
+                fields.iter().map(size).sum()
             }
+            Self::Delete { .. } | Self::Check { .. } => 0,
         }
     }
 
@@ -87,7 +154,12 @@ impl RecordChange {
         match self {
             Self::Insert { document, .. } => valid_document(document),
             Self::Replace { document, expected, .. } => valid_document(document).and_then(|()| expected.validate()),
-            Self::Delete { id, expected, .. } => valid_id_value(id).and_then(|()| expected.validate()),
+            Self::Set { id, fields, unset, expected, .. } => {
+                valid_id_value(id).and_then(|()| valid_fields(fields, unset)).and_then(|()| expected.validate())
+            }
+            Self::Delete { id, expected, .. } | Self::Check { id, expected, .. } => {
+                valid_id_value(id).and_then(|()| expected.validate())
+            }
         }
     }
 }
@@ -95,7 +167,7 @@ impl RecordChange {
 impl Expected {
     fn validate(&self) -> Result<(), Invalid> {
         match self {
-            Self::Present | Self::Revision(_) => Ok(()),
+            Self::Present | Self::Absent | Self::Revision(_) => Ok(()),
             Self::Matching(condition) | Self::AbsentOr(condition) => {
                 condition.validate().and_then(|()| condition.judgeable())
             }
@@ -115,9 +187,7 @@ pub fn valid_changes(changes: &[RecordChange]) -> Result<(), Invalid> {
     let mut bytes = 0;
     for (n, change) in changes.iter().enumerate() {
         change.validate().map_err(|error| Invalid { path: format!("changes[{n}].{}", error.path), ..error })?;
-        if let RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } = change {
-            bytes += document.as_bytes().len();
-        }
+        bytes += change.bytes();
     }
     if bytes > limits::RECORD_CHANGES_BYTES_MAX {
         let message = format!("have {bytes} bytes; {} are allowed at once", limits::RECORD_CHANGES_BYTES_MAX);

@@ -13,6 +13,13 @@ pub(super) fn id_key(id: &Bson) -> Result<Vec<u8>, Invalid> {
     Ok(order::encoded(raw.as_raw_bson_ref()))
 }
 
+/// A document that has nothing but this id.
+pub(super) fn id_document(id: Bson) -> Result<RawDocumentBuf, Invalid> {
+    let raw = RawBson::try_from(id)
+        .map_err(|error| Invalid::new(Code::InvalidRecord, "_id", format!("cannot be stored: {error}")))?;
+    Ok(only_id(raw.as_raw_bson_ref()))
+}
+
 /// The `_id` of a document that was validated.
 pub(super) fn id_of(document: &RawDocument) -> RawBsonRef<'_> {
     document.get("_id").ok().flatten().unwrap_or(RawBsonRef::Null)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use annals_core::bson::Bson;
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::{
-    ChangeKind, ChangeNumber, Expected, Matcher, RecordChange, RecordError, Revision, StoreError, order,
+    ChangeKind, ChangeNumber, Expected, Matcher, RecordChange, RecordError, Revision, StoreError, order, with_fields,
 };
 
 use super::catalog::{Catalog, CatalogCache, KnownCollection, KnownIndex};
@@ -92,6 +92,22 @@ impl<'b> Batch<'b> {
                     None => Ok(self.next - 1),
                 }
             }
+            RecordChange::Set { id, fields, unset, expected, .. } => {
+                let key = value::id_key(&id)?;
+                let found = self.found(collection, &key)?;
+                self.check(&name, || id.clone(), found.as_ref(), &expected)?;
+                let document = match &found {
+                    Some(found) => with_fields(&found.document, &fields, &unset),
+                    None => with_fields(&value::id_document(id)?, &fields, &unset),
+                };
+                let document = document.map_err(|error| error.inside(&format!("changes[{}]", self.change)))?;
+                self.put(&name, collection, &key, found, &document)
+            }
+            RecordChange::Check { id, expected, .. } => {
+                let found = self.found(collection, &value::id_key(&id)?)?;
+                self.check(&name, || id.clone(), found.as_ref(), &expected)?;
+                Ok(found.map_or(0, |found| found.revision))
+            }
         }
     }
 
@@ -109,12 +125,12 @@ impl<'b> Batch<'b> {
         expected: &Expected,
     ) -> Result<(), RecordError> {
         let as_expected = match (expected, found) {
-            (Expected::AbsentOr(_), None) | (Expected::Present, Some(_)) => true,
+            (Expected::AbsentOr(_) | Expected::Absent, None) | (Expected::Present, Some(_)) => true,
             (Expected::Revision(revision), Some(found)) => found.revision == *revision,
             (Expected::Matching(condition) | Expected::AbsentOr(condition), Some(found)) => {
                 Matcher::new(condition).matches(&found.document)
             }
-            (_, None) => false,
+            (_, None) | (Expected::Absent, _) => false,
         };
         if as_expected {
             return Ok(());

@@ -1,6 +1,6 @@
 //! What came at once as one transaction: the counter, what is there, the judgement, the changes, their notes. See `write.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use mongodb::options::{ReadConcern, ReturnDocument};
 use mongodb::{ClientSession, Database};
 use tokio::time::Instant;
 
+use super::checks;
 use super::commands::{self, Refused};
 use super::expiry::{Due, EXPIRIES};
 use super::feed::{NOTES, STATE, of_changes};
@@ -253,6 +254,8 @@ async fn fill(
     if judge.notes.is_empty() && judge.markers.is_empty() {
         return Ok(Filled::Nothing(answers));
     }
+    let touches = checks::touches(&judge);
+    judge.ops.extend(touches);
     if let Some(refused) = commands::send(&place.database, session, &judge.ops).await? {
         return Ok(told(collections, &judge, &refused));
     }
@@ -290,12 +293,7 @@ fn parts(notes: &[Document]) -> Vec<&[Document]> {
 
 fn told(collections: &HashMap<String, Arc<Collection>>, judge: &Judge<'_>, refused: &Refused) -> Filled {
     let Some((job, change, op)) = judge.ops.get(refused.op) else { return Filled::Refused(0, None) };
-    let name = match op {
-        super::judge::Op::Insert { collection, .. }
-        | super::judge::Op::Replace { collection, .. }
-        | super::judge::Op::Delete { collection, .. } => collection,
-    };
-    let error = match collections.get(name) {
+    let error = match collections.get(op.collection()) {
         Some(declared) if !refused.is_overtaken() => Some(refused.told(declared, *change)),
         _ => None,
     };
@@ -357,6 +355,9 @@ async fn look(
                     judge.holds.insert(*place, holds);
                 }
                 let key = (name.to_owned(), encoded);
+                if let Some(given) = given.as_ref().filter(|_| wanted.set.contains(&key.1)) {
+                    judge.documents.insert(key.clone(), given.clone());
+                }
                 judge.states.insert(key.clone(), State::Stored { revision: document::revision_of(stored), id });
                 if let Some(given) = given.filter(|_| wanted.keep) {
                     kept.insert(key, given);
@@ -379,6 +380,8 @@ struct Wanted<'a> {
     /// Whole documents.
     whole: bool,
     keep: bool,
+    /// Records of which fields are changed.
+    set: HashSet<Vec<u8>>,
 }
 
 impl<'a> Wanted<'a> {
@@ -387,7 +390,14 @@ impl<'a> Wanted<'a> {
         let (id, expected) = match change {
             RecordChange::Insert { document, .. } => (document::owned_id(document), None),
             RecordChange::Replace { document, expected, .. } => (document::owned_id(document), Some(expected)),
-            RecordChange::Delete { id, expected, .. } => (id.clone(), Some(expected)),
+            RecordChange::Delete { id, expected, .. } | RecordChange::Check { id, expected, .. } => {
+                (id.clone(), Some(expected))
+            }
+            RecordChange::Set { id, expected, .. } => {
+                self.whole = true;
+                self.set.insert(key.clone());
+                (id.clone(), Some(expected))
+            }
         };
         if let Some(Expected::Matching(condition) | Expected::AbsentOr(condition)) = expected {
             self.whole |= *condition != Condition::All;

@@ -2,7 +2,7 @@
 
 use annals_core::bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use annals_core::bson::{Bson, Document, RawBson, doc};
-use annals_core::{Code, Collection, Invalid, RecordError};
+use annals_core::{Code, Collection, Invalid, RecordError, Revision};
 use mongodb::error::Error;
 use mongodb::{ClientSession, Database};
 
@@ -28,18 +28,10 @@ enum Kind {
 }
 
 impl Op {
-    fn collection(&self) -> &str {
-        match self {
-            Self::Insert { collection, .. } | Self::Replace { collection, .. } | Self::Delete { collection, .. } => {
-                collection
-            }
-        }
-    }
-
     fn kind(&self) -> Kind {
         match self {
             Self::Insert { document, .. } if !is_odd(document) => Kind::Insert,
-            Self::Insert { .. } | Self::Replace { .. } => Kind::Update,
+            Self::Insert { .. } | Self::Replace { .. } | Self::Set { .. } | Self::Touch { .. } => Kind::Update,
             Self::Delete { .. } => Kind::Delete,
         }
     }
@@ -47,7 +39,14 @@ impl Op {
     fn bytes(&self) -> usize {
         match self {
             Self::Insert { document, .. } | Self::Replace { document, .. } => document.as_bytes().len() + 200,
-            Self::Delete { .. } => 200,
+            Self::Set { fields, unset, .. } => {
+                let unset: usize = unset.iter().map(|path| path.len() + 10).sum();
+                let size = |(path, value): &(String, Bson)| {
+                    path.len() + doc! { "": value.clone() }.to_vec().map_or(0, |it| it.len())
+                };
+                200 + unset + fields.iter().map(size).sum::<usize>()
+            }
+            Self::Delete { .. } | Self::Touch { .. } => 200,
         }
     }
 
@@ -72,6 +71,14 @@ impl Op {
                 out.append(cstr!("q"), by_id(id.clone())?);
                 out.append(cstr!("limit"), 1_i32);
             }
+            Self::Set { id, fields, unset, revision, id_at, .. } => {
+                out.append(cstr!("q"), by_id(id.clone())?);
+                out.append(cstr!("u"), RawDocumentBuf::try_from(&set(fields, unset, *revision, *id_at))?);
+            }
+            Self::Touch { id, .. } => {
+                out.append(cstr!("q"), by_id(id.clone())?);
+                out.append(cstr!("u"), RawDocumentBuf::try_from(&doc! { "$inc": { super::document::CHECKS: 1_i64 } })?);
+            }
         }
         Ok(out)
     }
@@ -79,6 +86,18 @@ impl Op {
 
 fn by_id(id: Bson) -> Result<RawDocumentBuf, annals_core::bson::error::Error> {
     RawDocumentBuf::try_from(&doc! { "_id": { "$eq": id } })
+}
+
+/// An update that changes fields, and our own beside them.
+fn set(fields: &[(String, Bson)], unset: &[String], revision: Revision, id_at: i32) -> Document {
+    let mut set: Document = fields.iter().cloned().collect();
+    set.insert(super::document::REVISION, revision.cast_signed());
+    let mut gone: Document = unset.iter().map(|path| (path.clone(), Bson::from(""))).collect();
+    match id_at {
+        0 => gone.insert(super::document::ID_AT, ""),
+        at => set.insert(super::document::ID_AT, at),
+    };
+    doc! { "$set": set, "$unset": gone }
 }
 
 /// An update that sets the whole document and looks at nothing in it.

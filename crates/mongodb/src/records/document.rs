@@ -1,7 +1,9 @@
 //! A record as it is stored: its document with `_id` in front, where MongoDB puts it, and one field of our own at the end.
 //!
 //! ```text
-//! {_id, …, _annals: {revision int64, idAt int32}}      idAt: before which field the _id stood; left out when it stood in front
+//! {_id, …, _annals: {revision int64, idAt int32, checks int64}}
+//!      idAt: before which field the _id stood; left out when it stood in front
+//!      checks: how often other changes depended on it since it was written; see checks.rs
 //! ```
 //!
 //! Whoever looks for fields by their names finds them where they would be without us. A document without the field was written by other
@@ -9,28 +11,56 @@
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use annals_core::bson::{Bson, RawBsonRef};
-use annals_core::{ChangeNumber, Code, Invalid, Revision};
+use annals_core::{ChangeNumber, Code, Invalid, RecordChange, Revision};
 
 use crate::layout::fields::{inner, integer, natural};
 
 /// The field of our own.
 pub(super) const OWN: &str = "_annals";
 
+/// Which write a record is of.
+pub(super) const REVISION: &str = "_annals.revision";
+/// Before which field the `_id` stood.
+pub(super) const ID_AT: &str = "_annals.idAt";
+/// Counts the transactions that checked the record.
+pub(super) const CHECKS: &str = "_annals.checks";
+
 const ID: &str = "_id";
 
-/// Whether a document can be stored.
+/// Whether what a change writes can be stored.
 ///
 /// # Errors
 /// `invalid_record`.
-pub(super) fn storable(document: &RawDocument) -> Result<(), Invalid> {
+pub(super) fn storable_change(change: &RecordChange) -> Result<(), Invalid> {
+    match change {
+        RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => storable(document),
+        RecordChange::Set { fields, unset, .. } => {
+            let mut paths = fields.iter().map(|(path, _)| path).chain(unset);
+            match paths.any(|path| path.split('.').next() == Some(OWN)) {
+                true => Err(own("fields")),
+                false => Ok(()),
+            }
+        }
+        RecordChange::Delete { .. } | RecordChange::Check { .. } => Ok(()),
+    }
+}
+
+fn storable(document: &RawDocument) -> Result<(), Invalid> {
     match document.get(OWN) {
         Ok(None) => Ok(()),
-        _ => {
-            let message =
-                format!("has the field {OWN:?}, which a store on MongoDB keeps for itself; give it another name");
-            Err(Invalid::new(Code::InvalidRecord, "document", message))
-        }
+        _ => Err(own("document")),
     }
+}
+
+fn own(path: &str) -> Invalid {
+    let message = format!("has the field {OWN:?}, which a store on MongoDB keeps for itself; give it another name");
+    Invalid::new(Code::InvalidRecord, path, message)
+}
+
+/// Before which field of a document its `_id` stands.
+pub(super) fn id_at(document: &RawDocument) -> i32 {
+    let at = document.iter().flatten().position(|(name, _)| name.as_str() == ID);
+    at.and_then(|at| i32::try_from(at).ok()).unwrap_or(0)
 }
 
 /// The document as it is stored.
@@ -92,6 +122,23 @@ pub(super) fn id_of(document: &RawDocument) -> RawBsonRef<'_> {
 /// The `_id` of a document, on its own.
 pub(super) fn owned_id(document: &RawDocument) -> Bson {
     Bson::try_from(id_of(document)).unwrap_or(Bson::Null)
+}
+
+/// A document that has nothing but this id.
+pub(super) fn only_id(id: &Bson) -> Result<RawDocumentBuf, Invalid> {
+    let invalid = |error: annals_core::bson::error::Error| {
+        Invalid::new(Code::InvalidRecord, "_id", format!("cannot be stored: {error}"))
+    };
+    RawDocumentBuf::try_from(&annals_core::bson::doc! { "_id": id.clone() }).map_err(invalid)
+}
+
+/// Whether the server sets a field to this value as it is: in an update it looks at documents, and fills in empty timestamps.
+pub(super) fn is_plain(value: &Bson) -> bool {
+    !matches!(
+        value,
+        Bson::Document(_) | Bson::Array(_) | Bson::Timestamp(_) | Bson::DbPointer(_) | Bson::JavaScriptCodeWithScope(_)
+    ) || matches!(value, Bson::Document(inner) if inner.iter().all(|(name, value)| !name.starts_with('$') && is_plain(value)))
+        || matches!(value, Bson::Array(inner) if inner.iter().all(is_plain))
 }
 
 /// Whether the server would change the document on its way in, or not take it, in an ordinary insert or replacement: it fills in empty

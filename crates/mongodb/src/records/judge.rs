@@ -8,7 +8,7 @@ use annals_core::bson::{Bson, Document};
 use annals_core::order::{self, document_keys};
 use annals_core::{
     ChangeKind, ChangeNumber, Code, Collection, Expected, Invalid, Matcher, RecordChange, RecordError, Revision,
-    text_entries,
+    text_entries, with_fields,
 };
 
 use super::{document, expiry, feed};
@@ -33,9 +33,65 @@ pub(super) enum State {
 
 /// What is sent to the server for a change.
 pub(super) enum Op {
-    Insert { collection: String, document: RawDocumentBuf },
-    Replace { collection: String, id: Bson, document: RawDocumentBuf },
-    Delete { collection: String, id: Bson },
+    Insert {
+        collection: String,
+        document: RawDocumentBuf,
+    },
+    Replace {
+        collection: String,
+        id: Bson,
+        document: RawDocumentBuf,
+    },
+    Delete {
+        collection: String,
+        id: Bson,
+    },
+    /// Changes fields of what is there, and gives it a revision.
+    Set {
+        collection: String,
+        id: Bson,
+        fields: Vec<(String, Bson)>,
+        unset: Vec<String>,
+        revision: Revision,
+        id_at: i32,
+    },
+    /// Makes the transaction conflict with others that change the record.
+    Touch {
+        collection: String,
+        id: Bson,
+    },
+}
+
+impl Op {
+    pub(super) fn collection(&self) -> &str {
+        match self {
+            Self::Insert { collection, .. }
+            | Self::Replace { collection, .. }
+            | Self::Set { collection, .. }
+            | Self::Delete { collection, .. }
+            | Self::Touch { collection, .. } => collection,
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        let id = match self {
+            Self::Insert { document, .. } => order::encoded(document::id_of(document)),
+            Self::Replace { id, .. } | Self::Set { id, .. } | Self::Delete { id, .. } | Self::Touch { id, .. } => {
+                encoded(id)
+            }
+        };
+        (self.collection().to_owned(), id)
+    }
+}
+
+/// A record that was checked and is not changed by the change that checked it.
+pub(super) struct Checked {
+    pub(super) job: usize,
+    pub(super) change: usize,
+    pub(super) collection: String,
+    pub(super) id: Bson,
+    /// Whether it is there.
+    pub(super) there: bool,
 }
 
 /// When a record expires, to be kept beside it; none when it does not any more.
@@ -50,6 +106,8 @@ pub(super) struct Judge<'a> {
     pub(super) collections: &'a HashMap<String, Arc<Collection>>,
     /// What is stored; what is not in it is absent.
     pub(super) states: HashMap<Key, State>,
+    /// The stored documents of which fields are changed.
+    pub(super) documents: HashMap<Key, RawDocumentBuf>,
     /// Whether the condition of a change (by its job and place) holds for what is stored.
     pub(super) holds: HashMap<(usize, usize), bool>,
     /// Records that are known to expire.
@@ -58,6 +116,7 @@ pub(super) struct Judge<'a> {
     pub(super) ops: Vec<(usize, usize, Op)>,
     pub(super) notes: Vec<Document>,
     pub(super) markers: Vec<Marker>,
+    pub(super) checked: Vec<Checked>,
     undo: Vec<(Key, Option<State>, Option<i64>)>,
 }
 
@@ -66,12 +125,14 @@ impl<'a> Judge<'a> {
         Self {
             collections,
             states: HashMap::new(),
+            documents: HashMap::new(),
             holds: HashMap::new(),
             marked: HashMap::new(),
             next: last + 1,
             ops: Vec::new(),
             notes: Vec::new(),
             markers: Vec::new(),
+            checked: Vec::new(),
             undo: Vec::new(),
         }
     }
@@ -79,6 +140,7 @@ impl<'a> Judge<'a> {
     /// Applies the changes of a job, all or none.
     pub(super) fn job(&mut self, job: usize, changes: &[RecordChange]) -> Result<Vec<ChangeNumber>, RecordError> {
         let before = (self.next, self.ops.len(), self.notes.len(), self.markers.len());
+        let checked = self.checked.len();
         self.undo.clear();
         let numbers = changes.iter().enumerate().map(|(at, change)| self.apply(job, at, change)).collect();
         if let Err(error) = numbers {
@@ -86,11 +148,16 @@ impl<'a> Judge<'a> {
             self.ops.truncate(before.1);
             self.notes.truncate(before.2);
             self.markers.truncate(before.3);
+            self.checked.truncate(checked);
             for (key, state, marked) in std::mem::take(&mut self.undo).into_iter().rev() {
                 put_back(&mut self.states, &key, state);
                 put_back(&mut self.marked, &key, marked);
             }
             return Err(error);
+        }
+        if self.ops.len() == before.1 {
+            // It changes nothing, so it is of the moment of its snapshot, whatever else the transaction writes.
+            self.checked.truncate(checked);
         }
         numbers
     }
@@ -121,6 +188,37 @@ impl<'a> Judge<'a> {
                 };
                 Ok(self.delete(job, at, key, name, stored))
             }
+            RecordChange::Set { id, fields, unset, expected, .. } => {
+                self.check((job, at), name, id, &state, expected)?;
+                let document = match &state {
+                    State::Absent => with_fields(&document::only_id(id)?, fields, unset),
+                    State::Written { document, .. } => with_fields(document, fields, unset),
+                    State::Stored { .. } => match self.documents.get(&key) {
+                        Some(there) => with_fields(there, fields, unset),
+                        None => Err(Invalid::new(Code::InvalidRecord, "fields", "are of a record that cannot be read")),
+                    },
+                };
+                let document = document.map_err(|error| error.inside(&format!("changes[{at}]")))?;
+                let set = !matches!(state, State::Absent) && fields.iter().all(|(_, value)| document::is_plain(value));
+                let number = self.put(job, at, key, name, state, &document)?;
+                // A value that the server would take for something else goes with the whole document.
+                if set && let Some((_, _, op)) = self.ops.last_mut() {
+                    let (collection, id_at) = (name.to_owned(), document::id_at(&document));
+                    let (id, fields, unset) = (document::owned_id(&document), fields.clone(), unset.clone());
+                    *op = Op::Set { collection, id, fields, unset, revision: number, id_at };
+                }
+                Ok(number)
+            }
+            RecordChange::Check { id, expected, .. } => {
+                self.check((job, at), name, id, &state, expected)?;
+                let (revision, id, there) = match state {
+                    State::Absent => (0, id.clone(), false),
+                    State::Stored { revision, id } => (revision, id, true),
+                    State::Written { revision, .. } => return Ok(revision),
+                };
+                self.checked.push(Checked { job, change: at, collection: name.to_owned(), id, there });
+                Ok(revision)
+            }
         }
     }
 
@@ -137,8 +235,8 @@ impl<'a> Judge<'a> {
             State::Stored { revision, .. } | State::Written { revision, .. } => Some(*revision),
         };
         let as_expected = match (expected, state) {
-            (Expected::AbsentOr(_), State::Absent) => true,
-            (_, State::Absent) => false,
+            (Expected::AbsentOr(_) | Expected::Absent, State::Absent) => true,
+            (_, State::Absent) | (Expected::Absent, _) => false,
             (Expected::Present, _) => true,
             (Expected::Revision(revision), _) => actual == Some(*revision),
             (Expected::Matching(_) | Expected::AbsentOr(_), State::Stored { .. }) => {
@@ -252,7 +350,7 @@ pub(super) fn key_of(change: &RecordChange) -> Key {
         RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => {
             order::encoded(document::id_of(document))
         }
-        RecordChange::Delete { id, .. } => encoded(id),
+        RecordChange::Delete { id, .. } | RecordChange::Set { id, .. } | RecordChange::Check { id, .. } => encoded(id),
     };
     (change.collection().to_owned(), id)
 }

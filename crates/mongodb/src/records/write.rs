@@ -190,7 +190,7 @@ async fn run(mut running: Running) {
         }
         let by = format!("{}-{round}", inner.name);
         let outcomes = batch::run(&inner.place, &collections, &works, &by).await;
-        let last = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()?.last().copied()).max();
+        let last = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()?.iter().max().copied()).max();
         for (answer, outcome) in answers.into_iter().zip(outcomes) {
             // A caller that went away has its outcome all the same.
             let _ = answer.send(outcome);
@@ -229,11 +229,7 @@ impl Work {
 
     fn bytes(&self) -> usize {
         let Self::Changes(changes) = self else { return 0 };
-        let size = |change: &RecordChange| match change {
-            RecordChange::Insert { document, .. } | RecordChange::Replace { document, .. } => document.as_bytes().len(),
-            RecordChange::Delete { .. } => 0,
-        };
-        changes.iter().map(size).sum()
+        changes.iter().map(RecordChange::bytes).sum()
     }
 }
 

@@ -5,6 +5,7 @@
 //! stay in `differences.jsonl`. `ANNALS_DIFFERENCE_SET=n` runs one set, `ANNALS_SOAK_SECONDS=n` more sets than those of every run, for so
 //! long.
 
+mod changes;
 mod documents;
 mod kept;
 mod letters;

@@ -59,7 +59,9 @@ fn in_collection(name: &str, change: &RecordChange) -> RecordChange {
     let mut change = change.clone();
     let (RecordChange::Insert { collection, .. }
     | RecordChange::Replace { collection, .. }
-    | RecordChange::Delete { collection, .. }) = &mut change;
+    | RecordChange::Delete { collection, .. }
+    | RecordChange::Set { collection, .. }
+    | RecordChange::Check { collection, .. }) = &mut change;
     *collection = name.to_owned();
     change
 }

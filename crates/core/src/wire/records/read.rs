@@ -13,7 +13,8 @@ use crate::{
 };
 
 /// Reads the changes of a batch: `{"changes":[{"insert":{"collection","document"}}, {"replace":{…,"expected"}},
-/// {"delete":{"collection","id","expected"}}]}`.
+/// {"delete":{"collection","id","expected"}}, {"set":{"collection","id","fields","unset","expected"}},
+/// {"check":{"collection","id","expected"}}]}`.
 ///
 /// # Errors
 /// `not_json`, `invalid_integer`, `invalid_body`, `invalid_record`, `invalid_condition`.
@@ -57,22 +58,36 @@ fn read_change(encoding: Encoding, at: &str, document: &RawDocument) -> Result<R
         change = Some(read_kind(encoding, kind, path, nested(path, value)?)?);
         Ok(())
     })?;
-    change.ok_or_else(|| body(at, "is no change; give insert, replace or delete"))
+    change.ok_or_else(|| body(at, "is no change; give insert, replace, set, delete or check"))
 }
 
 fn read_kind(encoding: Encoding, kind: &str, at: &str, document: &RawDocument) -> Result<RecordChange, Invalid> {
-    let (inserts, deletes) = match kind {
+    let (inserts, by_id) = match kind {
         "insert" => (true, false),
         "replace" => (false, false),
-        "delete" => (false, true),
-        _ => return Err(body(at, "is not a change; give insert, replace or delete")),
+        "delete" | "check" | "set" => (false, true),
+        _ => return Err(body(at, "is not a change; give insert, replace, set, delete or check")),
     };
+    let sets = kind == "set";
+    let (mut set, mut unset) = (Vec::new(), Vec::new());
     let (mut collection, mut content, mut id, mut expected) = (None, None, None, None);
     fields(document, at, |name, path, value| {
         match name {
             "collection" => collection = Some(text(path, value)?.to_string()),
-            "document" if !deletes => content = Some(encoding.record(path, value)?),
-            "id" if deletes => id = Some(encoding.value(path, value)?),
+            "document" if !by_id => content = Some(encoding.record(path, value)?),
+            "id" if by_id => id = Some(encoding.value(path, value)?),
+            "fields" if sets => {
+                fields(nested(path, value)?, path, |name, path, value| {
+                    set.push((name.to_owned(), encoding.value(path, value)?));
+                    Ok(())
+                })?;
+            }
+            "unset" if sets => {
+                elements(path, value, |path, value| {
+                    unset.push(text(path, value)?.to_string());
+                    Ok(())
+                })?;
+            }
             "expected" if !inserts => expected = Some(read_expected(encoding, path, value)?),
             _ => return Err(unknown(path)),
         }
@@ -83,16 +98,22 @@ fn read_kind(encoding: Encoding, kind: &str, at: &str, document: &RawDocument) -
         return Ok(RecordChange::insert(collection, content.ok_or_else(|| missing(at, "document"))?));
     }
     let expected = || expected.ok_or_else(|| missing(at, "expected"));
-    if deletes {
-        return Ok(RecordChange::delete_if(collection, id.ok_or_else(|| missing(at, "id"))?, expected()?));
+    if by_id {
+        let (id, expected) = (id.ok_or_else(|| missing(at, "id"))?, expected()?);
+        return Ok(match kind {
+            "check" => RecordChange::check(collection, id, expected),
+            "set" => RecordChange::Set { collection, id, fields: set, unset, expected },
+            _ => RecordChange::delete_if(collection, id, expected),
+        });
     }
     Ok(RecordChange::replace_if(collection, content.ok_or_else(|| missing(at, "document"))?, expected()?))
 }
 
 fn read_expected(encoding: Encoding, at: &str, value: RawBsonRef<'_>) -> Result<Expected, Invalid> {
-    let wrong = || body(at, "is not \"present\", {\"revision\"}, {\"matching\"} or {\"absent_or\"}");
+    let wrong = || body(at, "is not \"present\", \"absent\", {\"revision\"}, {\"matching\"} or {\"absent_or\"}");
     match value {
         RawBsonRef::String("present") => return Ok(Expected::Present),
+        RawBsonRef::String("absent") => return Ok(Expected::Absent),
         RawBsonRef::Document(_) => {}
         _ => return Err(wrong()),
     }

@@ -58,6 +58,11 @@ fn requests_survive_bson_with_every_type() {
         assert_eq!(read_collection("c", written.as_bytes(), Encoding::Bson).as_ref(), Ok(&collection));
     }
     changes.push(RecordChange::delete_if("c", "x", Expected::Present));
+    changes.push(RecordChange::check("c", every_type(), Expected::Absent));
+    changes.push(RecordChange::check("c", 1, Expected::Revision(9)));
+    let fields = [("a.b", every_type().into()), ("c", Bson::Null)];
+    changes.push(RecordChange::set_if("c", 1, fields, Expected::Present).unset(["d", "e.f"]));
+    changes.push(RecordChange::set_if("c", 1, [], Expected::Absent).unset(["d"]));
     changes.push(RecordChange::delete_if("c", every_type(), Expected::Revision(3)));
     let written = write_changes(&changes).expect("it is written");
     assert_eq!(format!("{:?}", read_changes(written.as_bytes(), Encoding::Bson)), format!("Ok({changes:?})"));
@@ -120,7 +125,7 @@ fn every_refusal_says_where_and_what() {
         (delete(r#""id":1"#), Code::InvalidBody, "changes[0].delete.expected"),
         (delete(r#""expected":"present""#), Code::InvalidBody, "changes[0].delete.id"),
         (delete(r#""id":{"$oid":"x"},"expected":"present""#), Code::InvalidBody, "changes[0].delete.id"),
-        (delete(r#""id":1,"expected":"absent""#), Code::InvalidBody, "changes[0].delete.expected"),
+        (delete(r#""id":1,"expected":"gone""#), Code::InvalidBody, "changes[0].delete.expected"),
         (delete(r#""id":1,"expected":{"revision":-1}"#), Code::InvalidBody, "changes[0].delete.expected.revision"),
         (delete(r#""id":1,"expected":{"revision":1,"matching":{}}"#), Code::InvalidBody, "changes[0].delete.expected"),
         (

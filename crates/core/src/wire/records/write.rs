@@ -34,6 +34,24 @@ pub fn write_changes(changes: &[RecordChange]) -> Result<RawDocumentBuf, Invalid
                 content.append(cstr!("expected"), write_expected(expected)?);
                 kind.append(cstr!("delete"), content);
             }
+            RecordChange::Set { id, fields, unset, expected, .. } => {
+                content.append(cstr!("id"), value(id)?);
+                let mut set = RawDocumentBuf::new();
+                for (path, field) in fields {
+                    let path = bson::raw::CString::try_from(path.as_str())
+                        .map_err(|error| Invalid::new(Code::InvalidRecord, "fields", error.to_string()))?;
+                    set.append(path, value(field)?);
+                }
+                content.append(cstr!("fields"), set);
+                content.append(cstr!("unset"), array(unset.iter().map(String::as_str)));
+                content.append(cstr!("expected"), write_expected(expected)?);
+                kind.append(cstr!("set"), content);
+            }
+            RecordChange::Check { id, expected, .. } => {
+                content.append(cstr!("id"), value(id)?);
+                content.append(cstr!("expected"), write_expected(expected)?);
+                kind.append(cstr!("check"), content);
+            }
         }
         all.push(kind);
     }
@@ -43,6 +61,7 @@ pub fn write_changes(changes: &[RecordChange]) -> Result<RawDocumentBuf, Invalid
 fn write_expected(expected: &Expected) -> Result<RawBson, Invalid> {
     Ok(RawBson::Document(match expected {
         Expected::Present => return Ok(RawBson::String("present".to_owned())),
+        Expected::Absent => return Ok(RawBson::String("absent".to_owned())),
         Expected::Revision(revision) => only(cstr!("revision"), number(*revision)),
         Expected::Matching(condition) => only(cstr!("matching"), condition.to_bson()?),
         Expected::AbsentOr(condition) => only(cstr!("absent_or"), condition.to_bson()?),
