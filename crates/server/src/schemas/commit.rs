@@ -86,6 +86,9 @@ struct NewEvent {
     /// Whether partners may see it.
     #[schema(nullable = false)]
     public: Option<bool>,
+    /// Strings and numbers for tools and operators.
+    #[schema(nullable = false)]
+    metadata: Option<Document>,
     /// When it happened; the time of acceptance when absent.
     #[schema(format = DateTime, nullable = false)]
     time: Option<String>,

@@ -37,6 +37,9 @@ pub(crate) struct Event {
     header: (),
     #[schema(nullable = false)]
     public: Option<bool>,
+    /// Strings and numbers for tools and operators.
+    #[schema(nullable = false)]
+    metadata: Option<Document>,
     #[schema(nullable = false)]
     tenant_id: Option<String>,
     #[schema(nullable = false)]
@@ -49,6 +52,12 @@ pub(crate) struct Event {
     correlation_id: Option<String>,
     #[schema(nullable = false)]
     causation_id: Option<String>,
+    /// The transaction of the commit: its id, the commit's place in it, and how many commits it has.
+    #[schema(nullable = false)]
+    transaction: Option<Document>,
+    /// Where an event that was received over the event horizon comes from.
+    #[schema(nullable = false)]
+    received: Option<Document>,
 }
 
 /// A page of the log.
@@ -84,6 +93,12 @@ struct Commit {
     correlation_id: Option<String>,
     #[schema(nullable = false)]
     causation_id: Option<String>,
+    /// The transaction of the commit: its id, the commit's place in it, and how many commits it has.
+    #[schema(nullable = false)]
+    transaction: Option<Document>,
+    /// Where an event that was received over the event horizon comes from.
+    #[schema(nullable = false)]
+    received: Option<Document>,
 }
 
 /// Commits of one aggregate.
