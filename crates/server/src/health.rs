@@ -11,7 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::answer;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission, get};
 use crate::state::Server;
@@ -25,7 +25,7 @@ pub(crate) fn feature() -> Feature {
                 .described("live", "Answers while the process runs.", Payload::json::<Live>())
                 .ignoring_query(),
             get("/health/ready", Permission::Open, ready)
-                .described("ready", "Tells whether every log takes commits, and why not.", Payload::json::<Document>())
+                .described("ready", "Tells whether every log takes commits, and why not.", Payload::json::<Ready<'_>>())
                 .ignoring_query()
                 .refuses(&[Code::NotReady, Code::Closing]),
         ],
@@ -42,13 +42,16 @@ impl Live {
     pub(crate) const NOW: Self = Self { status: "live" };
 }
 
-#[derive(Serialize)]
+/// Every log takes commits.
+#[derive(Serialize, ToSchema)]
 struct Ready<'a> {
     status: &'static str,
     logs: &'a [Log<'a>],
 }
 
-#[derive(Serialize)]
+/// The status of a log.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LogStatus)]
 struct Log<'a> {
     tenant: &'a str,
     scope: &'a str,
@@ -66,14 +69,15 @@ struct Log<'a> {
 }
 
 /// What this process knows of what gives commits their numbers.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = SequencerStatus)]
 struct Sequencer {
     leads: bool,
     held: u64,
     lag_ms: Option<u64>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Refusing {
     code: &'static str,
     detail: String,

@@ -24,6 +24,7 @@ mod problem;
 mod query;
 mod route;
 mod router;
+mod schemas;
 mod serve;
 mod site;
 mod source;

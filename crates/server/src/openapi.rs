@@ -1,6 +1,6 @@
 //! `GET /openapi.json`: the API as an OpenAPI 3.1 document, built from the operations that the router serves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use annals_core::Code;
@@ -52,9 +52,13 @@ struct ProblemDocument {
     /// What happened to this request.
     detail: String,
     /// The field, parameter or header that is refused.
+    #[schema(nullable = false)]
     path: Option<String>,
     /// What to do.
     advice: String,
+    /// What some codes add for programs, such as `actual_version`.
+    #[serde(flatten)]
+    facts: HashMap<String, serde_json::Value>,
 }
 
 fn build(features: Vec<Feature>) -> OpenApi {
@@ -125,7 +129,8 @@ fn problem(codes: Vec<Code>) -> utoipa::openapi::Response {
 /// What an operation refuses, by status: what all with such inputs refuse, and what it alone does.
 fn refusals(operation: &Operation) -> BTreeMap<u16, Vec<Code>> {
     let mut codes = vec![Code::InvalidPath, Code::HeadersTooLarge, Code::Internal, Code::NotReady];
-    if operation.inputs.query && operation.permission != Permission::Open || !operation.inputs.query {
+    // Health checks and scrapers may send any query.
+    if !operation.inputs.query || operation.permission != Permission::Open {
         codes.push(Code::InvalidQuery);
     }
     if operation.inputs.caller {
@@ -153,4 +158,23 @@ fn refusals(operation: &Operation) -> BTreeMap<u16, Vec<Code>> {
         }
     }
     by_status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_schema_means_one_schema() {
+        let mut known: HashMap<String, String> = HashMap::new();
+        for operation in features().into_iter().flat_map(|feature| feature.operations) {
+            let schemas = operation.body.into_iter().flat_map(|body| body.schemas).chain(operation.answers.schemas);
+            for (name, schema) in schemas {
+                let schema = serde_json::to_string(&schema).expect("JSON");
+                let before = known.insert(name.clone(), schema.clone());
+                assert!(before.is_none_or(|before| before == schema), "{name} names two schemas");
+            }
+        }
+        assert!(known.len() > 40, "{}", known.len());
+    }
 }

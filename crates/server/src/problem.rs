@@ -233,6 +233,8 @@ impl From<RecordError> for Problem {
             RecordError::Invalid(invalid) => invalid.into(),
             RecordError::UnknownCollection(collection) => problem.fact("collection", collection),
             RecordError::NotAsExpected { collection, id, change, actual } => {
+                // The text of an id is its Extended JSON, but for types that have no place in JSON.
+                let id = serde_json::from_str(&id).unwrap_or(Value::String(id));
                 let problem = problem.fact("collection", collection).fact("id", id).fact("change", change);
                 problem.fact("revision", actual)
             }

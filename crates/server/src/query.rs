@@ -95,6 +95,26 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// Where a follower begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    /// A sequence number.
+    Number(u64),
+    /// The head.
+    End,
+}
+
+impl<'de> Deserialize<'de> for From {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match &*String::deserialize(deserializer)? {
+            "end" => Ok(Self::End),
+            text => digits(text)
+                .map(Self::Number)
+                .map_err(|message| D::Error::custom(format_args!("{message}, nor the word end"))),
+        }
+    }
+}
+
 /// The length of a page. A number that memory cannot count is past every limit, which the check of the page then says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
 #[schema(value_type = u64, minimum = 1)]

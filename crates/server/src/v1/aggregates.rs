@@ -17,10 +17,11 @@ use crate::accept::Accept;
 use crate::answer::{data_bytes, json, json_of_events};
 use crate::caller::Caller;
 use crate::media;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Last, Limit, Number, Query, ScopeQuery, Time};
 use crate::route::{Feature, Permission, get};
+use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
@@ -37,7 +38,8 @@ pub(crate) fn feature() -> Feature {
             get("/v1/aggregates/{name}/{id}/commits", Permission::Reader, commits).described(
                 "readAggregate",
                 "Returns commits of one aggregate, in version order.",
-                Payload::json::<Document>().or(media::BSON, "One document an event, then one with the version."),
+                Payload::json::<schemas::AggregatePage>()
+                    .or(media::BSON, "One document an event, then one with the version."),
             ),
             get("/v1/aggregates/{name}/{id}/requests/{request_id}", Permission::Reader, request).described(
                 "requestExists",

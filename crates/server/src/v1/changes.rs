@@ -24,10 +24,11 @@ use crate::documents::answer;
 use crate::media;
 use crate::metrics::Counted;
 use crate::options::Stop;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Limit, Number, Query};
 use crate::route::{Feature, Permission, get};
+use crate::schemas;
 use crate::state::Server;
 
 /// The operations on the feed of changes.
@@ -39,7 +40,7 @@ pub(crate) fn feature() -> Feature {
                 .described(
                     "readChanges",
                     "Returns one page of the changes of records.",
-                    Payload::document::<Document>(),
+                    Payload::document::<schemas::ChangePage>(),
                 )
                 .refuses(&[Code::ChangesGone, Code::UnknownChange]),
             get("/v1/records/changes/last", Permission::Reader, last).described(

@@ -14,9 +14,10 @@ use crate::body::{self, RequestBody, parse};
 use crate::caller::{Caller, Principal};
 use crate::gate::Gate;
 use crate::media;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission, post};
+use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
@@ -32,9 +33,9 @@ pub(crate) fn feature() -> Feature {
         .described(
             "commit",
             "Commits events of one aggregate, all or none.",
-            Payload::json::<Document>().created().or(media::LINES, LINES).or(media::BSON, DOCUMENTS),
+            Payload::json::<schemas::CommitAnswer>().created().or(media::LINES, LINES).or(media::BSON, DOCUMENTS),
         )
-        .takes(Payload::json::<Document>().or(media::LINES, LINES).or(media::BSON, DOCUMENTS))
+        .takes(Payload::json::<schemas::NewCommit>().or(media::LINES, LINES).or(media::BSON, DOCUMENTS))
         .refuses(REFUSALS);
     Feature::new("Commits", [commit])
 }

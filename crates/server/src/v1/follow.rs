@@ -22,7 +22,7 @@ use crate::metrics::Counted;
 use crate::options::Stop;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{List, Number, Query, filter, number};
+use crate::query::{From, List, Query, filter, number};
 use crate::route::{Argument, Feature, Inputs, Permission, get};
 use crate::source::Source;
 use crate::state::Server;
@@ -41,9 +41,9 @@ pub(crate) fn feature() -> Feature {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct FollowQuery {
-    /// The first sequence number; 0 when absent. `Last-Event-ID` goes before it.
-    #[param(inline)]
-    from: Option<Number>,
+    /// The first sequence number, or `end` for the head; 0 when absent. `Last-Event-ID` goes before it.
+    #[param(value_type = Option<String>, pattern = "^([0-9]+|end)$")]
+    from: Option<From>,
     /// Events of any of these types.
     #[param(inline)]
     types: Option<List>,
@@ -68,7 +68,11 @@ async fn follow(
     let source = Source::to_read(&server, caller, query.scope)?;
     let identity = source.identity(&server, position.map(|position| position.incarnation))?;
     let head = source.log.head().await?;
-    let from = query.from.map_or(0, |from| from.0);
+    let from = match query.from {
+        None => 0,
+        Some(From::Number(number)) => number,
+        Some(From::End) => head,
+    };
     let (from, greeting) = match position {
         None => (from, String::new()),
         Some(position) => position.resume(&identity, head),
@@ -156,7 +160,8 @@ impl Position {
         let after = self.number.saturating_add(1);
         let other = self.incarnation != identity.incarnation;
         let from = if other { after.min(identity.incarnation_start) } else { after }.min(head);
-        if !other && from == after {
+        // Below the fork the incarnations share one log, so nothing was taken from this reader. A later incarnation is no ancestor.
+        if from == after && self.incarnation <= identity.incarnation {
             return (from, String::new());
         }
         let report = serde_json::json!({
@@ -257,13 +262,21 @@ mod tests {
     }
 
     #[test]
+    fn a_position_below_the_fork_is_resumed_without_a_report() {
+        let fork = Identity { store_id: annals_core::Uuid::nil(), incarnation: 1, incarnation_start: 10 };
+        assert_eq!(resumed(4, 0, fork, 20), (5, false));
+    }
+
+    #[test]
     fn a_position_of_another_incarnation_is_clamped_to_where_this_one_starts_and_reported() {
         let first = Identity { store_id: annals_core::Uuid::nil(), incarnation: 0, incarnation_start: 0 };
         let second = Identity { incarnation: 1, incarnation_start: 10, ..first };
         assert_eq!(resumed(4, 0, first, 20), (5, false));
         assert_eq!(resumed(14, 1, second, 20), (15, false));
         assert_eq!(resumed(14, 0, second, 20), (10, true));
-        assert_eq!(resumed(4, 0, second, 20), (5, true));
+        assert_eq!(resumed(9, 0, second, 20), (10, false));
+        assert_eq!(resumed(10, 0, second, 20), (10, true));
+        assert_eq!(resumed(4, 2, second, 20), (5, true));
         assert_eq!(resumed(u64::MAX, 0, second, 20), (10, true));
         assert_eq!(resumed(20, 0, first, 20), (20, true));
         assert_eq!(resumed(19, 0, first, 20), (20, false));

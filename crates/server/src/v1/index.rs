@@ -29,6 +29,7 @@ pub(crate) fn feature() -> Feature {
 
 /// What the service is, and the identity of the tenant's store.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Service)]
 struct Index {
     service: &'static str,
     version: &'static str,

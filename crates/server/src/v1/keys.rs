@@ -14,26 +14,27 @@ use crate::accept::Accept;
 use crate::asked::{self, Asked};
 use crate::caller::Caller;
 use crate::documents::answer;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::route::{self, Feature, Permission, get, post};
+use crate::schemas;
 use crate::state::Server;
 
 /// The operations on prepare keys.
 pub(crate) fn feature() -> Feature {
     const KEY: &str = "/v1/keys/{name}/{key}";
-    let changed = Payload::document::<Document>;
+    let changed = Payload::document::<schemas::KeyChanged>;
     let refusals = &[Code::KeyTaken, Code::KeyNotHeld, Code::Overloaded];
     Feature::new(
         "Prepare keys",
         [
             get(KEY, Permission::Reader, look)
-                .described("lookUpKey", "Returns a prepare key that is held.", Payload::document::<Document>())
+                .described("lookUpKey", "Returns a prepare key that is held.", Payload::document::<schemas::FoundKey>())
                 .refuses(&[Code::UnknownKey]),
             route::put(KEY, Permission::Writer, put)
                 .described("prepareKey", "Takes a prepare key, or changes one that is held.", changed())
-                .takes(Payload::asked::<Document>())
+                .takes(Payload::asked::<schemas::KeyChange>())
                 .refuses(refusals),
             route::delete(KEY, Permission::Writer, delete)
                 .described("releaseKey", "Gives a prepare key back.", changed())
@@ -44,7 +45,7 @@ pub(crate) fn feature() -> Feature {
                     "Gives a prepare key back, with the value it must have in the body.",
                     changed(),
                 )
-                .takes(Payload::asked::<Document>())
+                .takes(Payload::asked::<schemas::KeyRollback>())
                 .refuses(refusals),
         ],
     )

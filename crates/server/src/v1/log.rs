@@ -13,10 +13,11 @@ use crate::accept::Accept;
 use crate::answer::{data_bytes, json_of_events};
 use crate::caller::Caller;
 use crate::media;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Limit, List, Number, Query, ScopeQuery, Switch, filter, number};
 use crate::route::{Feature, Permission, get};
+use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
@@ -28,12 +29,12 @@ pub(crate) fn feature() -> Feature {
             get("/v1/log", Permission::Reader, page).described(
                 "readLog",
                 "Returns one page of the log, or all of it as lines.",
-                Payload::json::<Document>()
+                Payload::json::<schemas::LogPage>()
                     .or(media::LINES, "One event a line, as many as the limit says.")
                     .or(media::BSON, "One document an event, then one with `next` and `head`."),
             ),
             get("/v1/log/{sequence_number}", Permission::Reader, event)
-                .described("readEvent", "Returns one event of the log.", Payload::json::<Document>())
+                .described("readEvent", "Returns one event of the log.", Payload::json::<schemas::Event>())
                 .refuses(&[Code::UnknownEvent]),
         ],
     )

@@ -15,9 +15,11 @@ use crate::accept::Accept;
 use crate::asked::{self, Asked};
 use crate::caller::Caller;
 use crate::documents::{answer, answer_as};
+use crate::media;
 use crate::payload::{Document, Payload};
 use crate::problem::Problem;
 use crate::route::{Feature, Operation, Permission, post};
+use crate::schemas;
 use crate::state::Server;
 
 /// The operations that query.
@@ -50,15 +52,35 @@ fn of(path: &'static str, id: &'static str, source: fn(ByteString) -> QuerySourc
         let asked = Wanted { source: source(name.into()), how, accept };
         ask(&server, caller, asked, request).await
     };
-    let (summary, answers) = match how {
-        How::Single => ("Returns one document that matches a condition.", Payload::document::<Document>()),
-        How::List => ("Returns the documents that match a condition.", Payload::document::<Vec<Document>>()),
-        How::Paged => ("Returns one page of the documents that match a condition.", Payload::document::<Document>()),
-        How::Count => ("Counts the documents that match a condition.", Payload::document::<u64>()),
-        How::Explain => ("Explains how a list would be found.", Payload::document::<Document>()),
+    let (summary, takes, answers) = match how {
+        How::Single => (
+            "Returns the first document that matches a condition.",
+            Payload::asked::<schemas::SingleQuery>(),
+            Payload::document::<Document>(),
+        ),
+        How::List => (
+            "Returns the documents that match a condition; as BSON, in the field `list`.",
+            Payload::asked::<schemas::ListQuery>(),
+            Payload::json::<Vec<Document>>().or(media::BSON, "A document with the field `list`."),
+        ),
+        How::Paged => (
+            "Returns one page of the documents that match a condition.",
+            Payload::asked::<schemas::PageQuery>(),
+            Payload::document::<schemas::PagedAnswer>(),
+        ),
+        How::Count => (
+            "Counts the documents that match a condition.",
+            Payload::asked::<schemas::CountQuery>(),
+            Payload::json::<u64>().or(media::BSON, "A document with the field `count`."),
+        ),
+        How::Explain => (
+            "Explains how a list is found.",
+            Payload::asked::<schemas::ListQuery>(),
+            Payload::document::<schemas::Explained>(),
+        ),
     };
-    let operation = post(path, Permission::Reader, ask).described(id, summary, answers);
-    operation.takes(Payload::asked::<Document>()).refuses(&[Code::NothingFound])
+    let operation = post(path, Permission::Reader, ask).described(id, summary, answers).takes(takes);
+    if how == How::Single { operation.refuses(&[Code::NothingFound]) } else { operation }
 }
 
 /// What is wanted of the documents.

@@ -15,54 +15,85 @@ use crate::accept::Accept;
 use crate::asked::{self, Asked};
 use crate::caller::Caller;
 use crate::documents::answer;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Limit, Query, Switch};
 use crate::route::{self, Feature, Permission, post};
+use crate::schemas;
 use crate::state::Server;
 
 /// The operations on collections and their records.
 pub(crate) fn feature() -> Feature {
     const COLLECTION: &str = "/v1/records/collections/{collection}";
-    let document = Payload::document::<Document>;
-    let asked = Payload::asked::<Document>;
     Feature::new(
         "Records",
         [
             route::get("/v1/records/collections", Permission::Reader, list).described(
                 "listCollections",
                 "Lists the collections of records, in order of their names.",
-                document(),
+                Payload::document::<schemas::Collections>(),
             ),
             route::get(COLLECTION, Permission::Reader, describe)
-                .described("describeCollection", "Returns a collection with its indexes.", document())
+                .described(
+                    "describeCollection",
+                    "Returns a collection with its indexes.",
+                    Payload::document::<schemas::Collection>(),
+                )
                 .refuses(&[Code::UnknownCollection]),
             route::put(COLLECTION, Permission::Writer, declare)
-                .described("declareCollection", "Declares a collection and its indexes.", document())
-                .takes(asked())
+                .described(
+                    "declareCollection",
+                    "Declares a collection and its indexes.",
+                    Payload::document::<schemas::Collection>(),
+                )
+                .takes(Payload::asked::<schemas::Declaration>())
                 .refuses(&[Code::IndexConflict, Code::SystemCollection]),
             post("/v1/records/collections/{collection}/find", Permission::Reader, find)
-                .described("findRecords", "Returns one page of the records that match a condition.", document())
-                .takes(asked())
+                .described(
+                    "findRecords",
+                    "Returns one page of the records that match a condition.",
+                    Payload::document::<schemas::RecordPage>(),
+                )
+                .takes(Payload::asked::<schemas::FindQuery>())
                 .refuses(&[Code::UnknownCollection]),
             post("/v1/records/collections/{collection}/explain", Permission::Reader, explain)
-                .described("explainRecords", "Explains how a page of records would be found.", document())
-                .takes(asked())
+                .described(
+                    "explainRecords",
+                    "Explains how a page of records would be found.",
+                    Payload::document::<schemas::Explained>(),
+                )
+                .takes(Payload::asked::<schemas::FindQuery>())
                 .refuses(&[Code::UnknownCollection]),
             post("/v1/records/collections/{collection}/count", Permission::Reader, count)
-                .described("countRecords", "Counts the records that match a condition.", document())
-                .takes(asked())
+                .described(
+                    "countRecords",
+                    "Counts the records that match a condition.",
+                    Payload::document::<schemas::Count>(),
+                )
+                .takes(Payload::asked::<schemas::CountQuery>())
                 .refuses(&[Code::UnknownCollection]),
             post("/v1/records/collections/{collection}/get", Permission::Reader, get)
-                .described("getRecord", "Returns the record of an id of any type.", document())
-                .takes(asked())
+                .described(
+                    "getRecord",
+                    "Returns the record of an id of any type.",
+                    Payload::document::<schemas::Record>(),
+                )
+                .takes(Payload::asked::<schemas::RecordId>())
                 .refuses(&[Code::UnknownCollection, Code::UnknownRecord]),
             route::get("/v1/records/collections/{collection}/ids/{id}", Permission::Reader, get_by_text)
-                .described("getRecordByText", "Returns the record of an id that is a text.", document())
+                .described(
+                    "getRecordByText",
+                    "Returns the record of an id that is a text.",
+                    Payload::document::<schemas::Record>(),
+                )
                 .refuses(&[Code::UnknownCollection, Code::UnknownRecord]),
             post("/v1/records/changes", Permission::Writer, write)
-                .described("changeRecords", "Changes records, all or none.", document())
-                .takes(asked())
+                .described(
+                    "changeRecords",
+                    "Changes records, all or none.",
+                    Payload::document::<schemas::ChangeNumbers>(),
+                )
+                .takes(Payload::asked::<schemas::Changes>())
                 .refuses(&[Code::UnknownCollection, Code::RecordConflict, Code::DuplicateKey, Code::SystemCollection]),
         ],
     )

@@ -14,15 +14,17 @@ use utoipa::IntoParams;
 use crate::answer::json;
 use crate::body::{self, parse};
 use crate::caller::Caller;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Limit, Query};
 use crate::route::{Feature, Permission, get, post};
+use crate::schemas;
 use crate::state::Server;
 
 /// The operations on the sequencer and on held commits.
 pub(crate) fn feature() -> Feature {
     let refusals = &[Code::NotSupportedByStore];
+    let of_one = &[Code::NotSupportedByStore, Code::UnknownHeldCommit, Code::Unreachable];
     Feature::new(
         "Sequencer",
         [
@@ -30,24 +32,24 @@ pub(crate) fn feature() -> Feature {
                 .described(
                     "sequencerState",
                     "Tells who leads, and how far the tenant's log is.",
-                    Payload::json::<Document>(),
+                    Payload::json::<schemas::SequencerState>(),
                 )
                 .refuses(refusals),
             get("/v1/held", Permission::Operator, held)
-                .described("listHeldCommits", "Lists the commits that are held.", Payload::json::<Document>())
+                .described("listHeldCommits", "Lists the commits that are held.", Payload::json::<schemas::HeldList>())
                 .refuses(refusals),
             post("/v1/held/retry", Permission::Operator, retry)
-                .described("retryHeldCommit", "Judges a held commit again.", Payload::json::<Document>())
-                .takes(Payload::json::<Document>())
-                .refuses(refusals),
+                .described("retryHeldCommit", "Judges a held commit again.", Payload::json::<schemas::HeldOutcome>())
+                .takes(Payload::json::<schemas::HeldId>())
+                .refuses(of_one),
             post("/v1/held/accept", Permission::Operator, accept)
                 .described(
                     "acceptHeldCommit",
                     "Assigns sequence numbers to a held commit although versions before it are missing.",
-                    Payload::json::<Document>(),
+                    Payload::json::<schemas::HeldOutcome>(),
                 )
-                .takes(Payload::json::<Document>())
-                .refuses(refusals),
+                .takes(Payload::json::<schemas::HeldId>())
+                .refuses(of_one),
         ],
     )
 }

@@ -16,10 +16,11 @@ use crate::accept::Accept;
 use crate::asked::{self, Asked};
 use crate::caller::Caller;
 use crate::documents::answer;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Number, Query};
 use crate::route::{self, Feature, Permission};
+use crate::schemas;
 use crate::state::Server;
 
 /// The operations on snapshots.
@@ -32,28 +33,28 @@ pub(crate) fn feature() -> Feature {
                 .described(
                     "declareSnapshots",
                     "Prepares the snapshots of the aggregates of one name, with further indexes.",
-                    Payload::document::<Document>(),
+                    Payload::document::<schemas::Collection>(),
                 )
-                .takes(Payload::asked::<Document>())
+                .takes(Payload::asked::<schemas::Declaration>())
                 .refuses(&[Code::IndexConflict]),
             route::get(ONE, Permission::Reader, load)
                 .described(
                     "loadSnapshot",
                     "Returns the snapshot of an aggregate, at once or when there is a newer one.",
-                    Payload::document::<Document>(),
+                    Payload::document::<schemas::Snapshot>(),
                 )
                 .refuses(&[Code::UnknownSnapshot]),
             route::put(ONE, Permission::Writer, save)
                 .described(
                     "saveSnapshot",
                     "Saves the snapshot of an aggregate, unless there is a newer one.",
-                    Payload::document::<Document>(),
+                    Payload::document::<schemas::Saved>(),
                 )
-                .takes(Payload::asked::<Document>()),
+                .takes(Payload::asked::<schemas::NewSnapshot>()),
             route::delete(ONE, Permission::Writer, delete).described(
                 "deleteSnapshot",
                 "Deletes the snapshot of an aggregate.",
-                Payload::document::<Document>(),
+                Payload::document::<schemas::Deleted>(),
             ),
         ],
     )

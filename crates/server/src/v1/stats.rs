@@ -1,5 +1,6 @@
 //! `GET /v1/stats`: what a log holds, in numbers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use annals_core::LogStats;
@@ -7,10 +8,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::answer;
 use crate::caller::Caller;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Query, ScopeQuery};
 use crate::route::{Feature, Permission, get};
@@ -22,9 +24,30 @@ pub(crate) fn feature() -> Feature {
     let stats = get("/v1/stats", Permission::Reader, stats).described(
         "stats",
         "Counts what a log holds.",
-        Payload::json::<Document>(),
+        Payload::json::<StatsAnswer>(),
     );
     Feature::new("Statistics", [stats])
+}
+
+/// What a log holds.
+#[derive(ToSchema)]
+#[schema(as = Stats)]
+#[expect(dead_code, reason = "describes `Stats`")]
+struct StatsAnswer {
+    tenant: String,
+    scope: String,
+    events: u64,
+    commits: u64,
+    aggregates: u64,
+    aggregates_by_name: HashMap<String, u64>,
+    events_by_type: HashMap<String, u64>,
+    segments: u64,
+    /// Bytes of the commits as they are stored.
+    bytes: u64,
+    #[schema(format = DateTime, required = true)]
+    oldest: Option<String>,
+    #[schema(format = DateTime, required = true)]
+    newest: Option<String>,
 }
 
 #[derive(Serialize)]

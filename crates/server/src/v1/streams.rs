@@ -15,10 +15,11 @@ use utoipa::IntoParams;
 use super::wait::Wait;
 use crate::answer::{data_bytes, json, json_of_events};
 use crate::caller::Caller;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Limit, Number, Query, ScopeQuery, Switch, number};
 use crate::route::{Feature, Permission, get};
+use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
@@ -30,27 +31,27 @@ pub(crate) fn feature() -> Feature {
             get("/v1/streams", Permission::Reader, list).described(
                 "listStreams",
                 "Lists the streams, in order of their names.",
-                Payload::json::<Document>(),
+                Payload::json::<schemas::StreamList>(),
             ),
             get("/v1/streams/{name}", Permission::Reader, events).described(
                 "readStream",
                 "Returns one page of a stream, with its events.",
-                Payload::json::<Document>(),
+                Payload::json::<schemas::StreamPage>(),
             ),
             get("/v1/streams/{name}/entries", Permission::Reader, entries).described(
                 "readStreamEntries",
                 "Returns one page of a stream without its events.",
-                Payload::json::<Document>(),
+                Payload::json::<schemas::EntryPage>(),
             ),
             get("/v1/streams/{name}/positions/{sequence_number}", Permission::Reader, position).described(
                 "streamPosition",
                 "Returns the position of an event in a stream.",
-                Payload::json::<Document>(),
+                Payload::json::<schemas::Position>(),
             ),
             get("/v1/streams/{name}/state", Permission::Reader, state).described(
                 "streamState",
                 "Returns the current state of a stream, at once or when it has moved.",
-                Payload::json::<Document>(),
+                Payload::json::<schemas::StreamInfo>(),
             ),
         ],
     )

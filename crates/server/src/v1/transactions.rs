@@ -11,9 +11,10 @@ use super::commits;
 use crate::answer::json;
 use crate::body::{self, parse};
 use crate::caller::{Caller, Principal};
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission, post};
+use crate::schemas;
 use crate::source::Source;
 use crate::state::Server;
 
@@ -23,9 +24,9 @@ pub(crate) fn feature() -> Feature {
         .described(
             "transact",
             "Commits to several aggregates, all or none.",
-            Payload::json::<Vec<Document>>().created(),
+            Payload::json::<Vec<schemas::CommitAnswer>>().created(),
         )
-        .takes(Payload::json::<Document>())
+        .takes(Payload::json::<schemas::NewTransaction>())
         .refuses(commits::REFUSALS);
     Feature::new("Transactions", [transact])
 }

@@ -12,10 +12,11 @@ use super::streams;
 use crate::answer::json;
 use crate::body::{self, parse};
 use crate::caller::Caller;
-use crate::payload::{Document, Payload};
+use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Query, ScopeQuery};
 use crate::route::{Feature, Permission, post};
+use crate::schemas;
 use crate::state::Server;
 
 /// The operation that appends verdicts.
@@ -24,9 +25,9 @@ pub(crate) fn feature() -> Feature {
         .described(
             "appendVerdicts",
             "Appends what a filter says of events of the log.",
-            Payload::json::<Document>().created(),
+            Payload::json::<schemas::Appended>().created(),
         )
-        .takes(Payload::json::<Document>())
+        .takes(Payload::json::<schemas::Verdicts>())
         .refuses(&[Code::StreamMoved, Code::VerdictsDiffer]);
     Feature::new("Streams", [append])
 }

@@ -132,6 +132,21 @@ async fn following_begins_where_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn following_from_the_end_begins_with_what_comes_next() {
+    let server = Running::start().await;
+    server.commit_orders("o-1", 3).await;
+    let mut events = Events::open(&server, "/v1/log/follow?from=end", None).await;
+    assert_eq!(events.block().await.and_then(|block| block.comment).as_deref(), Some("from 3, head 3"));
+    server.commit_orders("o-1", 2).await;
+    assert_eq!(events.numbers(2).await, [3, 4]);
+    // An event that the client has seen goes before it.
+    let mut resumed = Events::open(&server, "/v1/log/follow?from=end", Some("0")).await;
+    assert_eq!(resumed.numbers(1).await, [1]);
+    let refused = server.get("/v1/log/follow?from=ends").await.problem(Code::InvalidQuery);
+    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("nor the word end")), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_position_that_this_log_cannot_have_shown_is_clamped_and_reported() {
     let server = Running::start().await;
     server.commit_orders("o-1", 3).await;

@@ -18,6 +18,7 @@ mod limits;
 mod lines;
 mod log;
 mod many;
+mod openapi;
 mod operations;
 mod prepare;
 mod problems;

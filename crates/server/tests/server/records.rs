@@ -120,10 +120,12 @@ async fn a_batch_changes_records_and_answers_their_numbers() {
     let conflict =
         server.refused(json!([insert(json!({"_id": 9})), delete(json!("o-1"), revision)]), Code::RecordConflict);
     let conflict = conflict.await;
-    assert_eq!((&conflict["collection"], &conflict["id"]), (&json!("orders"), &json!("\"o-1\"")));
+    assert_eq!((&conflict["collection"], &conflict["id"]), (&json!("orders"), &json!("o-1")));
     assert_eq!((&conflict["change"], &conflict["revision"]), (&json!(1), &json!(next)));
     let gone = server.refused(json!([delete(json!("none"), json!("present"))]), Code::RecordConflict).await;
     assert_eq!(gone["revision"], Value::Null);
+    let number = server.refused(json!([delete(json!(77), json!("present"))]), Code::RecordConflict).await;
+    assert_eq!(number["id"], 77);
     get("9?ejson").await.problem(Code::UnknownRecord);
     let cheap = json!({"matching": {"field": "total", "operator": "LT", "value": 6}});
     server.refused(json!([delete(json!("o-1"), cheap)]), Code::RecordConflict).await;

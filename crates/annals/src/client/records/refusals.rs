@@ -4,6 +4,7 @@ use annals_core::bson::Bson;
 use annals_core::wire::records::extended_value;
 use annals_core::{ChangeNumber, ChangesError, Code, RecordError};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answers::{Problem, other, problem, unknown};
@@ -14,7 +15,7 @@ use crate::client::http::Answer;
 #[serde(default)]
 struct Facts {
     collection: Option<String>,
-    id: Option<String>,
+    id: Option<Value>,
     change: Option<usize>,
     revision: Option<u64>,
     index: Option<String>,
@@ -61,7 +62,8 @@ impl Facts {
         Some(match code {
             Code::UnknownCollection => RecordError::UnknownCollection(collection),
             Code::RecordConflict => {
-                RecordError::NotAsExpected { collection, id: self.id?, change: self.change?, actual: self.revision }
+                let (id, change) = (self.id?.to_string(), self.change?);
+                RecordError::NotAsExpected { collection, id, change, actual: self.revision }
             }
             Code::DuplicateKey => match extended_value(self.entry?.get()).ok()? {
                 Bson::Document(key) => RecordError::DuplicateKey {
@@ -98,6 +100,16 @@ mod tests {
         for code in ["changes_gone", "unknown_change", "a_new_code"] {
             let error = changes_refused(&answer(serde_json::json!({ "code": code, "detail": "x" })), 1);
             assert!(matches!(error, ChangesError::Store(StoreError::Unreachable(_))), "{code}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_conflict_reads_as_the_store_wrote_it() {
+        for id in [Bson::String("o-1".to_owned()), Bson::Int64(7), Bson::Document(doc! { "a": 1_i64 })] {
+            let shown = serde_json::from_str::<Value>(&id.to_string()).expect("JSON");
+            let body = serde_json::json!({"code": "record_conflict", "collection": "c", "id": shown, "change": 0});
+            let RecordError::NotAsExpected { id: read, .. } = refused(&answer(body)) else { panic!("{id}") };
+            assert_eq!(read.replace(' ', ""), id.to_string().replace(' ', ""));
         }
     }
 

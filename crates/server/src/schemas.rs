@@ -1,0 +1,25 @@
+//! The shapes of bodies, for the OpenAPI document only: the types that read and write them are `annals_core::wire`'s, which knows of no
+//! OpenAPI. A test holds real answers against them.
+
+#![expect(dead_code, reason = "the fields are described and never read")]
+
+mod commit;
+mod condition;
+mod event;
+mod key;
+mod record;
+mod sequencer;
+mod snapshot;
+mod stream;
+
+pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
+pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
+pub(crate) use event::{AggregatePage, Event, LogPage};
+pub(crate) use key::{FoundKey, KeyChange, KeyChanged, KeyRollback};
+pub(crate) use record::{
+    ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, Record, RecordId,
+    RecordPage,
+};
+pub(crate) use sequencer::{HeldId, HeldList, HeldOutcome, SequencerState};
+pub(crate) use snapshot::{Deleted, NewSnapshot, Saved, Snapshot};
+pub(crate) use stream::{Appended, EntryPage, Position, StreamInfo, StreamList, StreamPage, Verdicts};
