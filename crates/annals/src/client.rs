@@ -3,6 +3,7 @@
 mod answers;
 mod backup;
 mod commits;
+mod handlers;
 mod http;
 mod keys;
 mod line;

@@ -231,7 +231,7 @@ impl Handlers for TenantHandlers {
             };
             let known = found.value.read()?;
             if let Some(setting) = known.fixed_difference(&definition) {
-                return Err(HandlerError::Changed { name: definition.name.clone(), setting });
+                return Err(HandlerError::Changed { name: definition.name.clone(), setting: setting.to_owned() });
             }
             if known != definition {
                 let record = DefinitionRecord { definition: definition.write(), ..found.value };

@@ -53,6 +53,12 @@ impl Default for HostOptions {
 #[derive(Clone)]
 pub struct Host(Arc<Inner>);
 
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("process", &self.0.shared.process).finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     shared: Arc<Shared>,
     tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,

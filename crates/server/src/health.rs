@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::{Code, LogStatus, StoreError};
+use annals_runtime::{TaskState, TaskStatus};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -47,6 +48,17 @@ impl Live {
 struct Ready<'a> {
     status: &'static str,
     logs: &'a [Log<'a>],
+    tasks: &'a [Task<'a>],
+}
+
+/// A background task of this process.
+#[derive(Serialize)]
+struct Task<'a> {
+    name: &'a str,
+    state: &'static str,
+    restarts: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<&'a str>,
 }
 
 /// The status of a log.
@@ -97,11 +109,22 @@ async fn ready(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
     let logs: Vec<Log<'_>> = status.iter().map(shown).collect();
     let reasons: Vec<String> = logs.iter().flat_map(reasons).collect();
     if reasons.is_empty() {
-        return answer::json(StatusCode::OK, &Ready { status: "ready", logs: &logs });
+        let tasks = server.host.tasks();
+        let tasks: Vec<Task<'_>> = tasks.iter().map(task).collect();
+        return answer::json(StatusCode::OK, &Ready { status: "ready", logs: &logs, tasks: &tasks });
     }
     // Strings and numbers cannot fail to become JSON.
     let logs = serde_json::to_value(&logs).unwrap_or(Value::Null);
     Err(Problem::new(Code::NotReady, reasons.join("; ")).fact("logs", logs))
+}
+
+fn task(status: &TaskStatus) -> Task<'_> {
+    let state = match status.state {
+        TaskState::Running => "running",
+        TaskState::Restarting => "restarting",
+        TaskState::Ended => "ended",
+    };
+    Task { name: &status.name, state, restarts: status.restarts, last_error: status.last_error.as_deref() }
 }
 
 fn reasons(log: &Log<'_>) -> impl Iterator<Item = String> {

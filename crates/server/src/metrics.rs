@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use annals_core::{Code, CommitOutcome, LogStatus, SequencerStatus};
+use annals_runtime::{TaskState, TaskStatus};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -154,7 +155,7 @@ impl Metrics {
         }
     }
 
-    fn text(&self, logs: &[LogStatus]) -> String {
+    fn text(&self, logs: &[LogStatus], tasks: &[TaskStatus]) -> String {
         let mut out = String::with_capacity(8 * 1024);
         self.write_routes(&mut out);
         let single = [
@@ -194,6 +195,7 @@ impl Metrics {
         }
         write_logs(&mut out, logs);
         write_sequencers(&mut out, logs);
+        write_tasks(&mut out, tasks);
         out
     }
 
@@ -280,6 +282,23 @@ fn write_sequencers(out: &mut String, logs: &[LogStatus]) {
     }
 }
 
+fn write_tasks(out: &mut String, tasks: &[TaskStatus]) {
+    if tasks.is_empty() {
+        return;
+    }
+    let name = "annals_task_up";
+    family(out, name, "gauge", "1 while a background task of this process runs; 0 while it waits to be restarted.");
+    for task in tasks.iter().filter(|task| task.state != TaskState::Ended) {
+        let up = u8::from(task.state == TaskState::Running);
+        line(out, format_args!("{name}{{task=\"{}\"}} {up}", label(&task.name)));
+    }
+    let name = "annals_task_restarts_total";
+    family(out, name, "counter", "How often a background task was restarted after a failure.");
+    for task in tasks {
+        line(out, format_args!("{name}{{task=\"{}\"}} {}", label(&task.name), task.restarts));
+    }
+}
+
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -295,6 +314,6 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 
 /// `GET /metrics`.
 async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
-    let text = server.metrics.text(&server.store.status());
+    let text = server.metrics.text(&server.store.status(), &server.host.tasks());
     ([(header::CONTENT_TYPE, TEXT)], text)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{QueryGuard, limits};
+use annals_runtime::Host;
 use tokio::sync::watch;
 
 /// The limits of a server. The default suits a server that takes what the store takes.
@@ -35,6 +36,9 @@ pub struct Options {
     pub query_guard: QueryGuard,
     /// Who is let in. Anyone.
     pub callers: Callers,
+    /// The task host that runs handlers. None: the server starts one of its own. [`serve`](crate::serve) drains it before it closes the
+    /// store.
+    pub host: Option<Host>,
     /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
     pub stop: Stop,
 }
@@ -54,6 +58,7 @@ impl Default for Options {
             stop_wait_max: Duration::from_secs(8),
             query_guard: QueryGuard::default(),
             callers: Callers::Anyone,
+            host: None,
             stop: Stop::default(),
         }
     }

@@ -36,6 +36,11 @@ impl Payload {
         Self::default().of::<T>(TAKEN)
     }
 
+    /// JSON of this shape, as the body of a request.
+    pub fn body<T: ToSchema>() -> Self {
+        Self::default().of::<T>(&[media::JSON])
+    }
+
     /// Something that has no schema, such as a stream; `about` says what it is.
     pub fn raw(media_type: &'static str, about: &'static str) -> Self {
         Self { statuses: vec![200], ..Self::default() }.or(media_type, about)

@@ -6,6 +6,7 @@
 mod commit;
 mod condition;
 mod event;
+mod handler;
 mod key;
 mod record;
 mod sequencer;
@@ -15,6 +16,9 @@ mod stream;
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
 pub(crate) use event::{AggregatePage, Event, LogPage};
+pub(crate) use handler::{
+    Deliveries, FailingPartitionPage, HandlerDefinition, HandlerPage, HandlerStatus, Pull, Reason, Settled, Settlements,
+};
 pub(crate) use key::{FoundKey, KeyChange, KeyChanged, KeyRollback};
 pub(crate) use record::{
     ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, Record, RecordId,

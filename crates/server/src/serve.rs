@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::Store;
+use annals_runtime::{Host, HostOptions};
 use axum::Router;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -32,6 +33,7 @@ pub async fn serve(
     options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let options = hosted(options, &store);
     let api = Direct::api(Arc::clone(&store), options.clone());
     let open = Opening::open(api, store);
     serve_api(listener, open, never(), options, shutdown).await.map(|_| ())
@@ -90,6 +92,7 @@ async fn serve_api<E>(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<Result<(), E>> {
     let api = Arc::new(api);
+    let mut options = options;
     let mut ended = Ok(());
     tracing::info!(address = %listener.local_addr()?, "listening");
     let mut connections = JoinSet::new();
@@ -102,6 +105,7 @@ async fn serve_api<E>(
             () = &mut shutdown => break,
             opened = &mut opening, if !api.is_open() => match opened {
                 Ok(store) => {
+                    options = hosted(options, &store);
                     api.set(Direct::api(Arc::clone(&store), options.clone()), store);
                     tracing::info!("the store is open");
                     continue;
@@ -126,6 +130,11 @@ async fn serve_api<E>(
         tracing::warn!(connections = connections.len(), "connections are cut, because their requests take too long");
         connections.shutdown().await;
     }
+    if let Some(host) = &options.host {
+        let left = (options.stop_wait_max + DRAIN_TIME).saturating_sub(stopping.elapsed());
+        // What a task has not stored by then it does again at the next start.
+        let _ = timeout(left, host.drain()).await;
+    }
     if let Some(store) = api.store() {
         let left = (options.stop_wait_max + CLOSE_TIME).saturating_sub(stopping.elapsed());
         if timeout(left, store.close()).await.is_err() {
@@ -135,6 +144,14 @@ async fn serve_api<E>(
     Ok(ended)
 }
 
+/// The options with a task host on this store.
+fn hosted(mut options: Options, store: &Arc<dyn Store>) -> Options {
+    options.host.get_or_insert_with(|| Host::start(Arc::clone(store), HostOptions::default()));
+    options
+}
+
+/// What draining the tasks has of the ten seconds when requests have taken all of theirs.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// What closing the store has of the ten seconds when requests have taken all of theirs.
 const CLOSE_TIME: Duration = Duration::from_millis(1500);
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::{Code, Store};
+use annals_runtime::{Host, HostOptions};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::metrics::Metrics;
@@ -13,6 +14,8 @@ use crate::v1::backup;
 /// The state of one server.
 pub(crate) struct Server {
     pub store: Arc<dyn Store>,
+    /// Runs the background tasks.
+    pub host: Host,
     pub options: Options,
     pub metrics: Metrics,
     /// One permit for each commit or transaction in flight.
@@ -27,7 +30,9 @@ impl Server {
     /// Creates the state of a server whose routes have these metrics labels.
     pub fn new(store: Arc<dyn Store>, options: Options, labels: impl IntoIterator<Item = &'static str>) -> Self {
         let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
+        let host = options.host.clone().unwrap_or_else(|| Host::start(Arc::clone(&store), HostOptions::default()));
         Self {
+            host,
             metrics: Metrics::new(labels),
             commits: permits(options.commits_in_flight_max),
             bodies: Arc::new(permits(options.body_bytes_in_flight_max)),

@@ -6,6 +6,7 @@ pub(crate) mod changes;
 pub(crate) mod commits;
 pub(crate) mod documents;
 pub(crate) mod follow;
+pub(crate) mod handlers;
 pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod lines;

@@ -53,8 +53,14 @@ pub(super) struct Problem {
     progress: Option<u64>,
     pattern: Option<usize>,
     sequence_number: Option<u64>,
-    name: Option<String>,
+    pub name: Option<String>,
     key: Option<String>,
+    pub partition: Option<String>,
+    pub setting: Option<String>,
+    pub act: Option<String>,
+    pub what: Option<String>,
+    pub state: Option<String>,
+    pub owner: Option<String>,
 }
 
 impl Problem {

@@ -25,6 +25,8 @@ const ROOM_AHEAD_MAX: u64 = 1024 * 1024;
 const TENANT_HEADER: &str = "annals-tenant";
 /// The media type of BSON documents.
 const DOCUMENT: &str = "application/bson";
+/// JSON bodies.
+const JSON: &str = "application/json";
 
 /// A server's address with a pool of connections to it.
 #[derive(Clone)]
@@ -76,19 +78,27 @@ impl Http {
 
     /// Posts JSON.
     pub async fn post(&self, path: &str, json: Bytes) -> Result<Answer, String> {
-        let mut request = self.get_request(path, "application/json")?;
-        *request.method_mut() = Method::POST;
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        *request.body_mut() = Full::new(json);
-        collect(self.send(request).await?).await
+        self.ask(Method::POST, path, json, JSON, JSON).await
     }
 
     /// Asks for a document, and sends one with a method that takes it.
     pub async fn document(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
-        let mut request = self.get_request(path, DOCUMENT)?;
+        self.ask(method, path, body, DOCUMENT, DOCUMENT).await
+    }
+
+    /// Sends a body of one media type, if there is one, and takes an answer of another.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        media_type: &'static str,
+        accept: &'static str,
+    ) -> Result<Answer, String> {
+        let mut request = self.get_request(path, accept)?;
         *request.method_mut() = method;
         if !body.is_empty() {
-            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(DOCUMENT));
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         }
         *request.body_mut() = Full::new(body);
         collect(self.send(request).await?).await

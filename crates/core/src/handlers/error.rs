@@ -28,13 +28,13 @@ pub enum HandlerError {
         /// The handler.
         name: ByteString,
         /// The first setting that differs.
-        setting: &'static str,
+        setting: String,
     },
     /// The state of the handler or partition does not allow the act.
     #[error("cannot {act} {what}: {state}")]
     NotAllowed {
         /// The act.
-        act: &'static str,
+        act: String,
         /// What it is about, for people.
         what: String,
         /// The state it is in.

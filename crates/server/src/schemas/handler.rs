@@ -1,0 +1,169 @@
+//! Handlers.
+
+use utoipa::ToSchema;
+
+use super::Event;
+
+/// What a handler is defined by.
+#[derive(ToSchema)]
+pub(crate) struct HandlerDefinition {
+    /// The stream whose events it handles; not beside `types`.
+    stream: Option<String>,
+    /// The types of the events it handles; any when absent.
+    types: Option<Vec<String>>,
+    /// `none`, `aggregate` or `data.PATH`.
+    partition_by: Option<String>,
+    /// How many partitions are in flight at most, 1 to 256.
+    concurrency: Option<u32>,
+    /// `"beginning"`, `"latest"` or `{"sequence_number": n}`.
+    #[schema(value_type = Object)]
+    start: Option<()>,
+    /// How many events of one partition are delivered together at most, 1 to 1,000.
+    batch: Option<u32>,
+    retry: Option<HandlerRetry>,
+}
+
+/// When a failed event is delivered again.
+#[derive(ToSchema)]
+struct HandlerRetry {
+    /// The delay after the first failure, in milliseconds.
+    first_ms: Option<u64>,
+    /// What each delay is multiplied by to get the next.
+    factor: Option<f64>,
+    /// The longest delay, in milliseconds.
+    max_ms: Option<u64>,
+    /// The share by which a delay varies, 0 to 1.
+    jitter: Option<f64>,
+    /// How often an event is attempted before `then` applies; without end when absent.
+    attempts: Option<u32>,
+    /// `block` or `park`.
+    then: Option<String>,
+}
+
+/// The state of a handler.
+#[derive(ToSchema)]
+pub(crate) struct HandlerStatus {
+    name: String,
+    position: u64,
+    head: u64,
+    lag: u64,
+    lag_seconds: u64,
+    last_progress: Option<String>,
+    workers: Vec<HandlerWorker>,
+    failing: u64,
+    parked: u64,
+    /// `running`, `paused`, `blocked` or `stopped`.
+    state: String,
+    last_reason: Option<String>,
+    owner: Option<String>,
+    #[schema(value_type = Object)]
+    definition: (),
+}
+
+/// A worker that pulled lately.
+#[derive(ToSchema)]
+struct HandlerWorker {
+    worker: String,
+    last_pull: String,
+    in_flight: u64,
+}
+
+/// A page of handlers.
+#[derive(ToSchema)]
+pub(crate) struct HandlerPage {
+    items: Vec<HandlerStatus>,
+    cursor: Option<String>,
+}
+
+/// A page of failing partitions.
+#[derive(ToSchema)]
+pub(crate) struct FailingPartitionPage {
+    items: Vec<FailingPartition>,
+    cursor: Option<String>,
+}
+
+/// A failing partition.
+#[derive(ToSchema)]
+struct FailingPartition {
+    partition: String,
+    position: u64,
+    sequence_number: u64,
+    attempts: u32,
+    reason: String,
+    retry_at: Option<String>,
+    last_failed: String,
+    behind: u64,
+}
+
+/// What a worker asks for.
+#[derive(ToSchema)]
+pub(crate) struct Pull {
+    /// Most deliveries wanted, 1 to 1,000; 10 when absent.
+    max: Option<u64>,
+    /// How long to wait for the first one, at most 50,000; 0 when absent.
+    wait_ms: Option<u64>,
+    /// How long the worker has to settle them; 30,000 when absent.
+    lease_ms: Option<u64>,
+    /// What the worker calls itself.
+    worker: Option<String>,
+}
+
+/// What a worker is given.
+#[derive(ToSchema)]
+pub(crate) struct Deliveries {
+    deliveries: Vec<Delivery>,
+}
+
+/// An event on its way to a worker.
+#[derive(ToSchema)]
+struct Delivery {
+    token: String,
+    event: Event,
+    position: u64,
+    partition: Option<String>,
+    attempt: u32,
+    last_reason: Option<String>,
+    until: String,
+}
+
+/// What became of deliveries, in the order in which they are settled.
+#[derive(ToSchema)]
+pub(crate) struct Settlements {
+    results: Vec<Settlement>,
+}
+
+/// What became of a delivery.
+#[derive(ToSchema)]
+struct Settlement {
+    token: String,
+    failure: Option<DeliveryFailure>,
+}
+
+/// Why a delivery failed.
+#[derive(ToSchema)]
+struct DeliveryFailure {
+    reason: String,
+    retry_after_ms: Option<u64>,
+    never: Option<bool>,
+}
+
+/// The answer to settlements, in their order.
+#[derive(ToSchema)]
+pub(crate) struct Settled {
+    results: Vec<SettleResult>,
+}
+
+/// The answer to one settlement.
+#[derive(ToSchema)]
+struct SettleResult {
+    token: String,
+    settled: bool,
+    /// `lease_lost` or `out_of_order`.
+    error: Option<String>,
+}
+
+/// Why an operator does something.
+#[derive(ToSchema)]
+pub(crate) struct Reason {
+    reason: String,
+}

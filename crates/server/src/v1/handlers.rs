@@ -1,0 +1,359 @@
+//! `/v1/handlers`: programs in any language that process events, in order per partition. They pull deliveries and settle them.
+
+use std::sync::Arc;
+
+use annals_core::handlers::{
+    Act, ActBody, Delivery, HandlerDefinition, HandlerError, Handlers, PullBody, SettleBody, SettleResult,
+    write_deliveries,
+};
+use annals_core::wire::{EventView, parse_json};
+use annals_core::{ByteString, Code, DEFAULT_SCOPE, limits};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde::de::DeserializeOwned;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::IntoParams;
+
+use crate::accept::Accept;
+use crate::answer::{data_bytes, json, json_of_events, written};
+use crate::body;
+use crate::caller::Caller;
+use crate::media;
+use crate::payload::Payload;
+use crate::problem::Problem;
+use crate::query::{Limit, Query};
+use crate::route::{self, Feature, Operation, Permission, get, post};
+use crate::schemas;
+use crate::state::Server;
+
+const ONE: &str = "/v1/handlers/{name}";
+
+/// The operations on handlers.
+pub(crate) fn feature() -> Feature {
+    let mut operations = vec![
+        get("/v1/handlers", Permission::Reader, list).described(
+            "listHandlers",
+            "Lists handlers and their state.",
+            Payload::json::<schemas::HandlerPage>(),
+        ),
+        get(ONE, Permission::Reader, one)
+            .described("getHandler", "Returns the state of a handler.", Payload::json::<schemas::HandlerStatus>())
+            .refuses(&[Code::UnknownHandler]),
+        route::put(ONE, Permission::Operator, put)
+            .described(
+                "putHandler",
+                "Defines a handler, or changes how it hands events out.",
+                Payload::json::<schemas::HandlerStatus>().created(),
+            )
+            .takes(Payload::body::<schemas::HandlerDefinition>())
+            .refuses(&[Code::InvalidHandler, Code::HandlerChanged]),
+        route::delete(ONE, Permission::Operator, delete)
+            .described(
+                "deleteHandler",
+                "Deletes a handler with its position, failing partitions and parked events.",
+                Payload::json::<schemas::Deleted>(),
+            )
+            .refuses(&[Code::UnknownHandler]),
+        post("/v1/handlers/{name}/pull", Permission::Writer, pull)
+            .described("pullHandler", "Takes deliveries of a handler.", Payload::document::<schemas::Deliveries>())
+            .takes(Payload::body::<schemas::Pull>())
+            .refuses(&[Code::UnknownHandler]),
+        post("/v1/handlers/{name}/settle", Permission::Writer, settle)
+            .described("settleHandler", "Settles deliveries of a handler.", Payload::json::<schemas::Settled>())
+            .takes(Payload::body::<schemas::Settlements>())
+            .refuses(&[Code::UnknownHandler, Code::HandlerOwnedElsewhere]),
+        get("/v1/handlers/{name}/partitions", Permission::Reader, partitions)
+            .described(
+                "listFailingPartitions",
+                "Lists the failing partitions of a handler.",
+                Payload::json::<schemas::FailingPartitionPage>(),
+            )
+            .refuses(&[Code::UnknownHandler]),
+    ];
+    operations.extend(acts());
+    Feature::new("Handlers", operations)
+}
+
+fn acts() -> [Operation; 5] {
+    const REFUSALS: &[Code] =
+        &[Code::UnknownHandler, Code::UnknownPartition, Code::StateConflict, Code::HandlerOwnedElsewhere];
+    let act = |draft: route::Draft, id, summary| {
+        let operation = draft.described(id, summary, Payload::json::<schemas::HandlerStatus>());
+        operation.takes(Payload::body::<schemas::Reason>()).refuses(REFUSALS)
+    };
+    let operator = Permission::Operator;
+    [
+        act(
+            post("/v1/handlers/{name}/pause", operator, pause),
+            "pauseHandler",
+            "Hands out no more events of a handler; those in flight can be settled.",
+        ),
+        act(post("/v1/handlers/{name}/resume", operator, resume), "resumeHandler", "Hands out events again."),
+        act(
+            post("/v1/handlers/{name}/partitions/{partition}/retry", operator, retry),
+            "retryPartition",
+            "Attempts a failing partition's event at once, and begins its retry policy again.",
+        ),
+        act(
+            post("/v1/handlers/{name}/partitions/{partition}/skip", operator, skip),
+            "skipEvent",
+            "Skips a failing partition's event, and records that.",
+        ),
+        act(
+            post("/v1/handlers/{name}/partitions/{partition}/park", operator, park),
+            "parkEvent",
+            "Parks a failing partition's event, and lets the partition continue.",
+        ),
+    ]
+}
+
+/// The parameters of a list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The `cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// The parameters of a list of partitions.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct PartitionsQuery {
+    /// Only `failing`, which is also what is listed when absent.
+    state: Option<String>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The `cursor` of the page before.
+    cursor: Option<String>,
+}
+
+fn handlers(server: &Server, caller: &Caller) -> Result<Arc<dyn Handlers>, Problem> {
+    Ok(server.host.handlers(&caller.tenant)?)
+}
+
+fn page_length(limit: Option<Limit>) -> Result<usize, Problem> {
+    let limit = Limit::or_default(limit);
+    if (1..=limits::PAGE_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Problem::query("limit", format!("{limit} is not between 1 and {}", limits::PAGE_MAX)))
+}
+
+/// `GET /v1/handlers`.
+async fn list(
+    State(server): State<Arc<Server>>,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let limit = page_length(query.limit)?;
+    json(StatusCode::OK, &handlers(&server, &caller)?.list(query.cursor.as_deref(), limit).await?)
+}
+
+/// `GET /v1/handlers/{name}`.
+async fn one(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    json(StatusCode::OK, &handlers(&server, &caller)?.get(&name).await?)
+}
+
+/// `PUT /v1/handlers/{name}`.
+async fn put(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let handlers = handlers(&server, &caller)?;
+    let (parts, body) = request.into_parts();
+    let held = body::read(&server, &parts, body).await?;
+    let definition = HandlerDefinition::read(&name, &held.bytes)?;
+    let new = handlers.put(definition).await?;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    json(status, &handlers.get(&name).await?)
+}
+
+/// `DELETE /v1/handlers/{name}`.
+async fn delete(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Deleted {
+        deleted: bool,
+    }
+    handlers(&server, &caller)?.delete(&name).await?;
+    json(StatusCode::OK, &Deleted { deleted: true })
+}
+
+/// `POST /v1/handlers/{name}/pull`. A caller who goes away before the answer has taken nothing.
+async fn pull(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+    accept: Accept,
+    request: Request,
+) -> Result<Response, Problem> {
+    let handlers = handlers(&server, &caller)?;
+    let pull: PullBody = read(&server, request).await?;
+    let deliveries = tokio::select! {
+        pulled = handlers.pull(&name, pull) => pulled?,
+        () = server.options.stop.stopped() => {
+            return Err(Problem::new(Code::Closing, "the server stops; pull again when it is up"));
+        }
+    };
+    if accept.bson {
+        let mut response = written(StatusCode::OK, write_deliveries(&deliveries));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media::BSON));
+        return Ok(response);
+    }
+    let bytes = data_bytes(deliveries.iter().map(|delivery| &delivery.event));
+    json_of_events(bytes, Deliveries { deliveries, tenant: caller.tenant }).await
+}
+
+/// `POST /v1/handlers/{name}/settle`.
+async fn settle(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Settled {
+        results: Vec<SettleResult>,
+    }
+    let handlers = handlers(&server, &caller)?;
+    let settle: SettleBody = read(&server, request).await?;
+    json(StatusCode::OK, &Settled { results: handlers.settle(&name, settle).await? })
+}
+
+/// `GET /v1/handlers/{name}/partitions`.
+async fn partitions(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    Query(query): Query<PartitionsQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    if let Some(other) = query.state.as_deref().filter(|state| *state != "failing") {
+        return Err(Problem::query("state", format!("{other:?} is not listed; only failing partitions are")));
+    }
+    let limit = page_length(query.limit)?;
+    json(StatusCode::OK, &handlers(&server, &caller)?.partitions(&name, query.cursor.as_deref(), limit).await?)
+}
+
+macro_rules! handler_acts {
+    ($($function:ident $act:ident)+) => {$(
+        async fn $function(
+            State(server): State<Arc<Server>>,
+            Path(name): Path<String>,
+            caller: Caller,
+            request: Request,
+        ) -> Result<Response, Problem> {
+            act(&server, &caller, &name, Act::$act, request).await
+        }
+    )+};
+}
+
+macro_rules! partition_acts {
+    ($($function:ident $act:ident)+) => {$(
+        async fn $function(
+            State(server): State<Arc<Server>>,
+            Path((name, partition)): Path<(String, String)>,
+            caller: Caller,
+            request: Request,
+        ) -> Result<Response, Problem> {
+            act(&server, &caller, &name, Act::$act(ByteString::from(partition)), request).await
+        }
+    )+};
+}
+
+handler_acts! { pause Pause resume Resume }
+partition_acts! { retry Retry skip Skip park Park }
+
+/// Does what an operator asks for, and answers with the handler's state after it.
+async fn act(
+    server: &Server,
+    caller: &Caller,
+    name: &str,
+    act: Act,
+    request: Request,
+) -> Result<Response, Problem> {
+    let handlers = handlers(server, caller)?;
+    let body: ActBody = read(server, request).await?;
+    handlers.act(name, act, &body.reason).await?;
+    json(StatusCode::OK, &handlers.get(name).await?)
+}
+
+/// Reads a JSON body.
+async fn read<T: DeserializeOwned + Send + 'static>(server: &Server, request: Request) -> Result<T, Problem> {
+    let (parts, body) = request.into_parts();
+    let held = body::read(server, &parts, body).await?;
+    let bytes = held.bytes.clone();
+    Ok(body::parse(held.bytes.len(), move || parse_json(&bytes)).await??)
+}
+
+struct Deliveries {
+    deliveries: Vec<Delivery>,
+    tenant: String,
+}
+
+impl Serialize for Deliveries {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let views: Vec<_> =
+            self.deliveries.iter().map(|delivery| DeliveryView { delivery, tenant: &self.tenant }).collect();
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("deliveries", &views)?;
+        map.end()
+    }
+}
+
+struct DeliveryView<'a> {
+    delivery: &'a Delivery,
+    tenant: &'a str,
+}
+
+impl Serialize for DeliveryView<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let delivery = self.delivery;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("token", &delivery.token)?;
+        let event = EventView { event: &delivery.event, tenant: self.tenant, scope: DEFAULT_SCOPE };
+        map.serialize_entry("event", &event)?;
+        map.serialize_entry("position", &delivery.position)?;
+        if let Some(partition) = &delivery.partition {
+            map.serialize_entry("partition", partition)?;
+        }
+        map.serialize_entry("attempt", &delivery.attempt)?;
+        if let Some(reason) = &delivery.last_reason {
+            map.serialize_entry("last_reason", reason)?;
+        }
+        map.serialize_entry("until", &delivery.until)?;
+        map.end()
+    }
+}
+
+impl From<HandlerError> for Problem {
+    fn from(error: HandlerError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            HandlerError::Invalid(invalid) => invalid.into(),
+            HandlerError::Store(error) => error.into(),
+            HandlerError::Unknown(name) => problem.fact("name", &*name),
+            HandlerError::UnknownPartition { handler, partition } => {
+                problem.fact("name", &*handler).fact("partition", &*partition)
+            }
+            HandlerError::Changed { name, setting } => problem.fact("name", &*name).fact("setting", setting),
+            HandlerError::NotAllowed { what, state, .. } => problem.fact("what", what).fact("state", state),
+            HandlerError::OwnedElsewhere { name, owner } => problem.fact("name", &*name).fact("owner", owner),
+            _ => problem,
+        }
+    }
+}
