@@ -35,6 +35,7 @@ use self::answers::{Exists, Ids};
 use self::commits::{Commits, Reply};
 use self::http::{Answer, Happening, Http};
 
+pub use self::handlers::HandlersClient;
 pub use self::keys::KeysClient;
 pub use self::queries::QueriesClient;
 pub use self::records::RecordsClient;

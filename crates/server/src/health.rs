@@ -52,7 +52,7 @@ struct Ready<'a> {
 }
 
 /// A background task of this process.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Task<'a> {
     name: &'a str,
     state: &'static str,

@@ -345,13 +345,15 @@ impl From<HandlerError> for Problem {
         let problem = Self::new(error.code(), error.to_string());
         match error {
             HandlerError::Invalid(invalid) => invalid.into(),
-            HandlerError::Store(error) => error.into(),
+            HandlerError::Store(error) => annals_core::ReadError::Store(error).into(),
             HandlerError::Unknown(name) => problem.fact("name", &*name),
             HandlerError::UnknownPartition { handler, partition } => {
                 problem.fact("name", &*handler).fact("partition", &*partition)
             }
             HandlerError::Changed { name, setting } => problem.fact("name", &*name).fact("setting", setting),
-            HandlerError::NotAllowed { what, state, .. } => problem.fact("what", what).fact("state", state),
+            HandlerError::NotAllowed { act, what, state } => {
+                problem.fact("act", act).fact("what", what).fact("state", state)
+            },
             HandlerError::OwnedElsewhere { name, owner } => problem.fact("name", &*name).fact("owner", owner),
             _ => problem,
         }

@@ -110,8 +110,10 @@ impl Work<'_> {
     fn try_act(&mut self, act: &Act, reason: &str) -> Result<(), HandlerError> {
         let (paused, now) = (self.journal.record().paused, self.clock.now());
         let handler = || format!("handler {:?}", &*self.owner.definition.name);
-        let refused =
-            |state: &str| HandlerError::NotAllowed { act: act.name(), what: handler(), state: state.to_owned() };
+        let refused = |state: &str| {
+            let (act, what) = (act.name().to_owned(), handler());
+            HandlerError::NotAllowed { act, what, state: state.to_owned() }
+        };
         let (partition, outcome) = match act {
             Act::Pause if paused => return Err(refused("it is paused already")),
             Act::Resume if !paused => return Err(refused("it is not paused")),
@@ -131,7 +133,7 @@ impl Work<'_> {
             ActError::CatchingUp => "it is catching up, so there is no event to act on",
         };
         let what = format!("partition {:?} of handler {:?}", &**partition, &*handler);
-        HandlerError::NotAllowed { act: act.name(), what, state: state.to_owned() }
+        HandlerError::NotAllowed { act: act.name().to_owned(), what, state: state.to_owned() }
     }
 }
 
