@@ -51,8 +51,9 @@ struct Opened {
 /// A promise that does not hold ends the check with its sentence, so that seeded bugs can be caught by it.
 macro_rules! ensure {
     ($holds:expr, $($why:tt)+) => {
-        if !$holds {
-            return Err(format!($($why)+));
+        match $holds {
+            true => {}
+            false => return Err(format!($($why)+)),
         }
     };
 }
