@@ -15,8 +15,8 @@
 //! at place 0 has the transaction's id as its own; a later one of a store that an early 0.1.0 wrote lacks it, and then it is read from
 //! the commit at place 0.
 //!
-//! What was received over the event horizon is of no aggregate and has neither a version nor a request id of its own: those that the frame's
-//! header and the index have are the subscription's ([`Record::filed_under`]).
+//! What was received over the event horizon is of no aggregate and has neither a version nor a request id of its own. Those in the frame's
+//! header and in the index are the subscription's ([`Record::filed_under`]).
 
 mod decode;
 mod own;

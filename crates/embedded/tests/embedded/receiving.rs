@@ -48,11 +48,25 @@ struct Opened {
     receiving: Arc<dyn Receiving>,
 }
 
-fn open(disk: Arc<dyn Disk>, options: Options) -> Opened {
-    let store = EmbeddedStore::open(disk, with_scope(options)).unwrap_or_else(|error| panic!("{error}"));
+/// A promise that does not hold ends the check with its sentence, so that seeded bugs can be caught by it.
+macro_rules! ensure {
+    ($holds:expr, $($why:tt)+) => {
+        match $holds {
+            true => {}
+            false => return Err(format!($($why)+)),
+        }
+    };
+}
+
+fn try_open(disk: Arc<dyn Disk>, options: Options) -> Result<Opened, String> {
+    let store = EmbeddedStore::open(disk, with_scope(options)).map_err(|error| error.to_string())?;
     let log = store.log(DEFAULT_TENANT, SCOPE).expect("the scope is declared");
     let receiving = store.receiving(DEFAULT_TENANT, SCOPE).expect("the scope is declared");
-    Opened { store, log, receiving }
+    Ok(Opened { store, log, receiving })
+}
+
+fn open(disk: Arc<dyn Disk>, options: Options) -> Opened {
+    try_open(disk, options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn subscription(partition: &str) -> Subscription {
@@ -77,35 +91,38 @@ fn batch(partition: &str, from: u64, count: u64) -> ReceivedBatch {
     ReceivedBatch { subscription: subscription(partition), consent: Uuid::from_u128(4), from, events }
 }
 
-async fn all(opened: &Opened) -> Vec<RecordedEvent> {
+async fn all(opened: &Opened) -> Result<Vec<RecordedEvent>, String> {
     let query = LogQuery { limit: 1_000, ..LogQuery::default() };
-    opened.log.read(query).await.expect("it is read").events
+    Ok(opened.log.read(query).await.map_err(|error| error.to_string())?.events)
 }
 
-/// Every promise that can be seen in a log and the states beside it. Returns how many events each partition has.
-async fn assert_whole(opened: &Opened, context: &str) -> BTreeMap<String, u64> {
-    let events = all(opened).await;
-    assert!(events.iter().map(|event| event.sequence_number).eq(0..events.len() as u64), "{context}: no hole");
+/// How many events each partition has, or how many of each were acknowledged.
+type Counts = BTreeMap<String, u64>;
+
+/// Checks every promise that can be seen in a log and the states beside it.
+async fn whole(opened: &Opened) -> Result<Counts, String> {
+    let events = all(opened).await?;
+    ensure!(events.iter().map(|event| event.sequence_number).eq(0..events.len() as u64), "the log has a hole");
     let mut stands: BTreeMap<String, SubscriptionState> = BTreeMap::new();
-    let mut counts = BTreeMap::new();
+    let mut counts = Counts::new();
     for (n, event) in events.iter().enumerate() {
-        let from = event.commit.received.as_deref().unwrap_or_else(|| panic!("{context}: it was received"));
+        let from = event.commit.received.as_deref().ok_or("it was not received")?;
         let partition = from.subscription.partition.to_string();
         let stand = stands.entry(partition.clone()).or_default();
-        assert!(from.position >= stand.position, "{context}: position {} comes again", from.position);
+        ensure!(from.position >= stand.position, "position {} comes again", from.position);
         *stand = SubscriptionState { position: from.position + 1, sequence_number: Some(from.sequence_number) };
         *counts.entry(partition).or_default() += 1;
         if let Some(place) = event.commit.transaction {
-            let first = &events[n - place.place as usize].commit;
-            assert_eq!(first.commit_id, place.id, "{context}");
-            assert!(n + ((place.count - place.place) as usize) <= events.len(), "{context}: part of a batch");
+            let first = n.checked_sub(place.place as usize).map(|first| events[first].commit.commit_id);
+            ensure!(first == Some(place.id), "{n} is of another batch than its neighbours");
+            ensure!(n + ((place.count - place.place) as usize) <= events.len(), "{n} is of a part of a batch");
         }
     }
     for (partition, stand) in stands {
         let told = opened.receiving.state(&subscription(&partition)).await;
-        assert_eq!(told, Ok(stand), "{context}: {partition} stands where its last event does");
+        ensure!(told == Ok(stand), "{partition:?} stands at {told:?}, and its last event says {stand:?}");
     }
-    counts
+    Ok(counts)
 }
 
 /// How many batches the script sends, and how many events the n-th has.
@@ -119,68 +136,109 @@ fn partition(n: u64) -> &'static str {
     ["p", "q", ""][n as usize % 3]
 }
 
-/// Sends what is left of the script until a batch fails, as a consumer does: from where the subscription stands. Every batch of it that
-/// was received before counts as sent. Returns how many events of each partition were acknowledged, and why it ended early.
-async fn send(opened: &Opened) -> (BTreeMap<String, u64>, Option<ReceiveError>) {
-    let mut acknowledged = BTreeMap::new();
-    let ended = send_all(opened, &mut acknowledged).await.err();
-    (acknowledged, ended)
-}
-
-async fn send_all(opened: &Opened, acknowledged: &mut BTreeMap<String, u64>) -> Result<(), ReceiveError> {
+/// Sends the script until a batch fails, as a consumer does that has forgotten what it sent: what was received before is a repeat. Returns
+/// what was acknowledged, and whether all of it was.
+async fn send(opened: &Opened) -> Result<(Counts, bool), String> {
+    let mut acknowledged = Counts::new();
     let mut next: BTreeMap<&str, u64> = BTreeMap::new();
     for n in 0..BATCHES {
         let from = next.entry(partition(n)).or_default();
         let batch = batch(partition(n), *from, length(n));
         *from = batch.next();
-        let stood = opened.receiving.state(&batch.subscription).await?;
-        let received = opened.receiving.receive(batch).await;
-        let received = received.map_err(|error| match error {
-            ReceiveError::Moved { .. } => panic!("batch {n} was received in part"),
-            other => other,
-        })?;
-        assert_eq!(received.duplicate, stood.position >= *from, "batch {n}");
+        let Ok(stood) = opened.receiving.state(&batch.subscription).await else { return Ok((acknowledged, false)) };
+        match opened.receiving.receive(batch).await {
+            Ok(received) => ensure!(received.duplicate == (stood.position >= *from), "batch {n}: {received:?}"),
+            Err(ReceiveError::Store(_)) => return Ok((acknowledged, false)),
+            Err(error) => return Err(format!("batch {n}: {error}")),
+        }
         *acknowledged.entry(partition(n).to_owned()).or_default() += length(n);
     }
-    Ok(())
+    Ok((acknowledged, true))
 }
 
-/// At every operation of the disk, by kill -9 and by power loss: events and states are there together or not at all, what was
-/// acknowledged stays, and a consumer that sends everything again leaves each event once.
+/// Ends the process at this operation of the disk, by kill -9 or by power loss, and looks at what is left. Returns whether it was still
+/// sending.
+async fn ended_at(operation: u64, change: impl Fn(&mut Options)) -> Result<bool, String> {
+    let options = || {
+        let packing = if operation.is_multiple_of(2) { PACK_NEVER } else { PACK_ALWAYS };
+        let mut options = Options { packing, ..repeatable(operation) };
+        change(&mut options);
+        options
+    };
+    let disk = FaultyDisk::new(operation);
+    let opened = try_open(disk.clone(), options())?;
+    disk.plan(operation, if operation.is_multiple_of(3) { Fault::Error } else { Fault::End });
+    let (acknowledged, finished) = send(&opened).await?;
+    let disk = if operation % 4 < 2 { disk.after_kill() } else { disk.after_power_loss() };
+    drop(opened);
+    let opened = try_open(disk.clone(), options())?;
+    let counts = whole(&opened).await?;
+    for (partition, count) in acknowledged {
+        let there = counts.get(&partition).copied().unwrap_or(0);
+        ensure!(there >= count, "{count} of {partition:?} were acknowledged, {there} are there");
+    }
+    let disk = disk.after_power_loss();
+    drop(opened);
+    let opened = try_open(disk, options())?;
+    ensure!(whole(&opened).await? == counts, "what was served is gone");
+    let due: Counts = (0..BATCHES).fold(Counts::new(), |mut due, n| {
+        *due.entry(partition(n).to_owned()).or_default() += length(n);
+        due
+    });
+    ensure!(send(&opened).await? == (due.clone(), true), "not all could be sent again");
+    ensure!(whole(&opened).await? == due, "not each event is there once");
+    Ok(!finished)
+}
+
+const OPERATIONS: u64 = 300;
+
+/// Events and states are there together or not at all, what was acknowledged stays, and a consumer that sends everything again leaves
+/// each event once.
 #[test]
 fn events_and_positions_stay_together_wherever_the_process_dies() {
     block_on(async {
-        let due: BTreeMap<String, u64> = (0..BATCHES).fold(BTreeMap::new(), |mut due, n| {
-            *due.entry(partition(n).to_owned()).or_default() += length(n);
-            due
-        });
         let mut died = 0;
-        for operation in 0..300 {
-            let packing = if operation % 2 == 0 { PACK_NEVER } else { PACK_ALWAYS };
-            let options = |seed| Options { packing, ..repeatable(seed) };
-            let disk = FaultyDisk::new(operation);
-            let opened = open(disk.clone(), options(operation));
-            disk.plan(operation, if operation % 3 == 0 { Fault::Error } else { Fault::End });
-            let (acknowledged, ended) = send(&opened).await;
-            died += u64::from(ended.is_some());
-            let disk = if operation % 4 < 2 { disk.after_kill() } else { disk.after_power_loss() };
-            drop(opened);
-            let opened = open(disk.clone(), options(operation));
-            let context = format!("died at {operation}");
-            let counts = assert_whole(&opened, &context).await;
-            for (partition, count) in acknowledged {
-                let there = counts.get(&partition).copied().unwrap_or(0);
-                assert!(there >= count, "{context}: {count} of {partition:?} were acknowledged, {there} are there");
-            }
-            let disk = disk.after_power_loss();
-            drop(opened);
-            let opened = open(disk, options(operation));
-            assert_eq!(assert_whole(&opened, &context).await, counts, "{context}: what was served stays");
-            assert_eq!(send(&opened).await, (due.clone(), None), "{context}");
-            assert_eq!(assert_whole(&opened, &context).await, due, "{context}: each event once");
+        for operation in 0..OPERATIONS {
+            let sending = ended_at(operation, |_| {}).await;
+            died += u64::from(sending.unwrap_or_else(|why| panic!("died at {operation}: {why}")));
         }
         assert!(died > 60, "the process died {died} times");
     });
+}
+
+#[cfg(feature = "seeded-bugs")]
+mod seeded_bugs {
+    use annals_embedded::SeededBug;
+
+    use super::*;
+
+    #[track_caller]
+    fn is_caught(bug: SeededBug) {
+        let caught = block_on(async {
+            for operation in 0..OPERATIONS {
+                if ended_at(operation, |options| options.seeded_bug = Some(bug)).await.is_err() {
+                    return true;
+                }
+            }
+            false
+        });
+        assert!(caught, "{OPERATIONS} operations did not catch {bug:?}");
+    }
+
+    #[test]
+    fn acknowledging_a_batch_before_its_sync_is_caught() {
+        is_caught(SeededBug::AcknowledgeBeforeSync);
+    }
+
+    #[test]
+    fn recovering_a_part_of_a_batch_is_caught() {
+        is_caught(SeededBug::RecoverPartOfTransaction);
+    }
+
+    #[test]
+    fn keeping_a_batch_that_was_not_synced_is_caught() {
+        is_caught(SeededBug::KeepUnsyncedTailOnRecovery);
+    }
 }
 
 /// What was received is checked, packed, exported by copies and hashed like everything else.
@@ -189,8 +247,8 @@ fn received_events_are_checked_packed_and_copied_whole() {
     block_on(async {
         let disk = Arc::new(MemoryDisk::default());
         let opened = open(disk.clone(), repeatable(1));
-        assert_eq!(send(&opened).await.1, None);
-        let events = all(&opened).await;
+        assert!(send(&opened).await.expect("it is received").1);
+        let events = all(&opened).await.expect("it is read");
         let (mut copies, mut next) = (Vec::new(), 0);
         while next < events.len() as u64 {
             let page = opened.log.read_copies(next).await.expect("they are read");
@@ -208,12 +266,12 @@ fn received_events_are_checked_packed_and_copied_whole() {
         let log = report.logs.iter().find(|log| log.scope == SCOPE).expect("it has the scope");
         assert_eq!((log.events, log.aggregates), (events.len() as u64, 0));
         let opened = open(disk, repeatable(1));
-        assert_eq!(all(&opened).await, events);
+        assert_eq!(all(&opened).await.expect("it is read"), events);
         let copied = open(Arc::new(MemoryDisk::default()), repeatable(2));
         copied.log.store_copies(copies).await.expect("they are in order");
-        assert_eq!(all(&copied).await, events);
-        assert_whole(&copied, "copied").await;
-        assert_eq!(send(&copied).await.1, None, "everything is a repeat");
-        assert_eq!(all(&copied).await, events);
+        assert_eq!(all(&copied).await.expect("it is read"), events);
+        whole(&copied).await.expect("it is whole");
+        assert!(send(&copied).await.expect("everything is a repeat").1);
+        assert_eq!(all(&copied).await.expect("it is read"), events);
     });
 }

@@ -1,8 +1,8 @@
 //! Whether a commit repeats an earlier one: found by its request id, compared by its content.
 //!
-//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public, metadata,
-//! the ids that the client gave, and the prepare keys. Here the first commit is read anyway, so the contents themselves are compared, and commits
-//! of other software need no digest.
+//! The content is what the digest of other stores covers ([`NewCommit::content_digest`]): types, generations, data, tags, public,
+//! metadata, the ids that the client gave, and the prepare keys. Here the first commit is read anyway, so the contents themselves are
+//! compared, and commits of other software need no digest.
 
 use annals_core::{Aggregate, NewCommit, ReadError, StoreError, event_uuid};
 use mongodb::bson::{RawDocumentBuf, doc};

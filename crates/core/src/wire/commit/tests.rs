@@ -11,7 +11,7 @@ fn with(field: &str) -> String {
 
 #[test]
 fn a_whole_body_is_read_and_written_back() {
-    let json = r#"{"aggregate":{"name":"order","id":"o-1"},"expected_version":3,"request_id":"r","command_id":"c","events":[{"type":"placed","data":{"z":1,"a":2.0},"id":"00000000-0000-0000-0000-000000000007","generation":2,"tags":["x"],"public":true,"time":"2026-03-01T12:00:00.000Z"}],"header":{"b":"1","a":"2"},"tenant_id":"t","owner_id":"o","space_id":"s","correlation_id":"k","causation_id":"u","wait":{"for":"logged","timeout_ms":250}}"#;
+    let json = r#"{"aggregate":{"name":"order","id":"o-1"},"expected_version":3,"request_id":"r","command_id":"c","events":[{"type":"placed","data":{"z":1,"a":2.0},"id":"00000000-0000-0000-0000-000000000007","generation":2,"tags":["x"],"public":true,"metadata":{"z":"t","a":2.0},"time":"2026-03-01T12:00:00.000Z"}],"header":{"b":"1","a":"2"},"tenant_id":"t","owner_id":"o","space_id":"s","correlation_id":"k","causation_id":"u","wait":{"for":"logged","timeout_ms":250}}"#;
     let commit = parse_commit(json.as_bytes()).expect("valid");
     assert_eq!(commit.expected_version, ExpectedVersion::Exact(3));
     assert_eq!(commit.header[0].0, "b");
@@ -48,4 +48,6 @@ fn bad_bodies_are_refused_with_code_and_path() {
         (Code::InvalidTime, "events[0].time".into())
     );
     assert_eq!(refused(&event(r#"{"type":"t","data":{},"id":"7"}"#)), (Code::InvalidId, "events[0].id".into()));
+    let noted = event(r#"{"type":"t","data":{},"metadata":{"a":null}}"#);
+    assert_eq!(refused(&noted), (Code::InvalidMetadata, "events[0].metadata".into()));
 }
