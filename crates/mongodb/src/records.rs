@@ -28,6 +28,7 @@ mod feed;
 mod filter;
 mod find;
 mod judge;
+mod markers;
 mod queries;
 mod text;
 mod write;
@@ -80,6 +81,7 @@ impl MongoRecords {
         let place = Place {
             database: database.clone(),
             clock: options.clock.clone(),
+            random: options.random.clone(),
             trimmed: AtomicU64::new(0),
             due: Due::default(),
             sessions: means.sessions,
