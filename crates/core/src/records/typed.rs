@@ -71,7 +71,7 @@ impl<T: RecordType> TypedRecords<T> {
 
     /// The collection of a type that was declared before.
     pub fn declared(records: Arc<dyn Records>) -> Self {
-        Self { records, of: PhantomData }
+        Self { records, name: T::COLLECTION.to_owned(), of: PhantomData }
     }
 
     /// Inserts a record that is not there yet.
