@@ -40,6 +40,7 @@ macro_rules! records {
                 documents_that_cannot_be_records_are_refused
                 a_collection_that_is_not_declared_is_refused
                 values_of_a_type_are_stored_under_its_names
+                a_type_has_collections_of_names_that_are_chosen_at_run_time
             }
             fields {
                 named_fields_change_and_the_others_stay

@@ -5,7 +5,7 @@
 //!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
 //!   declare.rs   collections and indexes; text.rs       feed.rs     what has changed
 //!   queries.rs   snapshots and commits, which need not be declared
-//!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired
+//!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired; markers.rs: when each does
 //!   batch.rs     one transaction; judge.rs decides, commands.rs sends, checks.rs makes it conflict with changes of what was checked
 //! ```
 //!
@@ -28,6 +28,7 @@ mod feed;
 mod filter;
 mod find;
 mod judge;
+mod markers;
 mod queries;
 mod text;
 mod write;
@@ -80,6 +81,7 @@ impl MongoRecords {
         let place = Place {
             database: database.clone(),
             clock: options.clock.clone(),
+            random: options.random.clone(),
             trimmed: AtomicU64::new(0),
             due: Due::default(),
             sessions: means.sessions,

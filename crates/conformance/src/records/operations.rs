@@ -94,12 +94,12 @@ impl RecordOperations {
         let collection = COLLECTIONS[self.random.usize(0..2)];
         match self.random.u8(0..20) {
             0 | 1 => RecordOperation::Declare(self.any_collection(collection)),
-            2..10 => {
+            2..13 => {
                 let count = if self.random.bool() { 1 } else { self.random.usize(1..8) };
                 let changes = (0..count).map(|_| self.change_of_what_is_there(collection, model)).collect();
                 RecordOperation::Write(changes)
             }
-            10..13 => RecordOperation::Get(collection.to_owned(), self.any_id()),
+            13 | 14 => RecordOperation::Get(collection.to_owned(), self.any_id()),
             _ => RecordOperation::Find(Box::new(self.any_query(collection))),
         }
     }

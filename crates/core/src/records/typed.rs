@@ -15,7 +15,7 @@ use crate::{Code, Invalid};
 
 /// A type whose values are records. Its serde names are the stored field names; one field is named `_id`.
 pub trait RecordType: Serialize + DeserializeOwned {
-    /// The name of its collection.
+    /// The name of its collection, unless another one is chosen when it is declared.
     const COLLECTION: &'static str;
 
     /// The indexes of its collection.
@@ -41,6 +41,7 @@ pub struct Stored<T> {
 /// The collection of a type.
 pub struct TypedRecords<T> {
     records: Arc<dyn Records>,
+    name: String,
     of: PhantomData<fn() -> T>,
 }
 
@@ -50,13 +51,27 @@ impl<T: RecordType> TypedRecords<T> {
     /// # Errors
     /// As [`Records::declare`].
     pub async fn declare(records: Arc<dyn Records>) -> Result<Self, RecordError> {
-        records.declare(T::collection()).await?;
-        Ok(Self { records, of: PhantomData })
+        Self::declare_as(records, T::COLLECTION).await
+    }
+
+    /// Declares a collection of the type under another name, such as one for each scope.
+    ///
+    /// # Errors
+    /// As [`Records::declare`].
+    pub async fn declare_as(records: Arc<dyn Records>, name: impl Into<String>) -> Result<Self, RecordError> {
+        let name = name.into();
+        records.declare(Collection { name: name.clone(), ..T::collection() }).await?;
+        Ok(Self { records, name, of: PhantomData })
+    }
+
+    /// The name of the collection.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The collection of a type that was declared before.
     pub fn declared(records: Arc<dyn Records>) -> Self {
-        Self { records, of: PhantomData }
+        Self { records, name: T::COLLECTION.to_owned(), of: PhantomData }
     }
 
     /// Inserts a record that is not there yet.
@@ -64,7 +79,7 @@ impl<T: RecordType> TypedRecords<T> {
     /// # Errors
     /// As [`Records::insert`].
     pub async fn insert(&self, value: &T) -> Result<Revision, RecordError> {
-        self.records.insert(T::COLLECTION, document(value)?).await
+        self.records.insert(&self.name, document(value)?).await
     }
 
     /// Replaces the record with the value's `_id`, if it is as expected.
@@ -72,10 +87,10 @@ impl<T: RecordType> TypedRecords<T> {
     /// # Errors
     /// As [`Records::replace_if`].
     pub async fn replace_if(&self, value: &T, expected: Expected) -> Result<Revision, RecordError> {
-        self.records.replace_if(T::COLLECTION, document(value)?, expected).await
+        self.records.replace_if(&self.name, document(value)?, expected).await
     }
 
-    /// The replacement as part of a batch.
+    /// The replacement as part of a batch, in the collection of the type's own name.
     ///
     /// # Errors
     /// `invalid_record` when the value cannot be a document.
@@ -83,12 +98,20 @@ impl<T: RecordType> TypedRecords<T> {
         Ok(RecordChange::replace_if(T::COLLECTION, document(value)?, expected))
     }
 
+    /// The replacement as part of a batch, in this collection.
+    ///
+    /// # Errors
+    /// As [`replacement`](Self::replacement).
+    pub fn replacing(&self, value: &T, expected: Expected) -> Result<RecordChange, RecordError> {
+        Ok(RecordChange::replace_if(&*self.name, document(value)?, expected))
+    }
+
     /// Deletes a record, if it is as expected.
     ///
     /// # Errors
     /// As [`Records::delete_if`].
     pub async fn delete_if(&self, id: impl Into<Bson>, expected: Expected) -> Result<ChangeNumber, RecordError> {
-        self.records.delete_if(T::COLLECTION, id.into(), expected).await
+        self.records.delete_if(&self.name, id.into(), expected).await
     }
 
     /// The record of this id.
@@ -96,7 +119,7 @@ impl<T: RecordType> TypedRecords<T> {
     /// # Errors
     /// As [`Records::get`]; `invalid_record` when what is stored is no value of the type.
     pub async fn get(&self, id: impl Into<Bson>) -> Result<Option<Stored<T>>, RecordError> {
-        let record = self.records.get(T::COLLECTION, &id.into()).await?;
+        let record = self.records.get(&self.name, &id.into()).await?;
         record.map(value).transpose()
     }
 
@@ -105,7 +128,7 @@ impl<T: RecordType> TypedRecords<T> {
     /// # Errors
     /// As [`Records::find`]; `invalid_record` when what is stored is no value of the type.
     pub async fn find(&self, query: RecordQuery) -> Result<(Vec<Stored<T>>, Option<Cursor>), RecordError> {
-        let page = self.records.find(RecordQuery { collection: T::COLLECTION.to_owned(), ..query }).await?;
+        let page = self.records.find(RecordQuery { collection: self.name.clone(), ..query }).await?;
         Ok((page.records.into_iter().map(value).collect::<Result<_, _>>()?, page.next))
     }
 

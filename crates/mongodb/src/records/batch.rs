@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
 use annals_core::{
-    ChangeNumber, Clock, Collection, Condition, Expected, Matcher, RecordChange, RecordError, StoreError,
+    ChangeNumber, Clock, Collection, Condition, Expected, Matcher, Randomness, RecordChange, RecordError, StoreError,
 };
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::{ReadConcern, ReturnDocument};
@@ -15,12 +15,13 @@ use tokio::time::Instant;
 
 use super::checks;
 use super::commands::{self, Refused};
-use super::expiry::{Due, EXPIRIES};
+use super::expiry::Due;
 use super::feed::{NOTES, STATE, of_changes};
-use super::judge::{Judge, Key, Marker, State, encoded, key_of};
+use super::judge::{Judge, Key, State, encoded, key_of};
+use super::markers;
 use super::{document, write::Work};
 use crate::connect::strict;
-use crate::layout::fields::{inner, natural, text};
+use crate::layout::fields::natural;
 use crate::refused::message_of;
 use crate::sessions::{Sessions, was_ended};
 
@@ -49,6 +50,7 @@ enum Attempt {
 pub(super) struct Place {
     pub(super) database: Database,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) random: Arc<dyn Randomness>,
     /// The newest number, in ten thousands, when notes were removed last.
     pub(super) trimmed: std::sync::atomic::AtomicU64,
     /// When it is to be looked for what has expired.
@@ -121,9 +123,15 @@ async fn until_answered(
             let sentence = error.map_or("other writers always came first".to_owned(), |error| message_of(&error));
             return Some(jobs.iter().map(|_| Err(StoreError::Unreachable(sentence.clone()).into())).collect());
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(jittered(pause, place.random.bits())).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+/// Half of a pause to all of it. Two writers that met each other would otherwise meet again after the same pause.
+fn jittered(pause: Duration, bits: u128) -> Duration {
+    let half = pause / 2;
+    half + half.mul_f64(f64::from(bits as u32) / f64::from(u32::MAX))
 }
 
 /// A deadline's clock; nothing of it is stored.
@@ -259,7 +267,7 @@ async fn fill(
     if let Some(refused) = commands::send(&place.database, session, &judge.ops).await? {
         return Ok(told(collections, &judge, &refused));
     }
-    mark(place, session, &judge.markers).await?;
+    markers::mark(place, session, &judge.markers).await?;
     if let Some(first) = judge.notes.first_mut() {
         first.insert("by", by);
     }
@@ -272,14 +280,14 @@ async fn fill(
     Ok(Filled::Written { first: last + 1, answers, expires })
 }
 
-/// Notes that fit into one command: an id may be large.
-fn parts(notes: &[Document]) -> Vec<&[Document]> {
+/// Notes or markers that fit into one command: an id may be large.
+pub(super) fn parts(notes: &[Document]) -> Vec<&[Document]> {
     const BYTES_MAX: usize = 8 * 1024 * 1024;
     let mut parts = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     for (at, note) in notes.iter().enumerate() {
         let size = note.to_vec().map_or(0, |bytes| bytes.len());
-        if at > start && (bytes + size > BYTES_MAX || at - start >= 5_000) {
+        if at > start && (bytes + size > BYTES_MAX || at - start >= 1_000) {
             parts.push(&notes[start..at]);
             (start, bytes) = (at, 0);
         }
@@ -336,7 +344,7 @@ async fn look(
         for ids in ids.chunks(IDS_MAX) {
             let ids: Vec<Bson> = ids.iter().map(|id| (*id).clone()).collect();
             if expires {
-                marked(place, name, &ids, session, judge).await?;
+                markers::marked(place, name, &ids, session, judge).await?;
             }
             let records = place.database.collection::<RawDocumentBuf>(name);
             let mut find = records.find(doc! { "_id": { "$in": ids } });
@@ -407,39 +415,16 @@ impl<'a> Wanted<'a> {
     }
 }
 
-async fn marked(
-    place: &Place,
-    collection: &str,
-    ids: &[Bson],
-    session: &mut ClientSession,
-    judge: &mut Judge<'_>,
-) -> mongodb::error::Result<()> {
-    let keys: Vec<Document> = ids.iter().map(|id| doc! { "c": collection, "id": id.clone() }).collect();
-    let markers = place.database.collection::<RawDocumentBuf>(EXPIRIES);
-    let mut found = markers.find(doc! { "_id": { "$in": keys } }).session(&mut *session).await?;
-    while found.advance(&mut *session).await? {
-        let key = inner(found.current(), "_id");
-        let id = key.and_then(|key| Bson::try_from(key.get("id").ok()??).ok());
-        if let (Some(id), Some(name)) = (id, key.and_then(|key| text(key, "c"))) {
-            judge.marked.insert((name.to_owned(), encoded(&id)), 0);
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-async fn mark(place: &Place, session: &mut ClientSession, markers: &[Marker]) -> mongodb::error::Result<()> {
-    let collection = place.database.collection::<Document>(EXPIRIES);
-    for marker in markers {
-        let key = doc! { "_id": { "$eq": { "c": &marker.collection, "id": marker.id.clone() } } };
-        match marker.at {
-            Some(at) => {
-                let at = annals_core::bson::DateTime::from_millis(at);
-                collection.update_one(key, doc! { "$set": { "at": at } }).upsert(true).session(&mut *session).await?;
-            }
-            None => {
-                collection.delete_one(key).session(&mut *session).await?;
-            }
-        }
+    #[test]
+    fn two_writers_that_met_pause_for_different_times() {
+        let pause = Duration::from_millis(100);
+        assert_eq!(jittered(pause, 0), Duration::from_millis(50));
+        assert_eq!(jittered(pause, u128::MAX), pause);
+        let middle = jittered(pause, u128::from(u32::MAX / 2));
+        assert!(middle > Duration::from_millis(74) && middle < Duration::from_millis(76), "{middle:?}");
     }
-    Ok(())
 }

@@ -91,8 +91,8 @@ async fn the_database_is_not_asked_for_what_has_expired_where_nothing_expires() 
     database.run_command(doc! { "profile": 0 }).await.expect("no longer profiled");
 }
 
-/// What other software changes in a transaction that is not committed yet conflicts with a check of it, there or absent: the batch is judged
-/// again after that transaction, and never commits beside it.
+/// What other software changes in a transaction that is not committed yet conflicts with a check of it, there or absent: the batch is
+/// evaluated again after that transaction, and never commits beside it.
 #[tokio::test]
 async fn a_check_conflicts_with_a_change_that_other_software_has_not_committed_yet() {
     let databases = Databases::new();

@@ -141,6 +141,7 @@ async fn follow(
         greeting: Some(format!(": after {after}, last {last}\n\n").into()),
         collection: query.collection,
         caller,
+        told: after,
         incarnation: identity.incarnation,
         comment_interval: server.options.comment_interval,
         stop: server.options.stop.clone(),
@@ -162,6 +163,8 @@ struct Feed {
     /// Changes of other collections are left out.
     collection: Option<String>,
     caller: Caller,
+    /// The number that the reader has as its last id.
+    told: ChangeNumber,
     incarnation: u32,
     comment_interval: Duration,
     stop: Stop,
@@ -178,21 +181,25 @@ impl Feed {
         if self.ended || self.stop.is_stopped() {
             return None;
         }
+        // One pause for all pages without a wanted change, so that changes of other collections hold no comment up.
+        let quiet = sleep(self.comment_interval);
+        tokio::pin!(quiet);
         while self.page.as_slice().is_empty() {
             tokio::select! {
                 biased;
                 () = self.stop.stopped() => return None,
+                () = &mut quiet => return Some(self.comment()),
                 page = self.follower.next_page() => match page {
                     Ok(changes) => self.page = self.wanted(changes),
                     Err(error) => return self.end(error),
                 },
-                () = sleep(self.comment_interval) => return Some(Bytes::from_static(b": quiet\n\n")),
             }
         }
         let mut chunk = Vec::with_capacity(4 * 1024);
         while chunk.len() < CHUNK_BYTES
             && let Some(change) = self.page.next()
         {
+            self.told = change.number;
             match self.write(&change) {
                 Ok(text) => chunk.extend_from_slice(text.as_bytes()),
                 Err(problem) => {
@@ -203,6 +210,16 @@ impl Feed {
             }
         }
         Some(chunk.into())
+    }
+
+    /// A comment. Where changes of other collections were passed over it has an id, so that a reader that comes again resumes after them.
+    fn comment(&mut self) -> Bytes {
+        let position = self.follower.position();
+        if position == self.told {
+            return Bytes::from_static(b": quiet\n\n");
+        }
+        self.told = position;
+        format!(": quiet\nid: {}\n\n", id_of(position, self.incarnation)).into()
     }
 
     fn wanted(&self, mut changes: Vec<RecordedChange>) -> std::vec::IntoIter<RecordedChange> {
@@ -216,7 +233,7 @@ impl Feed {
         let document = wire::change(change)?;
         // JSON escapes line breaks, so the data is one line.
         let json = serde_json::to_string(&DocumentView(&document)).map_err(not_written)?;
-        Ok(format!("id: {}\ndata: {json}\n\n", position(change.number, self.incarnation)))
+        Ok(format!("id: {}\ndata: {json}\n\n", id_of(change.number, self.incarnation)))
     }
 
     /// Ends the stream, with the reason unless that is only that the server stops.
@@ -229,6 +246,6 @@ impl Feed {
     }
 }
 
-fn position(number: ChangeNumber, incarnation: u32) -> String {
+fn id_of(number: ChangeNumber, incarnation: u32) -> String {
     if incarnation > 0 { format!("{number}@{incarnation}") } else { number.to_string() }
 }

@@ -134,3 +134,31 @@ async fn a_number_of_another_store_is_refused_as_an_answer() {
     server.get(&format!("{CHANGES}/follow?after=99")).await.problem(Code::UnknownChange);
     server.get(&format!("{CHANGES}/follow?limit=1")).await.problem(Code::InvalidQuery);
 }
+
+/// Changes of other collections hold no comment up, and its id lets a reader that comes again resume after them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_one_collection_sends_comments_with_the_position_that_it_has_read() {
+    let mut options = Options::default();
+    options.comment_interval = Duration::from_millis(20);
+    let server = Running::start_with(options).await;
+    for collection in ["orders", "others"] {
+        server.put(&format!("/v1/records/collections/{collection}"), &json!({})).await.json();
+    }
+    let mut others = Events::open(&server, &format!("{CHANGES}/follow?collection=others"), None).await;
+    assert!(others.block().await.expect("a greeting").comment.is_some());
+    let numbers = server.write(json!([insert(json!({"_id": 1})), insert(json!({"_id": 2}))])).await;
+    let mut seen = String::new();
+    while seen != numbers[1].to_string() {
+        let block = others.block().await.expect("a comment");
+        assert_eq!((block.data.as_str(), block.comment.as_deref()), ("", Some("quiet")));
+        // Each position is told once.
+        assert!(block.id.as_ref().is_none_or(|id| *id != seen), "{block:?}");
+        seen = block.id.unwrap_or(seen);
+    }
+    let other = json!({"insert": {"collection": "others", "document": {"_id": 3}}});
+    let number = server.write(json!([other])).await[0];
+    let mut resumed = Events::open(&server, &format!("{CHANGES}/follow?collection=others"), Some(&seen)).await;
+    for events in [&mut others, &mut resumed] {
+        assert_eq!(events.next().await.id, Some(number.to_string()));
+    }
+}

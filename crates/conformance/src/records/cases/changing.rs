@@ -230,3 +230,29 @@ pub async fn values_of_a_type_are_stored_under_its_names(subject: &dyn Subject) 
     sagas.delete_if("s", Expected::Present).await.expect("it is deleted");
     assert_eq!(sagas.get("s").await.expect("it is read"), None);
 }
+
+/// A type's collection may have its name chosen when it is declared; two of them keep apart.
+pub async fn a_type_has_collections_of_names_that_are_chosen_at_run_time(subject: &dyn Subject) {
+    let store = subject.open().await;
+    let records = records_of(&store);
+    let mut scopes = Vec::new();
+    for scope in ["a", "b"] {
+        let declared = TypedRecords::<Saga>::declare_as(records.clone(), format!("x-{scope}-sagas")).await;
+        scopes.push(declared.expect("it is declared"));
+    }
+    let saga = |step| Saga { id: "s".into(), current_step: step, waits_until: None };
+    let revision = scopes[0].insert(&saga(1)).await.expect("it is inserted");
+    assert_eq!((scopes[0].name(), scopes[1].get("s").await), ("x-a-sagas", Ok(None)));
+    let batch =
+        [scopes[0].replacing(&saga(2), Expected::Revision(revision)), scopes[1].replacing(&saga(3), Expected::Absent)];
+    write(&records, batch.map(|change| change.expect("it is a document")).to_vec()).await;
+    let mut steps = Vec::new();
+    for sagas in &scopes {
+        let (found, _) = sagas.find(TypedRecords::<Saga>::query()).await.expect("they are found");
+        steps.extend(found.into_iter().map(|saga| saga.value.current_step));
+    }
+    assert_eq!(steps, [2, 3]);
+    scopes[0].delete_if("s", Expected::Present).await.expect("it is deleted");
+    assert_eq!((scopes[0].get("s").await, scopes[1].get("s").await.map(|it| it.is_some())), (Ok(None), Ok(true)));
+    assert!(records.get("sagas", &"s".into()).await.is_err(), "the type's own name was not declared");
+}
