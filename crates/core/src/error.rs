@@ -365,6 +365,7 @@ codes! {
     DuplicateKey "duplicate_key" 409 3 "Another record has the same entry in a unique index." "Choose another value; the message names the index."
     IndexConflict "index_conflict" 409 3 "An index of this name is there and is something else." "Declare it as it is, or give the new one another name; of text indexes a collection has one, on all fields whose words are looked for."
     SubscriptionMoved "subscription_moved" 409 3 "A batch of received events does not begin where its subscription stands." "Resume from the position that the subscription has."
+    SnapshotAhead "snapshot_ahead" 409 3 "A snapshot has a version that its aggregate has not reached." "Commit first, or save the snapshot with the version that the aggregate has; nothing was saved."
     StreamMoved "stream_moved" 409 3 "The stream's filter does not stand where the verdicts begin." "Read the stream's progress and judge from there."
     VerdictsDiffer "verdicts_differ" 409 3 "Events were judged before, and otherwise." "Give each filter, and a changed one, a stream of its own."
     Overloaded "overloaded" 429 5 "Too many requests wait already." "Try again after the time in Retry-After, with the same request id."

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use crate::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, EventRef,
     Filter, KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction, ReadError, RecordedEvent,
-    ScanQuery, SequenceNumber, StoreError, TransactionError, limits,
+    ScanQuery, SequenceNumber, StoreError, TransactionError, Version, limits,
 };
 
 /// The event log of one tenant and scope: everything ever committed there, in one gap-free order.
@@ -79,6 +79,15 @@ pub trait EventLog: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`].
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError>;
+
+    /// Returns the aggregate's version now, which is the number of its commits; 0 for an aggregate without commits. The work does not
+    /// depend on how many commits it has.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn aggregate_version(&self, aggregate: &Aggregate) -> Result<Version, ReadError> {
+        Ok(self.read_aggregate(AggregateQuery::last(aggregate.clone())).await?.version)
+    }
 
     /// Whether this aggregate has a commit of this request id.
     ///

@@ -79,7 +79,7 @@ pub use records::{
     valid_document, with_fields,
 };
 pub use sequencing::{Ask, Asked, HeldCommit, HeldId, Leader, SequencerState, SequencerStatus, Sequencing};
-pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, snapshot_collection, snapshot_indexes};
+pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, save_snapshot, snapshot_collection, snapshot_indexes};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use streams::{

@@ -2,12 +2,14 @@
 
 mod document;
 mod in_records;
+mod reached;
 
 use async_trait::async_trait;
 use bytestring::ByteString;
 
 pub(crate) use document::{read as read_document, read_tags, tags as write_tags};
 pub use in_records::{RecordSnapshots, snapshot_collection, snapshot_indexes};
+pub use reached::save_snapshot;
 
 use crate::{
     Aggregate, AggregateInfo, AggregateType, Code, Data, Index, Invalid, Loaded, RecordError, Timestamp, Version, json,
@@ -104,6 +106,9 @@ pub trait Snapshots: Send + Sync + 'static {
     async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError>;
 
     /// Saves a snapshot unless there is one of a higher version; then it answers false, and nothing is changed.
+    ///
+    /// The caller vouches that the log has reached the snapshot's version. A snapshot that comes from elsewhere is saved by
+    /// [`save_snapshot`], which checks it.
     ///
     /// # Errors
     /// See [`RecordError`].

@@ -36,7 +36,7 @@ use std::time::Duration;
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome, EventLog,
     KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, Randomness, ReadError, ScanQuery,
-    SequenceNumber, StoreError, TransactionError, Visit,
+    SequenceNumber, StoreError, TransactionError, Version, Visit,
 };
 use async_trait::async_trait;
 use mongodb::bson::{RawDocumentBuf, doc};
@@ -411,6 +411,13 @@ impl EventLog for Log {
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
         query.validate()?;
         self.means.answers.of(aggregates::read(self, query)).await
+    }
+
+    async fn aggregate_version(&self, aggregate: &Aggregate) -> Result<Version, ReadError> {
+        aggregate.validate()?;
+        let collection = event_stream(&aggregate.name)?;
+        let head = self.means.answers.of(async { Ok(self.read_head(&collection, aggregate).await?) });
+        head.await.map(|head: Head| head.version)
     }
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
