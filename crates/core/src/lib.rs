@@ -51,7 +51,7 @@ pub use condition::{
     Condition, Days, Deletion, DocumentKind, Fragment, Matcher, Nested, Now, QueryGuard, Test, TimeOfDay, Window,
 };
 pub use copy::CommitCopy;
-pub use data::{Data, DocumentView};
+pub use data::{Data, DocumentView, InvalidData};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
