@@ -23,6 +23,6 @@ pub use key::{
 };
 pub use list::{format_list, parse_list};
 pub use snapshot::{read_saved, read_snapshot, write_saved, write_snapshot};
-pub use stream::{StreamEventLine, StreamEventView};
+pub use stream::StreamEventView;
 pub use transaction::{ExpectationBody, TransactionBody, parse_transaction};
 pub use verdicts::{AppendedAnswer, IncludedBody, PositionAnswer, PositionRange, VerdictsBody};

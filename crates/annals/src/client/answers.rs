@@ -2,7 +2,7 @@
 
 use annals_core::{
     Appended, Code, CommitError, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, NewCommit, Reached,
-    ReadError, RecordedCommit, StoreError, StreamError, Verdicts, wire, wire::binary::FoundEnd,
+    ReadError, RecordedCommit, StoreError, StreamError, StreamEvent, Verdicts, wire, wire::binary::FoundEnd,
 };
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -85,6 +85,14 @@ fn refused_read(answer: &Answer) -> ReadError {
         Err(unknown) => ReadError::Store(unknown),
         Ok((code, problem)) => other(code, problem),
     }
+}
+
+/// Reads an answer that holds events of a stream, and hands each to `take`.
+pub(super) fn read_found_of_stream(answer: &Answer, take: impl FnMut(StreamEvent)) -> Result<FoundEnd, ReadError> {
+    if answer.status.is_success() {
+        return wire::binary::read_found_of_stream(&answer.body, take).map_err(|error| unknown(&error).into());
+    }
+    Err(refused_read(answer))
 }
 
 /// Reads what the server says to `commit`.
