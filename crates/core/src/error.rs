@@ -375,7 +375,7 @@ codes! {
     StoreFailed "store_failed" 503 6 "The log refuses writes after a failed write or sync." "Look at the disk, restart, then retry with the same request id."
     StoreReadOnly "store_read_only" 503 6 "The store was opened where it cannot be written." "Give the process write access to the data folder and restart."
     StoreDamaged "store_damaged" 503 6 "Stored bytes are not what was written." "Keep what is stored, and restore a backup. If it is the log of an embedded store, it can be cut where the message says; if it is records and streams, the log can be exported and backed up without them."
-    MalformedDocument "malformed_document" 500 6 "A document in the database is not as it must be: other software wrote or changed it." "Mend or delete it where it is stored; the message names its collection, its _id and what is wrong. Everything else goes on."
+    MalformedDocument "malformed_document" 500 6 "A document in the database is not as it must be: other software wrote or changed it." "Do what the message says: it names the document's collection, its _id and what is wrong. Everything else goes on."
     StoreLocked "store_locked" 503 6 "Another process has this store open." "Stop it, or talk to it with --server."
     NewerFormat "newer_format" 503 6 "The store was written by a newer version." "Use that version or a later one; nothing was changed."
     NotAStore "not_a_store" 503 6 "There is no store at the place that was named." "Name the folder or the database of a store; for a new one, an empty or new folder."

@@ -136,7 +136,7 @@ async fn events(
 ) -> Result<Response, Problem> {
     let (source, streams) = found(&server, caller, query.scope.clone())?;
     let found = streams.read_events(page(name, query)?).await?;
-    if accept.is_bson() {
+    if accept.bson {
         return Ok(documents::stream(&found));
     }
     let bytes = data_bytes(found.events.iter().map(|event| &event.event));
