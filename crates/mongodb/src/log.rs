@@ -21,6 +21,7 @@ mod events;
 mod fetch;
 pub(crate) mod heads;
 mod keyed;
+mod names;
 pub(crate) mod numbers;
 mod prepare;
 mod read;
@@ -34,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome, EventLog,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Clock, Code, CommitError, CommitOutcome, EventLog,
     KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, Randomness, ReadError, ScanQuery,
     SequenceNumber, StoreError, TransactionError, Version, Visit,
 };
@@ -424,6 +425,21 @@ impl EventLog for Log {
         aggregate.validate()?;
         let collection = event_stream(&aggregate.name)?;
         self.means.answers.of(repeat::exists(self, &collection, aggregate, request_id)).await
+    }
+
+    async fn request_outcome(
+        &self,
+        aggregate: &Aggregate,
+        request_id: &str,
+    ) -> Result<Option<CommitOutcome>, ReadError> {
+        aggregate.validate()?;
+        let collection = event_stream(&aggregate.name)?;
+        self.means.answers.of(repeat::outcome(self, &collection, aggregate, request_id)).await
+    }
+
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        query.validate()?;
+        self.means.answers.of(names::list(self, query)).await
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {

@@ -33,6 +33,24 @@ impl From<Ids> for Vec<KnownAggregate> {
 #[derive(Deserialize)]
 pub(super) struct Exists {
     pub exists: bool,
+    commit: Option<wire::CommitAnswer>,
+}
+
+impl Exists {
+    /// The outcome of the request's commit.
+    pub(super) fn outcome(self) -> Result<Option<CommitOutcome>, StoreError> {
+        match (self.exists, self.commit) {
+            (false, _) => Ok(None),
+            (true, Some(commit)) => outcome(commit).map(Some),
+            (true, None) => Err(unknown("a request that exists without its commit")),
+        }
+    }
+}
+
+/// `GET /v1/aggregates`.
+#[derive(Deserialize)]
+pub(super) struct Names {
+    pub names: Vec<annals_core::ByteString>,
 }
 
 /// An RFC 9457 problem document.
@@ -72,6 +90,14 @@ pub(super) fn read_found(answer: &Answer, take: impl FnMut(RecordedCommit)) -> R
     Err(refused_read(answer))
 }
 
+/// Reads an answer that holds events of a stream, and hands each to `take`.
+pub(super) fn read_found_of_stream(answer: &Answer, take: impl FnMut(StreamEvent)) -> Result<FoundEnd, ReadError> {
+    if answer.status.is_success() {
+        return wire::binary::read_found_of_stream(&answer.body, take).map_err(|error| unknown(&error).into());
+    }
+    Err(refused_read(answer))
+}
+
 /// Reads an answer of a query.
 pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ReadError> {
     if answer.status.is_success() {
@@ -85,14 +111,6 @@ fn refused_read(answer: &Answer) -> ReadError {
         Err(unknown) => ReadError::Store(unknown),
         Ok((code, problem)) => other(code, problem),
     }
-}
-
-/// Reads an answer that holds events of a stream, and hands each to `take`.
-pub(super) fn read_found_of_stream(answer: &Answer, take: impl FnMut(StreamEvent)) -> Result<FoundEnd, ReadError> {
-    if answer.status.is_success() {
-        return wire::binary::read_found_of_stream(&answer.body, take).map_err(|error| unknown(&error).into());
-    }
-    Err(refused_read(answer))
 }
 
 /// Reads what the server says to `commit`.
