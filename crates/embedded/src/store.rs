@@ -255,7 +255,8 @@ fn open_engine(
         let (disk, dir) = (disk.clone(), dir.to_owned());
         Box::new(move || note_begun(&*disk, &dir, &with_map))
     };
-    let engine = Engine::open(disk.clone(), engine_dir, Known { made, note }, options)?;
+    let owner = Some(file.term_key().owner(ENGINE_DIR));
+    let engine = Engine::open(disk.clone(), engine_dir, Known { made, owner, note }, options)?;
     // Both logs and map are durable when they are open, under names that are.
     if engine.has_map() {
         file.begun.insert(ENGINE_DIR.to_owned());

@@ -427,3 +427,23 @@ fn a_first_opening_that_ends_anywhere_is_begun_again() {
         }
     }
 }
+
+#[test]
+fn a_map_of_another_store_or_tenant_is_damage() {
+    let ours = files(true);
+    let mut others = block_on(async {
+        let disk = FaultyDisk::new(7);
+        let store = open_store(&disk, 7);
+        fill_maps(&store, 0..60).await;
+        store.close().await;
+        disk.files()
+    });
+    let of_other_tenant = file(&mut ours.clone(), "tenants/other/_engine/map.redb").clone();
+    let of_other_store = file(&mut others, MAP).clone();
+    for (what, foreign) in [("another tenant's", of_other_tenant), ("another store's", of_other_store)] {
+        let mut files = ours.clone();
+        *file(&mut files, MAP) = foreign;
+        let finding = records_are_refused(what, &files, MAP, "the map of another store or of another tenant");
+        assert_eq!((finding.kind, finding.file.as_str()), ("map", MAP));
+    }
+}
