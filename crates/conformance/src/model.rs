@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AppendCondition, ByteString, CommitError, CommitInfo, CommitOutcome, DEFAULT_TENANT_ID, EventPattern,
-    ExpectedVersion, KeyChange, KeyError, KeyHolder, KeysQuery, ListedKey, NewCommit, RecordedCommit, RecordedEvent, SequenceNumber,
-    Timestamp, TransactionPlace, Version,
+    ExpectedVersion, KeyChange, KeyError, KeyHolder, KeysQuery, ListedKey, NewCommit, RecordedCommit, RecordedEvent,
+    SequenceNumber, Timestamp, TransactionPlace, Version,
 };
 
 use keys::Keys;

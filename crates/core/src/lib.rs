@@ -59,7 +59,10 @@ pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
 pub use lease::Lease;
 pub use metadata::Metadata;
-pub use prepare::{FoundKey, KeyChange, KeyError, KeyPage, KeyState, KeysQuery, ListedKey, PrepareKey, PrepareKeys, Prepared, valid_key};
+pub use prepare::{
+    FoundKey, KeyChange, KeyError, KeyPage, KeyState, KeysQuery, ListedKey, PrepareKey, PrepareKeys, Prepared,
+    valid_key,
+};
 pub use queries::{
     Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged,
     Pagination, QueriedCommit, QueriedEvent, Queries, QuerySource, SnapshotQueryService, StoreDocuments, StoredQuery,

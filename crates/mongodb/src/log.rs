@@ -35,9 +35,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Clock, Code, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, Randomness, ReadError, ScanQuery,
-    SequenceNumber, StoreError, TransactionError, Version, Visit,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Clock, Code,
+    CommitError, CommitOutcome, EventLog, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
+    Randomness, ReadError, ScanQuery, SequenceNumber, StoreError, TransactionError, Version, Visit,
 };
 use async_trait::async_trait;
 use mongodb::bson::{RawDocumentBuf, doc};

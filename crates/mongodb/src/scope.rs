@@ -19,9 +19,9 @@ mod stats;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Code, CommitError, CommitOutcome, EventLog,
-    Identity, KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, ReadError,
-    RecordedEvent, SequenceNumber, StoreError, TransactionError,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Code, CommitError,
+    CommitOutcome, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit,
+    NewTransaction, ReadError, RecordedEvent, SequenceNumber, StoreError, TransactionError,
 };
 use async_trait::async_trait;
 use mongodb::Database;

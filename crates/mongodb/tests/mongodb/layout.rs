@@ -18,7 +18,8 @@ fn everything() -> NewCommit {
         time: Some(Timestamp::from_millis(1_700_000_000_000)),
         ..NewEvent::new("order_placed", Data::from_json(r#"{"total": 1.5, "$a.b": 1}"#).expect("an object"))
     };
-    let placed = placed.with_metadata(&serde_json::json!({ "trace": "t-1", "attempt": 2 })).expect("strings and numbers");
+    let placed =
+        placed.with_metadata(&serde_json::json!({ "trace": "t-1", "attempt": 2 })).expect("strings and numbers");
     let paid = NewEvent { time: Some(Timestamp::from_millis(5)), ..NewEvent::new("order_paid", Data::empty()) };
     NewCommit {
         header: vec![("trace_id".into(), "t".into())],

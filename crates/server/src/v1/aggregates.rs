@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals_core::wire::{CommitAnswer, CommitView};
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, KnownAggregate,
-    Version, limits, valid_id,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, KnownAggregate, Version,
+    limits, valid_id,
 };
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -82,8 +82,7 @@ async fn names(
     caller: Caller,
 ) -> Result<Response, Problem> {
     let source = Source::to_read(&server, caller, query.scope)?;
-    let wanted =
-        AggregateNamesQuery { after: query.after.map(Into::into), limit: Limit::or_default(query.limit) };
+    let wanted = AggregateNamesQuery { after: query.after.map(Into::into), limit: Limit::or_default(query.limit) };
     let found = source.log.aggregate_names(wanted).await?;
     let names: Vec<String> = found.iter().map(ToString::to_string).collect();
     let next = names.last().cloned();
