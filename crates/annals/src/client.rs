@@ -18,10 +18,10 @@ mod waits;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome,
-    DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction,
-    OpenError, Reached, ReadError, RecordedCommit, SequenceNumber, StoreError, Timestamp, TransactionError, Version,
-    new_uuid, wire, wire::binary::FoundEnd,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Clock, Code,
+    CommitError, CommitOutcome, DEFAULT_SCOPE, EventLog, Invalid, KnownAggregate, LogPage, LogQuery, LogStats,
+    NewCommit, NewTransaction, OpenError, Reached, ReadError, RecordedCommit, SequenceNumber, StoreError, Timestamp,
+    TransactionError, Version, new_uuid, wire, wire::binary::FoundEnd,
 };
 use annals_system::{SystemClock, SystemRandomness};
 use async_trait::async_trait;
@@ -31,7 +31,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub use self::backup::BackupStream;
 
-use self::answers::{Exists, Ids};
+use self::answers::{Exists, Ids, Names};
 use self::commits::{Commits, Reply};
 use self::http::{Answer, Happening, Http};
 
@@ -199,6 +199,21 @@ impl EventLog for Client {
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
         let path = self.path(&["aggregates", &aggregate.name, &aggregate.id, "requests", request_id]).done();
         Ok(self.get::<Exists>(path).await?.exists)
+    }
+
+    async fn request_outcome(
+        &self,
+        aggregate: &Aggregate,
+        request_id: &str,
+    ) -> Result<Option<CommitOutcome>, ReadError> {
+        let path = self.path(&["aggregates", &aggregate.name, &aggregate.id, "requests", request_id]).done();
+        Ok(self.get::<Exists>(path).await?.outcome()?)
+    }
+
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        query.validate()?;
+        let path = self.path(&["aggregates"]).maybe("after", query.after).number("limit", query.limit);
+        Ok(self.get::<Names>(path.done()).await?.names)
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {

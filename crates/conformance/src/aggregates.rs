@@ -46,6 +46,7 @@ macro_rules! aggregates {
                 snapshots_are_made_anew_one_or_many_and_go_on_where_they_ended
                 making_snapshots_anew_ends_at_the_first_that_fails_and_says_where_to_go_on
                 a_snapshot_that_is_wrong_though_readable_is_mended_by_making_it_anew
+                a_repeated_request_is_answered_without_reading_the_aggregates_commits
                 an_aggregate_goes_on_where_it_was_after_reopening
                 tenants_have_aggregates_of_their_own
             }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction, Reached, ReadError, ScanQuery,
-    SequenceNumber, TransactionError, Visit,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, CommitCopy,
+    CommitError, CommitOutcome, EventLog, KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction,
+    Reached, ReadError, ScanQuery, SequenceNumber, TransactionError, Version, Visit,
 };
 use async_trait::async_trait;
 
@@ -34,6 +34,22 @@ impl EventLog for Logged {
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
         self.0.request_exists(aggregate, request_id).await
+    }
+
+    async fn aggregate_version(&self, aggregate: &Aggregate) -> Result<Version, ReadError> {
+        self.0.aggregate_version(aggregate).await
+    }
+
+    async fn request_outcome(
+        &self,
+        aggregate: &Aggregate,
+        request_id: &str,
+    ) -> Result<Option<CommitOutcome>, ReadError> {
+        self.0.request_outcome(aggregate, request_id).await
+    }
+
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        self.0.aggregate_names(query).await
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {

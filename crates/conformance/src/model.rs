@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AppendCondition, ByteString, CommitError, CommitInfo, CommitOutcome, DEFAULT_TENANT_ID, EventPattern,
-    ExpectedVersion, KeyChange, KeyError, KeyHolder, NewCommit, RecordedCommit, RecordedEvent, SequenceNumber,
-    Timestamp, TransactionPlace, Version,
+    ExpectedVersion, KeyChange, KeyError, KeyHolder, KeysQuery, ListedKey, NewCommit, RecordedCommit, RecordedEvent,
+    SequenceNumber, Timestamp, TransactionPlace, Version,
 };
 
 use keys::Keys;
@@ -71,6 +71,11 @@ impl Model {
     /// Who holds a prepare key.
     pub fn holder(&self, name: &str, key: &str) -> Option<KeyHolder> {
         self.keys.holder(name, key)
+    }
+
+    /// The prepare keys that are held and have not expired, ascending.
+    pub fn held_keys(&self, query: &KeysQuery, now: Timestamp) -> Vec<ListedKey> {
+        self.keys.held(query, now)
     }
 
     /// Makes a change of a prepare key that comes without a commit.

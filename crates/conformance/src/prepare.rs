@@ -36,6 +36,7 @@ macro_rules! prepare {
                 a_change_of_a_key_is_no_event
                 names_and_tenants_have_keys_of_their_own
                 keys_are_there_after_reopening
+                held_keys_are_listed_page_by_page
                 a_closed_store_changes_no_key
                 random_changes_follow_who_holds_what
             }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, CommitError, CommitOutcome, DEFAULT_SCOPE,
-    DEFAULT_TENANT, DocumentQueries, EventLog, FoundKey, Identity, KeyChange, KeyError, KnownAggregate, LogPage,
-    LogQuery, LogStatus, NewCommit, NewTransaction, PrepareKeys, Queries, Randomness, ReadError, RecordSnapshots,
-    Records, SequenceNumber, Snapshots, Store, StoreDocuments, StoreError, Streams, TransactionError, UnknownLog,
-    Version, new_uuid, valid_key,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Clock,
+    CommitError, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, FoundKey, Identity,
+    KeyChange, KeyError, KeyPage, KeysQuery, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
+    PrepareKeys, Queries, Randomness, ReadError, RecordSnapshots, Records, SequenceNumber, Snapshots, Store,
+    StoreDocuments, StoreError, Streams, TransactionError, UnknownLog, Version, new_uuid, valid_key,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -234,6 +234,11 @@ impl EventLog for ReferenceLog {
         Ok(commits.iter().any(|commit| commit.info.request_id.as_deref() == Some(request_id)))
     }
 
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        query.validate()?;
+        Ok(self.model.lock().expect("unpoisoned").names(&query))
+    }
+
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
         query.validate()?;
         Ok(self.model.lock().expect("unpoisoned").ids(&query))
@@ -282,6 +287,12 @@ impl PrepareKeys for ReferenceLog {
         valid_key(name, key)?;
         let holder = self.model.lock().expect("unpoisoned").holder(name, key);
         Ok(holder.map(|holder| holder.found(self.clock.now())))
+    }
+
+    async fn list(&self, query: KeysQuery) -> Result<KeyPage, KeyError> {
+        query.validate()?;
+        let keys = self.model.lock().expect("unpoisoned").held_keys(&query, self.clock.now());
+        Ok(KeyPage::of(keys, query.limit))
     }
 }
 

@@ -63,6 +63,7 @@ macro_rules! streams {
             reading {
                 a_stream_that_nobody_appended_to_is_empty
                 events_come_with_their_entries
+                events_of_a_stream_keep_the_types_of_their_data
                 a_range_leaves_out_its_end
                 past_the_end_is_the_head
                 an_empty_page_is_the_end

@@ -37,9 +37,12 @@ macro_rules! commits_and_log {
                 the_tenant_id_is_listed_too
                 ids_are_ordered_by_their_bytes
                 a_list_with_a_wrong_name_or_limit_is_refused
+                names_are_listed_once_and_go_on_after_their_cursor
+                a_name_without_a_commit_is_not_listed
             }
             aggregates {
                 an_unknown_aggregate_has_version_0_and_no_commits
+                an_aggregates_version_is_that_of_its_last_commit
                 all_one_and_the_last_commit_can_be_read
                 other_aggregates_are_not_returned
                 a_version_range_includes_both_ends
@@ -133,6 +136,7 @@ macro_rules! commits_and_log {
                 a_request_id_belongs_to_its_aggregate
                 a_request_id_belongs_to_its_tenant
                 a_request_exists_where_it_was_committed
+                the_first_outcome_of_a_request_is_looked_up
                 a_refused_request_may_be_sent_again
                 without_a_request_id_each_commit_is_a_request_of_its_own
                 given_event_ids_are_kept_and_made_ones_are_not_content

@@ -19,6 +19,7 @@ pub(crate) use equal::documents_equal;
 pub(crate) use plain::Documents;
 
 use crate::limits::DATA_DEPTH_MAX;
+use crate::{Code, json};
 
 /// The data of one event: a valid BSON document. Cloning shares the bytes.
 #[derive(Clone, PartialEq, Eq)]
@@ -33,9 +34,23 @@ impl Data {
     /// Takes JSON text, an object.
     ///
     /// # Errors
-    /// A sentence that says what is wrong. An integer beyond int64 is only found by [`crate::json::wide_integer`].
+    /// See [`InvalidData`]. An integer beyond int64 is refused; with a decimal point or an exponent the same number is a double.
+    pub fn read_json(text: &str) -> Result<Self, InvalidData> {
+        let wrong = |message: String| InvalidData { code: Code::InvalidData, message };
+        let data = serde_json::from_str(text).map_err(|error| match json::wide_integer(text.as_bytes()) {
+            Some(wide) => too_wide(wide),
+            None => wrong(error.to_string()),
+        })?;
+        // The parser rounds an integer beyond u64 to a double without a word.
+        json::wide_integer(text.as_bytes()).map_or(Ok(data), |wide| Err(too_wide(wide)))
+    }
+
+    /// Takes JSON text, an object.
+    ///
+    /// # Errors
+    /// The sentence of [`read_json`](Self::read_json).
     pub fn from_json(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|error| error.to_string())
+        Self::read_json(text).map_err(|invalid| invalid.message)
     }
 
     /// Takes any value that serialises to a JSON object, for example `serde_json::json!({…})` or a struct of your own.
@@ -100,6 +115,21 @@ impl Data {
 pub(crate) fn decode<T: serde::de::DeserializeOwned>(document: &RawDocument) -> Result<T, String> {
     let json = serde_json::to_string(&DocumentView(document)).map_err(|error| error.to_string())?;
     serde_json::from_str(&json).map_err(|error| error.to_string())
+}
+
+/// Why JSON text cannot be data.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct InvalidData {
+    /// `invalid_integer` or `invalid_data`.
+    pub code: Code,
+    /// What is wrong, as one sentence.
+    pub message: String,
+}
+
+fn too_wide((path, number): (String, String)) -> InvalidData {
+    let message = format!("{path} is {number}, which does not fit into 64 bits with a sign");
+    InvalidData { code: Code::InvalidInteger, message }
 }
 
 trait EmptyDocument {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, EventRef,
-    Filter, KnownAggregate, LogPage, LogQuery, LogStats, NewCommit, NewTransaction, ReadError, RecordedEvent,
-    ScanQuery, SequenceNumber, StoreError, TransactionError, limits,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, CommitCopy,
+    CommitError, CommitOutcome, EventRef, Filter, KnownAggregate, LogPage, LogQuery, LogStats, NewCommit,
+    NewTransaction, ReadError, RecordedEvent, ScanQuery, SequenceNumber, StoreError, TransactionError, Version, limits,
 };
 
 /// The event log of one tenant and scope: everything ever committed there, in one gap-free order.
@@ -80,11 +80,42 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`].
     async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError>;
 
+    /// Returns the aggregate's version now, which is the number of its commits; 0 for an aggregate without commits. The work does not
+    /// depend on how many commits it has.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn aggregate_version(&self, aggregate: &Aggregate) -> Result<Version, ReadError> {
+        Ok(self.read_aggregate(AggregateQuery::last(aggregate.clone())).await?.version)
+    }
+
     /// Whether this aggregate has a commit of this request id.
     ///
     /// # Errors
     /// See [`ReadError`].
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError>;
+
+    /// Returns the outcome of the commit of this request id, marked as a duplicate; none when the aggregate has no such commit. A store
+    /// answers it from an index, whatever the number of the aggregate's commits. This default pages back through them.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn request_outcome(
+        &self,
+        aggregate: &Aggregate,
+        request_id: &str,
+    ) -> Result<Option<CommitOutcome>, ReadError> {
+        find_request(self, aggregate, request_id).await
+    }
+
+    /// Lists the names of which there is at least one aggregate, each once, in ascending order of their bytes.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a backend does not list them.
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        query.validate()?;
+        Err(StoreError::NotSupported("listing the names of aggregates".to_owned()).into())
+    }
 
     /// Lists aggregates of one name by id, each once, in ascending order of the ids' bytes.
     ///
@@ -173,6 +204,29 @@ pub trait EventLog: Send + Sync + 'static {
 
 /// What a scan calls with each event.
 pub type Visit<'a> = dyn FnMut(EventRef<'_>) -> ControlFlow<()> + Send + 'a;
+
+/// Looks for a request where a log has no index of them.
+async fn find_request(
+    log: &(impl EventLog + ?Sized),
+    aggregate: &Aggregate,
+    request_id: &str,
+) -> Result<Option<CommitOutcome>, ReadError> {
+    if !log.request_exists(aggregate, request_id).await? {
+        return Ok(None);
+    }
+    let mut to_version = Version::MAX;
+    loop {
+        let last = AggregateQuery::last(aggregate.clone());
+        let found = log.read_aggregate(AggregateQuery { to_version, limit: limits::PAGE_MAX, ..last }).await?.commits;
+        if let Some(first) = found.iter().find(|commit| commit.info.request_id.as_deref() == Some(request_id)) {
+            return Ok(Some(first.repeated_outcome()));
+        }
+        match found.first() {
+            Some(oldest) if oldest.info.version > 1 => to_version = oldest.info.version - 1,
+            _ => return Ok(None),
+        }
+    }
+}
 
 /// A scan where a log has nothing better than its pages.
 async fn scan_pages(

@@ -51,7 +51,7 @@ pub use condition::{
     Condition, Days, Deletion, DocumentKind, Fragment, Matcher, Nested, Now, QueryGuard, Test, TimeOfDay, Window,
 };
 pub use copy::CommitCopy;
-pub use data::{Data, DocumentView};
+pub use data::{Data, DocumentView, InvalidData};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
 pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
@@ -59,14 +59,17 @@ pub use events_hash::EventsHash;
 pub use keys::{KeyChanges, KeyHolder, KeyValue, Release, Reserve};
 pub use lease::Lease;
 pub use metadata::Metadata;
-pub use prepare::{FoundKey, KeyChange, KeyError, KeyState, PrepareKey, PrepareKeys, Prepared, valid_key};
+pub use prepare::{
+    FoundKey, KeyChange, KeyError, KeyPage, KeyState, KeysQuery, ListedKey, PrepareKey, PrepareKeys, Prepared,
+    valid_key,
+};
 pub use queries::{
     Answered, DocumentQueries, DocumentQuery, DocumentReads, EventStreamQueryService, MaterializedSnapshot, Paged,
     Pagination, QueriedCommit, QueriedEvent, Queries, QuerySource, SnapshotQueryService, StoreDocuments, StoredQuery,
 };
 pub use query::{
-    AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateQuery, Filter, KnownAggregate, LogPage, LogQuery,
-    ScanQuery,
+    AggregateCommits, AggregateFilter, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, Filter, KnownAggregate,
+    LogPage, LogQuery, ScanQuery,
 };
 pub use receiving::{
     IncomingEvent, ReceiveError, Received, ReceivedBatch, ReceivedFrom, Receiving, Subscription, SubscriptionState,
@@ -79,7 +82,7 @@ pub use records::{
     valid_document, with_fields,
 };
 pub use sequencing::{Ask, Asked, HeldCommit, HeldId, Leader, SequencerState, SequencerStatus, Sequencing};
-pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, snapshot_collection, snapshot_indexes};
+pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, save_snapshot, snapshot_collection, snapshot_indexes};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
 pub use streams::{

@@ -7,6 +7,7 @@ mod typed;
 use async_trait::async_trait;
 
 use crate::commit::{valid_id, valid_name, valid_time};
+use crate::query::valid_limit;
 use crate::{
     ByteString, Code, Invalid, KeyChanges, KeyHolder, KeyValue, Release, Reserve, SequenceNumber, StoreError,
     Timestamp, limits,
@@ -42,6 +43,18 @@ pub trait PrepareKeys: Send + Sync + 'static {
     /// # Errors
     /// [`KeyError::Invalid`] for a name or key that is not allowed; what the store cannot do.
     async fn look(&self, name: &str, key: &str) -> Result<Option<FoundKey>, KeyError>;
+
+    /// Lists the keys of a name that are held and have not expired, in ascending order of their bytes.
+    ///
+    /// The cost depends on the store: the embedded one reads its log, because a key is what the last commit or change says of it.
+    ///
+    /// # Errors
+    /// `invalid_keys` or `invalid_query` for what breaks a rule; what the store cannot do; [`StoreError::NotSupported`] where a backend
+    /// does not list keys.
+    async fn list(&self, query: KeysQuery) -> Result<KeyPage, KeyError> {
+        query.validate()?;
+        Err(StoreError::NotSupported("listing prepare keys".to_owned()).into())
+    }
 
     /// Who holds a key, unless it has expired.
     ///
@@ -118,6 +131,65 @@ pub enum KeyChange {
         /// The key that is taken.
         new: Reserve,
     },
+}
+
+/// Keys of one name, in ascending order of their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeysQuery {
+    /// What the keys of this kind are called.
+    pub name: ByteString,
+    /// Only keys after this one; it need not be held.
+    pub after: Option<ByteString>,
+    /// Most keys wanted, 1–1,000.
+    pub limit: usize,
+}
+
+impl KeysQuery {
+    /// Asks for the first keys of this name.
+    pub fn new(name: impl Into<ByteString>) -> Self {
+        Self { name: name.into(), after: None, limit: limits::PAGE_DEFAULT }
+    }
+
+    /// Checks the name and the limit. `after` is only compared, so any text will do.
+    ///
+    /// # Errors
+    /// `invalid_keys` at `name`, `invalid_query` at `limit`.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        valid_name("name", &self.name).map_err(as_key)?;
+        valid_limit(self.limit)
+    }
+}
+
+/// A page of a [`KeysQuery`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct KeyPage {
+    /// The keys. It may hold fewer than the limit, because values are large; only an empty page is the end.
+    pub keys: Vec<ListedKey>,
+}
+
+impl KeyPage {
+    /// Takes keys in ascending order until the page has `limit` of them, or about 16 MiB of values.
+    pub fn of(keys: impl IntoIterator<Item = ListedKey>, limit: usize) -> Self {
+        let mut page = Self::default();
+        let mut bytes = 0;
+        for key in keys {
+            if page.keys.len() == limit || bytes >= limits::PAGE_BYTES_MAX {
+                break;
+            }
+            bytes += key.holder.value.data().as_bytes().len();
+            page.keys.push(key);
+        }
+        page
+    }
+}
+
+/// A key that is held.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedKey {
+    /// The key.
+    pub key: ByteString,
+    /// Who holds it.
+    pub holder: KeyHolder,
 }
 
 /// A key, with who held it.

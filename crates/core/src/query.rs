@@ -236,6 +236,25 @@ impl AggregateIdsQuery {
     }
 }
 
+/// Names of aggregates, in ascending order of their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AggregateNamesQuery {
+    /// Only names after this one; it need not exist.
+    pub after: Option<ByteString>,
+    /// Most names wanted, 1–1,000.
+    pub limit: usize,
+}
+
+impl AggregateNamesQuery {
+    /// Checks the limit. `after` is only compared, so any text will do.
+    ///
+    /// # Errors
+    /// `invalid_query`, with the path.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        valid_limit(self.limit)
+    }
+}
+
 /// An aggregate that has at least one commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownAggregate {

@@ -6,7 +6,7 @@ use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Aggregate, Data, Metadata, ReceivedFrom, SequenceNumber, Timestamp, Version};
+use crate::{Aggregate, CommitOutcome, Data, Metadata, ReceivedFrom, SequenceNumber, Timestamp, Version};
 
 /// What the events of one commit have in common.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +84,20 @@ pub struct RecordedEvent {
     pub time: Timestamp,
     /// The commit it belongs to.
     pub commit: Arc<CommitInfo>,
+}
+
+impl RecordedCommit {
+    /// Returns the outcome that a repeat of this commit's request is answered with.
+    pub fn repeated_outcome(&self) -> CommitOutcome {
+        CommitOutcome {
+            commit_id: self.info.commit_id,
+            version: self.info.version,
+            first_sequence_number: self.events.first().map(|event| event.sequence_number),
+            event_ids: self.events.iter().map(|event| event.id).collect(),
+            duplicate: true,
+            snapshot: false,
+        }
+    }
 }
 
 /// A commit with all its events.

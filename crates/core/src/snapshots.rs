@@ -2,15 +2,17 @@
 
 mod document;
 mod in_records;
+mod reached;
 
 use async_trait::async_trait;
 use bytestring::ByteString;
 
 pub(crate) use document::{read as read_document, read_tags, tags as write_tags};
 pub use in_records::{RecordSnapshots, snapshot_collection, snapshot_indexes};
+pub use reached::save_snapshot;
 
 use crate::{
-    Aggregate, AggregateInfo, AggregateType, Code, Data, Index, Invalid, Loaded, RecordError, Timestamp, Version, json,
+    Aggregate, AggregateInfo, AggregateType, Code, Data, Index, Invalid, Loaded, RecordError, Timestamp, Version,
     valid_id,
 };
 
@@ -37,14 +39,11 @@ impl Snapshot {
     /// The snapshot of an aggregate as it is.
     ///
     /// # Errors
-    /// `invalid_data` when the state cannot be stored.
+    /// `invalid_data` or `invalid_integer` when the state cannot be stored.
     pub fn of<A: AggregateType>(loaded: &Loaded<A>) -> Result<Self, Invalid> {
         let invalid = |message: String| Invalid::new(Code::InvalidData, "state", message);
         let text = serde_json::to_string(&loaded.state).map_err(|error| invalid(error.to_string()))?;
-        if let Some((path, number)) = json::wide_integer(text.as_bytes()) {
-            return Err(invalid(format!("{path} is {number}, which does not fit into 64 bits with a sign")));
-        }
-        let state = Data::from_json(&text).map_err(invalid)?;
+        let state = Data::read_json(&text).map_err(|wrong| Invalid::new(wrong.code, "state", wrong.message))?;
         Ok(Self { info: loaded.info.clone(), state, state_revision: A::STATE_REVISION, time: None })
     }
 
@@ -104,6 +103,9 @@ pub trait Snapshots: Send + Sync + 'static {
     async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError>;
 
     /// Saves a snapshot unless there is one of a higher version; then it answers false, and nothing is changed.
+    ///
+    /// The caller vouches that the log has reached the snapshot's version. A snapshot that comes from elsewhere is saved by
+    /// [`save_snapshot`], which checks it.
     ///
     /// # Errors
     /// See [`RecordError`].

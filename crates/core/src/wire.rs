@@ -18,11 +18,11 @@ pub use answer::write_commit_answer;
 pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, WaitBody, parse_commit, parse_json};
 pub use event::{CommitView, EventLine, EventView};
 pub use key::{
-    read_found_key, read_key_change, read_key_changed, read_key_rollback, write_found_key, write_key_change,
-    write_key_changed, write_key_rollback,
+    read_found_key, read_key_change, read_key_changed, read_key_page, read_key_rollback, write_found_key,
+    write_key_change, write_key_changed, write_key_page, write_key_rollback,
 };
 pub use list::{format_list, parse_list};
 pub use snapshot::{read_saved, read_snapshot, write_saved, write_snapshot};
-pub use stream::{StreamEventLine, StreamEventView};
+pub use stream::StreamEventView;
 pub use transaction::{ExpectationBody, TransactionBody, parse_transaction};
 pub use verdicts::{AppendedAnswer, IncludedBody, PositionAnswer, PositionRange, VerdictsBody};

@@ -118,6 +118,8 @@ pub(crate) struct Shared {
 pub(crate) struct Known {
     /// It was, so that one that is not there is missing.
     pub(crate) made: bool,
+    /// The mark of the store and tenant whose map it is, as the headers of segments have one; none where it is not compared.
+    pub(crate) owner: Option<u64>,
     /// Notes, durably, that it is made now.
     pub(crate) note: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
 }
@@ -125,7 +127,7 @@ pub(crate) struct Known {
 impl Default for Known {
     /// Nothing is known, and nobody notes it.
     fn default() -> Self {
-        Self { made: false, note: Box::new(|| Ok(())) }
+        Self { made: false, owner: None, note: Box::new(|| Ok(())) }
     }
 }
 
@@ -148,7 +150,7 @@ impl Engine {
         if options.has(SeededBug::ForgetJournalOnOpening) {
             let _ = journal::remove_all(&*disk, &dir);
         }
-        let (existing, refusal) = match open::existing(&disk, &dir) {
+        let (existing, refusal) = match open::existing(&disk, &dir, known.owner) {
             Ok(None) if known.made => (None, Some(Damage::lost(&dir))),
             Ok(existing) => (existing, None),
             Err(open::Failure::Damaged(damage)) => (None, Some(damage)),

@@ -23,6 +23,7 @@ mod image;
 mod keeper;
 mod keys;
 mod lend;
+mod list_keys;
 mod lookup;
 pub(crate) mod names;
 mod numbered;
@@ -44,9 +45,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitCopy, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, OpenError, ReadError, ScanQuery,
-    SequenceNumber, StoreError, TransactionError, Visit,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, CommitCopy,
+    CommitError, CommitOutcome, EventLog, KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit,
+    NewTransaction, OpenError, ReadError, ScanQuery, SequenceNumber, StoreError, TransactionError, Visit,
 };
 use async_trait::async_trait;
 
@@ -160,6 +161,28 @@ impl EventLog for Log {
         let found = lookup::request(&self.core.view(), .., aggregate, request_id, request);
         let exists = self.core.noticed(found)?.is_some();
         Ok(self.core.unless_about_the_end(exists, !exists)?)
+    }
+
+    async fn request_outcome(
+        &self,
+        aggregate: &Aggregate,
+        request_id: &str,
+    ) -> Result<Option<CommitOutcome>, ReadError> {
+        aggregate.validate()?;
+        annals_core::valid_id("request_id", request_id)?;
+        let request = self.core.key.request(aggregate, request_id);
+        let found = lookup::request(&self.core.view(), .., aggregate, request_id, request);
+        let found = found.and_then(|found| found.map(|found| found.record()).transpose());
+        let outcome = self.core.noticed(found)?.map(|first| first.commit.repeated_outcome());
+        let none = outcome.is_none();
+        Ok(self.core.unless_about_the_end(outcome, none)?)
+    }
+
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        query.validate()?;
+        let names = self.core.noticed(read::aggregate_names(&self.core, &query))?;
+        let about_the_end = names.is_empty();
+        Ok(self.core.unless_about_the_end(names, about_the_end)?)
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lock                                          taken by the process that has the store open
-//! store.json                                    what this folder is, and its format
+//! store.json                                    what this folder is, its format, and the tenants that were begun
 //! tenants/{tenant}/tenant.json                  the tenant's store id, incarnation and secret key
 //! tenants/{tenant}/_engine/map.redb             records and streams; no scope can be called _engine
 //! tenants/{tenant}/{scope}/0000000001.segment   the log, one file after another
@@ -20,7 +20,7 @@ use annals_core::{
     limits, new_uuid,
 };
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::Options;
 use crate::disk::{Disk, Open};
@@ -33,8 +33,10 @@ use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
 use crate::whole::{format_of, seal, unseal, write_whole};
 
+mod store_file;
 mod tenant_file;
 
+pub(crate) use self::store_file::{StoreFile, TENANTS};
 pub(crate) use self::tenant_file::TenantFile;
 
 use self::tenant_file::note_begun;
@@ -65,18 +67,6 @@ struct Tenant {
     records: Arc<TenantRecords>,
 }
 
-/// What `store.json` says.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct StoreFile {
-    what: String,
-}
-
-impl Default for StoreFile {
-    fn default() -> Self {
-        Self { what: "annals embedded store".to_owned() }
-    }
-}
-
 impl EmbeddedStore {
     /// Opens the store in this folder, or makes one where there is nothing.
     ///
@@ -95,11 +85,14 @@ impl EmbeddedStore {
             ),
             _ => fail(&error),
         })?;
-        let _: StoreFile = file_or(&*disk, "", STORE_FILE, StoreFile::default)?;
+        let mut file: StoreFile = file_or(&*disk, "", STORE_FILE, StoreFile::default)?;
+        file.check_begun(&*disk, &options.tenants)?;
         let mut tenants = BTreeMap::new();
         for name in &options.tenants {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options)?);
         }
+        // Behind their folders: a tenant that is named here is there.
+        file.note(&*disk, tenants.keys().cloned())?;
         Ok(Self { disk, options, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
     }
 
@@ -203,7 +196,7 @@ fn check_folder(disk: &dyn Disk) -> Result<(), OpenError> {
 }
 
 fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Tenant, OpenError> {
-    let dir = format!("tenants/{name}");
+    let dir = format!("{TENANTS}/{name}");
     disk.create_dir(&dir).map_err(|error| cannot_open(&dir, &error))?;
     let fresh = || TenantFile {
         store_id: new_uuid(options.clock.now(), &*options.random),
@@ -262,7 +255,8 @@ fn open_engine(
         let (disk, dir) = (disk.clone(), dir.to_owned());
         Box::new(move || note_begun(&*disk, &dir, &with_map))
     };
-    let engine = Engine::open(disk.clone(), engine_dir, Known { made, note }, options)?;
+    let owner = Some(file.term_key().owner(ENGINE_DIR));
+    let engine = Engine::open(disk.clone(), engine_dir, Known { made, owner, note }, options)?;
     // Both logs and map are durable when they are open, under names that are.
     if engine.has_map() {
         file.begun.insert(ENGINE_DIR.to_owned());

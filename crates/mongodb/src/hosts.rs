@@ -1,14 +1,17 @@
 //! What each server that a URL names says of itself, asked one by one: why no primary is found. The driver leaves out servers of another
 //! replica set than the URL's without a word, and a standalone one with them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
+use mongodb::error::ErrorKind;
 use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria, ServerAddress};
 
-use crate::refused::{Code, OpenError};
+use crate::primary::Primary;
+use crate::refused::{Code, OpenError, message_of};
 
 /// How long a primary is looked for before the servers are asked: by then it has answered, if all is well.
 const ASKED_AFTER: Duration = Duration::from_secs(2);
@@ -46,11 +49,15 @@ pub(crate) async fn without_primary(place: &str, url: &ClientOptions) -> OpenErr
 
 async fn ask(url: &ClientOptions) -> Vec<(String, Told)> {
     let asking = url.hosts.iter().map(|host| async {
-        let hello = tokio::time::timeout(ANSWER_TIME_MAX, hello(host, url)).await;
+        let heard = Arc::new(Primary::default());
+        let hello = tokio::time::timeout(ANSWER_TIME_MAX, hello(host, url, &heard)).await;
+        let silent = || heard.silence().unwrap_or_else(|| "it does not answer".to_owned());
         let told = match hello {
             Ok(Ok(hello)) => told(&hello),
-            Ok(Err(error)) => Told::Silent(error.kind.to_string()),
-            Err(_) => Told::Silent("it does not answer".to_owned()),
+            // The driver's sentence holds the whole topology; why the server is silent is what its heartbeat said.
+            Ok(Err(error)) if matches!(&*error.kind, ErrorKind::ServerSelection { .. }) => Told::Silent(silent()),
+            Ok(Err(error)) => Told::Silent(message_of(&error)),
+            Err(_) => Told::Silent(silent()),
         };
         (host.to_string(), told)
     });
@@ -58,13 +65,14 @@ async fn ask(url: &ClientOptions) -> Vec<(String, Told)> {
 }
 
 /// Asked without credentials, which this question does not need.
-async fn hello(host: &ServerAddress, url: &ClientOptions) -> mongodb::error::Result<Document> {
+async fn hello(host: &ServerAddress, url: &ClientOptions, heard: &Arc<Primary>) -> mongodb::error::Result<Document> {
     let nearest = SelectionCriteria::ReadPreference(ReadPreference::Nearest { options: None });
     let mut options = ClientOptions::builder().hosts(vec![host.clone()]).direct_connection(true).build();
     options.tls = url.tls.clone();
     options.connect_timeout = Some(ANSWER_TIME_MAX);
     options.server_selection_timeout = Some(ANSWER_TIME_MAX);
     options.selection_criteria = Some(nearest);
+    options.sdam_event_handler = Some(Primary::handler(heard));
     Client::with_options(options)?.database("admin").run_command(doc! { "hello": 1 }).await
 }
 
@@ -141,6 +149,21 @@ mod tests {
 
     fn one(hello: Document) -> Vec<(String, Told)> {
         vec![("a:1".to_owned(), told(&hello))]
+    }
+
+    #[tokio::test]
+    async fn a_stopped_server_is_told_in_one_sentence() {
+        // Nothing listens on a port that was free a moment ago.
+        let free =
+            std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+        let url = ClientOptions::parse(format!("mongodb://{free}/x?replicaSet=rs0")).await.expect("a URL");
+        let error = without_primary("mongodb://x", &url).await;
+        assert_eq!(error.code, Code::Unreachable);
+        let due = format!(
+            "mongodb://x: no primary answers: {free} gives no answer (the connection failed: Connection refused"
+        );
+        assert!(error.message.starts_with(&due), "{}", error.message);
+        assert!(!error.message.contains("Topology") && !error.message.contains('{'), "{}", error.message);
     }
 
     #[test]

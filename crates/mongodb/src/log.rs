@@ -21,6 +21,7 @@ mod events;
 mod fetch;
 pub(crate) mod heads;
 mod keyed;
+mod names;
 pub(crate) mod numbers;
 mod prepare;
 mod read;
@@ -34,9 +35,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Clock, Code, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction, Randomness, ReadError, ScanQuery,
-    SequenceNumber, StoreError, TransactionError, Visit,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Clock, Code,
+    CommitError, CommitOutcome, EventLog, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
+    Randomness, ReadError, ScanQuery, SequenceNumber, StoreError, TransactionError, Version, Visit,
 };
 use async_trait::async_trait;
 use mongodb::bson::{RawDocumentBuf, doc};
@@ -413,10 +414,32 @@ impl EventLog for Log {
         self.means.answers.of(aggregates::read(self, query)).await
     }
 
+    async fn aggregate_version(&self, aggregate: &Aggregate) -> Result<Version, ReadError> {
+        aggregate.validate()?;
+        let collection = event_stream(&aggregate.name)?;
+        let head = self.means.answers.of(async { Ok(self.read_head(&collection, aggregate).await?) });
+        head.await.map(|head: Head| head.version)
+    }
+
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
         aggregate.validate()?;
         let collection = event_stream(&aggregate.name)?;
         self.means.answers.of(repeat::exists(self, &collection, aggregate, request_id)).await
+    }
+
+    async fn request_outcome(
+        &self,
+        aggregate: &Aggregate,
+        request_id: &str,
+    ) -> Result<Option<CommitOutcome>, ReadError> {
+        aggregate.validate()?;
+        let collection = event_stream(&aggregate.name)?;
+        self.means.answers.of(repeat::outcome(self, &collection, aggregate, request_id)).await
+    }
+
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        query.validate()?;
+        self.means.answers.of(names::list(self, query)).await
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {

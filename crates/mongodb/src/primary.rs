@@ -14,6 +14,8 @@ use mongodb::event::sdam::SdamEvent;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::refused::message_of;
+
 /// What is known of the servers.
 pub(crate) struct Primary {
     servers: Mutex<BTreeMap<String, Seen>>,
@@ -49,7 +51,7 @@ impl Primary {
                 self.note(heartbeat.server_address.to_string(), Some(seen(&heartbeat.reply)), Duration::ZERO);
             }
             SdamEvent::ServerHeartbeatFailed(heartbeat) => {
-                let why = Seen::Silent(heartbeat.failure.kind.to_string());
+                let why = Seen::Silent(message_of(&heartbeat.failure));
                 // Its silence began with the question. A connection that broke was whole until then.
                 let silence = if is_timeout(&heartbeat.failure) { heartbeat.duration } else { Duration::ZERO };
                 self.note(heartbeat.server_address.to_string(), Some(why), silence);
@@ -102,6 +104,15 @@ impl Primary {
         let mut gone = self.gone.subscribe();
         // The sender is not dropped while it is borrowed.
         let _ = gone.wait_for(|gone| gone.is_none()).await;
+    }
+
+    /// Why a server does not answer; none while all do.
+    pub(crate) fn silence(&self) -> Option<String> {
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.values().find_map(|server| match server {
+            Seen::Silent(why) => Some(why.clone()),
+            _ => None,
+        })
     }
 
     /// Why nothing can be written; none while a server takes writes.

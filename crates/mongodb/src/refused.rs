@@ -9,6 +9,8 @@ use mongodb::error::{Error, ErrorKind, WriteFailure};
 
 pub(crate) use annals_core::{Code, OpenError};
 
+use crate::layout::names::{ENTRIES, EVENT_LOG, aggregate_of};
+
 /// The server's code for what it refused.
 pub(crate) fn code_of(error: &Error) -> Option<i32> {
     match &*error.kind {
@@ -53,6 +55,17 @@ pub(crate) fn message_of(error: &Error) -> String {
         ErrorKind::ServerSelection { .. } => {
             "no primary answers; see that the replica set is up and that its members' names can be reached".to_owned()
         }
+        // The driver frames what it does not know with "Custom user error".
+        ErrorKind::Custom(_) => {
+            let owned = error.get_custom::<String>().map(String::as_str);
+            let text = owned.or_else(|| error.get_custom::<&'static str>().copied());
+            text.map_or_else(|| error.kind.to_string(), str::to_owned)
+        }
+        ErrorKind::Io(error) => format!("the connection failed: {error}"),
+        // The driver's sentence goes on with the whole error and the topology.
+        ErrorKind::ConnectionPoolCleared { .. } => {
+            "the connections to a server were closed because one failed".to_owned()
+        }
         other => other.to_string(),
     }
 }
@@ -88,9 +101,20 @@ pub(crate) fn malformed(
     why: impl fmt::Display,
 ) -> StoreError {
     let (database, id) = (database.name(), shown_id(document));
-    let sentence =
-        format!("{database}.{collection}: the document with the _id {id}: {why}; mend or delete it where it is stored");
+    let advice = advice(collection);
+    let sentence = format!("{database}.{collection}: the document with the _id {id}: {why}; {advice}");
     StoreError::other(Code::MalformedDocument, sentence)
+}
+
+/// What to do about a malformed document. The log cannot be read past a commit that has its numbers and is gone.
+fn advice(collection: &str) -> &'static str {
+    if aggregate_of(collection).is_some() {
+        return "mend it where it is stored; delete it only while `annals held list` shows it, then run `annals held retry`";
+    }
+    match collection {
+        EVENT_LOG | ENTRIES => "mend it where it is stored, or put it back from a backup of the database",
+        _ => "mend or delete it where it is stored",
+    }
 }
 
 /// A document that is known and is not there any more; `what` names it.
@@ -120,4 +144,26 @@ fn shown_id(document: &RawDocument) -> String {
 /// A document of this store's own that is not as it was written.
 pub(crate) fn unreadable(sentence: impl Into<String>) -> ReadError {
     ReadError::Store(StoreError::Damaged(sentence.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_frames_is_shown_as_one_sentence() {
+        assert_eq!(message_of(&Error::custom("the server gives no answer")), "the server gives no answer");
+        assert_eq!(message_of(&Error::custom("a note".to_owned())), "a note");
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "Connection refused");
+        assert_eq!(message_of(&refused.into()), "the connection failed: Connection refused");
+    }
+
+    #[test]
+    fn the_advice_never_has_a_numbered_commit_deleted() {
+        assert!(advice("order_event_stream").contains("only while `annals held list` shows it"));
+        for collection in [EVENT_LOG, ENTRIES] {
+            assert!(!advice(collection).contains("delete"), "{collection}");
+        }
+        assert!(advice("prepare_user").contains("mend or delete it"));
+    }
 }

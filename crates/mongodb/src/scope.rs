@@ -19,9 +19,9 @@ mod stats;
 use std::sync::Arc;
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Code, CommitError, CommitOutcome, EventLog,
-    Identity, KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit, NewTransaction, ReadError,
-    RecordedEvent, SequenceNumber, StoreError, TransactionError,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Code, CommitError,
+    CommitOutcome, EventLog, Identity, KnownAggregate, LogPage, LogQuery, LogStats, LogStatus, NewCommit,
+    NewTransaction, ReadError, RecordedEvent, SequenceNumber, StoreError, TransactionError,
 };
 use async_trait::async_trait;
 use mongodb::Database;
@@ -166,6 +166,17 @@ impl EventLog for ScopeLog {
     async fn request_exists(&self, aggregate: &Aggregate, _: &str) -> Result<bool, ReadError> {
         aggregate.validate()?;
         Ok(false)
+    }
+
+    /// No event that was received has a request.
+    async fn request_outcome(&self, aggregate: &Aggregate, _: &str) -> Result<Option<CommitOutcome>, ReadError> {
+        aggregate.validate()?;
+        Ok(None)
+    }
+
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        query.validate()?;
+        self.means.answers.of(aggregates::names(self, query)).await
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {

@@ -26,6 +26,7 @@ mod standby;
 mod state;
 pub(crate) mod step;
 mod stream;
+mod trouble;
 mod write;
 
 use std::sync::Arc;
@@ -37,7 +38,6 @@ use mongodb::Client;
 use tokio::sync::watch;
 
 use crate::log::Log;
-use crate::refused::message_of;
 pub(crate) use assign::label;
 use lease::Lease;
 use step::AtStep;
@@ -130,7 +130,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
             Ended::Stopped => return,
             Ended::Deposed(why) => tracing::warn!(why, "this process is not the sequencer any more"),
             Ended::Forgotten => tracing::warn!("the oplog does not reach back; the collections are read instead"),
-            Ended::Failed(error) => tracing::warn!(error = message_of(&error), "sequencing stopped; it is tried again"),
+            Ended::Failed(error) => lease.trouble.met("sequencing stopped", &error),
             Ended::Disturbed(sentence) => tracing::error!(sentence, "sequencing stopped; it is tried again"),
             Ended::Damaged(sentence) => tracing::error!(sentence, "sequencing stopped; it is tried again"),
         }

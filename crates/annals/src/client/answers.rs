@@ -2,7 +2,7 @@
 
 use annals_core::{
     Appended, Code, CommitError, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, NewCommit, Reached,
-    ReadError, RecordedCommit, StoreError, StreamError, Verdicts, wire, wire::binary::FoundEnd,
+    ReadError, RecordedCommit, StoreError, StreamError, StreamEvent, Verdicts, wire, wire::binary::FoundEnd,
 };
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -33,6 +33,24 @@ impl From<Ids> for Vec<KnownAggregate> {
 #[derive(Deserialize)]
 pub(super) struct Exists {
     pub exists: bool,
+    commit: Option<wire::CommitAnswer>,
+}
+
+impl Exists {
+    /// The outcome of the request's commit.
+    pub(super) fn outcome(self) -> Result<Option<CommitOutcome>, StoreError> {
+        match (self.exists, self.commit) {
+            (false, _) => Ok(None),
+            (true, Some(commit)) => outcome(commit).map(Some),
+            (true, None) => Err(unknown("a request that exists without its commit")),
+        }
+    }
+}
+
+/// `GET /v1/aggregates`.
+#[derive(Deserialize)]
+pub(super) struct Names {
+    pub names: Vec<annals_core::ByteString>,
 }
 
 /// An RFC 9457 problem document.
@@ -74,6 +92,14 @@ impl Problem {
 pub(super) fn read_found(answer: &Answer, take: impl FnMut(RecordedCommit)) -> Result<FoundEnd, ReadError> {
     if answer.status.is_success() {
         return wire::binary::read_found(&answer.body, take).map_err(|error| unknown(&error).into());
+    }
+    Err(refused_read(answer))
+}
+
+/// Reads an answer that holds events of a stream, and hands each to `take`.
+pub(super) fn read_found_of_stream(answer: &Answer, take: impl FnMut(StreamEvent)) -> Result<FoundEnd, ReadError> {
+    if answer.status.is_success() {
+        return wire::binary::read_found_of_stream(&answer.body, take).map_err(|error| unknown(&error).into());
     }
     Err(refused_read(answer))
 }

@@ -1,7 +1,7 @@
 //! The prepare keys of a server's tenant, over HTTP, behind the same port as keys in this process. Bodies are BSON, so every type arrives.
 
-use annals_core::wire::{read_found_key, read_key_changed, write_key_change, write_key_rollback};
-use annals_core::{Code, FoundKey, KeyChange, KeyError, PrepareKeys, StoreError, valid_key};
+use annals_core::wire::{read_found_key, read_key_changed, read_key_page, write_key_change, write_key_rollback};
+use annals_core::{Code, FoundKey, KeyChange, KeyError, KeyPage, KeysQuery, PrepareKeys, StoreError, valid_key};
 use async_trait::async_trait;
 use bytes::Bytes;
 use hyper::Method;
@@ -26,6 +26,16 @@ impl Client {
 
 fn read<T>(answer: &Answer, read: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, KeyError> {
     Ok(read(&answer.body).map_err(|error| unknown(&format!("{} with {error}", answer.status)))?)
+}
+
+impl KeysClient {
+    /// Asks for what changes nothing, twice where a kept connection was closed just when it was used again.
+    async fn ask(&self, path: &str) -> Result<Answer, StoreError> {
+        match self.0.http.document(Method::GET, path, Bytes::new()).await {
+            Ok(answer) => Ok(answer),
+            Err(_) => self.0.http.document(Method::GET, path, Bytes::new()).await.map_err(StoreError::Unreachable),
+        }
+    }
 }
 
 #[async_trait]
@@ -54,15 +64,7 @@ impl PrepareKeys for KeysClient {
 
     async fn look(&self, name: &str, key: &str) -> Result<Option<FoundKey>, KeyError> {
         valid_key(name, key)?;
-        let path = Path::below(&["keys", name, key]).done();
-        // What changes nothing may be asked twice: a kept connection may be closed just when it is used again.
-        let answer = match self.0.http.document(Method::GET, &path, Bytes::new()).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let again = self.0.http.document(Method::GET, &path, Bytes::new()).await;
-                again.map_err(StoreError::Unreachable)?
-            }
-        };
+        let answer = self.ask(&Path::below(&["keys", name, key]).done()).await?;
         if answer.status.is_success() {
             return read(&answer, read_found_key).map(Some);
         }
@@ -70,5 +72,16 @@ impl PrepareKeys for KeysClient {
             (Code::UnknownKey, _) => Ok(None),
             (code, problem) => Err(other(code, problem)),
         }
+    }
+
+    async fn list(&self, query: KeysQuery) -> Result<KeyPage, KeyError> {
+        query.validate()?;
+        let path = Path::below(&["keys", &query.name]).maybe("after", query.after).number("limit", query.limit);
+        let answer = self.ask(&path.done()).await?;
+        if answer.status.is_success() {
+            return read(&answer, read_key_page);
+        }
+        let (code, problem) = problem(&answer)?;
+        Err(other(code, problem))
     }
 }

@@ -1,13 +1,13 @@
 //! The streams of a server's tenant, over HTTP, behind the same port as streams in this process.
 
 use annals_core::{
-    Appended, ByteString, Partitions, ReadError, SequenceNumber, StoreError, StreamError, StreamEvent, StreamEvents,
-    StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name, wire,
+    Appended, ByteString, Partitions, ReadError, SequenceNumber, StoreError, StreamError, StreamEvents, StreamInfo,
+    StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name, wire,
 };
 use async_trait::async_trait;
 use serde::Deserialize;
 
-use super::{Client, Path, answers};
+use super::{Client, Path, answers, commits};
 
 /// The greatest integer of a JSON body. No log has an event of a greater number, so verdicts beyond it are past every head.
 const NUMBER_MAX: u64 = i64::MAX as u64;
@@ -21,14 +21,6 @@ impl Client {
     pub fn streams(&self) -> StreamsClient {
         StreamsClient(self.clone())
     }
-}
-
-/// `GET /v1/streams/{name}`.
-#[derive(Deserialize)]
-struct Page {
-    events: Vec<wire::StreamEventLine>,
-    next: StreamPosition,
-    head: StreamPosition,
 }
 
 /// `GET /v1/streams`.
@@ -85,16 +77,10 @@ impl Streams for StreamsClient {
 
     async fn read_events(&self, query: StreamQuery) -> Result<StreamEvents, ReadError> {
         query.validate()?;
-        let page: Page = self.0.get(self.page(&query, &[])).await?;
-        let mut events: Vec<StreamEvent> = Vec::with_capacity(page.events.len());
-        for mut event in page.events.into_iter().map(StreamEvent::from) {
-            // Events of one commit share what they have in common, as they do in the store.
-            if let Some(last) = events.last().filter(|last| last.event.commit == event.event.commit) {
-                event.event.commit = last.event.commit.clone();
-            }
-            events.push(event);
-        }
-        Ok(StreamEvents { events, next: page.next, head: page.head })
+        let answer = self.0.answer(&self.page(&query, &[]), commits::MEDIA_TYPE).await?;
+        let mut events = Vec::with_capacity(query.limit);
+        let end = answers::read_found_of_stream(&answer, |event| events.push(event))?;
+        Ok(StreamEvents { events, next: end.next, head: end.head })
     }
 
     async fn position_of(&self, stream: &str, sequence_number: SequenceNumber) -> Result<StreamPosition, ReadError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use annals::{FoundKey, KeyChange, KeyError, KeysClient, PrepareKeys, StoreError};
+use annals::{FoundKey, KeyChange, KeyError, KeyPage, KeysClient, KeysQuery, PrepareKeys, StoreError};
 use async_trait::async_trait;
 
 pub struct KeysUntil {
@@ -30,5 +30,9 @@ impl PrepareKeys for KeysUntil {
 
     async fn look(&self, name: &str, key: &str) -> Result<Option<FoundKey>, KeyError> {
         self.told(self.client.look(name, key).await)
+    }
+
+    async fn list(&self, query: KeysQuery) -> Result<KeyPage, KeyError> {
+        self.told(self.client.list(query).await)
     }
 }

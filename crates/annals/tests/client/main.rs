@@ -6,6 +6,7 @@ mod moving_keys;
 mod moving_maps;
 mod records_until;
 mod sharing;
+mod snapshots_until;
 mod streams_until;
 mod until;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use crate::keys_until::KeysUntil;
 use crate::records_until::RecordsUntil;
+use crate::snapshots_until::{Ahead, SnapshotsUntil};
 use crate::streams_until::StreamsUntil;
 use crate::until::Until;
 use annals::server::{Options, serve};
@@ -43,7 +45,7 @@ mod remote_records {
 }
 
 mod remote_queries {
-    annals_conformance::queries!(crate::Remote::default());
+    annals_conformance::queries!(crate::Remote { ahead_past_server: true, ..crate::Remote::default() });
 }
 
 mod remote_snapshots {
@@ -51,7 +53,7 @@ mod remote_snapshots {
 }
 
 mod remote_aggregates {
-    annals_conformance::aggregates!(crate::Remote::default());
+    annals_conformance::aggregates!(crate::Remote { ahead_past_server: true, ..crate::Remote::default() });
 }
 
 mod remote_keys {
@@ -63,6 +65,8 @@ mod remote_keys {
 struct Remote {
     disk: Arc<MemoryDisk>,
     clock: Arc<ManualClock>,
+    /// Whether snapshots ahead of the log are saved past the server, instead of after commits.
+    ahead_past_server: bool,
 }
 
 #[async_trait]
@@ -85,7 +89,14 @@ impl Subject for Remote {
             options.query_guard = QueryGuard::open();
             serve(listener, served, options, stopped).await.expect("it serves");
         });
-        Arc::new(Served { url, store, closed: Arc::default(), serving: Mutex::new(Some((stop, serving))) })
+        let ahead_past_server = self.ahead_past_server;
+        Arc::new(Served {
+            url,
+            store,
+            ahead_past_server,
+            closed: Arc::default(),
+            serving: Mutex::new(Some((stop, serving))),
+        })
     }
 
     fn clock(&self) -> Arc<ManualClock> {
@@ -97,6 +108,7 @@ impl Subject for Remote {
 struct Served {
     url: String,
     store: Arc<dyn Store>,
+    ahead_past_server: bool,
     closed: Arc<AtomicBool>,
     serving: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
@@ -122,8 +134,12 @@ impl Store for Served {
     }
 
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
-        self.store.snapshots(tenant)?;
-        Ok(Arc::new(Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").snapshots()))
+        let client = Client::new(&self.url, tenant, DEFAULT_SCOPE).expect("an address").snapshots();
+        let ahead = match self.ahead_past_server {
+            true => Ahead::Direct(self.store.snapshots(tenant)?),
+            false => Ahead::Commits(self.store.log(tenant, DEFAULT_SCOPE)?),
+        };
+        Ok(Arc::new(SnapshotsUntil { client, ahead }))
     }
 
     fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, Client, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, ReadError, SequenceNumber, StoreError,
-    TransactionError,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Client,
+    CommitError, CommitOutcome, EventLog, KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, ReadError,
+    SequenceNumber, StoreError, TransactionError, Version,
 };
 use async_trait::async_trait;
 
@@ -56,6 +56,22 @@ impl EventLog for Until {
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
         self.told(self.client.request_exists(aggregate, request_id).await)
+    }
+
+    async fn aggregate_version(&self, aggregate: &Aggregate) -> Result<Version, ReadError> {
+        self.told(self.client.aggregate_version(aggregate).await)
+    }
+
+    async fn request_outcome(
+        &self,
+        aggregate: &Aggregate,
+        request_id: &str,
+    ) -> Result<Option<CommitOutcome>, ReadError> {
+        self.told(self.client.request_outcome(aggregate, request_id).await)
+    }
+
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        self.told(self.client.aggregate_names(query).await)
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {

@@ -2,7 +2,7 @@
 
 use annals::wire::records::Encoding;
 use annals::wire::{read_snapshot, write_snapshot};
-use annals::{Aggregate, Code, DocumentView, Version, snapshot_collection, snapshot_indexes};
+use annals::{Aggregate, Code, DocumentView, Version, save_snapshot, snapshot_collection, snapshot_indexes};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -85,8 +85,9 @@ impl Run for Snapshot {
             What::Save(args) => {
                 let read = read_snapshot(&aggregate(&args.of), args.snapshot.as_bytes(), Encoding::Json)?;
                 let target = context.to_write().await?;
-                let snapshots = target.snapshots.clone();
-                ("saved", told(target, async move || Ok(snapshots.save(&read).await?)).await?)
+                let (log, snapshots) = (target.log.clone(), target.snapshots.clone());
+                let save = async move || Ok(save_snapshot(&*log, &*snapshots, &read).await?);
+                ("saved", told(target, save).await?)
             }
             What::Delete(args) => {
                 let target = context.to_read(annals::DEFAULT_SCOPE).await?;

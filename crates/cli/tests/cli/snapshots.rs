@@ -1,16 +1,27 @@
 //! `annals snapshot`.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use crate::process::Server;
-use crate::run::{body, folder, run, run_with};
+use crate::run::{body, folder, lines, run, run_with};
+
+/// Commits to an aggregate so often.
+fn commit_to(folder: &Path, name: &str, id: &str, count: usize) {
+    let commit = json!({"aggregate": {"name": name, "id": id}, "events": [{"type": "changed", "data": {}}]});
+    assert_eq!(run_with(folder, &["commit"], &lines(vec![commit; count])).ok().json().len(), count);
+}
 
 #[test]
 fn a_snapshot_is_saved_shown_and_deleted() {
     let folder = folder();
     let snapshot = |arguments: &[&str]| run(folder.path(), &[&["snapshot"], arguments].concat());
     let save = |json: &str| snapshot(&["save", "order", "o-1", json]).ok().json();
+    commit_to(folder.path(), "order", "o-1", 3);
     assert_eq!(save(r#"{"version": 3, "state": {"status": "paid"}}"#), [json!({"saved": true})]);
+    let ahead = snapshot(&["save", "order", "o-1", r#"{"version": 4, "state": {}}"#]).refused("snapshot_ahead", 3);
+    assert!(ahead.contains("its version is 4, the aggregate's is 3"), "{ahead}");
     assert_eq!(save(r#"{"version": 2, "state": {"status": "placed"}}"#), [json!({"saved": false})]);
     let shown = snapshot(&["show", "order", "o-1"]).ok().json();
     assert_eq!((&shown[0]["version"], &shown[0]["state"]), (&json!(3), &json!({"status": "paid"})));
@@ -33,6 +44,8 @@ fn index_used(folder: &std::path::Path, more: &[&str]) -> serde_json::Value {
 fn indexes_are_declared_and_queries_say_that_they_use_them() {
     let folder = folder();
     let snapshot = |arguments: &[&str]| run(folder.path(), &[&["snapshot"], arguments].concat());
+    let placed = (0..20).map(|n| body(&format!("o-{n}"), json!({})));
+    run_with(folder.path(), &["commit"], &lines(placed)).ok();
     for n in 0..20 {
         let status = if n == 7 { "paid" } else { "placed" };
         let json = format!(r#"{{"version": 1, "state": {{"status": "{status}"}}}}"#);
@@ -57,6 +70,8 @@ fn indexes_are_declared_and_queries_say_that_they_use_them() {
     let unique = r#"[{"fields": [{"field": "state.email"}], "unique": true, "sparse": true}]"#;
     snapshot(&["declare", "customer", "--indexes", unique]).ok();
     let save = |id: &str| snapshot(&["save", "customer", id, r#"{"version": 1, "state": {"email": "e"}}"#]);
+    commit_to(folder.path(), "customer", "c-1", 1);
+    commit_to(folder.path(), "customer", "c-2", 1);
     save("c-1").ok();
     assert!(save("c-2").refused("duplicate_key", 3).contains("state.email_1"));
     snapshot(&["declare", "an order", "--indexes", "[]"]).refused("invalid_name", 2);
@@ -72,6 +87,8 @@ fn indexes_are_declared_by_the_configuration_of_a_server() {
     configured("\"state.status,-state.total\", \"hashed state.customer\"");
     let server = Server::start(folder.path());
     let there = ["--server", &server.url];
+    let commit = ["commit", "--aggregate", "order/o-1", "--type", "placed"];
+    run(folder.path(), &[&commit[..], &there].concat()).ok();
     let save = ["snapshot", "save", "order", "o-1", r#"{"version": 1, "state": {"status": "paid"}}"#];
     run(folder.path(), &[&save[..], &there].concat()).ok();
     assert_eq!(index_used(folder.path(), &there), json!("state.status_1_state.total_-1"));
@@ -92,20 +109,19 @@ fn a_commit_may_wait_for_its_snapshot() {
     let folder = folder();
     let server = Server::start(folder.path());
     let there = ["--server", &server.url];
-    let save = |id: &str| {
-        let save = ["snapshot", "save", "order", id, r#"{"version": 1, "state": {}}"#];
-        run(folder.path(), &[&save[..], &there].concat()).ok();
-    };
     let commit = |aggregate: &str, more: &[&str]| {
-        let commit = ["commit", "--aggregate", aggregate, "--type", "placed", "--wait", "snapshot"];
+        let commit = ["commit", "--aggregate", aggregate, "--type", "placed", "--request-id", "r-1"];
         run(folder.path(), &[&commit[..], more].concat()).ok().json()[0]["reached"].clone()
     };
-    // Saved ahead, so that nothing is to be waited for.
-    save("o-1");
-    save("o-2");
-    assert_eq!(commit("order/o-1", &there), json!("snapshot"));
+    for id in ["o-1", "o-2"] {
+        commit(&format!("order/{id}"), &there);
+        let save = ["snapshot", "save", "order", id, r#"{"version": 1, "state": {}}"#];
+        run(folder.path(), &[&save[..], &there].concat()).ok();
+    }
+    // The repeat of a commit waits as the commit did; its snapshot is there.
+    assert_eq!(commit("order/o-1", &["--wait", "snapshot", "--server", &server.url]), json!("snapshot"));
     assert_eq!(server.terminate(), Some(0));
-    assert_eq!(commit("order/o-2", &[]), json!("snapshot"));
+    assert_eq!(commit("order/o-2", &["--wait", "snapshot"]), json!("snapshot"));
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, CommitError, CommitOutcome, EventLog,
-    KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, ReadError, SequenceNumber, TransactionError,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, CommitError,
+    CommitOutcome, EventLog, KnownAggregate, LogPage, LogQuery, NewCommit, NewTransaction, ReadError, SequenceNumber,
+    TransactionError, Version,
 };
 use async_trait::async_trait;
 
@@ -43,6 +44,22 @@ impl EventLog for Counted {
 
     async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
         self.inner.request_exists(aggregate, request_id).await
+    }
+
+    async fn aggregate_version(&self, aggregate: &Aggregate) -> Result<Version, ReadError> {
+        self.inner.aggregate_version(aggregate).await
+    }
+
+    async fn request_outcome(
+        &self,
+        aggregate: &Aggregate,
+        request_id: &str,
+    ) -> Result<Option<CommitOutcome>, ReadError> {
+        self.inner.request_outcome(aggregate, request_id).await
+    }
+
+    async fn aggregate_names(&self, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+        self.inner.aggregate_names(query).await
     }
 
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {

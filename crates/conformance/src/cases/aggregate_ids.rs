@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use annals_core::{AggregateIdsQuery, ByteString, Code, EventLog, ExpectedVersion, KnownAggregate, NewCommit};
+use annals_core::{
+    AggregateIdsQuery, AggregateNamesQuery, ByteString, Code, EventLog, ExpectedVersion, KnownAggregate, NewCommit,
+};
 
 use super::aggregates::UNUSUAL_IDS;
 use crate::sample::{assert_conflict, commit, event, log_of, open, order, reopen};
@@ -117,4 +119,54 @@ pub async fn a_list_with_a_wrong_name_or_limit_is_refused(subject: &dyn Subject)
         let query = AggregateIdsQuery { name: name.into(), after: None, limit };
         assert_eq!(log.aggregate_ids(query).await.expect_err("it is refused").code(), code);
     }
+}
+
+async fn names(log: &Arc<dyn EventLog>, after: Option<&str>, limit: usize) -> Vec<ByteString> {
+    let query = AggregateNamesQuery { after: after.map(ByteString::from), limit };
+    log.aggregate_names(query).await.expect("names are listed")
+}
+
+/// Each name once, in the order of their bytes, however many aggregates have it; pages cover every name.
+pub async fn names_are_listed_once_and_go_on_after_their_cursor(subject: &dyn Subject) {
+    let (store, log) = open(subject).await;
+    assert!(names(&log, None, 100).await.is_empty());
+    let mut all = ["order", "orders", "Order", "order.x", "o", "a-1", "9", "z_z"].map(ByteString::from).to_vec();
+    for name in &all {
+        for id in ["1", "2", "~"] {
+            commit(&log, NewCommit::new(name.clone(), id).event(event("t", 1))).await;
+        }
+    }
+    let foreign = NewCommit::new("of-another-tenant", "1").event(event("t", 1));
+    commit(&log_of(&store, OTHER_TENANT), foreign).await;
+    all.sort_unstable_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+    let (store, log) = reopen(subject, store, log).await;
+    assert_eq!(names(&log, None, 100).await, all);
+    assert_eq!(names(&log_of(&store, OTHER_TENANT), None, 100).await, ["of-another-tenant"]);
+    for limit in [1, 3] {
+        let mut found: Vec<ByteString> = Vec::new();
+        loop {
+            let page = names(&log, found.last().map(|last| &**last), limit).await;
+            assert!(page.len() <= limit);
+            if page.is_empty() {
+                break;
+            }
+            found.extend(page);
+        }
+        assert_eq!(found, all);
+    }
+    assert_eq!(names(&log, Some("ordeq"), 1).await, ["order"], "a cursor need not exist");
+    for limit in [0, 1_001] {
+        let refused = log.aggregate_names(AggregateNamesQuery { after: None, limit }).await.expect_err("refused");
+        assert_eq!(refused.code(), Code::InvalidQuery);
+    }
+}
+
+/// A refused commit and a prepare key leave no name.
+pub async fn a_name_without_a_commit_is_not_listed(subject: &dyn Subject) {
+    let (_store, log) = open(subject).await;
+    let refused = NewCommit::new("door", "1").event(event("t", 1)).expect(ExpectedVersion::Exists);
+    assert_conflict(&log.commit(refused).await, 0);
+    assert!(names(&log, None, 100).await.is_empty());
+    commit(&log, order("a", 1)).await;
+    assert_eq!(names(&log, None, 100).await, ["order"]);
 }

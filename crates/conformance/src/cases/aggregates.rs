@@ -41,6 +41,21 @@ pub async fn an_unknown_aggregate_has_version_0_and_no_commits(subject: &dyn Sub
     assert_eq!(read(&log, AggregateQuery::new(Aggregate::new("door", "a"))).await, nothing);
 }
 
+/// And 0 for an aggregate without commits; whatever the number of commits.
+pub async fn an_aggregates_version_is_that_of_its_last_commit(subject: &dyn Subject) {
+    let (store, log) = open(subject).await;
+    let of = async |log: &Arc<dyn EventLog>, id: &str| log.aggregate_version(&order_aggregate(id)).await;
+    assert_eq!(of(&log, "a").await, Ok(0));
+    for n in 1..=5 {
+        commit(&log, order("a", n)).await;
+        commit(&log, order("b", n)).await;
+        assert_eq!((of(&log, "a").await, of(&log, "c").await), (Ok(n), Ok(0)));
+    }
+    let (_store, log) = reopen(subject, store, log).await;
+    assert_eq!((of(&log, "a").await, of(&log, "b").await), (Ok(5), Ok(5)));
+    assert_eq!(of(&log, "").await.expect_err("refused").code(), Code::InvalidId);
+}
+
 /// All, one and the last commit are what was committed; one commit makes version 1, three make 3, in order.
 pub async fn all_one_and_the_last_commit_can_be_read(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;

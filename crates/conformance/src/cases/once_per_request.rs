@@ -195,6 +195,26 @@ pub async fn a_request_exists_where_it_was_committed(subject: &dyn Subject) {
     }
 }
 
+/// As its repeat is answered, before and after reopening, also when many commits came after it.
+pub async fn the_first_outcome_of_a_request_is_looked_up(subject: &dyn Subject) {
+    let (mut store, mut log) = open(subject).await;
+    let first = commit(&log, order("a", 1).event(event("t", 2)).request_id("r-1")).await;
+    for n in 2..300 {
+        commit(&log, order("a", n).request_id(format!("r-{n}"))).await;
+    }
+    for _ in 0..2 {
+        let outcome = async |id: &str, request: &str| {
+            log.request_outcome(&order_aggregate(id), request).await.expect("it is looked up")
+        };
+        let due = annals_core::CommitOutcome { duplicate: true, ..first.clone() };
+        assert_eq!(outcome("a", "r-1").await, Some(due));
+        assert_eq!(outcome("a", "r-299").await.map(|outcome| outcome.version), Some(299));
+        assert_eq!((outcome("a", "r-0").await, outcome("b", "r-1").await), (None, None));
+        (store, log) = reopen(subject, store, log).await;
+    }
+    drop(store);
+}
+
 /// A request that was refused is not remembered: sent again when it fits, it is committed.
 pub async fn a_refused_request_may_be_sent_again(subject: &dyn Subject) {
     let (_store, log) = open(subject).await;

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use annals_core::{
-    AggregateCommits, AggregateIdsQuery, AggregateQuery, KnownAggregate, LogPage, LogQuery, ReadError, RecordedCommit,
-    RecordedEvent, Timestamp,
+    AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, KnownAggregate, LogPage,
+    LogQuery, ReadError, RecordedCommit, RecordedEvent, Timestamp,
 };
 
 use super::{Answer, Model, Operation};
@@ -33,6 +33,16 @@ impl Model {
             (Operation::Head, Answer::Head(answer)) => must_be(operation, &Ok(self.head()), answer),
             _ => Err(format!("{operation:?} cannot be answered {answer:?}")),
         }
+    }
+
+    /// The names of aggregates.
+    pub fn names(&self, query: &AggregateNamesQuery) -> Vec<ByteString> {
+        let mut names: Vec<_> = self.aggregates.keys().map(|aggregate| aggregate.name.clone()).collect();
+        names.sort_unstable_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+        names.dedup();
+        names.retain(|name| query.after.as_ref().is_none_or(|after| name.as_bytes() > after.as_bytes()));
+        names.truncate(query.limit);
+        names
     }
 
     pub(crate) fn ids(&self, query: &AggregateIdsQuery) -> Vec<KnownAggregate> {

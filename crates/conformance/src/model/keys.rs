@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use annals_core::{
-    ByteString, CommitError, KeyChange, KeyChanges, KeyError, KeyHolder, NewCommit, Release, Reserve, Timestamp,
+    ByteString, CommitError, KeyChange, KeyChanges, KeyError, KeyHolder, KeysQuery, ListedKey, NewCommit, Release,
+    Reserve, Timestamp,
 };
 
 /// What the commits of a log made of keys: for each name and key its holder.
@@ -27,6 +28,16 @@ impl Keys {
     /// Who holds a key.
     pub fn holder(&self, name: &str, key: &str) -> Option<KeyHolder> {
         self.0.get(&(name.into(), key.into())).cloned().map(KeyHolder::from)
+    }
+
+    /// The keys of a name that are held and have not expired, ascending.
+    pub fn held(&self, query: &KeysQuery, now: Timestamp) -> Vec<ListedKey> {
+        let wanted = |key: &ByteString| query.after.as_ref().is_none_or(|after| key.as_bytes() > after.as_bytes());
+        let of_name = self.0.values().filter(|held| held.name == query.name && wanted(&held.key));
+        let held = of_name.map(|held| ListedKey { key: held.key.clone(), holder: KeyHolder::from(held.clone()) });
+        let mut held: Vec<_> = held.filter(|held| held.holder.lives(now)).collect();
+        held.sort_unstable_by(|a, b| a.key.as_bytes().cmp(b.key.as_bytes()));
+        held
     }
 
     /// Makes a change that comes without a commit, if it may happen.

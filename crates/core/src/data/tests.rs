@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::Data;
+use crate::Code;
 
 fn through(value: &Value) -> Value {
     let data = Data::from_value(value).expect("valid data");
@@ -27,6 +28,27 @@ fn integers_are_int64_and_numbers_with_a_point_are_doubles() {
     assert!(raw.get_f64("d").is_ok());
     assert!(raw.get_f64("e").is_ok());
     assert_eq!(format!("{data:?}"), r#"{"i":1,"d":1.0,"e":100.0}"#);
+}
+
+#[test]
+fn an_integer_beyond_int64_is_refused_and_never_rounded() {
+    for number in ["9223372036854775808", "-9223372036854775809", "18446744073709551615", "18446744073709551616"] {
+        let refused = Data::read_json(&format!(r#"{{"a":[{{"n":{number}}}]}}"#)).expect_err(number);
+        assert_eq!(refused.code, Code::InvalidInteger, "{number}");
+        assert!(refused.message.contains("a[0].n") && refused.message.contains(number), "{refused}");
+        // The same number as a double.
+        for written in [format!("{number}.0"), format!("{number}e0"), format!("{number}E+2")] {
+            let data = Data::from_json(&format!(r#"{{"n":{written}}}"#)).expect("a double");
+            assert!(data.as_raw().get_f64("n").is_ok(), "{written}");
+        }
+    }
+    let digits = "9".repeat(400);
+    let refused = Data::read_json(&format!(r#"{{"n":{digits}}}"#)).expect_err("400 digits");
+    assert_eq!(refused.code, Code::InvalidInteger);
+    assert!(Data::from_value(&json!({ "n": u64::MAX })).is_err());
+    let ends = r#"{"n":[9223372036854775807,-9223372036854775808],"s":"99999999999999999999"}"#;
+    assert_eq!(format!("{:?}", Data::from_json(ends).expect("int64")), ends);
+    assert_eq!(Data::read_json("[1]").expect_err("no object").code, Code::InvalidData);
 }
 
 #[test]

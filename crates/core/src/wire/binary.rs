@@ -5,7 +5,7 @@ mod found;
 mod read;
 mod write;
 
-pub use found::{FoundEnd, FoundWriter, read_found};
+pub use found::{FoundEnd, FoundWriter, read_found, read_found_of_stream};
 pub use read::{read_commit, read_reply};
 pub use write::{write_commit, write_outcome, write_refusal};
 

@@ -1,11 +1,14 @@
 //! Prepare keys over HTTP: one document for each change, and for a key that is there.
 
 use bson::RawBsonRef;
-use bson::raw::{CStr, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{CStr, RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 use super::records::Encoding;
 use crate::fields::{body, boolean, fields, text, unknown};
-use crate::{ByteString, Code, Data, FoundKey, Invalid, KeyChange, KeyHolder, KeyValue, Release, Reserve, Timestamp};
+use crate::{
+    ByteString, Code, Data, FoundKey, Invalid, KeyChange, KeyHolder, KeyPage, KeyValue, ListedKey, Release, Reserve,
+    Timestamp,
+};
 
 /// Reads what a key is to become: `{"value", "ttl_at"?, "expected"?: "free" | "held", "old_value"?, "old_key"?}`.
 ///
@@ -139,6 +142,36 @@ pub fn read_found_key(bytes: &[u8]) -> Result<FoundKey, String> {
         return Err("a key without value or expired".to_owned());
     };
     Ok(FoundKey { holder: KeyHolder { value, ttl_at }, expired })
+}
+
+/// Writes a page of keys: `{"keys": [{"name", "key", "value", "ttl_at"?, "expired"}], "next"}`, with the last key as `next`.
+pub fn write_key_page(name: &str, page: &KeyPage) -> RawDocumentBuf {
+    let mut keys = RawArrayBuf::new();
+    for ListedKey { key, holder } in &page.keys {
+        keys.push(write_found_key(name, key, &FoundKey { holder: holder.clone(), expired: false }));
+    }
+    let mut out = RawDocumentBuf::new();
+    out.append(cstr!("keys"), keys);
+    match page.keys.last() {
+        Some(last) => out.append(cstr!("next"), &*last.key),
+        None => out.append(cstr!("next"), RawBsonRef::Null),
+    }
+    out
+}
+
+/// Reads a page of keys, as BSON.
+///
+/// # Errors
+/// A sentence, when the answer is something else.
+pub fn read_key_page(bytes: &[u8]) -> Result<KeyPage, String> {
+    let document = RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?;
+    let mut page = KeyPage::default();
+    for found in document.get_array("keys").map_err(|error| error.to_string())? {
+        let found = found.map_err(|error| error.to_string())?.as_document().ok_or("a key that is no document")?;
+        let key = found.get_str("key").map_err(|error| error.to_string())?.into();
+        page.keys.push(ListedKey { key, holder: read_found_key(found.as_bytes())?.holder });
+    }
+    Ok(page)
 }
 
 /// The value as the field of this name.

@@ -1,10 +1,9 @@
 //! An event of a stream as the API answers it. Entries, pages of them and the state of a stream are written as they are.
 
-use bytestring::ByteString;
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
+use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-use super::{EventLine, EventView};
-use crate::{StreamEvent, StreamPosition};
+use super::EventView;
+use crate::StreamEvent;
 
 /// Writes an event of a stream the way `/v1/streams/{name}` answers it.
 pub struct StreamEventView<'a> {
@@ -24,19 +23,5 @@ impl Serialize for StreamEventView<'_> {
         let event = EventView { event: &self.event.event, tenant: self.tenant, scope: self.scope };
         line.serialize_field("event", &event)?;
         line.end()
-    }
-}
-
-/// An event of a stream as a client reads it back from the API. Fields that a newer server adds are ignored.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct StreamEventLine {
-    position: StreamPosition,
-    partition: Option<ByteString>,
-    event: EventLine,
-}
-
-impl From<StreamEventLine> for StreamEvent {
-    fn from(line: StreamEventLine) -> Self {
-        Self { position: line.position, partition: line.partition, event: line.event.into() }
     }
 }

@@ -20,9 +20,13 @@ const MARK: &str = "mark";
 /// The files of that journal, a bit for each.
 const FILES: &str = "files";
 
-/// What the map says of the journal before it.
+/// Whose map it is: the mark of a store and tenant. None in a map of an older version that was not written to since.
+const OWNER: &str = "owner";
+
+/// What the map says of the journal before it, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Noted {
+    pub(super) owner: Option<u64>,
     /// None when no journal stands before the map.
     pub(super) begun: Option<Begun>,
     /// The number of the last batch that the map holds; 0 for none.
@@ -124,13 +128,14 @@ impl Shared {
     }
 }
 
-/// Names the files of a journal in the map. They are durable.
+/// Names the files of a journal in the map, and whose the map is. The files are durable.
 ///
 /// # Errors
 /// Why the map cannot be written.
-pub(super) fn name(database: &Database, begun: Begun) -> Result<(), redb::Error> {
+pub(super) fn name(database: &Database, begun: Begun, owner: Option<u64>) -> Result<(), redb::Error> {
     let files = u64::from(begun.files[0]) | u64::from(begun.files[1]) << 1;
     put(database, std::iter::empty(), |journal| {
+        owner.map(|owner| journal.insert(OWNER, owner).map(drop)).transpose()?;
         journal.insert(MARK, begun.mark)?;
         journal.insert(FILES, files).map(drop)
     })
@@ -181,11 +186,11 @@ fn put<'w>(
 /// Why the map cannot be read.
 pub(super) fn noted(database: &Database) -> Result<Noted, redb::Error> {
     let journal = match database.begin_read()?.open_table(JOURNAL) {
-        Err(TableError::TableDoesNotExist(_)) => return Ok(Noted { begun: None, moved: 0 }),
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Noted { owner: None, begun: None, moved: 0 }),
         journal => journal?,
     };
     let number = |key: &str| Ok::<_, redb::Error>(journal.get(key)?.map(|number| number.value()));
     let files = number(FILES)?.unwrap_or(0);
     let begun = number(MARK)?.map(|mark| Begun { mark, files: [files & 1 > 0, files & 2 > 0] });
-    Ok(Noted { begun, moved: number(MOVED)?.unwrap_or(0) })
+    Ok(Noted { owner: number(OWNER)?, begun, moved: number(MOVED)?.unwrap_or(0) })
 }

@@ -86,7 +86,7 @@ pub(super) struct Opened {
 
 /// Opens the map where there is one, moves into it what the journal holds, and removes that. Every page is read and its checksum
 /// compared: damage is found now and never taken for data.
-pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<Opened>, Failure> {
+pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str, owner: Option<u64>) -> Result<Option<Opened>, Failure> {
     let path = format!("{dir}/{FILE}");
     let refused = |error: &io::Error| Failure::Refused(cannot_open(&path, error));
     let file = match disk.open(&path, Open::Write) {
@@ -99,7 +99,7 @@ pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str) -> Result<Option<Opened>
     }
     file.end_at_a_page().and_then(|()| file.make_durable_again()).map_err(|error| refused(&error))?;
     disk.sync_dir(dir).map_err(|error| refused(&error))?;
-    let opened = on(file, &**disk, dir)?;
+    let opened = on(file, &**disk, dir, owner)?;
     journal::remove_all(&**disk, dir).map_err(|error| Failure::Refused(cannot_open(dir, &error)))?;
     Ok(Some(opened))
 }
@@ -115,7 +115,14 @@ pub(super) fn missing(disk: &dyn Disk, dir: &str) -> Result<(), Failure> {
 
 /// Opens the map of this folder on this file, compares the checksum of every page, and moves the journal into it. The journal's files
 /// stay, but the map does not name them any more.
-pub(super) fn on(file: impl redb::StorageBackend, disk: &dyn Disk, dir: &str) -> Result<Opened, Failure> {
+///
+/// A map that says whose it is must be `owner`'s. One of a version that did not say it gets the mark with its next write.
+pub(super) fn on(
+    file: impl redb::StorageBackend,
+    disk: &dyn Disk,
+    dir: &str,
+    owner: Option<u64>,
+) -> Result<Opened, Failure> {
     let path = &format!("{dir}/{FILE}");
     let database = Database::builder()
         .set_cache_size(CACHE_BYTES)
@@ -124,6 +131,9 @@ pub(super) fn on(file: impl redb::StorageBackend, disk: &dyn Disk, dir: &str) ->
         .map_err(|error| not_opened(path, error))?;
     check_format(path, &database)?;
     let noted = moves::noted(&database).map_err(|error| damaged(path, &error.to_string()))?;
+    if owner.is_some_and(|owner| noted.owner.is_some_and(|noted| noted != owner)) {
+        return Err(damaged(path, "it is the map of another store or of another tenant"));
+    }
     let found = journal::read(disk, dir, noted.begun, noted.moved)?;
     journal::check_unnamed(disk, dir, noted.begun, found.last)?;
     if noted.begun.is_some() {

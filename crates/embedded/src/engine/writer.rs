@@ -138,7 +138,7 @@ impl Shared {
     /// Says in the map which files its journal has.
     fn name(&self, begun: Begun) -> std::io::Result<()> {
         match &*self.database() {
-            Some(database) => moves::name(database, begun).map_err(open::io_error),
+            Some(database) => moves::name(database, begun, self.known.owner).map_err(open::io_error),
             None => Err(std::io::Error::other("there is no map to name the journal")),
         }
     }

@@ -65,7 +65,8 @@ fn may_have(segment: &Segment) -> Result<bool, StoreError> {
     Ok(last == Some(next) || segment.index.commits() != frames)
 }
 
-async fn each(segment: &Segment, mut visit: impl FnMut(&Record)) -> Result<(), StoreError> {
+/// Visits the frames of a segment in order. Other tasks have their turn between groups of them.
+pub(super) async fn each(segment: &Segment, mut visit: impl FnMut(&Record)) -> Result<(), StoreError> {
     let frames = segment.index.commits();
     for begin in (0..frames).step_by(GROUP as usize) {
         let ordinals: Vec<u32> = (begin..frames.min(begin + GROUP)).collect();

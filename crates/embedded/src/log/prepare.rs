@@ -3,8 +3,8 @@
 //! So there is one place that says who holds a key, one order in which commits and the service change it, and one recovery.
 
 use annals_core::{
-    FoundKey, KeyChange, KeyError, KeyHolder, KeyState, NewCommit, PrepareKeys, SequenceNumber, StoreError, Timestamp,
-    new_uuid, valid_key,
+    FoundKey, KeyChange, KeyError, KeyHolder, KeyPage, KeyState, KeysQuery, NewCommit, PrepareKeys, SequenceNumber,
+    StoreError, Timestamp, new_uuid, valid_key,
 };
 use async_trait::async_trait;
 
@@ -13,6 +13,7 @@ use super::beside_commits;
 use super::commit::{judged, room_for};
 use super::core::Core;
 use super::keys::{self, KeyFault};
+use super::list_keys;
 use super::queue::{Encoded, ProbedHead, Refusal, Request, Verdict};
 use crate::record::{self, Stamp};
 
@@ -46,6 +47,14 @@ impl PrepareKeys for Log {
         let holder = core.unless_about_the_end(holder, true)?;
         let now = core.options.clock.now();
         Ok(holder.map(|holder| holder.found(now)))
+    }
+
+    async fn list(&self, query: KeysQuery) -> Result<KeyPage, KeyError> {
+        query.validate()?;
+        let core = &self.core;
+        let page = core.noticed(list_keys::list(core, &query, core.options.clock.now()).await)?;
+        // Whoever took or gave keys back behind the damage is not known.
+        Ok(core.unless_about_the_end(page, true)?)
     }
 
     async fn beside_commits(&self, to: SequenceNumber) -> Result<Vec<KeyState>, KeyError> {

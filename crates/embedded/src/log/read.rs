@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
 
 use annals_core::{
-    AggregateCommits, AggregateIdsQuery, AggregateQuery, ByteString, Filter, KnownAggregate, LogPage, LogQuery,
-    RecordedEvent, SequenceNumber, StoreError, limits,
+    AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Filter, KnownAggregate,
+    LogPage, LogQuery, RecordedEvent, SequenceNumber, StoreError, limits,
 };
 
 use super::core::Core;
@@ -310,4 +310,25 @@ pub(super) fn aggregate_ids(core: &Core, query: &AggregateIdsQuery) -> Result<Ve
         .take(query.limit)
         .map(|(key, tenant_id)| KnownAggregate { id: key[prefix.len()..].into(), tenant_id });
     Ok(known.collect())
+}
+
+/// The names of aggregates: from one to the next by one look-up in each segment.
+pub(super) fn aggregate_names(core: &Core, query: &AggregateNamesQuery) -> Result<Vec<ByteString>, StoreError> {
+    let view = core.view();
+    // Keys of aggregates are a name, a NUL and an id; no name has a byte this low.
+    let past = |name: &str| [name, "\u{1}"].concat();
+    let mut after = past(query.after.as_deref().unwrap_or_default());
+    let mut names: Vec<ByteString> = Vec::new();
+    while names.len() < query.limit {
+        let mut next: Option<ByteString> = None;
+        for segment in &view.segments {
+            let found = segment.index.aggregates(&[], after.as_bytes(), 1)?.pop();
+            let name = found.and_then(|(key, _)| key.split_once('\0').map(|(name, _)| ByteString::from(name)));
+            next = next.into_iter().chain(name).min();
+        }
+        let Some(name) = next else { break };
+        after = past(&name);
+        names.push(name);
+    }
+    Ok(names)
 }

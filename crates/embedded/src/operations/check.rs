@@ -10,6 +10,8 @@ mod log;
 mod map;
 mod requests;
 
+use std::collections::BTreeSet;
+
 use annals_core::{Code, EventsHash};
 use serde::Serialize;
 
@@ -135,18 +137,22 @@ pub fn check(disk: &dyn Disk, progress: Progress<'_>) -> Outcome<CheckReport> {
 fn check_with(disk: &dyn Disk, request_terms_max: usize, progress: Progress<'_>) -> Outcome<CheckReport> {
     let _lock = survey::lock(disk)?;
     let mut report = CheckReport::default();
-    let what = match survey::store_file(disk)? {
-        Small::Whole(_) => None,
-        _ => Some(Finding {
-            kind: "store_file",
-            file: STORE_FILE.to_owned(),
-            what: "store.json is not what was written".to_owned(),
-            advice: "take it from a backup, or from any other store of this format".to_owned(),
-            ..Finding::default()
-        }),
-    };
+    let (mut begun, mut what) = (BTreeSet::new(), None);
+    match survey::store_file(disk)? {
+        Small::Whole(file) => begun = file.tenants,
+        _ => {
+            what = Some(Finding {
+                kind: "store_file",
+                file: STORE_FILE.to_owned(),
+                what: "store.json is not what was written".to_owned(),
+                advice: "take it from a backup, or from any other store of this format".to_owned(),
+                ..Finding::default()
+            })
+        }
+    }
     what.into_iter().for_each(|finding| report.damaged(finding));
     let mut tenants = survey::tenants(disk)?;
+    survey::add_lost(&mut tenants, &begun);
     let mut total = 0;
     for tenant in &mut tenants {
         tenant.add_begun(disk)?;
@@ -157,7 +163,7 @@ fn check_with(disk: &dyn Disk, request_terms_max: usize, progress: Progress<'_>)
     }
     let mut done = 0;
     for tenant in &tenants {
-        let file = tenant_file(disk, tenant, &mut report)?;
+        let file = tenant_file(disk, tenant, begun.contains(&tenant.name), &mut report)?;
         for scope in &tenant.scopes {
             let place = log::Place { tenant: &tenant.name, scope, dir: tenant.log_dir(scope), file: file.as_ref() };
             let bytes = bytes_of(disk, &place.dir)?;
@@ -175,10 +181,22 @@ fn check_with(disk: &dyn Disk, request_terms_max: usize, progress: Progress<'_>)
 fn tenant_file(
     disk: &dyn Disk,
     tenant: &survey::TenantFolder,
+    begun: bool,
     report: &mut CheckReport,
 ) -> Outcome<Option<TenantFile>> {
     let (kind, what) = match tenant.file(disk)? {
         Small::Whole(file) => return Ok(Some(file)),
+        Small::Missing if tenant.scopes.is_empty() && begun => {
+            report.damaged(Finding {
+                kind: "tenant",
+                tenant: Some(tenant.name.clone()),
+                file: tenant.dir.clone(),
+                what: format!("{} is missing, or empty, and {STORE_FILE} says that the tenant was begun", tenant.dir),
+                advice: "restore the folder from a backup; nothing else holds its events".to_owned(),
+                ..Finding::default()
+            });
+            return Ok(None);
+        }
         Small::Missing if tenant.scopes.is_empty() => return Ok(None),
         Small::Missing => ("tenant_file", "is missing beside a log"),
         Small::Damaged => ("tenant_file", "is not what was written"),

@@ -64,7 +64,7 @@ pub fn reindex(disk: &Arc<dyn Disk>, tenant: &str, confirmed: bool, options: &Op
 
 /// What is wrong with the indexes; none where there is no map.
 fn faults(disk: &dyn Disk, dir: &str, indexes: &mut u64) -> Outcome<Option<Vec<String>>> {
-    let map = match engine::look(disk, dir)? {
+    let map = match engine::look(disk, dir, None)? {
         Looked::Missing => return Ok(None),
         Looked::Damaged(damage) => return Err(unfit(&damage.to_string())),
         Looked::Open(map) => map,

@@ -146,7 +146,7 @@ fn plan(disk: &dyn Disk, cut: &Cut, dir: &str, border: &Border, file: &TenantFil
 /// The streams that the cut is about; none where they cannot be read, which a check says.
 fn streams(disk: &dyn Disk, cut: &Cut) -> Outcome<Vec<CutStream>> {
     let dir = format!("{}/{}/{ENGINE_DIR}", survey::TENANTS, cut.tenant);
-    let Looked::Open(map) = engine::look(disk, &dir)? else { return Ok(Vec::new()) };
+    let Looked::Open(map) = engine::look(disk, &dir, None)? else { return Ok(Vec::new()) };
     let streams = would_stay(&*map.view, &cut.scope, cut.at).unwrap_or_default().into_iter();
     Ok(streams.map(|(name, entries, stay)| CutStream { name, entries, stay }).collect())
 }

@@ -1,5 +1,6 @@
 //! What is in a store's folder, without opening the store.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -12,11 +13,9 @@ use crate::format::{FORMAT, SEGMENT_HEADER, SegmentHeader, SegmentHeaderFault};
 use crate::log::{SegmentFile, names};
 use crate::packed::Packed;
 use crate::refused::newer_format;
+pub(super) use crate::store::TENANTS;
 use crate::store::{STORE_FILE, StoreFile, TENANT_FILE, TenantFile};
 use crate::whole::{format_of, unseal};
-
-/// The folder of the tenants.
-pub(super) const TENANTS: &str = "tenants";
 
 /// The store's lock, held as long as this lives.
 pub(super) struct Locked {
@@ -102,6 +101,16 @@ impl TenantFolder {
 
     pub(super) fn log_dir(&self, scope: &str) -> String {
         format!("{}/{scope}", self.dir)
+    }
+}
+
+/// Adds the tenants that were begun and have no folder any more.
+pub(super) fn add_lost(tenants: &mut Vec<TenantFolder>, begun: &BTreeSet<String>) {
+    for name in begun {
+        if !tenants.iter().any(|tenant| tenant.name == *name) {
+            let (name, dir) = (name.clone(), format!("{TENANTS}/{name}"));
+            tenants.push(TenantFolder { name, dir, scopes: Vec::new() });
+        }
     }
 }
 

@@ -36,6 +36,15 @@ pub(crate) fn with_time(key: &str, operator: &str, now: Timestamp) -> Document {
     doc! { "_id": key, "ttlAt": { operator: DateTime::from_millis(now.as_millis()) } }
 }
 
+/// Keys after this one that are held and have not expired, those without a date included.
+pub(crate) fn held_after(after: Option<&str>, now: Timestamp) -> Document {
+    let id = match after {
+        Some(after) => doc! { "$gt": after },
+        None => doc! { "$gte": "" },
+    };
+    doc! { "_id": id, "ttlAt": { "$not": { "$lt": DateTime::from_millis(now.as_millis()) } } }
+}
+
 /// Where the keys of this name are; `path` says where the name stands.
 ///
 /// # Errors

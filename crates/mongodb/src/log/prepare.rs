@@ -4,8 +4,8 @@
 //! What is refused rests on what a majority has, too: a write that changes nothing is only answered when a majority has what it found.
 
 use annals_core::{
-    CommitError, FoundKey, KeyChange, KeyError, KeyHolder, PrepareKeys, Release, Reserve, StoreError, Timestamp,
-    valid_key,
+    CommitError, FoundKey, KeyChange, KeyError, KeyHolder, KeyPage, KeysQuery, ListedKey, PrepareKeys, Release,
+    Reserve, StoreError, Timestamp, limits, valid_key,
 };
 use async_trait::async_trait;
 use mongodb::Collection;
@@ -17,6 +17,7 @@ use super::Log;
 use super::batch::Outcome;
 use super::keyed::{self, Keyed, Task};
 use crate::answers::no_answer;
+use crate::layout::fields::text;
 use crate::layout::prepare;
 use crate::patience::given_up;
 use crate::refused::{code_of, is_garbled, malformed, message_of, reading, unready};
@@ -70,6 +71,31 @@ impl PrepareKeys for Log {
         let holder = prepare::read(&found).map_err(|why| malformed(&self.keys, &collection, &found, why))?;
         Ok(Some(holder.found(self.clock.now())))
     }
+
+    async fn list(&self, query: KeysQuery) -> Result<KeyPage, KeyError> {
+        query.validate()?;
+        if self.is_closed() {
+            return Err(StoreError::Closed.into());
+        }
+        let collection = prepare::collection(&query.name, || "name".to_owned())?;
+        self.means.answers.of(listed(self, &collection, &query)).await
+    }
+}
+
+/// The keys of a page, from the index of `_id`. What expired and was not removed yet is left out.
+async fn listed(log: &Log, collection: &str, query: &KeysQuery) -> Result<KeyPage, KeyError> {
+    let keys = log.keys.collection::<RawDocumentBuf>(collection);
+    let find = keys.find(prepare::held_after(query.after.as_deref(), log.clock.now())).sort(doc! { "_id": 1 });
+    let mut found = find.limit(query.limit as i64).await.map_err(|error| reading(&error))?;
+    let (mut page, mut bytes) = (KeyPage::default(), 0);
+    while bytes < limits::PAGE_BYTES_MAX && found.advance().await.map_err(|error| reading(&error))? {
+        let document = found.current();
+        bytes += document.as_bytes().len();
+        let broken = |why: String| malformed(&log.keys, collection, document, why);
+        let key = text(document, "_id").ok_or_else(|| broken("_id is no text".to_owned()))?.into();
+        page.keys.push(ListedKey { key, holder: prepare::read(document).map_err(broken)? });
+    }
+    Ok(page)
 }
 
 impl Log {

@@ -4,10 +4,11 @@
 //! metadata, the ids that the client gave, and the prepare keys. Here the first commit is read anyway, so the contents themselves are
 //! compared, and commits of other software need no digest.
 
-use annals_core::{Aggregate, NewCommit, ReadError, StoreError, event_uuid};
+use annals_core::{Aggregate, CommitOutcome, NewCommit, ReadError, StoreError, event_uuid};
 use mongodb::bson::{RawDocumentBuf, doc};
 
 use super::Log;
+use super::numbers::Place;
 use crate::layout::foreign::{StoredCommit, read};
 use crate::refused::{malformed, reading};
 
@@ -36,6 +37,25 @@ pub(super) async fn exists(
     let filter = doc! { "aggregateId": &*aggregate.id, "requestId": request_id };
     let found = commits.find_one(filter).projection(doc! { "_id": 1 }).await;
     Ok(found.map_err(|error| reading(&error))?.is_some())
+}
+
+/// The outcome of a request's first commit at majority, with its numbers if it has them yet.
+pub(super) async fn outcome(
+    log: &Log,
+    collection: &str,
+    aggregate: &Aggregate,
+    request_id: &str,
+) -> Result<Option<CommitOutcome>, ReadError> {
+    let Some(first) = find(log, collection, aggregate, request_id).await? else { return Ok(None) };
+    let entry = log.entry(&Place::new(collection, &first.key)).await?;
+    Ok(Some(CommitOutcome {
+        commit_id: first.info.commit_id,
+        version: first.info.version,
+        first_sequence_number: entry.map(|entry| entry.first),
+        event_ids: first.events.iter().map(|event| event.id).collect(),
+        duplicate: true,
+        snapshot: false,
+    }))
 }
 
 /// Whether a request of this id is stored for any aggregate of the name.

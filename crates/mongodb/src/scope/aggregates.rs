@@ -1,19 +1,22 @@
 //! Events of an aggregate in the log of a scope. A Runtime receives events without their aggregates; where a document names one all the
 //! same, it is read as in an adopted log.
 
+use std::collections::BTreeSet;
+
 use annals_core::{
-    AggregateCommits, AggregateIdsQuery, AggregateQuery, DEFAULT_TENANT_ID, KnownAggregate, ReadError, RecordedCommit,
-    Version, limits,
+    AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, DEFAULT_TENANT_ID,
+    KnownAggregate, ReadError, RecordedCommit, Version, limits,
 };
-use mongodb::bson::{DateTime, Document, doc};
+use mongodb::bson::{DateTime, Document, RawBson, doc, rawdoc};
 
 use super::ScopeLog;
 use super::read::of_aggregate;
 use crate::layout::adopted::find;
 use crate::layout::fields::inner;
-use crate::layout::guid::text_or_uuid;
+use crate::layout::guid::{text_or_uuid, uuid};
+use crate::layout::mapping::Kind;
 use crate::layout::writer::decimal;
-use crate::refused::{malformed, reading};
+use crate::refused::{malformed, reading, unreadable};
 
 pub(super) async fn read(log: &ScopeLog, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
     let none = || AggregateCommits { commits: Vec::new(), version: 0 };
@@ -73,4 +76,18 @@ pub(super) async fn ids(log: &ScopeLog, query: AggregateIdsQuery) -> Result<Vec<
         ids.extend(source.map(|id| KnownAggregate { id: id.into(), tenant_id: DEFAULT_TENANT_ID.into() }));
     }
     Ok(ids)
+}
+
+/// Names of aggregates whose events this log holds, from the index of aggregates.
+pub(super) async fn names(log: &ScopeLog, query: AggregateNamesQuery) -> Result<Vec<ByteString>, ReadError> {
+    let all = log.all();
+    let types = all.distinct("Aggregate.TypeId", doc! { "Aggregate.WasAppliedByAggregate": true }).await;
+    let mut names = BTreeSet::new();
+    for found in types.map_err(|error| reading(&error))? {
+        let found = rawdoc! { "type": RawBson::try_from(found).map_err(|error| unreadable(error.to_string()))? };
+        let Some(uuid) = uuid(&found, "type") else { continue };
+        names.insert(log.reader.mapping.name(Kind::Aggregate, uuid));
+    }
+    let after = query.after.as_deref().unwrap_or_default();
+    Ok(names.into_iter().filter(|name| name.as_bytes() > after.as_bytes()).take(query.limit).collect())
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::place::Place;
 use super::state::{Token, earlier};
 use super::step::Step;
-use super::stream::{self, Incoming, News, Stream};
+use super::stream::{self, Changed, Incoming, News, Stream};
 use super::{Cluster, Ended, backlog, lease::Lease};
 use crate::reach;
 
@@ -36,12 +36,16 @@ async fn work(
     let Opened { mut places, mut stream } = open(cluster, lease, epoch, forgotten).await?;
     let mut saved = now();
     loop {
-        let Batch { commits, asked, idle, ended } = next(&mut stream.news).await;
+        let Batch { commits, changed, asked, idle, ended } = next(&mut stream.news).await;
         let stored = commits.last().and_then(|commit| commit.stored);
         if !commits.is_empty() {
             (cluster.at_step)(Step::CommitsTaken);
         }
         take(&mut places, commits).await?;
+        for changed in changed {
+            let place = places.get(&changed.database);
+            changed.report(place.is_some_and(|place| place.holds(&changed.collection, &changed.commit)));
+        }
         for Held { database, collection, commit } in asked {
             if let Some(place) = places.get_mut(&database) {
                 place.answer(&collection, &commit).await?;
@@ -124,6 +128,8 @@ fn now() -> Instant {
 /// What the stream had ready.
 struct Batch {
     commits: Vec<Incoming>,
+    /// What other software did to commits.
+    changed: Vec<Changed>,
     /// Held commits that an operator asks for.
     asked: Vec<Held>,
     /// Where the stream stands behind them, if it has nothing more.
@@ -140,7 +146,7 @@ struct Held {
 
 /// Waits for news and takes what is there with it.
 async fn next(news: &mut mpsc::Receiver<Vec<News>>) -> Batch {
-    let mut batch = Batch { commits: Vec::new(), asked: Vec::new(), idle: None, ended: None };
+    let mut batch = Batch { commits: Vec::new(), changed: Vec::new(), asked: Vec::new(), idle: None, ended: None };
     let mut some = news.recv().await;
     loop {
         match some {
@@ -164,6 +170,7 @@ impl Batch {
                 self.commits.push(commit);
                 self.idle = None;
             }
+            News::Changed(changed) => self.changed.push(changed),
             News::Asked { database, collection, commit } => self.asked.push(Held { database, collection, commit }),
             News::Idle(token) => self.idle = token,
             News::Ended(ended) => self.ended = Some(ended),

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::in_time;
 use super::step::{AtStep, Step};
+use super::trouble::Trouble;
 use crate::layout::names::SEQUENCER;
 use crate::refused::message_of;
 
@@ -32,11 +33,20 @@ pub(super) struct Lease {
     there: OnceCell<()>,
     /// The sessions that this process writes with, while it leads.
     sessions: Mutex<Vec<Bson>>,
+    pub(super) trouble: Trouble,
 }
 
 impl Lease {
     pub(super) fn new(database: Database, holder: String, holds: Duration, at_step: AtStep) -> Self {
-        Self { database, holder, holds, at_step, there: OnceCell::new(), sessions: Mutex::default() }
+        Self {
+            database,
+            holder,
+            holds,
+            at_step,
+            there: OnceCell::new(),
+            sessions: Mutex::default(),
+            trouble: Trouble::default(),
+        }
     }
 
     /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
@@ -101,10 +111,13 @@ impl Lease {
             let renew =
                 vec![doc! { "$set": { "until": self.until(), "lag": lag.load(Ordering::Relaxed).cast_signed() } }];
             match in_time(self.holds, state.update_one(self.mine(epoch), renew)).await {
-                Ok(answer) if answer.matched_count == 1 => renewed = now(),
+                Ok(answer) if answer.matched_count == 1 => {
+                    self.trouble.over();
+                    renewed = now();
+                }
                 Ok(_) => return "another process has taken the lease",
                 Err(error) => {
-                    tracing::warn!(error = message_of(&error), "the sequencer's lease could not be renewed");
+                    self.trouble.met("its lease could not be renewed", &error);
                     if renewed.elapsed() > self.holds {
                         return "the lease could not be renewed in time";
                     }
@@ -124,7 +137,7 @@ impl Lease {
         let state = self.database.collection::<Document>(SEQUENCER);
         let release = vec![doc! { "$set": { "until": "$$NOW" } }];
         if let Err(error) = in_time(self.holds / 3, state.update_one(self.mine(epoch), release)).await {
-            tracing::warn!(error = message_of(&error), "the sequencer's lease was not given back; it ends by itself");
+            self.trouble.met("its lease was not given back and expires by itself", &error);
         }
     }
 

@@ -63,6 +63,11 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Whether this commit is held.
+    pub(super) fn holds(&self, collection: &str, commit: &str) -> bool {
+        self.held.find(collection, commit).is_some()
+    }
+
     pub(super) async fn open(cluster: &Cluster, log: Arc<Log>, forgotten: bool) -> Result<Self, Ended> {
         // The offset decides whether a batch may be written. Nothing before it needs to be waited for: a session that is causally
         // consistent would wait for the majority to have what others wrote meanwhile.

@@ -11,7 +11,6 @@ use crate::layout::fields::{inner, text};
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD};
 use crate::log::Log;
 use crate::log::numbers::Place;
-use crate::refused::message_of;
 
 /// How often the lease is asked for: a process that was killed is succeeded within its lease and this.
 const TAKE_EVERY: Duration = Duration::from_millis(500);
@@ -24,7 +23,7 @@ pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
     }
     tokio::select! {
         epoch = asking(cluster, lease) => epoch,
-        never = watching(cluster) => match never {},
+        never = watching(cluster, lease) => match never {},
     }
 }
 
@@ -38,17 +37,23 @@ async fn asking(cluster: &Cluster, lease: &Lease) -> i64 {
 }
 
 async fn ask(lease: &Lease) -> Option<i64> {
-    lease.take().await.unwrap_or_else(|error| {
-        tracing::warn!(error = message_of(&error), "the sequencer's lease cannot be asked for");
-        None
-    })
+    match lease.take().await {
+        Ok(epoch) => {
+            lease.trouble.over();
+            epoch
+        }
+        Err(error) => {
+            lease.trouble.met("its lease cannot be taken", &error);
+            None
+        }
+    }
 }
 
 /// Tells who waits here what the sequencer of another process has done. It is a wake-up: whoever waits looks for itself too.
-async fn watching(cluster: &Cluster) -> std::convert::Infallible {
+async fn watching(cluster: &Cluster, lease: &Lease) -> std::convert::Infallible {
     loop {
         if let Err(error) = watch(cluster).await {
-            tracing::warn!(error = message_of(&error), "the logs' heads cannot be watched");
+            lease.trouble.met("the heads of the logs cannot be watched", &error);
         }
         tokio::time::sleep(cluster.ask_every()).await;
     }

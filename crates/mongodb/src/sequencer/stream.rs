@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::state::{Token, resume, stored};
-use super::{Cluster, Ended};
+use super::{Cluster, Ended, label};
 use crate::layout::fields::{inner, text};
 use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_STREAM, HELD};
 use crate::refused::code_of;
@@ -30,10 +30,47 @@ pub(super) enum News {
     Commit(Incoming),
     /// An operator asks for a held commit.
     Asked { database: String, collection: String, commit: String },
+    /// Other software changed or deleted a commit.
+    Changed(Changed),
     /// Nothing more for now; everything up to this position has come.
     Idle(Option<Token>),
     /// The stream has ended.
     Ended(Ended),
+}
+
+/// What other software did to a commit, or to a collection of commits.
+pub(super) struct Changed {
+    /// The server's word for it, such as `delete`.
+    pub(super) what: String,
+    pub(super) database: String,
+    pub(super) collection: String,
+    /// Empty where all of a collection was concerned.
+    pub(super) commit: String,
+}
+
+impl Changed {
+    /// Logs it. To mend or delete a commit that is held is what the documentation says to do; the log holds all others, and stays as it
+    /// is.
+    pub(super) fn report(&self, is_held: bool) {
+        let Self { what, database, collection, commit } = self;
+        if is_held {
+            tracing::info!(
+                what,
+                database,
+                collection,
+                commit,
+                "a held commit was changed; `annals held retry` looks at it"
+            );
+        } else {
+            tracing::error!(
+                what,
+                database,
+                collection,
+                commit,
+                "commits were changed by other software; the log stays as it is"
+            );
+        }
+    }
 }
 
 /// A commit as it came.
@@ -153,7 +190,7 @@ async fn hand_over(ready: &mut Vec<News>, sender: &mpsc::Sender<Vec<News>>) -> b
     ready.is_empty() || sender.send(std::mem::take(ready)).await.is_ok()
 }
 
-/// An insert; anything else is reported and never followed, because commits do not change.
+/// Anything but an insert is reported and never followed, because commits do not change.
 fn incoming(change: &RawDocumentBuf) -> Option<News> {
     let what = text(change, "operationType").unwrap_or_default();
     let place = inner(change, "ns");
@@ -167,8 +204,9 @@ fn incoming(change: &RawDocumentBuf) -> Option<News> {
         return Some(News::Asked { database: database.to_owned(), collection: part("coll")?, commit: part("commit")? });
     }
     if what != "insert" {
-        tracing::error!(what, database, collection, "commits were changed by other software; the log stays as it is");
-        return None;
+        let commit = inner(change, "documentKey").map_or_else(String::new, label);
+        let (database, collection) = (database.to_owned(), collection.to_owned());
+        return Some(News::Changed(Changed { what: what.to_owned(), database, collection, commit }));
     }
     let document = inner(change, "fullDocument")?.to_owned();
     let token = inner(change, "_id").and_then(|token| Document::try_from(token).ok());

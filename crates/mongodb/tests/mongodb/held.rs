@@ -10,8 +10,10 @@ use annals_mongodb::adopt::AdoptNames;
 use annals_mongodb::{MongoStore, Options};
 use mongodb::Collection;
 use mongodb::bson::{Document, doc};
+use tracing::Level;
 
 use crate::server::{Databases, log_of, order, until, wow_commit};
+use crate::told;
 
 const ORDERS: &str = "order_event_stream";
 
@@ -125,6 +127,33 @@ async fn a_malformed_commit_is_mended_and_tried_again() {
     assert_eq!(versions(&store, "m").await, [1]);
     let unknown = sequencing(&store).ask(one("nobody"), Ask::Retry).await.expect_err("it is not held");
     assert!(matches!(unknown, ReadError::Invalid(invalid) if invalid.code == Code::UnknownHeldCommit));
+    store.close().await;
+}
+
+/// Deleting or mending a held commit is what the documentation says to do; to change any other is an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_commit_that_is_deleted_or_mended_is_no_error_and_any_other_is() {
+    let databases = Databases::new();
+    let (store, commits) = begun(&databases).await;
+    for id in ["m1", "m2"] {
+        let mut broken = wow_commit(id, id, 1, 1);
+        broken.insert("body", "nothing");
+        commits.insert_one(broken).await.expect("inserted");
+    }
+    until_held(&store, 2).await;
+    commits.delete_one(doc! { "_id": "m1" }).await.expect("deleted");
+    commits.replace_one(doc! { "_id": "m2" }, wow_commit("m2", "m2", 1, 1)).await.expect("mended");
+    let database = commits.namespace().db;
+    let noted = |commit: &str| {
+        let told = told::told(Level::INFO, &database);
+        told.iter().any(|it| it.contains("a held commit was changed") && it.contains(commit))
+    };
+    until("notes of both", async || noted("m1") && noted("m2")).await;
+    assert_eq!(ask(&store, "m1", Ask::Retry).await, Asked::Gone);
+    assert!(matches!(ask(&store, "m2", Ask::Retry).await, Asked::Numbered { .. }));
+    assert_eq!(told::told(Level::ERROR, &database), [""; 0]);
+    commits.delete_one(doc! { "_id": "m2" }).await.expect("deleted");
+    until("an error", async || told::told(Level::ERROR, &database).iter().any(|it| it.contains("m2"))).await;
     store.close().await;
 }
 

@@ -44,5 +44,6 @@ mod streams_faults;
 mod streams_layout;
 mod takeover;
 mod text_indexes;
+mod told;
 mod whole;
 mod writers;

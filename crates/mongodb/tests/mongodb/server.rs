@@ -30,8 +30,7 @@ impl Databases {
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // What the store says is shown beside a failure.
-        let level = tracing_subscriber::filter::LevelFilter::INFO;
-        let _ = tracing_subscriber::fmt().with_test_writer().with_max_level(level).try_init();
+        crate::told::listen();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self { name: format!("annals_test_{}_{count}", std::process::id()) }
     }

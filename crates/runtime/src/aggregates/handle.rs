@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 
 use annals_core::{
-    Aggregate, AggregateQuery, AggregateType, Code, CommitError, CommitInfo, CommitOutcome, DEFAULT_TENANT_ID, Effect,
-    Invalid, Loaded, NewCommit, NewEvent, ReadError, RecordedCommit, StoredEvent, Version, limits,
+    Aggregate, AggregateType, Code, CommitError, CommitInfo, CommitOutcome, DEFAULT_TENANT_ID, Effect, Invalid, Loaded,
+    NewCommit, NewEvent, ReadError, StoredEvent,
 };
 
 use super::keep::Latest;
@@ -239,22 +239,7 @@ impl<A: AggregateType> Aggregates<A> {
     async fn first_outcome(&self, request: &Request) -> Result<Option<CommitOutcome>, ReadError> {
         let Some(request_id) = &request.request_id else { return Ok(None) };
         let aggregate = Aggregate::new(A::NAME, request.id.clone());
-        if !self.log.request_exists(&aggregate, request_id).await? {
-            return Ok(None);
-        }
-        let mut to_version = Version::MAX;
-        loop {
-            let last = AggregateQuery::last(aggregate.clone());
-            let query = AggregateQuery { to_version, limit: limits::PAGE_MAX, ..last };
-            let found = self.log.read_aggregate(query).await?.commits;
-            if let Some(first) = found.iter().find(|commit| commit.info.request_id.as_ref() == Some(request_id)) {
-                return Ok(Some(outcome_of(first)));
-            }
-            match found.first() {
-                Some(oldest) if oldest.info.version > 1 => to_version = oldest.info.version - 1,
-                _ => return Ok(None),
-            }
-        }
+        self.log.request_outcome(&aggregate, request_id).await
     }
 }
 
@@ -267,16 +252,5 @@ enum Attempt<A> {
 impl<A> Attempt<A> {
     fn ended(outcome: Option<CommitOutcome>, aggregate: Loaded<A>) -> Self {
         Self::Ended(Box::new(Handled { outcome, aggregate }))
-    }
-}
-
-fn outcome_of(commit: &RecordedCommit) -> CommitOutcome {
-    CommitOutcome {
-        commit_id: commit.info.commit_id,
-        version: commit.info.version,
-        first_sequence_number: commit.events.first().map(|event| event.sequence_number),
-        event_ids: commit.events.iter().map(|event| event.id).collect(),
-        duplicate: true,
-        snapshot: false,
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use annals_core::wire::CommitView;
+use annals_core::wire::{CommitAnswer, CommitView};
 use annals_core::{
-    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateQuery, KnownAggregate, Version, limits, valid_id,
+    Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, KnownAggregate, Version,
+    limits, valid_id,
 };
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -30,6 +31,11 @@ pub(crate) fn feature() -> Feature {
     Feature::new(
         "Aggregates",
         [
+            get("/v1/aggregates", Permission::Reader, names).described(
+                "listAggregateNames",
+                "Lists the names of aggregates that have a commit, in order.",
+                Payload::json::<AggregateNames>(),
+            ),
             get("/v1/aggregates/{name}", Permission::Reader, ids).described(
                 "listAggregates",
                 "Lists the ids of the aggregates of one name, in order.",
@@ -48,6 +54,41 @@ pub(crate) fn feature() -> Feature {
             ),
         ],
     )
+}
+
+/// The parameters of a list of names.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct NamesQuery {
+    /// Resumes after this name.
+    after: Option<String>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The scope that is read; `default` when absent.
+    scope: Option<String>,
+}
+
+/// Names of aggregates.
+#[derive(Serialize, ToSchema)]
+struct AggregateNames {
+    names: Vec<String>,
+    /// What `after` is for the next page; null on an empty page.
+    next: Option<String>,
+}
+
+/// `GET /v1/aggregates`.
+async fn names(
+    State(server): State<Arc<Server>>,
+    Query(query): Query<NamesQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let source = Source::to_read(&server, caller, query.scope)?;
+    let wanted = AggregateNamesQuery { after: query.after.map(Into::into), limit: Limit::or_default(query.limit) };
+    let found = source.log.aggregate_names(wanted).await?;
+    let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let next = names.last().cloned();
+    json(StatusCode::OK, &AggregateNames { names, next })
 }
 
 /// The parameters of a list of ids.
@@ -200,6 +241,10 @@ impl Serialize for Commits {
 #[derive(Serialize, ToSchema)]
 struct RequestExists {
     exists: bool,
+    /// The answer to a repeat of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    commit: Option<CommitAnswer>,
 }
 
 /// `GET /v1/aggregates/{name}/{id}/requests/{request_id}`.
@@ -213,6 +258,6 @@ async fn request(
     let aggregate = Aggregate::new(name, id);
     aggregate.validate()?;
     valid_id("request_id", &request_id)?;
-    let exists = source.log.request_exists(&aggregate, &request_id).await?;
-    json(StatusCode::OK, &RequestExists { exists })
+    let commit = source.log.request_outcome(&aggregate, &request_id).await?.map(CommitAnswer::from);
+    json(StatusCode::OK, &RequestExists { exists: commit.is_some(), commit })
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use annals_core::wire::binary::FoundWriter;
-use annals_core::{AggregateCommits, EventRef, LogQuery, ScanQuery, limits};
+use annals_core::{AggregateCommits, EventRef, LogQuery, ScanQuery, StreamEvents, limits};
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -47,6 +47,13 @@ pub(crate) fn aggregate(found: &AggregateCommits) -> Response {
     let events = found.commits.iter().flat_map(|commit| &commit.events);
     events.for_each(|event| event.lend(|event| writer.event(&event)));
     answer(writer.end_of_aggregate(found.version))
+}
+
+/// Answers events of a stream.
+pub(crate) fn stream(found: &StreamEvents) -> Response {
+    let mut writer = FoundWriter::default();
+    found.events.iter().for_each(|event| writer.event_of_stream(event));
+    answer(writer.end_of_log(found.next, found.head))
 }
 
 fn answer(documents: Vec<u8>) -> Response {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use annals_core::wire::records::Encoding;
-use annals_core::wire::{read_key_change, read_key_rollback, write_found_key, write_key_changed};
-use annals_core::{Code, Invalid, KeyChange, PrepareKeys, Release};
+use annals_core::wire::{read_key_change, read_key_rollback, write_found_key, write_key_changed, write_key_page};
+use annals_core::{Code, Invalid, KeyChange, KeysQuery, PrepareKeys, Release};
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::documents::answer;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::Query;
+use crate::query::{Limit, Query};
 use crate::route::{self, Feature, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
@@ -29,6 +29,11 @@ pub(crate) fn feature() -> Feature {
     Feature::new(
         "Prepare keys",
         [
+            get("/v1/keys/{name}", Permission::Reader, list).described(
+                "listKeys",
+                "Lists the prepare keys of a name that are held, in order.",
+                Payload::document::<Document>(),
+            ),
             get(KEY, Permission::Reader, look)
                 .described("lookUpKey", "Returns a prepare key that is held.", Payload::document::<schemas::FoundKey>())
                 .refuses(&[Code::UnknownKey]),
@@ -57,6 +62,34 @@ pub(crate) fn feature() -> Feature {
 struct DeleteQuery {
     /// The value that the key must have, as JSON.
     value: Option<String>,
+}
+
+/// The parameters of a list of keys.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// Resumes after this key.
+    after: Option<String>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+}
+
+/// `GET /v1/keys/{name}`.
+async fn list(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
+    accept: Accept,
+) -> Result<Response, Problem> {
+    let wanted = KeysQuery {
+        after: query.after.map(Into::into),
+        limit: Limit::or_default(query.limit),
+        ..KeysQuery::new(name.as_str())
+    };
+    let page = server.store.prepare_keys(&caller.tenant)?.list(wanted).await?;
+    answer(accept, write_key_page(&name, &page)).await
 }
 
 /// `GET /v1/keys/{name}/{key}`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::wire::records::{self as records, Encoding};
 use annals_core::wire::{read_snapshot, write_saved, write_snapshot};
-use annals_core::{Aggregate, Code, Invalid, Version};
+use annals_core::{Aggregate, Code, DEFAULT_SCOPE, Invalid, Version, save_snapshot};
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use serde::Deserialize;
@@ -50,7 +50,8 @@ pub(crate) fn feature() -> Feature {
                     "Saves the snapshot of an aggregate, unless there is a newer one.",
                     Payload::document::<schemas::Saved>(),
                 )
-                .takes(Payload::asked::<schemas::NewSnapshot>()),
+                .takes(Payload::asked::<schemas::NewSnapshot>())
+                .refuses(&[Code::SnapshotAhead]),
             route::delete(ONE, Permission::Writer, delete).described(
                 "deleteSnapshot",
                 "Deletes the snapshot of an aggregate.",
@@ -94,11 +95,12 @@ async fn save(
     request: Request,
 ) -> Result<Response, Problem> {
     let snapshots = server.store.snapshots(&caller.tenant)?;
+    let log = server.store.log(&caller.tenant, DEFAULT_SCOPE)?;
     let aggregate = Aggregate::new(name, id);
     let read = read(&server, request, move |bytes, encoding| read_snapshot(&aggregate, bytes, encoding));
     let Asked { read: snapshot, held: _held } = read.await?;
     let _place = server.place("nothing was saved, retry in a moment")?;
-    answer(accept, write_saved(snapshots.save(&snapshot).await?)).await
+    answer(accept, write_saved(save_snapshot(&*log, &*snapshots, &snapshot).await?)).await
 }
 
 /// `GET /v1/snapshots/{aggregate}/{id}`.

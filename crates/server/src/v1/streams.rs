@@ -12,9 +12,12 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
+use super::documents;
 use super::wait::Wait;
+use crate::accept::Accept;
 use crate::answer::{data_bytes, json, json_of_events};
 use crate::caller::Caller;
+use crate::media;
 use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Limit, Number, Query, ScopeQuery, Switch, number};
@@ -36,7 +39,8 @@ pub(crate) fn feature() -> Feature {
             get("/v1/streams/{name}", Permission::Reader, events).described(
                 "readStream",
                 "Returns one page of a stream, with its events.",
-                Payload::json::<schemas::StreamPage>(),
+                Payload::json::<schemas::StreamPage>()
+                    .or(media::BSON, "One document an event, then one with the next position."),
             ),
             get("/v1/streams/{name}/entries", Permission::Reader, entries).described(
                 "readStreamEntries",
@@ -130,9 +134,13 @@ async fn events(
     Path(name): Path<String>,
     Query(query): Query<PageQuery>,
     caller: Caller,
+    accept: Accept,
 ) -> Result<Response, Problem> {
     let (source, streams) = found(&server, caller, query.scope.clone())?;
     let found = streams.read_events(page(name, query)?).await?;
+    if accept.bson {
+        return Ok(documents::stream(&found));
+    }
     let bytes = data_bytes(found.events.iter().map(|event| &event.event));
     json_of_events(bytes, Events { found, source }).await
 }

@@ -1,5 +1,6 @@
 //! `GET /v1/aggregates/…`.
 
+use annals_core::Code;
 use serde_json::{Value, json};
 
 use crate::running::Running;
@@ -85,7 +86,8 @@ async fn whether_a_request_was_committed_is_known() {
         ("/v1/aggregates/order/o-1/requests/r%2F9", false),
         ("/v1/aggregates/order/o-2/requests/r%2F3", false),
     ] {
-        assert_eq!(server.get(path).await.json(), json!({"exists": exists}), "{path}");
+        let answer = server.get(path).await.json();
+        assert_eq!((&answer["exists"], answer["commit"].is_object()), (&json!(exists), exists), "{path}");
     }
 }
 
@@ -137,4 +139,35 @@ async fn ids_are_listed_in_order_page_by_page() {
     assert_eq!(listed, ids);
     let other = server.get("/v1/aggregates/other").await.json();
     assert_eq!(other, json!({"ids": ["x"], "aggregates": [{"id": "x", "tenant_id": "t"}], "next": "x"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_listed_in_order_page_by_page() {
+    let server = orders().await;
+    assert_eq!(server.get("/v1/aggregates").await.json(), json!({"names": ["order"], "next": "order"}));
+    for name in ["door", "order.line"] {
+        server.commit(&json!({"aggregate": {"name": name, "id": "1"}, "events": [{"type": "t", "data": {}}]})).await;
+    }
+    let page = async |query: &str| server.get(&format!("/v1/aggregates{query}")).await.json();
+    assert_eq!(page("?limit=2").await, json!({"names": ["door", "order"], "next": "order"}));
+    assert_eq!(page("?after=order").await, json!({"names": ["order.line"], "next": "order.line"}));
+    assert_eq!(page("?after=order.line").await, json!({"names": [], "next": null}));
+    server.get("/v1/aggregates?limit=0").await.problem(Code::InvalidQuery);
+    server.get("/v1/aggregates?name=order").await.problem(Code::InvalidQuery);
+    server.get("/v1/aggregates?scope=partner").await.problem(Code::UnknownScope);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_exists_is_answered_with_its_commit() {
+    let server = orders().await;
+    let found = server.get("/v1/aggregates/order/o-1/requests/r%2F2").await.json();
+    assert_eq!(found["exists"], json!(true));
+    let commit = &found["commit"];
+    assert_eq!(
+        (&commit["version"], &commit["duplicate"], &commit["reached"]),
+        (&json!(2), &json!(true), &json!("logged"))
+    );
+    assert_eq!(commit["events"][1]["sequence_number"], json!(3));
+    let none = server.get("/v1/aggregates/order/o-1/requests/r%2F9").await.json();
+    assert_eq!(none, json!({"exists": false}));
 }

@@ -41,6 +41,7 @@ fn the_description_of_the_api_names_every_address_and_parameter() {
     for part in [
         "POST /v1/commits",
         "POST /v1/transactions",
+        "GET /v1/aggregates\n",
         "GET /v1/aggregates/{name}",
         "GET /v1/aggregates/{name}/{id}/commits",
         "GET /v1/aggregates/{name}/{id}/requests/{request_id}",
@@ -56,6 +57,7 @@ fn the_description_of_the_api_names_every_address_and_parameter() {
         "`past`",
         "`timeout_ms`",
         "`without_partition`",
+        "GET /v1/keys/{name}`",
         "GET /v1/keys/{name}/{key}",
         "PUT /v1/keys/{name}/{key}",
         "DELETE /v1/keys/{name}/{key}",

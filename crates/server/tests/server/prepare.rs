@@ -77,3 +77,22 @@ async fn what_is_no_change_of_a_key_is_refused_with_its_place() {
     let other = server.request(Method::GET, EVA).header("Annals-Tenant", "nobody");
     server.send(other).await.problem(Code::UnknownTenant);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_keys_of_a_name_are_listed() {
+    let server = Running::start().await;
+    let list = async |query: &str| ask(&server, Method::GET, &format!("/v1/keys/user{query}")).await;
+    assert_eq!(list("").await.json(), json!({"keys": [], "next": null}));
+    assert!(put(&server, "/v1/keys/user/eva%2F1", json!({"value": {"b": 1, "a": 2}})).await);
+    assert!(put(&server, EVA, json!({"value": "u-1", "ttl_at": "2999-01-01T00:00:00Z"})).await);
+    assert!(put(&server, "/v1/keys/user/old", json!({"value": 1, "ttl_at": "2001-01-01T00:00:00Z"})).await);
+    assert!(put(&server, "/v1/keys/door/7", json!({"value": 1})).await);
+    let eva =
+        json!({"name": "user", "key": "eva", "value": "u-1", "ttl_at": "2999-01-01T00:00:00.000Z", "expired": false});
+    assert_eq!(list("?limit=1").await.json(), json!({"keys": [eva], "next": "eva"}));
+    let rest = json!({"name": "user", "key": "eva/1", "value": {"b": 1, "a": 2}, "expired": false});
+    assert_eq!(list("?after=eva").await.json(), json!({"keys": [rest], "next": "eva/1"}));
+    list("?limit=1001").await.problem(Code::InvalidQuery);
+    list("?scope=x").await.problem(Code::InvalidQuery);
+    ask(&server, Method::GET, "/v1/keys/a%20user").await.problem(Code::InvalidKeys);
+}

@@ -14,7 +14,17 @@ impl Running {
     }
 }
 
+/// Commits until the order is at this version.
+async fn reach(server: &Running, version: u64) {
+    let at = async || server.get("/v1/aggregates/order/o-1/commits?last=true").await.json()["version"].as_u64();
+    while at().await < Some(version) {
+        server.commit_orders("o-1", 1).await;
+    }
+}
+
+/// Saves a snapshot of a version that the order has reached.
 async fn saved(server: &Running, snapshot: Value) -> Value {
+    reach(server, snapshot["version"].as_u64().expect("a number")).await;
     server.put(ORDER, &snapshot).await.json()["saved"].clone()
 }
 
@@ -37,6 +47,24 @@ async fn a_snapshot_is_saved_unless_a_higher_version_is_there() {
     assert_eq!(loaded, expected);
     // What was loaded can be saved again.
     assert_eq!(saved(&server, loaded).await, json!(true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_ahead_of_its_log_is_refused_and_the_next_correct_one_is_saved() {
+    let server = Running::start().await;
+    let ahead = async |version: u64| {
+        let problem = server.put(ORDER, &json!({"version": version, "state": {}})).await.problem(Code::SnapshotAhead);
+        assert_eq!(problem["path"], "version");
+        problem["detail"].as_str().expect("a sentence").to_owned()
+    };
+    assert!(ahead(1).await.contains("order/o-1") && ahead(1).await.contains("the aggregate's is 0"));
+    server.bare(Method::GET, ORDER).await.problem(Code::UnknownSnapshot);
+    reach(&server, 2).await;
+    assert!(ahead(3).await.contains("the aggregate's is 2"));
+    ahead(i32::MAX as u64).await;
+    assert_eq!(server.put(ORDER, &json!({"version": 2, "state": {}})).await.json(), json!({"saved": true}));
+    // Another aggregate's commits say nothing of this one.
+    server.put("/v1/snapshots/order/o-2", &json!({"version": 1, "state": {}})).await.problem(Code::SnapshotAhead);
 }
 
 #[tokio::test(flavor = "multi_thread")]

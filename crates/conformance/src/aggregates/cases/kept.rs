@@ -156,6 +156,24 @@ pub async fn an_aggregate_of_another_tenant_id_is_not_seen_through_its_snapshot(
     assert_eq!(kept.version("c-1").await, 1);
 }
 
+/// However many commits came after the first time.
+pub async fn a_repeated_request_is_answered_without_reading_the_aggregates_commits(subject: &dyn Subject) {
+    let kept = Kept::open(subject).await;
+    let request = || Request::new("c-1").request_id("r-1");
+    let first = kept.counters().handle(request(), add(5)).await.expect("taken").outcome.expect("committed");
+    for _ in 0..40 {
+        kept.counters().handle("c-1", add(1)).await.expect("taken");
+    }
+    kept.log.taken();
+    // Refused now, and nothing now: the first time is what counts.
+    for n in [99_999, 0] {
+        let again = kept.counters().handle(request(), add(n)).await.expect("answered");
+        let outcome = again.outcome.expect("its first outcome");
+        assert_eq!((outcome.version, outcome.commit_id, outcome.duplicate), (1, first.commit_id, true));
+        assert_eq!(kept.log.taken(), 0, "the snapshot and the index of requests are enough");
+    }
+}
+
 /// In the order of the ids, and told after each.
 pub async fn snapshots_are_made_anew_one_or_many_and_go_on_where_they_ended(subject: &dyn Subject) {
     let kept = Kept::open(subject).await;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use annals_core::{
-    Clock, CommitError, DEFAULT_TENANT, EventLog, KeyChange, KeyError, PrepareKeys, Release, Reserve, StoreError,
+    ByteString, Clock, Code, CommitError, DEFAULT_TENANT, EventLog, KeyChange, KeyError, KeysQuery, PrepareKeys,
+    Release, Reserve, StoreError,
 };
 
 use super::{got, held, held_as, in_millis, open, seen, user, value};
@@ -262,4 +263,55 @@ fn any_change(subject: &dyn Subject, random: &mut fastrand::Rng) -> KeyChange {
             KeyChange::Move { old: held_as(others[random.usize(0..2)], any_value(random)), new }
         }
     }
+}
+
+/// In the order of their bytes: those of commits and those of the service, without what was given back or has expired.
+pub async fn held_keys_are_listed_page_by_page(subject: &dyn Subject) {
+    let (store, keys) = open(subject).await;
+    let list = async |keys: &Arc<dyn PrepareKeys>, after: Option<&str>, limit: usize| {
+        let query = KeysQuery { after: after.map(ByteString::from), limit, ..KeysQuery::new("user") };
+        keys.list(query).await.expect("they are listed").keys
+    };
+    assert_eq!(list(&keys, None, 10).await, []);
+    let name = |n: usize| format!("u-{:02}", n * 7 % 60);
+    for n in 0..60 {
+        assert_eq!(keys.prepare(user(&name(n), &n.to_string())).await, Ok(true));
+    }
+    // The smallest are given back, so that a page has to look past them.
+    for n in 0..30 {
+        assert_eq!(keys.rollback(held(&format!("u-{n:02}"))).await, Ok(true));
+    }
+    assert_eq!(keys.prepare(user("u-40.5", "1").until(in_millis(subject, 5))).await, Ok(true));
+    assert_eq!(keys.prepare(user("u-90", "1").until(in_millis(subject, 1_000_000))).await, Ok(true));
+    assert_eq!(keys.prepare(Reserve::new("door", "u-50.5", value("1"))).await, Ok(true));
+    assert_eq!(keys.reprepare_as(held_as("u-90", "1"), user("u-91", "{\"a\":1}")).await, Ok(true));
+    let log = log_of(&store, DEFAULT_TENANT);
+    commit(&log, order("a", 1).reserve(user("A", "7"))).await;
+    subject.clock().advance_millis(6);
+    let mut due: Vec<String> = (30..60).map(|n| format!("u-{n:02}")).collect();
+    due.insert(0, "A".to_owned());
+    due.push("u-91".to_owned());
+    drop((log, keys));
+    store.close().await;
+    drop(store);
+    let (_store, keys) = open(subject).await;
+    for limit in [1, 7, 1_000] {
+        let mut found: Vec<String> = Vec::new();
+        loop {
+            let page = list(&keys, found.last().map(String::as_str), limit).await;
+            assert!(page.len() <= limit);
+            if page.is_empty() {
+                break;
+            }
+            for listed in &page {
+                let looked = keys.look("user", &listed.key).await.expect("it is read").expect("it is held");
+                assert_eq!(listed.holder, looked.holder);
+            }
+            found.extend(page.into_iter().map(|listed| listed.key.to_string()));
+        }
+        assert_eq!(found, due, "pages of {limit}");
+    }
+    assert_eq!(keys.list(KeysQuery::new("a b")).await.expect_err("refused").code(), Code::InvalidKeys);
+    let none = KeysQuery { limit: 0, ..KeysQuery::new("user") };
+    assert_eq!(keys.list(none).await.expect_err("refused").code(), Code::InvalidQuery);
 }

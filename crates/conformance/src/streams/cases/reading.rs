@@ -1,8 +1,11 @@
 //! Reading streams by position and by partition.
 
+use annals_core::bson::oid::ObjectId;
+use annals_core::bson::spec::BinarySubtype;
+use annals_core::bson::{Binary, Bson, DateTime, doc};
 use annals_core::{
-    Code, Included, NewCommit, Partitions, ReadError, StreamInfo, StreamPage, StreamQuery, StreamsQuery, Verdicts,
-    limits,
+    Code, Data, Included, NewCommit, NewEvent, Partitions, ReadError, StreamInfo, StreamPage, StreamQuery,
+    StreamsQuery, Verdicts, limits,
 };
 
 use crate::Subject;
@@ -54,6 +57,36 @@ pub async fn events_come_with_their_entries(subject: &dyn Subject) {
             assert_eq!(found.event, all[entry.sequence_number as usize]);
             assert_eq!(n_of(&found.event), entry.sequence_number);
         }
+    }
+}
+
+/// Dates, int32, decimals, binary and what else JSON lacks: as the log has them.
+pub async fn events_of_a_stream_keep_the_types_of_their_data(subject: &dyn Subject) {
+    let opened = open(subject).await;
+    let decimal = "12345678901234567890.10".parse().expect("a decimal");
+    let typed = doc! {
+        "date": DateTime::from_millis(1_772_366_400_007), "int32": 7_i32, "int64": 7_i64, "double": 7.0,
+        "decimal": Bson::Decimal128(decimal), "id": ObjectId::from_bytes([7; 12]), "nan": f64::NAN,
+        "binary": Binary { subtype: BinarySubtype::Generic, bytes: vec![0, 1, 255] },
+        "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: vec![9; 16] },
+        "inside": { "list": [1_i32, DateTime::from_millis(1), { "$date": "literal" }] },
+    };
+    let data = Data::from_document(&typed).expect("a document");
+    let two = NewCommit::new("order", "a").event(NewEvent::new("typed", data.clone())).event(NewEvent {
+        tags: vec!["t".into()],
+        public: true,
+        ..NewEvent::new("typed", data.clone())
+    });
+    commit(&opened.log, two).await;
+    let included = [(0, "p"), (1, "日本")];
+    append(&opened.streams, verdicts("s", 0..2, included)).await;
+    let found = opened.streams.read_events(from(0)).await.expect("a page");
+    assert_eq!((found.events.len(), found.next, found.head), (2, 2, 2));
+    let all = crate::sample::whole_log(&opened.log).await;
+    for (event, (number, partition)) in found.events.iter().zip(included) {
+        assert_eq!(event.event.data.as_bytes(), data.as_bytes(), "byte for byte");
+        assert_eq!(event.event, all[number as usize]);
+        assert_eq!((event.position, event.partition.as_deref()), (number, Some(partition)));
     }
 }
 

@@ -4,6 +4,8 @@
 //! {commit_id, request_id, aggregate: {name, id}, version, time, …, events: [{sequence_number, ordinal, id, type, data, …}, …]} …
 //! {next, head}   or   {version}
 //! ```
+//!
+//! The events of a stream have their place there too: `{…, position, partition?}`.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use super::split_document;
 use super::write::{ARRAY, DATE, DOCUMENT, begin, boolean, document, integer, maybe, nested, string, uuid};
 use crate::{
     Aggregate, CommitInfo, CommitRef, DEFAULT_TENANT_ID, Data, EventRef, Metadata, ReceivedFrom, RecordedCommit,
-    RecordedEvent, Subscription, Timestamp, TransactionPlace, Version,
+    RecordedEvent, StreamEvent, StreamPosition, Subscription, Timestamp, TransactionPlace, Version,
 };
 
 /// Writes events in the order in which they are found; neighbours of one commit share a document.
@@ -39,9 +41,9 @@ struct Open {
 /// What stands behind all that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FoundEnd {
-    /// Of a page of the log: where to go on from.
+    /// Of a page of the log or of a stream: where to go on from.
     pub next: u64,
-    /// Of a page of the log: the number of its events.
+    /// Of a page of the log or of a stream: the number of its events.
     pub head: u64,
     /// Of an aggregate: its version.
     pub version: Version,
@@ -50,6 +52,20 @@ pub struct FoundEnd {
 impl FoundWriter {
     /// Adds an event.
     pub fn event(&mut self, event: &EventRef<'_>) {
+        self.write(event, |_| ());
+    }
+
+    /// Adds an event of a stream, with its place there.
+    pub fn event_of_stream(&mut self, event: &StreamEvent) {
+        event.event.lend(|lent| {
+            self.write(&lent, |out| {
+                integer(out, "position", event.position as i64);
+                maybe(out, "partition", event.partition.as_deref());
+            });
+        });
+    }
+
+    fn write(&mut self, event: &EventRef<'_>, place_in_stream: impl FnOnce(&mut Vec<u8>)) {
         let place = match &mut self.open {
             Some(open) if open.commit_id == event.commit.commit_id => {
                 open.events += 1;
@@ -64,10 +80,13 @@ impl FoundWriter {
         out.push(DOCUMENT);
         put_decimal(out, place);
         out.push(0);
-        document(out, |out| write_event(event, out));
+        document(out, |out| {
+            write_event(event, out);
+            place_in_stream(out);
+        });
     }
 
-    /// Ends a page of the log.
+    /// Ends a page of the log or of a stream.
     pub fn end_of_log(self, next: u64, head: u64) -> Vec<u8> {
         self.end(|out| {
             integer(out, "next", next as i64);
@@ -197,12 +216,43 @@ fn put_decimal(out: &mut Vec<u8>, number: u32) {
 /// # Errors
 /// A sentence, when it is not that, or does not end properly.
 pub fn read_found(found: &Bytes, mut take: impl FnMut(RecordedCommit)) -> Result<FoundEnd, String> {
+    read_places(found, |commit, _| {
+        take(commit);
+        Ok(())
+    })
+}
+
+/// Reads events of a stream, as [`read_found`] reads those of a log.
+///
+/// # Errors
+/// As [`read_found`].
+pub fn read_found_of_stream(found: &Bytes, mut take: impl FnMut(StreamEvent)) -> Result<FoundEnd, String> {
+    read_places(found, |commit, places| {
+        if places.len() != commit.events.len() {
+            return Err("an event without its position in the stream".to_owned());
+        }
+        let placed = commit.events.into_iter().zip(places);
+        placed.for_each(|(event, Place { position, partition })| take(StreamEvent { position, partition, event }));
+        Ok(())
+    })
+}
+
+/// Where an event stands in a stream.
+struct Place {
+    position: StreamPosition,
+    partition: Option<ByteString>,
+}
+
+fn read_places(
+    found: &Bytes,
+    mut take: impl FnMut(RecordedCommit, Vec<Place>) -> Result<(), String>,
+) -> Result<FoundEnd, String> {
     let mut rest = &found[..];
     loop {
         let (document, behind) = split_document(rest)?.ok_or("an answer that ends early")?;
         let document = RawDocument::from_bytes(document).map_err(|error| error.to_string())?;
         match read_commit(found, document)? {
-            Read::Commit(commit) => take(commit),
+            Read::Commit(commit, places) => take(commit, places)?,
             Read::End(end) if behind.is_empty() => return Ok(end),
             Read::End(_) => return Err("an answer that goes on behind its end".to_owned()),
         }
@@ -211,7 +261,8 @@ pub fn read_found(found: &Bytes, mut take: impl FnMut(RecordedCommit)) -> Result
 }
 
 enum Read {
-    Commit(RecordedCommit),
+    /// With the places of its events in a stream, where they have some.
+    Commit(RecordedCommit, Vec<Place>),
     End(FoundEnd),
 }
 
@@ -261,16 +312,16 @@ fn read_commit(found: &Bytes, document: &RawDocument) -> Result<Read, String> {
     }
     let Some(list) = events else { return Ok(Read::End(FoundEnd { version: info.version, ..end })) };
     let info = Arc::new(info);
-    let mut events: Vec<RecordedEvent> = Vec::new();
+    let (mut events, mut places): (Vec<RecordedEvent>, Vec<Place>) = (Vec::new(), Vec::new());
     for event in list {
         let event = event.map_err(|error| error.to_string())?.as_document().ok_or("an event that is no document")?;
         let last = events.last().map(|event| event.event_type.clone());
-        events.push(read_event(found, event, &info, last.unwrap_or_default())?);
+        events.push(read_event(found, event, &info, last.unwrap_or_default(), &mut places)?);
     }
     if events.is_empty() {
         return Err("a commit without events".to_owned());
     }
-    Ok(Read::Commit(RecordedCommit { info, events }))
+    Ok(Read::Commit(RecordedCommit { info, events }, places))
 }
 
 /// Neighbours often have the same type, which is then shared with the `last` one.
@@ -279,7 +330,9 @@ fn read_event(
     document: &RawDocument,
     commit: &Arc<CommitInfo>,
     last: ByteString,
+    places: &mut Vec<Place>,
 ) -> Result<RecordedEvent, String> {
+    let (mut position, mut partition) = (None, None);
     let mut event = RecordedEvent {
         sequence_number: 0,
         ordinal: 0,
@@ -317,6 +370,11 @@ fn read_event(
                 }
             }
             "public" => event.public = value.as_bool().ok_or_else(wrong)?,
+            "position" => position = Some(value.as_i64().ok_or_else(wrong)? as u64),
+            "partition" => {
+                let text = value.as_str().and_then(|text| share_text(found, text));
+                partition = Some(text.ok_or_else(wrong)?);
+            }
             "metadata" => {
                 let document = value.as_document().ok_or_else(wrong)?;
                 event.metadata = Some(Metadata::from_stored(Data::from_lent(document, |bytes| found.slice_ref(bytes))));
@@ -328,6 +386,7 @@ fn read_event(
     if event.event_type.is_empty() {
         return Err("an event without type".to_owned());
     }
+    places.extend(position.map(|position| Place { position, partition }));
     Ok(event)
 }
 

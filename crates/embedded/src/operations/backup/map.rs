@@ -117,7 +117,7 @@ pub(super) fn settle(
     let entries = engine::make(disk, &dir, Entries::new(&*file).map_err(fault)?, options).map_err(fault)?;
     drop(file);
     if verified {
-        let same = match engine::look(&**disk, &dir)? {
+        let same = match engine::look(&**disk, &dir, None)? {
             Looked::Open(map) => measured(&map.view)? == (due.bytes, due.sha256.clone()),
             Looked::Missing | Looked::Damaged(_) => false,
         };

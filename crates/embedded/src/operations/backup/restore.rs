@@ -143,8 +143,9 @@ fn run(
             disk.sync_dir(&dir).map_err(|error| unwritable(&dir, &error))?;
         }
     }
+    let tenants = manifest.tenants.iter().map(|tenant| tenant.tenant.clone()).collect();
     writing.written.push(STORE_FILE.to_owned());
-    let sealed = seal(&StoreFile::default()).and_then(|bytes| write_whole(&*disk, "", STORE_FILE, &bytes));
+    let sealed = seal(&StoreFile::of(tenants)).and_then(|bytes| write_whole(&*disk, "", STORE_FILE, &bytes));
     sealed.map_err(|error| unwritable(STORE_FILE, &error))?;
     Ok(restored)
 }

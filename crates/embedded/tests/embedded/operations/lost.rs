@@ -339,3 +339,109 @@ fn an_empty_log_that_is_opened_again_and_again_never_looks_damaged() {
         assert!(store.status().iter().all(|log| log.refusing.is_none()), "seed {seed}: {:?}", store.status());
     }
 }
+
+const STORE_FILE: &str = "store.json";
+
+/// Without the list of tenants, as an older version wrote it.
+fn without_list(mut files: Files) -> Files {
+    *file(&mut files, STORE_FILE) = include_bytes!("../../fixtures/format-1/store/store.json").to_vec();
+    files
+}
+
+fn without(mut files: Files, folder: &str) -> Files {
+    files.retain(|(path, _)| !path.starts_with(folder));
+    files
+}
+
+#[test]
+fn a_tenant_whose_whole_folder_is_gone_is_damage_and_never_an_empty_store() {
+    let whole = files(true);
+    assert!(checked(&whole).is_sound());
+    for (folder, lost) in
+        [("tenants/default/", &["default"][..]), ("tenants/other/", &["other"]), ("tenants/", &["default", "other"])]
+    {
+        let files = without(whole.clone(), folder);
+        let report = checked(&files);
+        let found: Vec<_> = report.damage.iter().map(|it| (it.kind, it.tenant.as_deref(), it.file.clone())).collect();
+        let due: Vec<_> = lost.iter().map(|it| ("tenant", Some(*it), format!("tenants/{it}"))).collect();
+        assert_eq!(found, due, "{folder}");
+        assert!(report.damage.iter().all(|it| it.what.contains("store.json says that the tenant was begun")));
+        let disk = disk_with(&files);
+        let error = EmbeddedStore::open(disk.clone(), options(2)).err().expect("it is refused");
+        assert_eq!(error.code, Code::StoreDamaged);
+        assert!(error.message.contains(&format!("tenants/{} is missing", lost[0])), "{error}");
+        assert!(disk.files().into_iter().all(|(path, _)| path == "lock" || !path.starts_with(folder)), "{folder}");
+        // Tenants that are not lost can be opened without it.
+        let kept = Options { tenants: vec!["other".to_owned()], ..options(2) };
+        assert_eq!(EmbeddedStore::open(disk, kept).is_ok(), lost == ["default"], "{folder}");
+    }
+}
+
+#[test]
+fn a_store_without_the_list_of_tenants_gets_it_when_it_is_opened() {
+    let older = without_list(files(true));
+    assert!(checked(&older).is_sound());
+    // Nothing says that the tenant was there.
+    assert!(checked(&without(older.clone(), "tenants/other/")).is_sound());
+    let disk = disk_with(&older);
+    let one = Options { tenants: vec![DEFAULT_TENANT.to_owned()], ..options(2) };
+    drop(EmbeddedStore::open(disk.clone(), one).expect("it opens"));
+    let mut listed = disk.files();
+    let text = String::from_utf8(file(&mut listed, STORE_FILE).clone()).expect("JSON");
+    assert!(text.contains(r#""tenants":["default","other"]"#), "the one that is not declared too: {text}");
+    let report = checked(&without(disk.files(), "tenants/other/"));
+    assert_eq!(report.damage.iter().map(|it| it.kind).collect::<Vec<_>>(), ["tenant"]);
+    drop(open_store(&disk, 3));
+}
+
+#[test]
+fn a_restored_store_names_its_tenants() {
+    let whole = files(true);
+    block_on(async {
+        let store = open_store(&disk_with(&whole), 2);
+        let kept = FaultyDisk::new(3);
+        back_up(&store, into_folder(&kept)).expect("it is backed up");
+        let (disk, _) = restored(&Source::Folder(kept), &Restore::default(), &options(4)).expect("it is restored");
+        let report = checked(&without(disk.files(), "tenants/default/"));
+        assert_eq!(report.damage.iter().map(|it| it.kind).collect::<Vec<_>>(), ["tenant"]);
+    });
+}
+
+/// The folder is made before the list names it, so neither end leaves a tenant that looks lost.
+#[test]
+fn a_first_opening_that_ends_anywhere_is_begun_again() {
+    use crate::faulty_disk::Fault;
+    for operation in 0..120 {
+        for power in [false, true] {
+            let disk = FaultyDisk::new(operation);
+            disk.plan(operation, Fault::End);
+            drop(EmbeddedStore::open(disk.clone(), options(operation)));
+            let disk = if power { disk.after_power_loss() } else { disk.after_kill() };
+            let store = EmbeddedStore::open(disk.clone(), options(operation + 1));
+            let store = store.unwrap_or_else(|error| panic!("ended at {operation}, power lost {power}: {error}"));
+            assert!(store.status().iter().all(|log| log.refusing.is_none()), "{operation}: {:?}", store.status());
+            drop(store);
+            // What was open is named: it can be missed from now on.
+            let lost = disk_with(&without(disk.files(), "tenants/other/"));
+            let error = EmbeddedStore::open(lost, options(operation + 2)).err().expect("it is refused");
+            assert_eq!(error.code, Code::StoreDamaged, "{operation}");
+        }
+    }
+}
+
+#[test]
+fn a_map_of_another_store_is_damage() {
+    let ours = files(true);
+    let mut others = block_on(async {
+        let disk = FaultyDisk::new(7);
+        let store = open_store(&disk, 7);
+        fill_maps(&store, 0..60).await;
+        store.close().await;
+        disk.files()
+    });
+    let of_other_store = file(&mut others, MAP).clone();
+    let mut files = ours;
+    *file(&mut files, MAP) = of_other_store;
+    let finding = records_are_refused("another store's", &files, MAP, "the map of another store or of another tenant");
+    assert_eq!((finding.kind, finding.file.as_str()), ("map", MAP));
+}

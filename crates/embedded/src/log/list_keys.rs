@@ -1,0 +1,63 @@
+//! Lists the prepare keys of a name. No table of keys exists beside the log, and an index knows a key only by its hash, so each pass reads
+//! the log's frames. It holds the smallest keys only, so its memory does not depend on how many there are.
+
+use std::collections::BTreeMap;
+
+use annals_core::{ByteString, KeyHolder, KeyPage, KeysQuery, ListedKey, StoreError, Timestamp};
+
+use super::beside_commits::each;
+use super::core::Core;
+use crate::record::Record;
+
+/// The smallest keys of a name after a given one, with who holds each.
+struct Smallest<'a> {
+    query: &'a KeysQuery,
+    after: Option<ByteString>,
+    keys: BTreeMap<ByteString, Option<KeyHolder>>,
+}
+
+/// A page of keys that are held and have not expired at `now`.
+pub(super) async fn list(core: &Core, query: &KeysQuery, now: Timestamp) -> Result<KeyPage, StoreError> {
+    let view = core.view();
+    let mut after = query.after.clone();
+    let mut held = Vec::new();
+    loop {
+        let mut smallest = Smallest { query, after: after.clone(), keys: BTreeMap::new() };
+        for segment in &view.segments {
+            each(segment, |record| smallest.apply(record)).await?;
+        }
+        // Keys that were given back were candidates too, so a full pass may have found few that are held.
+        let full = smallest.keys.len() == query.limit;
+        after = smallest.keys.last_key_value().map(|(key, _)| key.clone());
+        let live = |(key, holder): (ByteString, Option<KeyHolder>)| {
+            holder.filter(|holder| holder.lives(now)).map(|holder| ListedKey { key, holder })
+        };
+        held.extend(smallest.keys.into_iter().filter_map(live));
+        if !full || !held.is_empty() {
+            return Ok(KeyPage::of(held, query.limit));
+        }
+    }
+}
+
+impl Smallest<'_> {
+    fn apply(&mut self, record: &Record) {
+        // Releases come first, so that a reservation of the same commit is what stands.
+        for old in record.keys.release.iter().filter(|old| old.name == self.query.name) {
+            self.note(&old.key, None);
+        }
+        for new in record.keys.reserve.iter().filter(|new| new.name == self.query.name) {
+            self.note(&new.key, Some(new.clone().into()));
+        }
+    }
+
+    /// INVARIANT: a key that is left out is greater than `limit` others, and stays so, because keys only ever join.
+    fn note(&mut self, key: &ByteString, holder: Option<KeyHolder>) {
+        if self.after.as_ref().is_some_and(|after| key.as_bytes() <= after.as_bytes()) {
+            return;
+        }
+        self.keys.insert(key.clone(), holder);
+        if self.keys.len() > self.query.limit {
+            self.keys.pop_last();
+        }
+    }
+}
