@@ -4,6 +4,7 @@
 
 mod code;
 mod documents;
+mod language;
 mod rust;
 #[cfg(test)]
 mod tests;
@@ -72,6 +73,7 @@ pub fn check() -> Result<(), String> {
 fn file_faults(file: &File, paths: &BTreeSet<&str>) -> Vec<Fault> {
     let mut faults = whitespace_faults(file);
     faults.extend(name_fault(&file.path));
+    faults.extend(language::faults(file));
     if file.path.ends_with(".rs") {
         faults.extend(rust::faults(file));
     }

@@ -176,7 +176,7 @@ impl Report<'_> {
         if self.opened.is_empty() {
             return String::new();
         }
-        let mut text = "| events, in commits of 10 | store | open after kill -9, warm, ms | memory behind opening, MiB |\n|---|---|---|---|\n"
+        let mut text = "| events, in commits of 10 | store | open after kill -9, warm, ms | memory after opening, MiB |\n|---|---|---|---|\n"
             .to_owned();
         for events in &self.arguments.opened {
             for kind in Kind::ALL {
@@ -199,7 +199,7 @@ impl Report<'_> {
     fn pushed_table(&self) -> String {
         let Some(pushed) = &self.pushed else { return String::new() };
         let mut text = String::from(
-            "| from handing a commit to the server, p50 / p99 µs | until it is acknowledged | until a follower has its event |\n|---|---|---|\n",
+            "| from sending a commit to the server, p50 / p99 µs | until it is acknowledged | until a follower has its event |\n|---|---|---|\n",
         );
         for (name, pushed) in ["server-sent events, a connection each", "the Rust client, for both"].iter().zip(pushed)
         {

@@ -1,48 +1,49 @@
-//! What the log must not hold yet for a commit to be accepted, as the specification of Dynamic Consistency Boundaries has it.
+//! Append conditions: events that the log must not hold for a commit to be accepted, after the specification of Dynamic Consistency
+//! Boundaries.
 
 use bytestring::ByteString;
 
 use crate::{Code, Invalid, RecordedEvent, SequenceNumber, limits};
 
-/// A commit's condition on what the log does *not* yet hold: it fails when any event after `after` matches any of the patterns.
+/// A commit's condition on events that the log must *not* hold: it fails if any event after `after` matches any of the patterns.
 ///
-/// A decision that rests on a filtered read is safe with it: read with the same types and tags, remember the number of the last
-/// event seen *in the log* (a page's `next`, less one), decide, and commit with that number as `after`. Nothing else is locked,
-/// and commits that do not match never get in each other's way.
+/// It protects a decision that is based on a filtered read: read with the same types and tags, remember the number of the last event seen
+/// *in the log* (a page's `next` minus one), decide, and commit with that number as `after`. Nothing else is locked, and commits that
+/// match none of the patterns never conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AppendCondition {
-    /// The patterns, 1 to 64; one that matches is enough to fail.
+    /// The patterns, 1 to 64; a match of any of them fails the condition.
     pub fail_if: Vec<EventPattern>,
-    /// Events up to and including this number are known to the caller and do not count; none when all count.
+    /// Events up to and including this number are known to the caller and ignored; `None` checks the whole log.
     pub after: Option<SequenceNumber>,
 }
 
-/// What an event looks like: one of the types and all of the tags.
+/// Describes events: one of the types and all of the tags.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with types and tags")]
 pub struct EventPattern {
     /// The event has one of these types; empty means any type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<ByteString>,
-    /// The event has all of these tags; empty means whatever tags.
+    /// The event has all of these tags; empty means any tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<ByteString>,
 }
 
 impl EventPattern {
-    /// Whether an event of this type and these tags matches.
+    /// Returns whether an event with this type and these tags matches.
     pub fn matches(&self, event_type: &ByteString, tags: &[ByteString]) -> bool {
         (self.types.is_empty() || self.types.contains(event_type)) && self.tags.iter().all(|tag| tags.contains(tag))
     }
 }
 
 impl AppendCondition {
-    /// The number of the first event that counts.
+    /// Returns the number of the first event that is checked.
     pub fn from(&self) -> SequenceNumber {
         self.after.map_or(0, |after| after.saturating_add(1))
     }
 
-    /// The place of the first pattern that this event matches; none when it does not count.
+    /// Returns the index of the first pattern that this event matches, or `None`.
     pub fn failed_by(&self, event: &RecordedEvent) -> Option<usize> {
         let counts = event.sequence_number >= self.from();
         counts.then(|| self.fail_if.iter().position(|it| it.matches(&event.event_type, &event.tags))).flatten()

@@ -11,7 +11,7 @@ use crate::{
     NewTransaction, ReadError, RecordedEvent, ScanQuery, SequenceNumber, StoreError, TransactionError, Version, limits,
 };
 
-/// The event log of one tenant and scope: everything ever committed there, in one gap-free order.
+/// The event log of one tenant and scope: every event ever committed there, in one total order without gaps.
 ///
 /// ```text
 ///  sequence number   0        1        2        3        4        5
@@ -21,56 +21,55 @@ use crate::{
 ///  commit           order/1 v1        door/7 v1         order/1 v2    head = 5
 /// ```
 ///
-/// An implementation MUST keep these promises; the conformance suite tests each.
+/// An implementation MUST keep these guarantees; the conformance suite tests each of them.
 ///
-/// - **Atomic.** The events of a commit become visible together, with neighbouring sequence numbers. A page may end inside a
-///   commit because of its limit, never because the commit is half visible.
-/// - **One winner.** For one aggregate and version exactly one commit succeeds. Versions are 1, 2, 3 … without a gap.
-/// - **Once per request.** The same (aggregate, request id) with the same content again adds nothing and returns the first
-///   outcome with `duplicate`, whatever version it expects and however long ago the first was; with other content it is refused
-///   with `request_id_reused`. Request ids of different aggregates have nothing to do with each other. So a retry after a lost
-///   answer is always safe.
+/// - **Atomic.** The events of a commit become visible together, with consecutive sequence numbers. A page may end inside a commit
+///   because of its limit, never because the commit is partly visible.
+/// - **One winner.** For one aggregate and version exactly one commit succeeds. Versions are 1, 2, 3 … without gaps.
+/// - **Once per request.** The same (aggregate, request id) with the same content again adds nothing and returns the original outcome
+///   with `duplicate`, whatever version it expects and however old the original is. With other content it is refused with
+///   `request_id_reused`. Request ids of different aggregates are independent. A retry after a lost response is therefore always safe.
 /// - **One order.** Sequence numbers are 0, 1, 2 … An event committed after another was acknowledged comes later.
-/// - **Durable.** Whatever a caller was told (success, duplicate, conflict, an event, a head) survives kill -9 and power loss.
-///   No answer may depend on bytes that are not durable yet.
+/// - **Durable.** Everything returned to a caller (success, duplicate, conflict, an event, a head) survives kill -9 and power loss.
+///   INVARIANT: no response depends on bytes that are not durable yet.
 /// - **Immutable.** Nothing here changes or removes an event.
 ///
-/// Judgement of a commit, in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, append
-/// condition, prepare keys, version. An append condition is judged against everything that is before the commit in the log, whoever
-/// committed it and however short ago, and answered from an index.
+/// A commit is checked in this order: its own rules ([`NewCommit::validate`]), the aggregate's tenantId, request id, append condition,
+/// prepare keys, version. An append condition is checked, by an index, against everything before the commit in the log, including the
+/// most recent commits of other callers.
 ///
-/// A transaction ([`NewTransaction`]) keeps all of this for all its commits at once: they become visible together, with neighbouring
-/// sequence numbers in the order given. It is judged part by part in this order: the rules of all, the tenantIds of all, the request
-/// id with its first aggregate, all append conditions, all prepare keys, all expectations, all versions; the first part that is
-/// refused is named.
+/// A transaction ([`NewTransaction`]) has the same guarantees for all its commits at once: they become visible together, with consecutive
+/// sequence numbers in the order given. It is checked in this order: the rules of all commits, all tenantIds, the request id with the
+/// first aggregate, all append conditions, all prepare keys, all expectations, all versions. The error names the first part that is
+/// refused.
 ///
-/// Prepare keys ([`KeyChanges`](crate::KeyChanges)) change with the events of their commit and in no other way: a key that is reserved
-/// is held exactly when that commit is in the log and no later one released it. A reservation that has expired
-/// (`ttl_at` is before the time of the commit that asks) may be taken over.
+/// Prepare keys ([`KeyChanges`](crate::KeyChanges)) change atomically with the events of their commit: a key is held exactly if the
+/// commit that reserved it is in the log and no later one released it. A reservation that has expired (its `ttl_at` is before the time of
+/// the new commit) can be taken over.
 ///
-/// A log that is damaged can be read up to the damage. Whatever would be an answer about its end (an empty page, "no such
-/// aggregate", the newest event) is [`StoreError::Damaged`](crate::StoreError::Damaged) instead, so that a part is never taken for
-/// the whole; [`head`](Self::head) is then the number of events that can be read.
+/// A log that is damaged can be read up to the damage. Every result that depends on its end (an empty page, "no such aggregate", the
+/// newest event) is [`StoreError::Damaged`](crate::StoreError::Damaged) instead, so that a part is never mistaken for the whole.
+/// [`head`](Self::head) is then the number of readable events.
 ///
-/// Dropping the future of [`commit`](Self::commit) does not undo it: the commit may or may not be stored, whole. Reads never wait
-/// for writes. Nothing here blocks an async runtime for longer than a read from the disk takes.
+/// Dropping the future of [`commit`](Self::commit) does not cancel it: the commit is either stored completely or not at all. Reads never
+/// wait for writes. No call blocks an async runtime for longer than a read from the disk.
 #[async_trait]
 pub trait EventLog: Send + Sync + 'static {
-    /// Commits events of one aggregate, all or none, and answers once they are durable and what the commit waits for is reached
-    /// ([`NewCommit::wait`]). A store may give sequence numbers later than it stores; then an outcome that did not wait for them
-    /// has none, a commit that comes after an acknowledgement is still behind it in the log, and the aggregate can be read
-    /// with the commit at once.
+    /// Commits events of one aggregate atomically, and returns once they are durable and the commit has reached the stage it waits for
+    /// ([`NewCommit::wait`]). A store may assign sequence numbers after storing a commit. The outcome of a commit that did not wait for
+    /// them then has none. A commit that is made after an acknowledgement still follows it in the log, and reads of the aggregate see a
+    /// commit as soon as it is stored.
     ///
     /// # Errors
-    /// See [`CommitError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is
-    /// opened again; retrying with the same request id then tells.
+    /// See [`CommitError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is reopened; a
+    /// retry with the same request id then returns it.
     async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError>;
 
-    /// Commits to several aggregates, all or none, and answers once everything is durable: an outcome for each commit, in order. A
-    /// repeat of the request adds nothing and returns all first outcomes.
+    /// Commits to several aggregates atomically, and returns one outcome per commit, in order, once everything is durable. A repeated
+    /// request adds nothing and returns all original outcomes.
     ///
     /// # Errors
-    /// See [`TransactionError`]; what is said at [`commit`](Self::commit) holds.
+    /// See [`TransactionError`] and [`commit`](Self::commit).
     async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError>;
 
     /// Reads commits of one aggregate in ascending order of version. An aggregate without commits has version 0 and no commits;
@@ -89,7 +88,7 @@ pub trait EventLog: Send + Sync + 'static {
         Ok(self.read_aggregate(AggregateQuery::last(aggregate.clone())).await?.version)
     }
 
-    /// Whether this aggregate has a commit of this request id.
+    /// Returns whether this aggregate has a commit with this request id.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -123,19 +122,19 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`].
     async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError>;
 
-    /// Reads a page of the log. A filter is answered from an index: the work is in proportion to what is found. A `from` past the
-    /// head is taken as the head, where forwards finds nothing; an empty page is the end.
+    /// Reads a page of the log. Filters use an index, so the cost is proportional to the result. A `from` beyond the head is treated as
+    /// the head; an empty page is the end.
     ///
     /// # Errors
     /// See [`ReadError`].
     async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError>;
 
-    /// Visits events in the order of the log, without anybody owning them: each is lent for the call, until `visit` breaks off. It
-    /// finds what [`read`](Self::read) finds, and is the fastest way to go through many events.
+    /// Calls `visit` with borrowed events in log order until it breaks. A scan finds the same events as [`read`](Self::read), and is the
+    /// fastest way to process many of them.
     ///
-    /// Returns the number to go on from: one past the event at which `visit` broke off, else the end of what was asked for, which is
-    /// `query.to` or the head as it was at the beginning. What is committed meanwhile is for the next scan. Dropping the future ends
-    /// the scan. Other tasks have their turn about once in half a mebibyte, so `visit` should not wait for anything.
+    /// Returns the number to resume from: one past the event at which `visit` broke, or the end of the range, which is `query.to` or the
+    /// head at the start of the scan. Later commits are left to the next scan. Dropping the future ends the scan. A scan yields to other
+    /// tasks about once every 0.5 MiB, so `visit` should not block.
     ///
     /// ```
     /// # use std::ops::ControlFlow;
@@ -158,7 +157,7 @@ pub trait EventLog: Send + Sync + 'static {
         scan_pages(self, query, visit).await
     }
 
-    /// The number of events in the log, which is the sequence number that the next event gets.
+    /// Returns the number of events in the log, which is the next sequence number.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -170,8 +169,8 @@ pub trait EventLog: Send + Sync + 'static {
     /// See [`ReadError`]; [`StoreError::Closed`](crate::StoreError::Closed) when the store closes while waiting.
     async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError>;
 
-    /// Reads commits whole, in the order of the log, beginning with the one that begins at `from` or behind it; at least one unless
-    /// that is the end, and at most about 16 MiB.
+    /// Reads complete commits in log order, starting with the first one that begins at or after `from`. Returns at least one unless there
+    /// are no more, and at most about 16 MiB.
     ///
     /// # Errors
     /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a log cannot be copied.
@@ -180,19 +179,20 @@ pub trait EventLog: Send + Sync + 'static {
         Err(StoreError::NotSupported("copying a log's commits from here".to_owned()).into())
     }
 
-    /// Stores copies of commits with the ids, times, versions and numbers that they have, in this order, and answers once all are
-    /// durable. The first begins at the head, and transactions are whole. Prepare keys become what the commits make of them, without
-    /// being judged again.
+    /// Stores copies of commits with their ids, times, versions and sequence numbers, in this order, and returns once all are durable.
+    /// The first must begin at the head, and transactions must be complete. Prepare keys change as the commits say, without being checked
+    /// again.
     ///
     /// # Errors
-    /// [`CommitError::OtherEvents`] where the log has reached another number: what came before may be stored, and is whole.
-    /// [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a log takes no copies, of none either.
+    /// [`CommitError::OtherEvents`] if the log is at another number: earlier copies may have been stored, each completely.
+    /// [`StoreError::NotSupported`](crate::StoreError::NotSupported) if a log does not accept copies, even for an empty list.
     async fn store_copies(&self, copies: Vec<CommitCopy>) -> Result<(), CommitError> {
         let _ = copies;
         Err(StoreError::NotSupported("taking copies of commits, as an import of a whole store does,".to_owned()).into())
     }
 
-    /// Counts what the log holds. It may read all of it; `progress` is told how many events were counted, of how many.
+    /// Counts what the log holds. This may read the whole log; `progress` is called with the number of events counted so far and the
+    /// total.
     ///
     /// # Errors
     /// See [`ReadError`]; [`StoreError::NotSupported`](crate::StoreError::NotSupported) where a backend does not count.
@@ -202,10 +202,10 @@ pub trait EventLog: Send + Sync + 'static {
     }
 }
 
-/// What a scan calls with each event.
+/// The callback of a scan, called with each event.
 pub type Visit<'a> = dyn FnMut(EventRef<'_>) -> ControlFlow<()> + Send + 'a;
 
-/// Looks for a request where a log has no index of them.
+/// Looks a request up page by page, for backends without an index of requests.
 async fn find_request(
     log: &(impl EventLog + ?Sized),
     aggregate: &Aggregate,
@@ -228,7 +228,7 @@ async fn find_request(
     }
 }
 
-/// A scan where a log has nothing better than its pages.
+/// Scans a log page by page, for backends without a faster way.
 async fn scan_pages(
     log: &(impl EventLog + ?Sized),
     query: ScanQuery,
@@ -259,9 +259,9 @@ async fn scan_pages(
     Ok(end)
 }
 
-/// Follows a log: first what is there, then what comes, without gap or repeat.
+/// Follows a log: first the existing events, then each new one, without gaps or duplicates.
 ///
-/// It pulls, so it holds at most one page, and a slow follower costs nobody else anything.
+/// It pulls, so it holds at most one page, and a slow follower does not slow down anyone else.
 pub struct Follower {
     log: Arc<dyn EventLog>,
     filter: Filter,
@@ -274,7 +274,7 @@ impl Follower {
         Self { log, filter, next: from }
     }
 
-    /// The number from which it goes on: everything below has been returned or did not pass the filter.
+    /// Returns the number from which it resumes: everything below has been returned or did not match the filter.
     pub fn position(&self) -> SequenceNumber {
         self.next
     }
@@ -292,8 +292,8 @@ impl Follower {
         }
     }
 
-    /// Waits until the position moves, and returns the events that match on the way: none when there were others only. So whoever
-    /// stores the position keeps up with a log in which little matches. Cancelling loses nothing.
+    /// Waits until the position advances, and returns the matching events on the way, possibly none. A caller that stores the position
+    /// therefore keeps up with a log in which few events match. Cancelling loses nothing.
     ///
     /// # Errors
     /// As [`next_page`](Self::next_page).

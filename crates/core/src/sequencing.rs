@@ -1,34 +1,35 @@
-//! The port of what gives commits their numbers, where that is not the log's own writer: who does, how far it is, and what it holds back.
+//! The port of the sequencer, for stores in which the log's own writer does not assign the sequence numbers: its leader, its progress,
+//! and the commits it holds.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::{ReadError, SequenceNumber, StoreError, Timestamp, Version};
 
-/// What an operator asks of the sequencer of a tenant's log.
+/// Operator's access to the sequencer of a tenant's log.
 #[async_trait]
 pub trait Sequencing: Send + Sync + 'static {
-    /// Who leads, and how far the log is.
+    /// Returns the leader and the head of the log.
     ///
     /// # Errors
-    /// [`StoreError::NotSupported`] where the log's own writer gives the numbers.
+    /// [`StoreError::NotSupported`] if the log's own writer assigns the sequence numbers.
     async fn state(&self) -> Result<SequencerState, ReadError>;
 
-    /// The commits that are held back, in the order of collection and commit, behind `after` and at most `limit` (1 to 1,000).
+    /// Lists the held commits after `after`, at most `limit` (1 to 1,000), in the order of collection and commit.
     ///
     /// # Errors
     /// As [`state`](Self::state); `invalid_query` for the limit.
     async fn held(&self, after: Option<HeldId>, limit: usize) -> Result<Vec<HeldCommit>, ReadError>;
 
-    /// Asks the sequencer, in whichever process it is, to look at a held commit again, and waits some seconds for what comes of it.
+    /// Requests an action on a held commit from the sequencer, in whichever process it runs, and waits a few seconds for the outcome.
     ///
     /// # Errors
-    /// As [`state`](Self::state); `unknown_held_commit` when it is not held; [`StoreError::Unreachable`] when no sequencer
-    /// answers in time: what was asked stays, and the next sequencer does it.
+    /// As [`state`](Self::state); `unknown_held_commit` when it is not held; [`StoreError::Unreachable`] if no sequencer responds in
+    /// time: the request stays recorded, and the next sequencer executes it.
     async fn ask(&self, commit: HeldId, what: Ask) -> Result<Asked, ReadError>;
 }
 
-/// Which commit: where it is stored, and its `_id` there.
+/// Identifies a held commit: its collection, and its `_id` there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldId {
@@ -38,95 +39,95 @@ pub struct HeldId {
     pub commit: String,
 }
 
-/// A commit that is stored and has no numbers.
+/// A commit that is stored without sequence numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCommit {
     /// Which one.
     #[serde(flatten)]
     pub id: HeldId,
-    /// Its aggregate's name; where it is malformed, by its collection.
+    /// Its aggregate's name; for a malformed commit, derived from its collection.
     pub aggregate_name: String,
-    /// Its aggregate's id; empty where it is malformed in that.
+    /// Its aggregate's id; empty if that is malformed.
     pub aggregate_id: String,
-    /// Its version; 0 where it is malformed.
+    /// Its version; 0 if it is malformed.
     pub version: Version,
-    /// Why it is held back; begins with `gap`, `late` or `malformed`.
+    /// Why it is held; begins with `gap`, `late` or `malformed`.
     pub reason: String,
     /// Since when.
     pub since: Option<Timestamp>,
 }
 
-/// What is asked for a held commit.
+/// An operator's action on a held commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// Look at it again as it is stored now: it may have been mended, or deleted.
+    /// Check it again as it is stored now: it may have been repaired or deleted.
     Retry,
-    /// Give it the next numbers although versions before it are missing. Should they come after all, they are held back as late.
+    /// Assign it the next sequence numbers although earlier versions are missing. If those arrive after all, they are held as late.
     Accept,
 }
 
-/// What came of it.
+/// The outcome of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Asked {
-    /// It has numbers now.
+    /// It has sequence numbers now.
     Numbered {
-        /// That of its first event.
+        /// The sequence number of its first event.
         sequence_number: SequenceNumber,
     },
-    /// It is held back still.
+    /// It is still held.
     Held {
         /// Why.
         reason: String,
     },
-    /// It is not stored any more, so nothing is held back.
+    /// It is no longer stored, so nothing is held.
     Gone,
 }
 
-/// Who gives numbers, and how far a log is.
+/// The leader, and the head of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequencerState {
-    /// Who leads; none when nobody does at the moment.
+    /// The leader, or `None` if there is none at the moment.
     pub leader: Option<Leader>,
     /// The number of events in the tenant's log.
     pub head: SequenceNumber,
-    /// Commits of it that are held back.
+    /// The number of its held commits.
     pub held: u64,
-    /// Contexts besides the store's own of which commits have come to it: another application may write to the same database by mistake.
+    /// Contexts other than the store's own whose commits have appeared in its database: another application may write to it by mistake.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_contexts: Vec<String>,
 }
 
-/// The process that gives numbers.
+/// The process that assigns sequence numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {
-    /// Its name, made when it started.
+    /// Its name, generated at startup.
     pub holder: String,
-    /// Its host and process id, as it says itself.
+    /// Its host and process id, as reported by itself.
     pub process: String,
-    /// How many have led so far, with it.
+    /// The number of leaders so far, including this one.
     pub epoch: u64,
-    /// Until when its lease holds, if it is not renewed.
+    /// When its lease expires unless renewed.
     pub until: Timestamp,
-    /// How far it was behind what is stored when it renewed its lease last, in milliseconds.
+    /// Its lag behind the stored commits when it last renewed its lease, in milliseconds.
     pub lag_ms: u64,
-    /// Whether it is the process that says this.
+    /// Whether it is the responding process.
     pub here: bool,
 }
 
-/// What a process knows of the sequencer without asking anybody.
+/// What a process knows about the sequencer without I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SequencerStatus {
     /// Whether this process leads.
     pub leads: bool,
-    /// Commits of the log that are held back.
+    /// The number of held commits of the log.
     pub held: u64,
-    /// How long the newest commit that got numbers had been stored by then, in milliseconds; 0 when nothing waits. None where another
-    /// process leads.
+    /// The time between storing the newest commit and assigning its sequence numbers, in milliseconds; 0 while none is pending. `None` if
+    /// another process leads.
     pub lag_ms: Option<u64>,
 }
 
-/// A log whose own writer gives the numbers.
+/// The sequencer of a log whose own writer assigns the sequence numbers: every call is refused.
 pub(crate) struct NoSequencer;
 
 fn no_sequencer() -> ReadError {

@@ -1,4 +1,4 @@
-//! What a log holds, in numbers.
+//! Statistics of a log.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// What a log holds, in numbers.
+/// Statistics of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LogStats {
     /// Events: the head of the log.
@@ -20,12 +20,12 @@ pub struct LogStats {
     pub aggregates_by_name: BTreeMap<ByteString, u64>,
     /// Events of each type.
     pub events_by_type: BTreeMap<ByteString, u64>,
-    /// Segments, or what a backend has in their place.
+    /// Segments, or the backend's equivalent.
     pub segments: u64,
-    /// Bytes of the commits as they are stored.
+    /// Stored size of the commits in bytes.
     pub bytes: u64,
-    /// The earliest time of an event; none in an empty log.
+    /// The earliest time of an event; `None` in an empty log.
     pub oldest: Option<Timestamp>,
-    /// The latest time of an event; none in an empty log.
+    /// The latest time of an event; `None` in an empty log.
     pub newest: Option<Timestamp>,
 }

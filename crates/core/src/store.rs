@@ -13,40 +13,40 @@ use crate::{
     StoreError, Streams, Uuid,
 };
 
-/// An open store. Tenants are declared when it is opened; each is a whole store of its own, with its own log per scope.
+/// An open store. Tenants are declared when it is opened; each is a separate store, with one log per scope.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The log of a tenant's scope.
+    /// Returns the log of a tenant's scope.
     ///
     /// # Errors
     /// [`UnknownLog`] when the tenant is not declared or has no such scope. The default scope always exists.
     fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog>;
 
-    /// The records of a tenant.
+    /// Returns the records of a tenant.
     ///
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn records(&self, tenant: &str) -> Result<Arc<dyn Records>, UnknownLog>;
 
-    /// The snapshots of a tenant's aggregates.
+    /// Returns the snapshots of a tenant's aggregates.
     ///
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog>;
 
-    /// The queries of a tenant's snapshots, and of the commits of its default scope.
+    /// Returns the queries on a tenant's snapshots and on the commits of its default scope.
     ///
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog>;
 
-    /// The prepare keys of a tenant: those that commits reserve and release.
+    /// Returns the prepare keys of a tenant, the same ones that commits reserve and release.
     ///
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     fn prepare_keys(&self, tenant: &str) -> Result<Arc<dyn PrepareKeys>, UnknownLog>;
 
-    /// The streams of a tenant's scope.
+    /// Returns the streams of a tenant's scope.
     ///
     /// # Errors
     /// As [`log`](Self::log).
@@ -65,8 +65,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(Arc::new(NoReceiving))
     }
 
-    /// What gives the commits of a tenant's log their numbers, where that is not the log's own writer; there everything that is asked
-    /// is [`StoreError::NotSupported`].
+    /// Returns the sequencer of a tenant's log. In a store whose own writer assigns the sequence numbers, every call on it is
+    /// [`StoreError::NotSupported`].
     ///
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
@@ -74,18 +74,18 @@ pub trait Store: Send + Sync + 'static {
         self.log(tenant, crate::DEFAULT_SCOPE).map(|_| Arc::new(NoSequencer) as Arc<dyn Sequencing>)
     }
 
-    /// The one name of what may be written in several ways: a scope that is called by a UUID.
+    /// Returns the canonical name of a scope whose name can be written in several ways: a UUID.
     fn scope_name<'a>(&self, scope: &'a str) -> Cow<'a, str> {
         Cow::Borrowed(scope)
     }
 
-    /// Whether other processes may have this store open at the same time, so that who does what is decided by leases. A store that is
-    /// open in one process at a time has none to wait for.
+    /// Returns whether other processes may have this store open at the same time, so that work is assigned by leases. A store that only
+    /// one process can open needs no leases.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// The declared tenants, in order of their names.
+    /// Returns the declared tenants, sorted by name.
     fn tenants(&self) -> Vec<String>;
 
     /// Returns the logs that are stored and not open, because their tenant or scope is not declared, each as tenant and scope. None where
@@ -97,35 +97,36 @@ pub trait Store: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Who this tenant's store is, for its default scope; none when it is not declared.
+    /// Returns the identity of this tenant's store for its default scope, or `None` if the tenant is not declared.
     fn identity(&self, tenant: &str) -> Option<Identity>;
 
-    /// Who this tenant's store is for a reader of this scope who comes from incarnation `seen`: `incarnation_start` is the number up
-    /// to which that incarnation's log is this one's. Scopes may have been cut at different numbers, and more than once.
+    /// Returns the identity of this tenant's store for a reader of this scope that last saw incarnation `seen`: `incarnation_start` is
+    /// the number up to which that incarnation's log and the current one agree. Scopes may have been cut at different numbers, and more
+    /// than once.
     fn identity_since(&self, tenant: &str, scope: &str, seen: u32) -> Option<Identity> {
         let _ = (scope, seen);
         self.identity(tenant)
     }
 
-    /// How every open log is.
+    /// Reports the status of every open log.
     fn status(&self) -> Vec<LogStatus>;
 
-    /// Begins a backup: the whole store, every log up to the durable head that it has now, while commits go on. It comes as an archive
-    /// that the same backend can restore.
+    /// Begins a backup of the whole store, with every log up to its current durable head, while commits continue. The result is an
+    /// archive that the same backend can restore.
     ///
-    /// `earlier` is the manifest of a backup that whoever asks has still: what cannot have changed since is then left out. One that
-    /// does not fit is as none.
+    /// `earlier` is the manifest of a backup that the caller still has: data that cannot have changed since is omitted. A manifest that
+    /// does not match is ignored.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] when a log is damaged, because a part must not be taken for the whole; [`StoreError::NotSupported`]
-    /// when this backend is not backed up by Annals.
+    /// [`StoreError::Damaged`] when a log is damaged, because a part must not be mistaken for the whole; [`StoreError::NotSupported`] if
+    /// Annals does not back up this backend.
     fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {
         let _ = earlier;
         Err(StoreError::NotSupported("a backup by Annals (use the tools of its own)".to_owned()))
     }
 
-    /// The same without records and streams, whole and never upon an earlier one: what is left of a store whose records are damaged. The
-    /// manifest says what was left out.
+    /// Begins a full backup without records and streams, never based on an earlier one, to save the logs of a store whose records are
+    /// damaged. The manifest says what was left out.
     ///
     /// # Errors
     /// As for [`backup`](Self::backup).
@@ -133,24 +134,24 @@ pub trait Store: Send + Sync + 'static {
         Err(StoreError::NotSupported("a backup by Annals (use the tools of its own)".to_owned()))
     }
 
-    /// Stops taking commits, lets those under way finish, and releases the store. Followers get
-    /// [`StoreError::Closed`]. Calling it again does nothing.
+    /// Stops accepting commits, lets those in flight finish, and releases the store. Followers get [`StoreError::Closed`]. Calling it
+    /// again does nothing.
     async fn close(&self);
 }
 
-/// A backup under way: an archive that comes piece by piece. Dropping it ends it.
+/// A backup in progress: an archive that is produced in chunks. Dropping it ends the backup.
 pub trait Backup: Send {
-    /// How many bytes there are to be read for it; a little more or less comes out.
+    /// Estimates the size of the archive in bytes.
     fn total_bytes(&self) -> u64;
 
-    /// The next bytes; none at the end. It blocks for as long as reading them takes, and holds at most a few MiB.
+    /// Returns the next chunk, or `None` at the end. It blocks while reading, and holds at most a few MiB.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::Io`]. What came so far is then of no use.
+    /// [`StoreError::Damaged`], [`StoreError::Io`]. The chunks returned so far are then useless.
     fn next(&mut self) -> Result<Option<Bytes>, StoreError>;
 }
 
-/// Who a tenant's store is. A position is only good for the store and incarnation it was read from.
+/// The identity of a tenant's store. A position is only valid for the store and incarnation it was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Made when the store was created.
@@ -170,9 +171,9 @@ pub struct LogStatus {
     pub scope: String,
     /// The number of its events.
     pub head: SequenceNumber,
-    /// Why commits are refused; none when they are taken.
+    /// Why commits are refused, or `None` if they are accepted.
     pub refusing: Option<StoreError>,
-    /// Why records and streams of its tenant are refused, where they are kept apart from the log; none when they are taken.
+    /// Why records and streams of its tenant are refused, if they are stored apart from the log, or `None` if they are accepted.
     pub records_refusing: Option<StoreError>,
     /// Commits made durable since it was opened.
     pub commits: u64,
@@ -182,7 +183,7 @@ pub struct LogStatus {
     pub bytes: u64,
     /// What recovery did when it was opened, for people; empty after an ordinary close.
     pub recovery: Vec<String>,
-    /// What gives its commits their numbers; none where its own writer does.
+    /// The sequencer's status; `None` if the log's own writer assigns the sequence numbers.
     pub sequencer: Option<SequencerStatus>,
 }
 

@@ -18,16 +18,16 @@ pub struct NewTransaction {
     pub expect: Vec<Expectation>,
     /// Names the request, so that a repeat is recognised; made by the store when absent.
     pub request_id: Option<ByteString>,
-    /// What the answer waits for; its commits have no wait of their own.
+    /// The stage to wait for; the commits have no wait of their own.
     pub wait: Wait,
 }
 
-/// A version that an aggregate must have.
+/// A required version of an aggregate that the transaction does not commit to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectation {
     /// Which aggregate.
     pub aggregate: Aggregate,
-    /// What version it must have.
+    /// The required version.
     pub expected_version: ExpectedVersion,
 }
 
@@ -35,19 +35,20 @@ pub struct Expectation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{error}", self.prefix())]
 pub struct TransactionError {
-    /// Which part: `commits[1]`, `expect[0]`, or empty when it is about the whole. The path of an [`Invalid`] already begins with it.
+    /// The refused part: `commits[1]`, `expect[0]`, or empty for the whole transaction. The path of an [`Invalid`] already begins with
+    /// it.
     pub at: String,
     /// Why.
     pub error: CommitError,
 }
 
 impl TransactionError {
-    /// A refusal because of the commit at this place.
+    /// Returns the refusal of the commit at this index.
     pub fn commit(place: usize, error: impl Into<CommitError>) -> Self {
         Self { at: commit_path(place), error: error.into() }
     }
 
-    /// A refusal because of the expectation at this place.
+    /// Returns the refusal of the expectation at this index.
     pub fn expectation(place: usize, error: impl Into<CommitError>) -> Self {
         Self { at: format!("expect[{place}]"), error: error.into() }
     }
@@ -72,7 +73,7 @@ fn commit_path(place: usize) -> String {
 }
 
 impl NewTransaction {
-    /// A transaction of these commits.
+    /// Creates a transaction from these commits.
     pub fn new(commits: impl IntoIterator<Item = NewCommit>) -> Self {
         Self { commits: commits.into_iter().collect(), ..Self::default() }
     }
@@ -84,7 +85,7 @@ impl NewTransaction {
         self
     }
 
-    /// Sets what the answer waits for.
+    /// Sets the stage to wait for.
     #[must_use]
     pub fn wait_until(mut self, reached: Reached) -> Self {
         self.wait = Wait::until(reached);

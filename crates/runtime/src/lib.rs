@@ -1,8 +1,8 @@
 //! What follows the log. It is a crate of its own because it needs an async runtime and nothing else: whoever embeds a store gets
 //! processors without HTTP, and they are tested without a socket.
 //!
-//! A [`Processor`] hands the events of a log to a [`Handler`], one after the other, and never skips one: a failing event is tried
-//! again, later and later, until it succeeds or somebody stops the processor.
+//! A [`Host`] runs the background tasks of a process. Its handlers pass events to a [`Handler`] in order per partition, and never skip
+//! one: a failing event is retried with back-off, and holds up its own partition only.
 //!
 //! [`Aggregates`] load the aggregates of a type from a log, and commit what commands make of them.
 

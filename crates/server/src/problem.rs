@@ -18,7 +18,7 @@ use serde_json::value::{RawValue, to_raw_value};
 ///
 /// ```json
 /// {"type":"urn:annals:error:version_conflict","title":"The aggregate is not at the expected version.","status":409,
-///  "code":"version_conflict","detail":"expected version 3, but …","actual_version":4,"advice":"Read the aggregate again, …"}
+///  "code":"version_conflict","detail":"version conflict: expected 3, …","actual_version":4,"advice":"Reload the aggregate, …"}
 /// ```
 #[derive(Debug, Clone)]
 pub struct Problem {

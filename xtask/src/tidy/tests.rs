@@ -125,3 +125,14 @@ fn the_example_of_the_readme_is_the_compiled_one() {
     assert!(fault("```rust\na();\nb();\n```\n").is_some());
     assert!(fault("no example\n").is_some());
 }
+
+#[test]
+fn phrases_of_translated_english_are_found_in_guides_and_nowhere_else() {
+    let text = "It goes on.\nAll is well.\n```sh\ngoes on\n```\nWhoever reads, forgoes one.\n";
+    let lines = |path: &str| language::faults(&file(path, text)).iter().map(|fault| fault.line).collect::<Vec<_>>();
+    assert_eq!(lines("README.md"), [1, 6]);
+    assert_eq!(lines("docs/http.md"), [1, 6]);
+    for other in ["CHANGELOG.md", "docs/decisions/0001.md", "src/a.rs", "examples/a/README.md"] {
+        assert_eq!(lines(other), [0; 0], "{other}");
+    }
+}

@@ -26,9 +26,9 @@ pub const WEIGHT: [&str; 2] = ["disk_bytes_per_event_10", "disk_bytes_per_event_
 
 /// All figures, in the order of the table.
 pub const FIGURES: [Figure; 16] = [
-    figure(FILL, "fill, 256 commits of 10 under way, events/s", 0),
-    figure(OPEN, "open after kill -9 (a server: until its first answer), warm, ms", 1),
-    figure(MEMORY, "memory behind opening, MiB", 1),
+    figure(FILL, "fill, 256 commits of 10 in flight, events/s", 0),
+    figure(OPEN, "open after kill -9 (a server: until its first response), warm, ms", 1),
+    figure(MEMORY, "memory after opening, MiB", 1),
     figure(LEND_ALL, "read all, warm, each event lent until the next, events/s", 0),
     figure(READ_ALL, "read all, warm, events to keep, events/s", 0),
     figure(AGGREGATE[0][0], "one aggregate of 100 events, p50 µs", 1),
@@ -36,8 +36,8 @@ pub const FIGURES: [Figure; 16] = [
     figure(AGGREGATE[1][0], "one aggregate of 200 events, p50 µs", 1),
     figure(AGGREGATE[1][1], "… p99 µs", 1),
     figure(TAGGED, "1 % by a tag, files not in the page cache, events/s", 0),
-    figure(MEMORY_READ, "memory behind all this reading, MiB", 1),
-    figure(ACKNOWLEDGED, "commit → acknowledged beside a follower, p50 µs", 1),
+    figure(MEMORY_READ, "memory after all these reads, MiB", 1),
+    figure(ACKNOWLEDGED, "commit → acknowledged with a follower, p50 µs", 1),
     figure(FOLLOWED[0], "commit → the follower has it, p50 µs", 1),
     figure(FOLLOWED[1], "… p99 µs", 1),
     figure(WEIGHT[0], "disk, closed segments with indexes, bytes/event, 10 per commit", 1),

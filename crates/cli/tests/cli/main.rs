@@ -8,6 +8,7 @@ mod bad_input;
 mod command_line;
 mod configuration;
 mod demo;
+mod documents;
 mod exporting;
 mod following;
 mod importing;

@@ -1,4 +1,4 @@
-//! How streams are asked.
+//! The queries on streams and their results.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub enum Partitions {
 }
 
 impl Partitions {
-    /// Whether an entry of this partition is wanted.
+    /// Returns whether an entry of this partition matches.
     pub fn admits(&self, partition: Option<&str>) -> bool {
         match self {
             Self::All => true,
@@ -36,23 +36,23 @@ impl Partitions {
     }
 }
 
-/// A page of a stream: entries from position `from` to before `to`.
+/// A query for one page of a stream: the entries from position `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamQuery {
     /// The stream's name.
     pub stream: ByteString,
     /// Where to start.
     pub from: StreamPosition,
-    /// Where to end; past the head it is the head.
+    /// Where to end; a value beyond the head is treated as the head.
     pub to: StreamPosition,
-    /// Most entries wanted, 1–1,000.
+    /// Maximum number of entries, 1–1,000.
     pub limit: usize,
     /// Which of them.
     pub partitions: Partitions,
 }
 
 impl StreamQuery {
-    /// All entries, the first page.
+    /// Returns a query for the first page of all entries.
     pub fn new(stream: impl Into<ByteString>) -> Self {
         let stream = stream.into();
         Self { stream, from: 0, to: StreamPosition::MAX, limit: limits::PAGE_DEFAULT, partitions: Partitions::All }
@@ -75,7 +75,7 @@ impl StreamQuery {
         Ok(())
     }
 
-    /// The range that is wanted of a stream with this head.
+    /// Returns the requested range in a stream with this head.
     pub fn range(&self, head: StreamPosition) -> Range<StreamPosition> {
         self.from.min(head)..self.to.min(head)
     }
@@ -88,16 +88,16 @@ pub struct StreamEntry {
     pub position: StreamPosition,
     /// The event's place in the log.
     pub sequence_number: SequenceNumber,
-    /// Its partition; none in a stream without partitions.
+    /// Its partition, or `None`.
     pub partition: Option<ByteString>,
 }
 
-/// What a [`StreamQuery`] found.
+/// The result of a [`StreamQuery`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamPage {
     /// The entries, ascending. Empty only at the end, also of a partition; a page may be shorter than its limit.
     pub entries: Vec<StreamEntry>,
-    /// Where to go on from.
+    /// The position of the next page.
     pub next: StreamPosition,
     /// The number of entries in the stream, of any partition.
     pub head: StreamPosition,
@@ -108,50 +108,50 @@ pub struct StreamPage {
 pub struct StreamEvent {
     /// Its place in the stream.
     pub position: StreamPosition,
-    /// Its partition; none in a stream without partitions.
+    /// Its partition, or `None`.
     pub partition: Option<ByteString>,
-    /// The event, as the log has it now.
+    /// The event as it is in the log now.
     pub event: RecordedEvent,
 }
 
-/// What a [`StreamQuery`] found, with the events.
+/// The result of a [`StreamQuery`], with the events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamEvents {
     /// The entries, ascending. Empty only at the end, also of a partition; a page may be shorter than its limit.
     pub events: Vec<StreamEvent>,
-    /// Where to go on from.
+    /// The position of the next page.
     pub next: StreamPosition,
     /// The number of entries in the stream, of any partition.
     pub head: StreamPosition,
 }
 
-/// How a stream is.
+/// The current state of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamInfo {
     /// Its name.
     pub name: ByteString,
-    /// The number of its entries: the position that the next one gets.
+    /// The number of its entries, which is the next position.
     pub head: StreamPosition,
-    /// How far its filter has judged the log: the next sequence number to judge.
+    /// The next sequence number that its filter will evaluate.
     pub progress: SequenceNumber,
-    /// The first position that this incarnation of the store gave or will give. 0 unless the store was restored; entries below it are
-    /// those of before.
+    /// The first position that this incarnation of the store assigned or will assign: 0 unless the store was restored. Entries below it
+    /// are from earlier incarnations.
     pub incarnation_start: StreamPosition,
 }
 
 impl StreamInfo {
-    /// A stream that nothing was appended to.
+    /// Returns the state of a stream without verdicts.
     pub fn unknown(name: impl Into<ByteString>) -> Self {
         Self { name: name.into(), head: 0, progress: 0, incarnation_start: 0 }
     }
 }
 
-/// A list of streams, in ascending order of the bytes of their names.
+/// A query for a list of streams, in ascending byte order of their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamsQuery {
-    /// Only names after this one; it need not exist.
+    /// Only names after this one, which need not exist.
     pub after: Option<ByteString>,
-    /// Most streams wanted, 1–1,000.
+    /// Maximum number of streams, 1–1,000.
     pub limit: usize,
 }
 
@@ -162,7 +162,7 @@ impl Default for StreamsQuery {
 }
 
 impl StreamsQuery {
-    /// Checks the limit. `after` is only compared, so any text will do.
+    /// Checks the limit. `after` is only compared, so any string is valid.
     ///
     /// # Errors
     /// `invalid_query`, with the path.

@@ -1,0 +1,187 @@
+//! Every shell snippet of a guide works when it is pasted, in order, into a terminal in an empty folder.
+//!
+//! A guide's snippets become one script for `bash -euo pipefail`. A line that ends in `# exits with N` must exit with N; every other
+//! command must succeed, and so must every request of curl. The guides name port 4000; the script uses a free one.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::process::annals;
+use crate::run::folder;
+
+/// Longer than any guide takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Where the guides' servers listen.
+const ADDRESS: &str = "127.0.0.1:4000";
+
+/// The lines that need a checkout and a toolchain: the built binary stands in for what they build, and other tests run the rest.
+const CARGO: [&str; 3] = [
+    "cargo build --release && export PATH=\"$PWD/target/release:$PATH\"",
+    "cargo run --release -- demo",
+    "cargo xtask test",
+];
+
+/// Runs before the snippets: trace every command, fail on HTTP errors, leave no process behind.
+const PRELUDE: &str =
+    "set -x\ncurl() { command curl --fail \"$@\"; }\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n";
+
+/// A fenced block of shell, and the line of its fence, from 1.
+struct Snippet {
+    line: usize,
+    code: String,
+}
+
+fn guide(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn snippets(text: &str) -> Vec<Snippet> {
+    let mut found = Vec::new();
+    let mut open: Option<Snippet> = None;
+    for (index, line) in text.lines().enumerate() {
+        match open.take() {
+            None if line == "```sh" => open = Some(Snippet { line: index + 1, code: String::new() }),
+            None => {}
+            Some(snippet) if line == "```" => found.push(snippet),
+            Some(mut snippet) => {
+                snippet.code.push_str(line);
+                snippet.code.push('\n');
+                open = Some(snippet);
+            }
+        }
+    }
+    assert!(open.is_none(), "a snippet has no end");
+    found
+}
+
+/// The script of a guide: its snippets behind the prelude.
+fn script(name: &str, snippets: &[Snippet]) -> String {
+    let mut script = PRELUDE.to_owned();
+    for snippet in snippets {
+        writeln!(script, ": {name}:{}", snippet.line).expect("writes to a string");
+        for line in snippet.code.lines() {
+            match line.rsplit_once("# exits with ") {
+                _ if CARGO.contains(&line) => {}
+                _ if line.starts_with("cargo ") => panic!("{name}:{}: what stands in for {line:?}?", snippet.line),
+                Some((command, code)) => {
+                    let code: i32 = code.parse().expect("an exit code");
+                    writeln!(script, "{{ {command}\n}} && code=0 || code=$?\n[ $code -eq {code} ]").expect("writes");
+                }
+                None => {
+                    script.push_str(line);
+                    script.push('\n');
+                }
+            }
+        }
+    }
+    script
+}
+
+/// A port that is free now and that the system gives to nobody who asks for any port.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 10_000).expect("below 10,000");
+    loop {
+        let port = 12_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Runs a script in a folder; gives the exit code and everything that was printed.
+fn bash(folder: &Path, script: &str) -> (Option<i32>, String) {
+    let programs = Path::new(env!("CARGO_BIN_EXE_annals")).parent().expect("a folder").to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&path))).expect("paths");
+    // Its environment is the binary's: no configuration of the machine that runs the tests.
+    let clean = annals(folder);
+    let mut command = Command::new("bash");
+    for (name, value) in clean.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let (mut out, write) = std::io::pipe().expect("a pipe");
+    command.args(["-euo", "pipefail", "-c", script]).env("PATH", path).current_dir(folder).process_group(0);
+    command.stdin(Stdio::null()).stdout(write.try_clone().expect("a pipe")).stderr(write);
+    let mut process = command.spawn().expect("bash starts");
+    drop(command);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut printed = Vec::new();
+        let _ = out.read_to_end(&mut printed);
+        let _ = sender.send(printed);
+    });
+    // The pipe ends when bash and everything it started have ended.
+    let printed = receiver.recv_timeout(PATIENCE);
+    if printed.is_err() {
+        let group = format!("-{}", process.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+    }
+    let code = process.wait().expect("it ends").code();
+    let printed = printed.unwrap_or_else(|_| b"it did not end in time".to_vec());
+    (code, String::from_utf8_lossy(&printed).into_owned())
+}
+
+/// Whether curl is there. Without it the guides are not tested, which is no success in CI.
+fn has_curl() -> bool {
+    let found = Command::new("curl").arg("--version").output().is_ok_and(|output| output.status.success());
+    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(found || !in_ci, "curl is missing: install it");
+    if !found {
+        let _ = writeln!(std::io::stderr(), "NOT RUN: the snippets of the guides need curl");
+    }
+    found
+}
+
+fn check(name: &str, snippets_min: usize) {
+    let snippets = snippets(&guide(name));
+    assert!(snippets.len() >= snippets_min, "{name}: only {} snippets were found", snippets.len());
+    if !has_curl() {
+        return;
+    }
+    let folder = folder();
+    let script = script(name, &snippets).replace(ADDRESS, &format!("127.0.0.1:{}", free_port()));
+    let (code, printed) = bash(folder.path(), &script);
+    assert_eq!(code, Some(0), "{name}: the last command that is shown failed\n{printed}");
+}
+
+#[test]
+fn the_snippets_of_the_readme_work_in_order_in_an_empty_folder() {
+    check("README.md", 3);
+}
+
+#[test]
+fn the_snippets_of_the_http_guide_work_in_order_in_an_empty_folder() {
+    check("docs/http.md", 13);
+}
+
+#[test]
+fn the_snippets_for_newcomers_from_other_systems_work_in_order_in_an_empty_folder() {
+    check("docs/coming-from.md", 5);
+}
+
+#[test]
+fn a_snippet_that_fails_or_exits_otherwise_than_it_says_is_noticed() {
+    let run = |code: &str| {
+        let folder = folder();
+        let snippet = Snippet { line: 1, code: format!("{code}\n") };
+        bash(folder.path(), &script("guide.md", &[snippet])).0
+    };
+    assert_eq!(run("true"), Some(0));
+    assert_ne!(run("false\ntrue"), Some(0));
+    assert_eq!(run("(exit 3)    # exits with 3"), Some(0));
+    assert_ne!(run("(exit 4)    # exits with 3"), Some(0));
+    assert_ne!(run("true    # exits with 3"), Some(0));
+    assert_ne!(run("annals log read --store embedded:./nothing"), Some(0), "a store that is not there");
+}
