@@ -46,6 +46,7 @@ pub use annals_server as server;
 pub use annals_system::{SystemClock, SystemRandomness};
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, HandlersClient, KeysClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient,
+    BackupStream, Client, HandlersClient, KeysClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient,
+    StreamsClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};

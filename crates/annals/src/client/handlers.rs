@@ -73,14 +73,10 @@ fn refused(answer: &Answer) -> HandlerError {
             HandlerError::UnknownPartition { handler: name.into(), partition: text(&problem.partition).into() }
         }
         Code::HandlerChanged => HandlerError::Changed { name: name.into(), setting: text(&problem.setting) },
-        Code::StateConflict => HandlerError::NotAllowed {
-            act: text(&problem.act),
-            what: text(&problem.what),
-            state: text(&problem.state),
-        },
-        Code::HandlerOwnedElsewhere => {
-            HandlerError::OwnedElsewhere { name: name.into(), owner: text(&problem.owner) }
+        Code::StateConflict => {
+            HandlerError::NotAllowed { act: text(&problem.act), what: text(&problem.what), state: text(&problem.state) }
         }
+        Code::HandlerOwnedElsewhere => HandlerError::OwnedElsewhere { name: name.into(), owner: text(&problem.owner) },
         code => match answers::other::<ReadError>(code, problem) {
             ReadError::Store(error) => error.into(),
             ReadError::Invalid(invalid) => invalid.into(),
@@ -133,12 +129,7 @@ impl Handlers for HandlersClient {
         Ok(settled.results)
     }
 
-    async fn partitions(
-        &self,
-        name: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<PartitionPage, HandlerError> {
+    async fn partitions(&self, name: &str, after: Option<&str>, limit: usize) -> Result<PartitionPage, HandlerError> {
         self.ask(Method::GET, page(&["handlers", name, "partitions"], after, limit), String::new()).await
     }
 

@@ -156,11 +156,7 @@ async fn list(
 }
 
 /// `GET /v1/handlers/{name}`.
-async fn one(
-    State(server): State<Arc<Server>>,
-    Path(name): Path<String>,
-    caller: Caller,
-) -> Result<Response, Problem> {
+async fn one(State(server): State<Arc<Server>>, Path(name): Path<String>, caller: Caller) -> Result<Response, Problem> {
     json(StatusCode::OK, &handlers(&server, &caller)?.get(&name).await?)
 }
 
@@ -279,13 +275,7 @@ handler_acts! { pause Pause resume Resume }
 partition_acts! { retry Retry skip Skip park Park }
 
 /// Does what an operator asks for, and answers with the handler's state after it.
-async fn act(
-    server: &Server,
-    caller: &Caller,
-    name: &str,
-    act: Act,
-    request: Request,
-) -> Result<Response, Problem> {
+async fn act(server: &Server, caller: &Caller, name: &str, act: Act, request: Request) -> Result<Response, Problem> {
     let handlers = handlers(server, caller)?;
     let body: ActBody = read(server, request).await?;
     handlers.act(name, act, &body.reason).await?;
@@ -353,7 +343,7 @@ impl From<HandlerError> for Problem {
             HandlerError::Changed { name, setting } => problem.fact("name", &*name).fact("setting", setting),
             HandlerError::NotAllowed { act, what, state } => {
                 problem.fact("act", act).fact("what", what).fact("state", state)
-            },
+            }
             HandlerError::OwnedElsewhere { name, owner } => problem.fact("name", &*name).fact("owner", owner),
             _ => problem,
         }

@@ -14,7 +14,7 @@ use crate::accept::Accept;
 use crate::asked::{self, Asked};
 use crate::caller::Caller;
 use crate::documents::answer;
-use crate::payload::Payload;
+use crate::payload::{Document, Payload};
 use crate::problem::Problem;
 use crate::query::{Limit, Query};
 use crate::route::{self, Feature, Permission, get, post};
