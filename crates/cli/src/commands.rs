@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod demo;
 mod export;
+mod handler;
 mod held;
 mod import;
 mod key;
@@ -107,6 +108,7 @@ commands! {
     snapshot::Snapshot,
     query::Query,
     key::Key,
+    handler::Handler,
     import::Import,
     export::Export,
     stats::Stats,

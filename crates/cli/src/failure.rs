@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use annals::handlers::HandlerError;
 use annals::operations::OperationError;
 use annals::{
     ChangesError, Code, CommitError, Invalid, KeyError, OpenError, ReadError, RecordError, TransactionError, UnknownLog,
@@ -82,6 +83,15 @@ impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<HandlerError> for Failure {
+    fn from(error: HandlerError) -> Self {
+        match error {
+            HandlerError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

@@ -137,7 +137,7 @@ impl Output {
         written(writeln!(self.out, "{line}"))
     }
 
-    fn head(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), Stop> {
+    pub fn head(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), Stop> {
         if std::mem::replace(&mut self.headed, true) { Ok(()) } else { self.text(line) }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use annals::handlers::Handlers;
+use annals::runtime::{Host, HostOptions};
 use annals::{
     Client, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError, Streams,
 };
@@ -23,11 +25,13 @@ pub struct Target {
     pub queries: Arc<dyn Queries>,
     /// The prepare keys of the tenant.
     pub keys: Arc<dyn PrepareKeys>,
+    /// The handlers of the tenant.
+    pub handlers: Arc<dyn Handlers>,
     /// What gives the tenant's commits their numbers, where that is not the log itself.
     pub sequencing: Arc<dyn Sequencing>,
     pub tenant: String,
     pub scope: String,
-    store: Option<Arc<dyn Store>>,
+    store: Option<(Arc<dyn Store>, Host)>,
 }
 
 impl Target {
@@ -39,16 +43,19 @@ impl Target {
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
+            let handlers = Arc::new(client.handlers());
             let (log, store) = (Arc::new(client), None);
-            return Ok(Self { log, streams, records, snapshots, keys, queries, sequencing, tenant, scope, store });
+            return Ok(Self { log, streams, records, snapshots, keys, queries, handlers, sequencing, tenant, scope, store });
         }
         let store = context.open_store(must_exist).await?;
         let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
         let (records, snapshots) = (store.records(&tenant)?, store.snapshots(&tenant)?);
         let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
         let sequencing = store.sequencing(&tenant)?;
-        let store = Some(store);
-        Ok(Self { log, streams, records, snapshots, keys, queries, sequencing, tenant, scope, store })
+        let host = Host::start(Arc::clone(&store), HostOptions::default());
+        let handlers = host.handlers(&tenant)?;
+        let store = Some((store, host));
+        Ok(Self { log, streams, records, snapshots, keys, queries, handlers, sequencing, tenant, scope, store })
     }
 
     /// Whether it is behind a server.
@@ -60,7 +67,8 @@ impl Target {
     /// error, because what it saw is only the part up to the damage.
     pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {
         let outcome = work(&self).await;
-        let Some(store) = &self.store else { return outcome };
+        let Some((store, host)) = &self.store else { return outcome };
+        host.drain().await;
         let damage = self.damage(&**store);
         store.close().await;
         outcome?;

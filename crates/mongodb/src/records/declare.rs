@@ -87,7 +87,7 @@ fn conflict(collection: &Collection, index: &Index, message: String) -> RecordEr
 
 /// Collections that this store writes itself, and our own field.
 fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
-    const OWNED: [&str; 9] = [
+    const OWNED: [&str; 15] = [
         names::EVENT_LOG,
         names::EVENT_LOG_METADATA,
         names::AGGREGATES,
@@ -96,14 +96,20 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
         names::SEQUENCER,
         names::IDENTITY,
         names::OWNER,
+        names::BLOCKS,
+        names::STREAMS,
+        crate::layout::mapping::NAMES,
         super::feed::NOTES,
+        super::feed::STATE,
+        super::catalog::CATALOG,
+        super::expiry::EXPIRIES,
     ];
     let invalid = |path: String, message: &str| Err(Invalid::new(Code::InvalidCollection, path, message.to_owned()));
     let name = &*declared.name;
     if let Some(why) = names::unfit(name) {
         return invalid("name".to_owned(), &format!("{name:?} {why}; use another name"));
     }
-    if OWNED.contains(&name) || name.starts_with("annals-") || names::aggregate_of(name).is_some() {
+    if OWNED.contains(&name) || names::aggregate_of(name).is_some() {
         return invalid("name".to_owned(), &format!("{name:?} is a collection of the store's own; use another name"));
     }
     for (n, index) in declared.indexes.iter().enumerate() {

@@ -12,6 +12,7 @@ mod documents;
 mod faults;
 mod floods;
 mod follow;
+mod handlers;
 mod health;
 mod keys;
 mod limits;
