@@ -45,7 +45,19 @@ impl Target {
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
             let handlers = Arc::new(client.handlers());
             let (log, store) = (Arc::new(client), None);
-            return Ok(Self { log, streams, records, snapshots, keys, queries, handlers, sequencing, tenant, scope, store });
+            return Ok(Self {
+                log,
+                streams,
+                records,
+                snapshots,
+                keys,
+                queries,
+                handlers,
+                sequencing,
+                tenant,
+                scope,
+                store,
+            });
         }
         let store = context.open_store(must_exist).await?;
         let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);

@@ -15,9 +15,28 @@ use crate::{ManualClock, Subject};
 pub struct Opened {
     pub store: Arc<dyn Store>,
     pub log: Arc<dyn EventLog>,
-    pub host: Host,
+    pub host: Drained,
     pub handlers: Arc<dyn Handlers>,
     pub clock: Arc<ManualClock>,
+}
+
+/// A host that is drained when a case ends: what it was writing would stay open on a store whose transactions outlive a process.
+pub struct Drained(Host);
+
+impl std::ops::Deref for Drained {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.0
+    }
+}
+
+impl Drop for Drained {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.0.drain()));
+        }
+    }
 }
 
 impl Opened {
@@ -31,7 +50,7 @@ impl Opened {
         let host = Host::start(Arc::clone(&store), options);
         let handlers = host.handlers(DEFAULT_TENANT).expect("declared");
         let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
-        Self { store, log, host, handlers, clock }
+        Self { store, log, host: Drained(host), handlers, clock }
     }
 
     /// The same store with a new host, as after a restart; what the old one knew is gone.

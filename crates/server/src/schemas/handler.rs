@@ -16,8 +16,7 @@ pub(crate) struct HandlerDefinition {
     /// How many partitions are in flight at most, 1 to 256.
     concurrency: Option<u32>,
     /// `"beginning"`, `"latest"` or `{"sequence_number": n}`.
-    #[schema(value_type = Object)]
-    start: Option<()>,
+    start: Option<serde_json::Value>,
     /// How many events of one partition are delivered together at most, 1 to 1,000.
     batch: Option<u32>,
     retry: Option<HandlerRetry>,
@@ -56,8 +55,8 @@ pub(crate) struct HandlerStatus {
     state: String,
     last_reason: Option<String>,
     owner: Option<String>,
-    #[schema(value_type = Object)]
-    definition: (),
+    /// The definition, as it was put.
+    definition: serde_json::Value,
 }
 
 /// A worker that pulled lately.

@@ -268,9 +268,15 @@ impl Described {
         self.exchange("post", "/v1/transactions", Some(transaction), 201).await;
         let conflict = json!({"aggregate": {"name": "door", "id": "7"}, "events": [event], "expected_version": 4});
         self.exchange("post", "/v1/commits", Some(conflict), 409).await;
-        for target in
-            ["/v1", "/v1/log", "/v1/log/0", "/v1/aggregates/door", "/v1/aggregates/door/7/commits", "/v1/stats"]
-        {
+        for target in [
+            "/v1",
+            "/v1/log",
+            "/v1/log/0",
+            "/v1/aggregates",
+            "/v1/aggregates/door",
+            "/v1/aggregates/door/7/commits",
+            "/v1/stats",
+        ] {
             self.get(target).await;
         }
         self.get("/v1/aggregates/door/7/requests/r").await;
@@ -339,10 +345,47 @@ impl Described {
         self.exchange("get", "/v1/snapshots/door/7", None, 404).await;
     }
 
+    async fn handlers(&mut self) {
+        let retry =
+            json!({"first_ms": 60_000, "factor": 2, "max_ms": 60_000, "jitter": 0.1, "attempts": 5, "then": "block"});
+        let definition = json!({
+            "types": ["opened"], "partition_by": "aggregate", "concurrency": 2, "start": "beginning", "batch": 1, "retry": retry
+        });
+        self.exchange("put", "/v1/handlers/porter", Some(definition.clone()), 201).await;
+        self.put("/v1/handlers/porter", definition).await;
+        let pulled = self
+            .post("/v1/handlers/porter/pull", json!({"max": 1, "wait_ms": 5_000, "lease_ms": 30_000, "worker": "w"}))
+            .await;
+        let token = &pulled["deliveries"][0]["token"];
+        let failure = json!({"reason": "away", "retry_after_ms": 60_000});
+        self.post(
+            "/v1/handlers/porter/settle",
+            json!({"results": [{"token": token, "failure": failure}, {"token": "0"}]}),
+        )
+        .await;
+        self.get("/v1/handlers").await;
+        self.get("/v1/handlers/porter").await;
+        self.get("/v1/handlers/porter/partitions").await;
+        let partition = pulled["deliveries"][0]["partition"].as_str().expect("a partition").replace('/', "%2F");
+        for act in ["pause", "resume"] {
+            self.post(&format!("/v1/handlers/porter/{act}"), json!({"reason": "a test"})).await;
+        }
+        for act in ["retry", "skip", "park"] {
+            self.post(&format!("/v1/handlers/porter/partitions/{partition}/{act}"), json!({"reason": "a test"})).await;
+            let pulled = self.post("/v1/handlers/porter/pull", json!({"max": 1, "wait_ms": 100})).await;
+            let results = pulled["deliveries"].as_array().expect("a list").iter();
+            let failed = results.map(|it| json!({"token": it["token"], "failure": {"reason": "away", "never": true}}));
+            self.post("/v1/handlers/porter/settle", json!({"results": failed.collect::<Vec<_>>()})).await;
+        }
+        self.exchange("delete", "/v1/handlers/porter", None, 200).await;
+        self.exchange("get", "/v1/handlers/porter", None, 404).await;
+    }
+
     async fn keys(&mut self) {
         let ttl_at = "2099-01-01T00:00:00Z";
         self.put("/v1/keys/label/back", json!({"value": {"n": 1}, "ttl_at": ttl_at, "expected": "free"})).await;
         self.get("/v1/keys/label/back").await;
+        self.get("/v1/keys/label").await;
         self.put("/v1/keys/label/side", json!({"value": 2, "old_key": "back", "old_value": {"n": 1}})).await;
         self.post("/v1/keys/label/side/rollback", json!({"value": 2})).await;
         self.exchange("delete", "/v1/keys/label/side", None, 200).await;
@@ -357,6 +400,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.records().await;
     described.snapshots().await;
     described.keys().await;
+    described.handlers().await;
     described.get("/health/live").await;
     described.get("/health/ready").await;
     described.get("/metrics").await;

@@ -70,7 +70,7 @@ async fn whatever_is_asked_anywhere_else_is_an_unknown_route() {
         "/v1/logs",
         "/v1/commits/",
         "/v1/log/1/2",
-        "/v1/aggregates",
+        "/v1/aggregate",
         "/v1/aggregates/a/b",
         "/v1/aggregates/a/b/c",
         "/health",
