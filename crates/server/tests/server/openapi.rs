@@ -366,16 +366,16 @@ impl Described {
         self.get("/v1/handlers").await;
         self.get("/v1/handlers/porter").await;
         self.get("/v1/handlers/porter/partitions").await;
-        let partition = pulled["deliveries"][0]["partition"].as_str().expect("a partition").replace('/', "%2F");
         for act in ["pause", "resume"] {
             self.post(&format!("/v1/handlers/porter/{act}"), json!({"reason": "a test"})).await;
         }
         for act in ["retry", "skip", "park"] {
+            let pulled = self.post("/v1/handlers/porter/pull", json!({"max": 1, "wait_ms": 5_000})).await;
+            let delivery = &pulled["deliveries"][0];
+            let failed = json!([{"token": delivery["token"], "failure": {"reason": "away", "never": true}}]);
+            self.post("/v1/handlers/porter/settle", json!({ "results": failed })).await;
+            let partition = delivery["partition"].as_str().expect("a partition").replace('/', "%2F");
             self.post(&format!("/v1/handlers/porter/partitions/{partition}/{act}"), json!({"reason": "a test"})).await;
-            let pulled = self.post("/v1/handlers/porter/pull", json!({"max": 1, "wait_ms": 100})).await;
-            let results = pulled["deliveries"].as_array().expect("a list").iter();
-            let failed = results.map(|it| json!({"token": it["token"], "failure": {"reason": "away", "never": true}}));
-            self.post("/v1/handlers/porter/settle", json!({"results": failed.collect::<Vec<_>>()})).await;
         }
         self.exchange("delete", "/v1/handlers/porter", None, 200).await;
         self.exchange("get", "/v1/handlers/porter", None, 404).await;
