@@ -2,13 +2,14 @@
 //! Integr8sCode, which needs MongoDB, Kafka, Redis and Kubernetes for the same events. It uses the public library only.
 //!
 //! ```text
-//!  page, POST /executions ──▶ execution_requested ──▶ log ──▶ worker (follows the log) ──▶ child process
-//!                                                      ▲                                       │
-//!  page (SSE), lines ◀── execution_started, execution_completed | _failed | _timeout ◀─────────┘
+//!  page, POST /executions ──▶ execution_requested ──▶ log ──▶ worker (a handler) ──▶ child process
+//!                                                      ▲                                 │
+//!  page (SSE), lines ◀── execution_started, execution_completed | _failed | _timeout ◀───┘
 //! ```
 //!
-//! The worker's state is a fold over the log: an execution without a terminal event is still to be done. So the service can be killed
-//! at any moment; started again it goes on, and every execution gets exactly one terminal event. Read `step` for how that is made
+//! The worker is a handler: a host hands it the requests, and stores after each that it is done. Whatever else matters is in the log: an
+//! execution that was started and has no terminal event was interrupted. So the service can be killed at any moment; started again it
+//! resumes, and every execution gets exactly one terminal event. Read `step` for how that is made
 //! sure, `worker` for the life of an execution, `process` for what a program may do and how it ends.
 //!
 //! # This is no sandbox

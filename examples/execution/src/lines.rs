@@ -1,12 +1,12 @@
 //! The lines that the service prints: one for each event.
 
+use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::Arc;
 
-use annals::RecordedEvent;
-use annals::runtime::{Handler, HandlerError};
-use async_trait::async_trait;
+use annals::{EventLog, Filter, Follower, ReadError, RecordedEvent, SequenceNumber, StoreError};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, sleep, timeout};
 
 use crate::events::{self, Completed, Failed, Requested, ResourceUsage, Started, Timeout, short_id};
 
@@ -65,13 +65,64 @@ impl Lines {
     }
 }
 
-/// Prints each event that it is handed.
-pub(crate) struct Printer(pub(crate) Lines);
+/// Follows a log and prints its events. It stores no position: each run begins with the events of its own time.
+pub(crate) struct Printer {
+    log: Arc<dyn EventLog>,
+    follower: Follower,
+    /// Events that were read and are not printed yet.
+    read: VecDeque<RecordedEvent>,
+    lines: Lines,
+}
 
-#[async_trait]
-impl Handler for Printer {
-    async fn handle(&self, event: &RecordedEvent) -> Result<(), HandlerError> {
-        self.0.print(line(event)).await;
+impl Printer {
+    /// Prints the events of `log` from a sequence number on.
+    pub(crate) fn new(log: Arc<dyn EventLog>, from: SequenceNumber, lines: Lines) -> Self {
+        let follower = Follower::new(Arc::clone(&log), from, Filter::default());
+        Self { log, follower, read: VecDeque::new(), lines }
+    }
+
+    /// Prints events until `stop` is given, then those up to the head, for a second at most.
+    pub(crate) async fn run(mut self, stop: oneshot::Receiver<()>) {
+        const REST_WAIT_MAX: Duration = Duration::from_secs(1);
+        tokio::select! {
+            _ = stop => {}
+            () = self.print_all() => return,
+        }
+        let rest = async {
+            let head = self.log.head().await?;
+            while !self.read.is_empty() || self.follower.position() < head {
+                self.print_next().await?;
+            }
+            Ok::<(), ReadError>(())
+        };
+        // What is not printed by then is in the log all the same.
+        let _ = timeout(REST_WAIT_MAX, rest).await;
+    }
+
+    /// Prints events until the store is closed.
+    async fn print_all(&mut self) {
+        const RETRY_AFTER: Duration = Duration::from_secs(1);
+        loop {
+            match self.print_next().await {
+                Ok(()) => {}
+                Err(ReadError::Store(StoreError::Closed)) => return,
+                Err(error) => {
+                    self.lines.print(format!("! the log cannot be read, trying again: {error}")).await;
+                    sleep(RETRY_AFTER).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for the next events and prints them. Cancelling loses none and prints none twice.
+    async fn print_next(&mut self) -> Result<(), ReadError> {
+        if self.read.is_empty() {
+            self.read = self.follower.next_page().await?.into();
+        }
+        while let Some(event) = self.read.front() {
+            self.lines.print(line(event)).await;
+            self.read.pop_front();
+        }
         Ok(())
     }
 }

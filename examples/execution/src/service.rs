@@ -1,5 +1,6 @@
 //! The service: what it needs, how it starts, and how it ends.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,12 +9,13 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::runtime::{Processor, Running, State};
+use annals::handlers::HandlerError;
+use annals::runtime::{Host, HostOptions, TaskState};
 use annals::server::{Options, router, serve_router};
-use annals::{Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, ReadError, Store, UnknownLog};
+use annals::{Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, ReadError, Store, UnknownLog};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::ids::random_uuid;
 use crate::language::{Interpreters, Language};
@@ -21,7 +23,7 @@ use crate::lines::{Lines, Printer};
 use crate::process::{Watchdog, is_root};
 use crate::samples;
 use crate::web::{self, Office};
-use crate::worker::{Worker, Workshop, recover, requests};
+use crate::worker::{Worker, Workshop, definition, recover};
 
 /// The address that is tried first when none is named.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7171);
@@ -38,7 +40,7 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Whether to submit the samples that this store has not seen yet.
     pub submit_samples: bool,
-    /// How many programs run at once.
+    /// How many programs run at once, 1 to 256.
     pub at_once: usize,
     /// How many bytes of a program's stdout, and of its stderr, are kept.
     pub output_bytes: usize,
@@ -95,6 +97,9 @@ pub enum Error {
     /// The samples could not be submitted.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// The worker could not be started.
+    #[error(transparent)]
+    Handler(#[from] HandlerError),
     /// The worker ended.
     #[error("the worker ended: {0}")]
     Worker(String),
@@ -110,6 +115,7 @@ impl Error {
             Self::Log(error) => error.code(),
             Self::Read(error) => error.code(),
             Self::Commit(error) => error.code(),
+            Self::Handler(error) => error.code(),
         }
     }
 }
@@ -142,12 +148,11 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
 
 struct Service {
     store: Arc<dyn Store>,
-    log: Arc<dyn EventLog>,
     listener: TcpListener,
     lines: Lines,
-    printer: Running,
+    printer: Printer,
     worker: Arc<Worker>,
-    working: Running,
+    host: Host,
     office: Office,
 }
 
@@ -178,15 +183,17 @@ impl Service {
             output_bytes: settings.output_bytes,
             lines: lines.clone(),
         });
-        let printer = Processor::new(Arc::clone(&log), head).start(Printer(lines.clone()));
-        let from = recover(&workshop).await?;
-        let worker = Worker::new(workshop, settings.at_once);
-        let working = Processor::new(Arc::clone(&log), from).filter(requests()).start(Arc::clone(&worker));
+        let printer = Printer::new(Arc::clone(&log), head, lines.clone());
+        recover(&workshop).await?;
+        let worker = Worker::new(workshop);
+        let host =
+            Host::start(Arc::clone(&settings.store), HostOptions { drain_max: DRAIN_MAX, ..HostOptions::default() });
+        host.handle(DEFAULT_TENANT, definition(settings.at_once), Arc::clone(&worker)).await?;
         if settings.submit_samples {
             samples::submit(&interpreters, &*log).await?;
         }
-        let office = Office { log: Arc::clone(&log), interpreters };
-        Ok(Self { store: settings.store, log, listener, lines, printer, worker, working, office })
+        let office = Office { log, interpreters };
+        Ok(Self { store: settings.store, listener, lines, printer, worker, host, office })
     }
 
     async fn serve(self, shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<(), Error> {
@@ -198,66 +205,65 @@ impl Service {
         let serving = serve_router(self.listener, router, self.store, options, async {
             let _ = stopped.await;
         });
-        let lines = self.lines.clone();
         let working = async {
-            let ended = until_the_end(self.working, &self.worker, &self.lines, shutdown).await;
-            print_the_rest(self.printer, &*self.log).await;
-            // Only now, so that whoever watches can see the last events too.
+            let (stop_printing, printing_stops) = oneshot::channel();
+            let working = async {
+                let ended = until_the_end(&self.host, &self.worker, &self.lines, shutdown).await;
+                drop(stop_printing);
+                self.host.drain().await;
+                ended
+            };
+            let (ended, ()) = tokio::join!(working, self.printer.run(printing_stops));
+            // Only now, so that whoever watches can see the last events too, and the store is still open for what is drained.
             drop(stop);
             ended
         };
         let (ended, served) = tokio::join!(working, serving);
-        lines.print("Stopped.").await;
-        lines.drained().await;
+        self.lines.print("Stopped.").await;
+        self.lines.drained().await;
         ended.and(served.map_err(Error::System))
     }
 }
 
+/// How long the engine may take to release what the worker holds, once its programs have ended.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
 /// Waits for a reason to end, then ends the programs.
 async fn until_the_end(
-    mut working: Running,
+    host: &Host,
     worker: &Worker,
     lines: &Lines,
     shutdown: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<(), Error> {
     /// Programs are killed at once; this is for a store that does not take their last events.
     const PROGRAMS_WAIT_MAX: Duration = Duration::from_secs(4);
-    let mut status = working.watch();
-    let told = async {
-        while status.changed().await.is_ok() {
-            let status = status.borrow_and_update().clone();
-            if status.state == State::Retrying {
-                let error = status.last_error.unwrap_or_default();
-                lines.print(format!("! no further program is started, trying again: {error}")).await;
-            }
-        }
-        std::future::pending::<()>().await;
-    };
     let ended = tokio::select! {
         () = shutdown => Ok(()),
         () = lines.closed() => Ok(()),
-        status = working.ended() => Err(Error::Worker(status.last_error.unwrap_or_default())),
-        () = told => Ok(()),
+        ended = until_a_task_ends(host, lines) => Err(ended),
     };
     worker.stop();
-    let programs = async {
-        working.stop().await;
-        worker.stopped().await;
-    };
     // Those whose end is not in the log by then are interrupted by the next start.
-    let _ = timeout(PROGRAMS_WAIT_MAX, programs).await;
+    let _ = timeout(PROGRAMS_WAIT_MAX, worker.stopped()).await;
     ended
 }
 
-async fn print_the_rest(printer: Running, log: &dyn EventLog) {
-    const PRINT_WAIT_MAX: Duration = Duration::from_secs(1);
-    let printed = async {
-        if let Ok(head) = log.head().await {
-            let _ = printer.watch().wait_for(|status| status.position >= head || status.state == State::Stopped).await;
+/// Says when a task of the worker failed, which its host restarts. Returns when one has ended by itself.
+async fn until_a_task_ends(host: &Host, lines: &Lines) -> Error {
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+    let mut told = BTreeMap::new();
+    loop {
+        sleep(LOOK_EVERY).await;
+        for task in host.tasks() {
+            if task.state == TaskState::Ended {
+                return Error::Worker(format!("{}: its store was closed, or its handler deleted", task.name));
+            }
+            if told.insert(task.name, task.restarts).unwrap_or(0) < task.restarts {
+                let error = task.last_error.unwrap_or_default();
+                lines.print(format!("! no further program is started, trying again: {error}")).await;
+            }
         }
-        printer.stop().await;
-    };
-    let _ = timeout(PRINT_WAIT_MAX, printed).await;
+    }
 }
 
 async fn listen(named: Option<SocketAddr>) -> Result<TcpListener, Error> {

@@ -1,9 +1,9 @@
 //! How an execution gets its next event, once, however many workers there are.
 
-use annals::runtime::HandlerError;
+use annals::runtime::HandleFailure;
 use annals::{
     AggregateFilter, AggregateQuery, ByteString, CommitError, EventLog, ExpectedVersion, Filter, LogQuery, NewEvent,
-    RecordedEvent,
+    ReadError, RecordedEvent, StoreError,
 };
 
 use crate::events;
@@ -17,21 +17,49 @@ pub(crate) enum Step {
     TakenByOther,
 }
 
+/// Why it is not known whether a step was taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StepError {
+    /// The log could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The commit failed, or its outcome is unknown.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+impl StepError {
+    /// Whether the store is closed, so that a retry cannot succeed.
+    pub(crate) fn is_closed(&self) -> bool {
+        let (Self::Read(ReadError::Store(error)) | Self::Commit(CommitError::Store(error))) = self else {
+            return false;
+        };
+        matches!(error, StoreError::Closed)
+    }
+}
+
+impl From<StepError> for HandleFailure {
+    fn from(error: StepError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
 /// Commits `event` to the execution of `request`, unless it has an event of one of the types in `unless`.
 ///
 /// At most one such event is possible by construction: the commit expects the version below which none was found, so another one
 /// that gets in between makes it fail and be judged anew. A repeat, after an answer that was lost, is told by its content
-/// and by the request that caused it.
+/// and by the request that caused it. Only the latest of those events counts: an execution that has started and ended is not started
+/// again by a request that is delivered again.
 ///
 /// # Errors
-/// The log could not be asked, or the outcome is unknown; call it again.
+/// See [`StepError`]; unless the store is closed, call it again.
 pub(crate) async fn step(
     log: &dyn EventLog,
     request: &RecordedEvent,
     event: NewEvent,
     request_id: &str,
     unless: &[&'static str],
-) -> Result<Step, HandlerError> {
+) -> Result<Step, StepError> {
     let aggregate = &request.commit.aggregate;
     let filter = Filter {
         types: unless.iter().map(|event_type| ByteString::from_static(event_type)).collect(),
@@ -41,7 +69,8 @@ pub(crate) async fn step(
     loop {
         // The version first: whatever is committed after it makes the commit below fail.
         let version = log.read_aggregate(AggregateQuery::last(aggregate.clone())).await?.version;
-        let found = log.read(LogQuery { limit: 1, filter: filter.clone(), ..LogQuery::default() }).await?;
+        let latest = LogQuery { limit: 1, backwards: true, filter: filter.clone(), ..LogQuery::default() };
+        let found = log.read(latest).await?;
         if let Some(found) = found.events.first() {
             let cause = found.commit.causation_id.as_deref() == Some(&*request.id.to_string());
             let ours = cause && found.event_type == event.event_type && found.data == event.data;

@@ -1,20 +1,23 @@
-//! The worker: follows the requests in the log and runs them.
+//! The worker: a handler of the requests in the log, which runs them.
 //!
-//! It stores nothing of its own. What is to be done is what the log holds: executions without a terminal event.
+//! Its position is stored by the engine that hands the requests over: one is settled once its execution has a terminal event. What
+//! else there is to know is in the log: an execution that was started and has no terminal event was interrupted.
 
 use std::collections::HashMap;
 use std::io::PipeWriter;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use annals::runtime::{Handler, HandlerError, RetryPolicy};
+use annals::handlers::HandlerDefinition;
+use annals::processing::{PartitionBy, ProcessingRetry, Then};
+use annals::runtime::{Effects, HandleFailure, Handler};
 use annals::{
     AggregateFilter, ByteString, EventLog, Filter, LogQuery, NewEvent, ReadError, RecordedEvent, SequenceNumber, limits,
 };
 use async_trait::async_trait;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::events::{self, REQUESTED, Requested, STARTED, Started, TERMINAL};
 use crate::language::Interpreters;
@@ -24,8 +27,9 @@ use crate::step::{Step, step};
 use crate::submission::{Allowed, check};
 use crate::verdict;
 
-/// Delays between attempts to commit how an execution ended.
-const COMMIT_RETRY: RetryPolicy = RetryPolicy { first: Duration::from_millis(100), max: Duration::from_secs(5) };
+/// Delays between attempts to commit how an execution began or ended.
+const RETRY: ProcessingRetry =
+    ProcessingRetry { first_ms: 100, factor: 2.0, max_ms: 5_000, jitter: 0.0, attempts: None, then: Then::Block };
 
 /// What every execution of this run of the service needs.
 pub(crate) struct Workshop {
@@ -42,88 +46,96 @@ pub(crate) struct Workshop {
     pub(crate) lines: Lines,
 }
 
-/// Runs the requests that it is handed, a few at a time.
+/// Defines the worker: requests of different executions are handed over at once, those of one in their order.
+pub(crate) fn definition(at_once: usize) -> HandlerDefinition {
+    // More than a handler may have in flight is refused, however much more it is.
+    let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
+    let definition = HandlerDefinition::new("execution-worker").types([ByteString::from_static(REQUESTED)]);
+    HandlerDefinition { retry: RETRY, ..definition.partitioned(PartitionBy::Aggregate, at_once) }
+}
+
+/// Runs each request that it is handed to its end.
+///
+/// INVARIANT: an execution runs in a task of the worker, not of the attempt that handed its request over. An attempt may be dropped
+/// and made again, because the engine restarts after a failure of the store; the program runs on, and the next attempt waits for it.
 pub(crate) struct Worker {
     workshop: Arc<Workshop>,
-    slots: Arc<Semaphore>,
+    /// Changed only while `running` is locked.
     stopping: watch::Sender<bool>,
-    running: Mutex<JoinSet<()>>,
+    running: Mutex<Running>,
 }
 
-/// The events that the worker is to be handed.
-pub(crate) fn requests() -> Filter {
-    of_types(&[REQUESTED])
-}
+type Outcome = Result<(), HandleFailure>;
 
-fn of_types(types: &[&'static str]) -> Filter {
-    Filter {
-        types: types.iter().map(|event_type| ByteString::from_static(event_type)).collect(),
-        aggregate: Some(AggregateFilter { name: ByteString::from_static(events::AGGREGATE), id: None }),
-        ..Filter::default()
-    }
+#[derive(Default)]
+struct Running {
+    tasks: JoinSet<()>,
+    /// By the number of the request.
+    executions: HashMap<SequenceNumber, (AbortHandle, watch::Receiver<Option<Outcome>>)>,
 }
 
 #[async_trait]
 impl Handler for Worker {
-    /// Waits for a free slot, so that the log itself is the queue.
-    async fn handle(&self, request: &RecordedEvent) -> Result<(), HandlerError> {
-        let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else {
-            return Err(HandlerError::Stop("the service is stopping".to_owned()));
-        };
-        self.begin(request, slot).await
+    async fn handle(&self, requests: &[RecordedEvent], _: &mut Effects) -> Outcome {
+        for request in requests.iter().filter(|request| &*request.commit.aggregate.name == events::AGGREGATE) {
+            let Some(mut outcome) = self.begin(request) else {
+                // Draining the host ends this attempt without settling it, so the request is handed over at the next start.
+                return std::future::pending().await;
+            };
+            // Without an outcome its task panicked: the next start ends it, because nobody knows how far it came.
+            let ended = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+            ended.unwrap_or(Ok(()))?;
+        }
+        Ok(())
     }
 }
 
 impl Worker {
-    pub(crate) fn new(workshop: Arc<Workshop>, at_once: usize) -> Arc<Self> {
-        Arc::new(Self {
-            workshop,
-            slots: Arc::new(Semaphore::new(at_once)),
-            stopping: watch::Sender::new(false),
-            running: Mutex::new(JoinSet::new()),
-        })
+    pub(crate) fn new(workshop: Arc<Workshop>) -> Arc<Self> {
+        Arc::new(Self { workshop, stopping: watch::Sender::new(false), running: Mutex::default() })
     }
 
-    /// Takes an execution, unless somebody has, and starts running it.
-    async fn begin(&self, request: &RecordedEvent, slot: OwnedSemaphorePermit) -> Result<(), HandlerError> {
-        let unless = [&[STARTED], &TERMINAL[..]].concat();
-        let workshop = &self.workshop;
-        let id = request.commit.aggregate.id.to_string();
-        let job = match workshop.job(request) {
-            Ok(job) => job,
-            Err(reason) => {
-                let event = verdict::of_system_error(&id, reason).map_err(HandlerError::Retry)?;
-                step(&*workshop.log, request, event, "terminal", &unless).await?;
-                return Ok(());
-            }
-        };
-        let node_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
-        let started = Started { execution_id: id, pod_name: workshop.service.clone(), node_name };
-        let event = events::event(STARTED, &started).map_err(HandlerError::Retry)?;
-        if step(&*workshop.log, request, event, "started", &unless).await? == Step::TakenByOther {
-            return Ok(());
+    /// Starts the task of a request, or finds it where an earlier attempt started it. None once the worker is stopping.
+    fn begin(&self, request: &RecordedEvent) -> Option<watch::Receiver<Option<Outcome>>> {
+        let mut running = self.running();
+        if *self.stopping.borrow() {
+            return None;
         }
-        let execution = Execution { workshop: Arc::clone(workshop), request: request.clone(), job };
-        let stopping = self.stopping.subscribe();
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        while running.try_join_next().is_some() {}
-        running.spawn(async move {
-            execution.run(stopping).await;
-            drop(slot);
+        while running.tasks.try_join_next().is_some() {}
+        running.executions.retain(|_, (task, outcome)| !task.is_finished() && outcome.borrow().is_none());
+        if let Some((_, outcome)) = running.executions.get(&request.sequence_number) {
+            return Some(outcome.clone());
+        }
+        let (ended, outcome) = watch::channel(None);
+        let (workshop, request, stopping) = (Arc::clone(&self.workshop), request.clone(), self.stopping.subscribe());
+        let number = request.sequence_number;
+        let task = running.tasks.spawn(async move {
+            let outcome = workshop.execute(&request, stopping).await;
+            ended.send_replace(Some(outcome.clone()));
+            if let Err(failure) = outcome {
+                let id = &request.commit.aggregate.id;
+                let line = format!("! {id} is not started yet, trying again: {}", failure.reason);
+                workshop.lines.print(line).await;
+            }
         });
-        Ok(())
+        running.executions.insert(number, (task, outcome.clone()));
+        Some(outcome)
     }
 
     /// Takes no further request, and kills what runs.
     pub(crate) fn stop(&self) {
-        self.slots.close();
+        let _running = self.running();
         self.stopping.send_replace(true);
     }
 
-    /// Waits until what ran has got its terminal event. Call it after [`stop`](Self::stop), when no request is being handed over.
+    /// Waits until what ran has got its terminal event. Call it after [`stop`](Self::stop).
     pub(crate) async fn stopped(&self) {
-        let mut running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
-        while running.join_next().await.is_some() {}
+        let mut running = std::mem::take(&mut *self.running());
+        while running.tasks.join_next().await.is_some() {}
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -135,6 +147,35 @@ struct Job {
 }
 
 impl Workshop {
+    /// Takes an execution, unless somebody has, and runs it to its end.
+    async fn execute(self: &Arc<Self>, request: &RecordedEvent, stopping: watch::Receiver<bool>) -> Outcome {
+        let Some(job) = self.take(request).await? else { return Ok(()) };
+        let execution = Execution { workshop: Arc::clone(self), request: request.clone(), job };
+        execution.run(stopping).await;
+        Ok(())
+    }
+
+    /// Commits that an execution has started. None when somebody else did, or when its request makes no sense, with which it ends.
+    async fn take(&self, request: &RecordedEvent) -> Result<Option<Job>, HandleFailure> {
+        let unless = [&[STARTED], &TERMINAL[..]].concat();
+        let id = request.commit.aggregate.id.to_string();
+        let job = match self.job(request) {
+            Ok(job) => job,
+            Err(reason) => {
+                let event = verdict::of_system_error(&id, reason).map_err(HandleFailure::new)?;
+                step(&*self.log, request, event, "terminal", &unless).await?;
+                return Ok(None);
+            }
+        };
+        let node_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+        let started = Started { execution_id: id, pod_name: self.service.clone(), node_name };
+        let event = events::event(STARTED, &started).map_err(HandleFailure::new)?;
+        match step(&*self.log, request, event, "started", &unless).await? {
+            Step::Taken => Ok(Some(job)),
+            Step::TakenByOther => Ok(None),
+        }
+    }
+
     /// Checks what a request asks for; the error is a sentence.
     fn job(&self, request: &RecordedEvent) -> Result<Job, String> {
         let requested: Requested =
@@ -151,24 +192,23 @@ impl Workshop {
 
     /// Commits how an execution ended, for as long as it takes. A store that closes leaves it to the next start.
     async fn end(&self, request: &RecordedEvent, event: Result<NewEvent, String>) {
+        let id = &request.commit.aggregate.id;
+        let left = |reason: &str| self.lines.print(format!("! the end of {id} is left to the next start: {reason}"));
+        let event = match event {
+            Ok(event) => event,
+            Err(defect) => return left(&defect).await,
+        };
         let mut failures = 0;
         loop {
-            let ended = match &event {
-                Ok(event) => step(&*self.log, request, event.clone(), "terminal", &TERMINAL).await,
-                Err(defect) => Err(HandlerError::Stop(defect.clone())),
-            };
-            let id = &request.commit.aggregate.id;
-            match ended {
+            match step(&*self.log, request, event.clone(), "terminal", &TERMINAL).await {
                 Ok(_) => return,
-                Err(HandlerError::Stop(reason)) => {
-                    return self.lines.print(format!("! the end of {id} is left to the next start: {reason}")).await;
-                }
-                Err(HandlerError::Retry(reason)) => {
-                    self.lines.print(format!("! the end of {id} is not committed yet, trying again: {reason}")).await;
+                Err(error) if error.is_closed() => return left(&error.to_string()).await,
+                Err(error) => {
+                    self.lines.print(format!("! the end of {id} is not committed yet, trying again: {error}")).await;
                 }
             }
             failures += 1;
-            tokio::time::sleep(COMMIT_RETRY.delay(failures)).await;
+            tokio::time::sleep(Duration::from_millis(RETRY.delay_ms(failures, 0))).await;
         }
     }
 }
@@ -257,51 +297,46 @@ fn remove_folder(folder: &Path) {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// An execution without a terminal event.
-struct Open {
-    request: RecordedEvent,
-    started: bool,
-}
-
-/// Ends what an earlier run of the service left unfinished, and says from where requests are to be handed over.
+/// Ends what an earlier run of the service started and left unfinished.
+///
+/// The worker's position does not tell which these are: a request counts as handled, too, when another service took it, or when its end
+/// could not be committed.
 ///
 /// # Errors
 /// The log could not be read.
-pub(crate) async fn recover(workshop: &Workshop) -> Result<SequenceNumber, ReadError> {
-    let (open, head) = open_executions(&*workshop.log).await?;
-    let mut from = head;
-    for execution in open {
-        if !execution.started {
-            from = from.min(execution.request.sequence_number);
-            continue;
-        }
-        let id = execution.request.commit.aggregate.id.to_string();
+pub(crate) async fn recover(workshop: &Workshop) -> Result<(), ReadError> {
+    for request in left_started(&*workshop.log).await? {
+        let id = request.commit.aggregate.id.to_string();
         kill_stragglers(EXECUTION_VARIABLE, &id);
-        remove_folder(&workshop.folder_of(&execution.request));
-        workshop.end(&execution.request, verdict::of_system_error(&id, verdict::INTERRUPTED)).await;
+        remove_folder(&workshop.folder_of(&request));
+        workshop.end(&request, verdict::of_system_error(&id, verdict::INTERRUPTED)).await;
     }
-    Ok(from)
+    Ok(())
 }
 
-/// Folds the log into the executions that have no terminal event, in the order of their requests.
-async fn open_executions(log: &dyn EventLog) -> Result<(Vec<Open>, SequenceNumber), ReadError> {
+/// Folds the log into the requests of executions that were started and have no terminal event, in their order.
+async fn left_started(log: &dyn EventLog) -> Result<Vec<RecordedEvent>, ReadError> {
     let types = [&[REQUESTED, STARTED], &TERMINAL[..]].concat();
-    let mut query =
-        LogQuery { from: Some(0), limit: limits::PAGE_MAX, filter: of_types(&types), ..LogQuery::default() };
+    let filter = Filter {
+        types: types.into_iter().map(ByteString::from_static).collect(),
+        aggregate: Some(AggregateFilter { name: ByteString::from_static(events::AGGREGATE), id: None }),
+        ..Filter::default()
+    };
+    let mut query = LogQuery { from: Some(0), limit: limits::PAGE_MAX, filter, ..LogQuery::default() };
     let mut open = HashMap::new();
-    let head = loop {
+    loop {
         let page = log.read(query.clone()).await?;
         if page.events.is_empty() {
-            break page.next;
+            break;
         }
         for event in page.events {
             let id = event.commit.aggregate.id.clone();
             match &*event.event_type {
                 REQUESTED => {
-                    open.entry(id).or_insert(Open { request: event, started: false });
+                    open.entry(id).or_insert((event, false));
                 }
                 STARTED => {
-                    open.entry(id).and_modify(|execution| execution.started = true);
+                    open.entry(id).and_modify(|(_, started)| *started = true);
                 }
                 _ => {
                     open.remove(&id);
@@ -309,8 +344,11 @@ async fn open_executions(log: &dyn EventLog) -> Result<(Vec<Open>, SequenceNumbe
             }
         }
         query.from = Some(page.next);
-    };
-    let mut open: Vec<_> = open.into_values().collect();
-    open.sort_by_key(|execution| execution.request.sequence_number);
-    Ok((open, head))
+    }
+    let mut left: Vec<_> = open.into_values().filter_map(|(request, started)| started.then_some(request)).collect();
+    left.sort_by_key(|request| request.sequence_number);
+    Ok(left)
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests;

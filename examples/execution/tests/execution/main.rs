@@ -7,4 +7,5 @@ mod killed;
 mod machine;
 mod restart;
 mod service;
+mod several_processes;
 mod web;

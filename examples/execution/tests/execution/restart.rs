@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::machine::{marker, until_running};
 use crate::service::{Service, ended, history, log_of, memory, started};
+use crate::several_processes::shared_memory;
 
 fn request(id: &str, script: &str) -> NewCommit {
     let data = json!({ "execution_id": id, "script": script, "language": "sh", "timeout_seconds": 10, "memory_limit": "128Mi" });
@@ -104,7 +105,7 @@ async fn count_of_ours(log: &Arc<dyn EventLog>) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_services_on_one_log_run_each_program_once() {
-    let store = memory().await;
+    let store = shared_memory().await;
     let log = log_of(&store);
     let (one, other) = (Service::start(&store).await, Service::start(&store).await);
     let mut ids = Vec::new();
@@ -122,7 +123,7 @@ async fn two_services_on_one_log_run_each_program_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_loses_a_race_for_the_end_adds_no_second_one() {
-    let store = memory().await;
+    let store = shared_memory().await;
     let log = log_of(&store);
     let service = Service::start(&store).await;
     let marker = marker();
