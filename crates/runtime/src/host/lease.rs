@@ -7,6 +7,9 @@ use annals_core::{Condition, Expected, Lease, RecordError, Records, Timestamp, T
 
 use super::Shared;
 
+/// How often a lease is looked at that changes between the look and the write.
+const TRIES: usize = 5;
+
 /// The leases of one tenant's tasks.
 pub(crate) struct Leases {
     records: Arc<dyn Records>,
@@ -50,13 +53,26 @@ impl Leases {
 
     /// Takes the lease of a task, unless another process holds it.
     pub async fn ask(&self, task: &str) -> Result<Asked, RecordError> {
+        let mut asked = self.try_ask(task).await?;
+        for _ in 1..TRIES {
+            match asked {
+                Some(asked) => return Ok(asked),
+                // It was renewed, released or taken since it was read, so the next look tells.
+                None => asked = self.try_ask(task).await?,
+            }
+        }
+        Ok(asked.unwrap_or(Asked::Elsewhere { owner: "another process".to_owned() }))
+    }
+
+    /// None when the lease changed between the look and the write.
+    async fn try_ask(&self, task: &str) -> Result<Option<Asked>, RecordError> {
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let found = leases.get(task).await?;
         let (now, shared) = (self.now(), self.shared.store.is_shared());
         let lease = found.as_ref().map(|found| &found.value);
         let Some(lease) = Lease::takeover(lease, task, &self.shared.process, now, self.time(), shared) else {
             let owner = lease.map(|lease| lease.holder.clone()).unwrap_or_default();
-            return Ok(Asked::Elsewhere { owner });
+            return Ok(Some(Asked::Elsewhere { owner }));
         };
         let written = match found {
             None => leases.insert(&lease).await,
@@ -67,11 +83,8 @@ impl Leases {
             }
         };
         match written {
-            Ok(_) => Ok(Asked::Taken(Held { lease, renewed: now })),
-            // Another process was faster.
-            Err(RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. }) => {
-                Ok(Asked::Elsewhere { owner: "another process".to_owned() })
-            }
+            Ok(_) => Ok(Some(Asked::Taken(Held { lease, renewed: now }))),
+            Err(RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }

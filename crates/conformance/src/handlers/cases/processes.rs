@@ -2,6 +2,8 @@
 
 use annals_core::handlers::{HandlerError, PullBody, SettleBody, Settlement};
 
+use annals_core::{DEFAULT_TENANT, Lease, TypedRecords};
+
 use crate::Subject;
 use crate::handlers::opened::{Opened, positions};
 
@@ -10,17 +12,14 @@ fn now() -> PullBody {
 }
 
 /// Pulls at `it`, which does not own the handler, until it does; time passes meanwhile.
-async fn until_taken_over(it: &Opened, millis: i64) -> Vec<annals_core::handlers::Delivery> {
+async fn until_taken_over(it: &Opened) -> Vec<annals_core::handlers::Delivery> {
     let pull = PullBody { max: 100, wait_ms: 50_000, ..PullBody::default() };
     let time_passes = async {
-        let mut passed = 0;
-        while passed < millis {
+        loop {
             it.advance(50);
-            passed += 50;
             // Real work of the store is between two looks at the clock.
             it.log.head().await.expect("reads");
         }
-        std::future::pending::<()>().await;
     };
     tokio::select! {
         pulled = it.handlers.pull("h", pull) => pulled.expect("pulled"),
@@ -28,7 +27,7 @@ async fn until_taken_over(it: &Opened, millis: i64) -> Vec<annals_core::handlers
     }
 }
 
-/// Within five seconds.
+/// Once its lease has ended.
 pub async fn one_process_at_a_time_delivers_and_another_takes_over_when_it_dies(subject: &dyn Subject) {
     let one = Opened::of(subject).await;
     let other = Opened::on(subject.open().await, one.clock.clone());
@@ -44,7 +43,7 @@ pub async fn one_process_at_a_time_delivers_and_another_takes_over_when_it_dies(
     let Opened { host, store, .. } = one;
     std::mem::forget(host);
     store.close().await;
-    let after = until_taken_over(&other, 5_000).await;
+    let after = until_taken_over(&other).await;
     assert_eq!(positions(&after), [1, 2]);
 }
 
@@ -56,7 +55,10 @@ pub async fn a_drained_process_gives_its_handlers_back_at_once(subject: &dyn Sub
     one.commit("placed", &["a"]).await;
     assert_eq!(one.pull("h").await.len(), 1);
     one.host.drain().await;
-    let after = until_taken_over(&other, 1_000).await;
+    let leases = TypedRecords::<Lease>::declared(one.store.records(DEFAULT_TENANT).expect("declared"));
+    let lease = leases.get("handler/h").await.expect("reads").expect("there").value;
+    assert!(lease.until() < one.now_plus(0), "it has ended");
+    let after = until_taken_over(&other).await;
     assert_eq!(positions(&after), [0]);
 }
 
