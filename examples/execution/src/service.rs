@@ -186,8 +186,7 @@ impl Service {
         let printer = Printer::new(Arc::clone(&log), head, lines.clone());
         recover(&workshop).await?;
         let worker = Worker::new(workshop);
-        let host =
-            Host::start(Arc::clone(&settings.store), HostOptions { drain_max: DRAIN_MAX, ..HostOptions::default() });
+        let host = Host::start(Arc::clone(&settings.store), HostOptions::default());
         host.handle(DEFAULT_TENANT, definition(settings.at_once), Arc::clone(&worker)).await?;
         if settings.submit_samples {
             samples::submit(&interpreters, &*log).await?;
@@ -200,21 +199,22 @@ impl Service {
         const STOP_WAIT_MAX: Duration = Duration::from_secs(3);
         let mut options = Options::default();
         options.stop_wait_max = STOP_WAIT_MAX;
+        // The API shows the worker, and the server drains the host before it closes the store.
+        options.host = Some(self.host.clone());
         let router = web::router(self.office, router(Arc::clone(&self.store), options.clone()));
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = serve_router(self.listener, router, self.store, options, async {
             let _ = stopped.await;
         });
+        let (stop_printing, printing_stops) = oneshot::channel();
         let working = async {
-            let (stop_printing, printing_stops) = oneshot::channel();
-            let working = async {
-                let ended = until_the_end(&self.host, &self.worker, &self.lines, shutdown).await;
-                drop(stop_printing);
-                self.host.drain().await;
-                ended
-            };
+            let ended = until_the_end(&self.host, &self.worker, &self.lines, shutdown).await;
+            drop(stop_printing);
+            ended
+        };
+        let working = async {
             let (ended, ()) = tokio::join!(working, self.printer.run(printing_stops));
-            // Only now, so that whoever watches can see the last events too, and the store is still open for what is drained.
+            // Only now, so that whoever watches can see the last events too.
             drop(stop);
             ended
         };
@@ -224,9 +224,6 @@ impl Service {
         ended.and(served.map_err(Error::System))
     }
 }
-
-/// How long the engine may take to release what the worker holds, once its programs have ended.
-const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Waits for a reason to end, then ends the programs.
 async fn until_the_end(

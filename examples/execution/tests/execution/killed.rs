@@ -201,7 +201,11 @@ async fn without_python_its_programs_fail_with_a_sentence_and_those_in_sh_run() 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_service_ends_when_nobody_reads_its_lines_any_more() {
     let folder = tempfile::tempdir().expect("a folder");
-    let Process { mut child, lines, address } = Process::start(folder.path()).await;
+    let mut process = Process::start(folder.path()).await;
+    // Whatever it says when it starts, such as a warning for root, comes before this.
+    process.submit("sh", "echo").await;
+    process.line_with(COMPLETED).await;
+    let Process { mut child, lines, address } = process;
     drop(lines);
     // The next line finds the pipe closed.
     let body = json!({ "language": "sh", "script": "echo" });

@@ -139,3 +139,15 @@ async fn an_address_that_others_can_reach_is_refused() {
     let refused = annals_example_execution::run(settings, std::future::pending()).await.expect_err("not loopback");
     assert!(refused.to_string().contains("loopback"), "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_is_among_the_handlers_of_the_api() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    assert_eq!(service.result_of("sh", "echo").await.event_type, COMPLETED);
+    let answer = reqwest::get(service.url("/v1/handlers/execution-worker")).await.expect("answers");
+    let status: Value = answer.json().await.expect("JSON");
+    assert_eq!((&status["state"], &status["failing"]), (&json!("running"), &json!(0)), "{status}");
+    assert_eq!(status["workers"][0]["worker"], "in this process", "{status}");
+    service.stop().await;
+}
