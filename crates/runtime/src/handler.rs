@@ -12,6 +12,9 @@ use async_trait::async_trait;
 /// Events are handed over again after a failure, and when the process ended before their settlement was stored. What the handler
 /// puts into [`Effects`] happens exactly once all the same: record changes are written in the batch that stores the position, and
 /// commits carry a request id that follows from the event. Whatever else it does must bear a repetition.
+///
+/// An attempt is dropped when its host is drained or its task is restarted. Work that must not be cut off belongs in a task of its own,
+/// which a repeated attempt finds and waits for.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
     /// Handles events of one partition, in order: as many as the definition's `batch` says, at least one. They succeed or fail together.

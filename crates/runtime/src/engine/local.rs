@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use annals_core::handlers::{Delivery, DeliveryFailure, HandlerError, PullBody, Settlement};
-use annals_core::{EventLog, RecordedEvent};
+use annals_core::{EventLog, RecordedEvent, StoreError};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
@@ -40,7 +40,10 @@ impl<H: Handler> Supervised for Local<H> {
                 biased;
                 () = stop.stopped() => return Ended::Done,
                 Some(settled) = attempts.next(), if !attempts.is_empty() => match settled {
-                    Ok(()) | Err(HandlerError::OwnedElsewhere { .. }) => {}
+                    Ok(()) => {}
+                    // The owner is another one now, and hands the events out again. Attempts in flight go on: an attempt that was
+                    // dropped would be repeated beside what it left running.
+                    Err(HandlerError::OwnedElsewhere { .. } | HandlerError::Store(StoreError::Unreachable(_))) => {}
                     Err(error) => return ended(&error),
                 },
                 pulled = this.pull((free * this.batch).min(1_000)), if free > 0 => match pulled {
