@@ -50,3 +50,8 @@ pub use client::{
     StreamsClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
+
+/// The Rust programs of the guide to handlers are compiled and run.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/handlers.md")]
+struct GuideToHandlers;
