@@ -75,9 +75,9 @@ impl Target {
         self.store.is_none()
     }
 
-    /// The store, where this process has opened it.
-    pub fn store(&self) -> Option<&Arc<dyn Store>> {
-        self.store.as_ref()
+    /// The task host on the store, where this process has opened it.
+    pub fn host(&self) -> Option<&Host> {
+        self.store.as_ref().map(|(_, host)| host)
     }
 
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no

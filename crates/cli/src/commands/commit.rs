@@ -2,11 +2,10 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use annals::runtime::{Host, HostOptions};
+use annals::runtime::Host;
 use annals::wire::{CommitAnswer, parse_commit};
-use annals::{Aggregate, Code, CommitOutcome, NewCommit, Store, limits};
+use annals::{Aggregate, Code, CommitOutcome, NewCommit, limits};
 use clap::Args;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -106,8 +105,8 @@ pub fn parse_line(text: &[u8], remote: bool) -> Result<NewCommit, Failure> {
 
 async fn one(target: &Target, commit: NewCommit, mut output: Output) -> Result<(), Stop> {
     let aggregate = commit.aggregate.clone();
-    let outcome = match (target.store(), commit.wait.until.stage().cloned()) {
-        (Some(store), Some(stage)) => until_stage(target, store, commit, &stage).await?,
+    let outcome = match (target.host(), commit.wait.until.stage().cloned()) {
+        (Some(host), Some(stage)) => until_stage(target, host, commit, &stage).await?,
         _ => target.log.commit(commit).await?,
     };
     output.answer(&aggregate, &CommitAnswer::from(outcome))?;
@@ -115,18 +114,11 @@ async fn one(target: &Target, commit: NewCommit, mut output: Output) -> Result<(
 }
 
 /// Commits to a store of this process, and waits as a server would.
-async fn until_stage(
-    target: &Target,
-    store: &Arc<dyn Store>,
-    commit: NewCommit,
-    stage: &str,
-) -> Result<CommitOutcome, Failure> {
-    let host = Host::start(Arc::clone(store), HostOptions::default());
+async fn until_stage(target: &Target, host: &Host, commit: NewCommit, stage: &str) -> Result<CommitOutcome, Failure> {
     let stage = host.stage(&target.tenant, stage).await?;
     let (aggregate, at_most) = (commit.aggregate.clone(), commit.wait.time());
     let mut outcome = target.log.commit(commit).await?;
     stage.wait(&aggregate, &mut outcome, at_most).await;
-    host.drain().await;
     Ok(outcome)
 }
 
