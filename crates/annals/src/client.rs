@@ -171,8 +171,8 @@ impl EventLog for Client {
         let mut document = Vec::new();
         wire::binary::write_commit(&commit, &mut document);
         let reply = match commit.wait.until {
-            // Whoever waits long goes alone, or others would wait with it.
-            Reached::Snapshot => self.commit_alone(document.into()).await?,
+            // A long wait gets a request of its own, so that it cannot delay the others.
+            Reached::Stage(_) => self.commit_alone(document.into()).await?,
             _ => self.commits.send(document.into()).await.map_err(StoreError::Unreachable)?,
         };
         answers::committed(reply, &commit)

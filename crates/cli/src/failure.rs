@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use annals::handlers::HandlerError;
 use annals::operations::OperationError;
+use annals::runtime::StageError;
 use annals::{
     ChangesError, Code, CommitError, Invalid, KeyError, OpenError, ReadError, RecordError, TransactionError, UnknownLog,
 };
@@ -121,6 +122,12 @@ impl From<OperationError> for Failure {
 
 impl From<UnknownLog> for Failure {
     fn from(error: UnknownLog) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<StageError> for Failure {
+    fn from(error: StageError) -> Self {
         Self::new(error.code(), error.to_string())
     }
 }

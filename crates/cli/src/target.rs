@@ -75,6 +75,11 @@ impl Target {
         self.store.is_none()
     }
 
+    /// The task host on the store, where this process has opened it.
+    pub fn host(&self) -> Option<&Host> {
+        self.store.as_ref().map(|(_, host)| host)
+    }
+
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no
     /// error, because what it saw is only the part up to the damage.
     pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {

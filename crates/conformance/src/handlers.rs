@@ -37,6 +37,15 @@ macro_rules! handlers {
                 what_was_in_flight_comes_again_and_what_was_settled_does_not
                 events_settled_out_of_order_do_not_come_again
             }
+            waiting {
+                a_commit_waits_until_a_handler_has_handled_its_events
+                a_wait_ends_for_events_that_are_not_the_handlers
+                a_wait_ends_for_events_that_a_stream_does_not_have
+                a_wait_lasts_while_the_partition_fails_and_ends_once_its_event_is_handled_or_skipped
+                a_wait_that_lasts_too_long_ends_and_the_commit_stands
+                a_wait_ends_when_the_host_is_drained
+                a_stage_that_does_not_exist_is_refused
+            }
             in_process {
                 effects_happen_exactly_once_whatever_fails_and_restarts
                 a_refused_effect_fails_its_event_and_nothing_of_it_happens
@@ -67,6 +76,7 @@ macro_rules! handlers_of_processes {
                 one_process_at_a_time_delivers_and_another_takes_over_when_it_dies
                 a_drained_process_gives_its_handlers_back_at_once
                 a_process_that_lost_its_lease_stores_nothing
+                a_commit_waits_for_the_handler_of_another_process
             }
         }
     };

@@ -265,7 +265,7 @@ impl Stored {
             first_sequence_number: Some(self.commit.events[0].sequence_number),
             event_ids: self.commit.events.iter().map(|event| event.id).collect(),
             duplicate: true,
-            snapshot: false,
+            stage: None,
         }
     }
 }

@@ -171,7 +171,7 @@ impl ReferenceLog {
             first_sequence_number: Some(first_sequence_number),
             event_ids: commit.events.iter().map(|event| event.id.unwrap_or_else(|| self.new_id())).collect(),
             duplicate: false,
-            snapshot: false,
+            stage: None,
         }
     }
 }

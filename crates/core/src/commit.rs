@@ -457,17 +457,17 @@ pub struct CommitOutcome {
     pub event_ids: Vec<Uuid>,
     /// True when this request id was committed before: nothing was added, and this is the first outcome.
     pub duplicate: bool,
-    /// True when the snapshot of its aggregate is known to have reached its version. Only who waited for that knows.
-    pub snapshot: bool,
+    /// The named stage that the commit waited for and reached. A log returns none, because the task host waits for it.
+    pub stage: Option<ByteString>,
 }
 
 impl CommitOutcome {
     /// How far the commit had come when it was answered.
     pub fn reached(&self) -> Reached {
-        match self.first_sequence_number {
-            _ if self.snapshot => Reached::Snapshot,
-            Some(_) => Reached::Logged,
-            None => Reached::Committed,
+        match (&self.stage, self.first_sequence_number) {
+            (Some(stage), _) => Reached::Stage(stage.clone()),
+            (None, Some(_)) => Reached::Logged,
+            (None, None) => Reached::Committed,
         }
     }
 }

@@ -322,7 +322,7 @@ codes! {
     QueryAnswerTooLarge "query_answer_too_large" 422 2 "The result of a query is larger than this server returns or sorts at once." "Request fewer documents, or fewer of their fields."
     InvalidRecord "invalid_record" 422 2 "A document cannot be stored as a record, or does not decode as its type." "Give it an _id, at most 15 MiB, 100 levels, and at most one array on the paths of an index."
     InvalidCollection "invalid_collection" 422 2 "The declaration of a collection or an index is invalid." "Correct the declaration that is named."
-    InvalidWait "invalid_wait" 422 2 "The commit waits for a stage that this store does not have, or for too long." "Wait for \"committed\", \"logged\" or \"snapshot\", at most 50 seconds; a transaction has no snapshot."
+    InvalidWait "invalid_wait" 422 2 "The commit waits for a stage that does not exist, or for too long." "Wait for \"committed\", \"logged\", \"snapshot\" or \"handled:NAME\", at most 50 seconds; a transaction for \"committed\" or \"logged\"."
     InvalidVerdicts "invalid_verdicts" 422 2 "There are too many verdicts, they are out of order, or they concern events outside the range." "Include each event once, in order and within the range; at most 10,000 per request."
     EventTooLarge "event_too_large" 413 2 "The data of an event is larger than 8 MiB as BSON." "Keep large content elsewhere and commit a reference to it."
     CommitTooLarge "commit_too_large" 413 2 "The commit is larger than 15 MiB as BSON." "Split it into several commits."

@@ -92,7 +92,7 @@ pub use streams::{
 pub use text::{TextSearch, no_text_index, text_entries, text_entry};
 pub use time::{Clock, Randomness, Sleep, Timestamp, event_uuid, new_uuid};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
-pub use wait::{Reached, Wait, until_snapshot};
+pub use wait::{Reached, Wait};
 
 pub use bson;
 pub use bytestring::ByteString;

@@ -95,7 +95,7 @@ impl RecordedCommit {
             first_sequence_number: self.events.first().map(|event| event.sequence_number),
             event_ids: self.events.iter().map(|event| event.id).collect(),
             duplicate: true,
-            snapshot: false,
+            stage: None,
         }
     }
 }

@@ -116,10 +116,7 @@ impl NewTransaction {
         }
         self.request_id.as_ref().map_or(Ok(()), |id| valid_id("request_id", id))?;
         self.wait.validate()?;
-        if self.wait.until == Reached::Snapshot {
-            let message = "a transaction has several snapshots; wait for \"committed\" or \"logged\"";
-            return Err(Invalid::new(Code::InvalidWait, "wait.for", message));
-        }
+        no_stage(&self.wait, "wait.for")?;
         for (place, commit) in self.commits.iter().enumerate() {
             let path = commit_path(place);
             commit.validate().map_err(|fault| Invalid { path: format!("{path}.{}", fault.path), ..fault })?;
@@ -127,6 +124,7 @@ impl NewTransaction {
                 let message = "a transaction has one request id, beside `commits`".to_owned();
                 return invalid(&format!("{path}.request_id"), message);
             }
+            no_stage(&commit.wait, &format!("{path}.wait.for"))?;
             if commit.wait != Wait::default() {
                 let message = "a transaction has one wait, beside `commits`".to_owned();
                 return invalid(&format!("{path}.wait"), message);
@@ -179,6 +177,16 @@ impl NewTransaction {
     }
 }
 
+/// Refuses a named stage: it is that of one commit.
+fn no_stage(wait: &Wait, path: &str) -> Result<(), Invalid> {
+    let Some(stage) = wait.until.stage() else { return Ok(()) };
+    let message = format!(
+        "{:?} is a stage of one commit, and a transaction has several, with several snapshots; wait for \"committed\" or \"logged\"",
+        &**stage
+    );
+    Err(Invalid::new(Code::InvalidWait, path, message))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +212,10 @@ mod tests {
         assert_eq!(refused(&|t| t.commits = many(17)), (rule, "commits".into()));
         assert_eq!(refused(&|t| t.commits[1].aggregate.id = "a".into()), (rule, "commits[1].aggregate".into()));
         assert_eq!(refused(&|t| t.commits[1].request_id = Some("x".into())), (rule, "commits[1].request_id".into()));
-        assert_eq!(refused(&|t| t.wait.until = Reached::Snapshot), (Code::InvalidWait, "wait.for".into()));
+        assert_eq!(
+            refused(&|t| t.wait.until = Reached::Stage("snapshot".into())),
+            (Code::InvalidWait, "wait.for".into())
+        );
         assert_eq!(refused(&|t| t.commits[1].wait.until = Reached::Logged), (rule, "commits[1].wait".into()));
         assert_eq!(refused(&|t| t.commits[1].events.clear()), (Code::InvalidEvents, "commits[1].events".into()));
         assert_eq!(refused(&|t| t.request_id = Some("".into())), (Code::InvalidId, "request_id".into()));

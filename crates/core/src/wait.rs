@@ -1,46 +1,75 @@
 //! What the answer to a commit waits for, once the commit is stored.
 
-mod snapshot;
-
 use std::time::Duration;
 
-use crate::{Code, Invalid, limits};
+use crate::commit::valid_name;
+use crate::{ByteString, Code, Invalid, limits};
 
-pub use snapshot::until_snapshot;
-
-/// How far a commit has come. Each stage implies those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+/// The stage that a commit has reached. Each implies those before it; named stages imply nothing about each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Reached {
     /// It is stored for good. Its sequence numbers may be given a moment later.
     #[default]
     Committed,
     /// It has its sequence numbers, and whoever reads the log from now on finds it.
     Logged,
-    /// The snapshot of its aggregate is of its version, or of a later one. A log knows of no snapshots, so it does what it does for
-    /// `Logged`; who waits for the rest is a server, its client, or [`until_snapshot`].
-    Snapshot,
+    /// A named stage of what follows the log, such as `snapshot` or `handled:billing`. A log waits as for `Logged`; the task host waits
+    /// for the rest, in a server or in the program that runs it.
+    Stage(ByteString),
 }
 
 impl Reached {
     /// Its name in the API.
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Committed => "committed",
             Self::Logged => "logged",
-            Self::Snapshot => "snapshot",
+            Self::Stage(name) => name,
         }
     }
 
-    /// The stage of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Committed, Self::Logged, Self::Snapshot].into_iter().find(|stage| stage.as_str() == name)
+    /// Returns the stage of this name. A named stage need not exist: the task host knows which do.
+    ///
+    /// # Errors
+    /// `invalid_wait` at `wait.for`, for a text that is not the name of a stage.
+    pub fn from_name(name: &str) -> Result<Self, Invalid> {
+        match name {
+            "committed" => Ok(Self::Committed),
+            "logged" => Ok(Self::Logged),
+            name => {
+                valid_stage(name)?;
+                Ok(Self::Stage(name.into()))
+            }
+        }
     }
+
+    /// Returns the named stage, if it is one.
+    pub fn stage(&self) -> Option<&ByteString> {
+        match self {
+            Self::Committed | Self::Logged => None,
+            Self::Stage(name) => Some(name),
+        }
+    }
+}
+
+/// Checks the name of a stage: lower-case letters, or lower-case letters, a colon and a name.
+fn valid_stage(stage: &str) -> Result<(), Invalid> {
+    let (kind, of) = stage.split_once(':').map_or((stage, None), |(kind, of)| (kind, Some(of)));
+    let is_word = (1..=limits::NAME_BYTES_MAX).contains(&kind.len()) && kind.bytes().all(|b| b.is_ascii_lowercase());
+    if is_word && of.is_none_or(|of| valid_name("wait.for", of).is_ok()) {
+        return Ok(());
+    }
+    let shown: String = stage.chars().take(60).collect();
+    let message = format!(
+        "{shown:?} is not the name of a stage; use \"committed\", \"logged\", \"snapshot\" or \"handled:NAME\""
+    );
+    Err(Invalid::new(Code::InvalidWait, "wait.for", message))
 }
 
 /// What an answer waits for. It is no condition: a commit that is stored stays so, and when the time is up the answer says how far it got.
 ///
 /// A store that gives numbers when it stores (the embedded one) has reached [`Reached::Logged`] at once, whatever is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wait {
     /// The stage.
     pub until: Reached,
@@ -59,11 +88,14 @@ impl Wait {
         self.at_most.unwrap_or(limits::WAIT_USUAL)
     }
 
-    /// Checks its time.
+    /// Checks its time and the form of its stage.
     ///
     /// # Errors
-    /// `invalid_wait` at `wait.timeout_ms`.
+    /// `invalid_wait` at `wait.timeout_ms` or `wait.for`.
     pub fn validate(&self) -> Result<(), Invalid> {
+        if let Reached::Stage(name) = &self.until {
+            valid_stage(name)?;
+        }
         if self.time() > limits::WAIT_MAX {
             let (time, most) = (self.time().as_millis(), limits::WAIT_MAX.as_millis());
             return Err(Invalid::new(Code::InvalidWait, "wait.timeout_ms", format!("{time} ms are more than {most}")));
@@ -78,11 +110,22 @@ mod tests {
 
     #[test]
     fn a_stage_has_one_name_and_the_later_one_is_greater() {
-        for stage in [Reached::Committed, Reached::Logged, Reached::Snapshot] {
-            assert_eq!(Reached::from_name(stage.as_str()), Some(stage));
+        let named = |name: &str| Reached::Stage(name.into());
+        for stage in [Reached::Committed, Reached::Logged, named("snapshot"), named("handled:billing-2")] {
+            assert_eq!(Reached::from_name(stage.as_str()), Ok(stage));
         }
-        assert_eq!(Reached::from_name("tea"), None);
-        assert!(Reached::Committed < Reached::Logged && Reached::Logged < Reached::Snapshot);
+        assert!(Reached::Committed < Reached::Logged && Reached::Logged < named("a"));
+    }
+
+    #[test]
+    fn a_stage_whose_name_has_another_form_is_refused() {
+        for name in ["", "Tea", "te a", "handled:", ":billing", "handled:a:b", "handled:a b", "a1"] {
+            let wait = Wait::until(Reached::Stage(name.into()));
+            for refused in [Reached::from_name(name).map(drop), wait.validate()] {
+                let refused = refused.expect_err(name);
+                assert_eq!((refused.code, &*refused.path), (Code::InvalidWait, "wait.for"), "{name}");
+            }
+        }
     }
 
     #[test]

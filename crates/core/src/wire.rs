@@ -15,7 +15,9 @@ mod transaction;
 mod verdicts;
 
 pub use answer::write_commit_answer;
-pub use commit::{AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, WaitBody, parse_commit, parse_json};
+pub use commit::{
+    AppendConditionBody, CommitAnswer, CommitBody, CommittedEvent, WaitBody, parse_commit, parse_json, reached_stage,
+};
 pub use event::{CommitView, EventLine, EventView};
 pub use key::{
     read_found_key, read_key_change, read_key_changed, read_key_page, read_key_rollback, write_found_key,

@@ -3,6 +3,7 @@
 
 mod acts;
 mod status;
+mod waiting;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

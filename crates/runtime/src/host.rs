@@ -4,11 +4,13 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
+//!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        └─ drain()  before the store is closed: tasks end, leases are released
 //! ```
 
 mod lease;
+mod stages;
 mod supervise;
 
 use std::collections::BTreeMap;
@@ -22,6 +24,7 @@ use tokio::sync::watch;
 
 use crate::handlers::TenantHandlers;
 pub(crate) use lease::{Asked, Held, Leases};
+pub use stages::{Stage, StageError};
 pub(crate) use supervise::{Ended, Supervised, message_of, supervise};
 pub use supervise::{TaskState, TaskStatus};
 

@@ -1,8 +1,8 @@
 //! What a server answers, and how its problem documents become the errors of the ports again.
 
 use annals_core::{
-    Appended, Code, CommitError, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, NewCommit, Reached,
-    ReadError, RecordedCommit, StoreError, StreamError, StreamEvent, Verdicts, wire, wire::binary::FoundEnd,
+    Appended, Code, CommitError, CommitOutcome, ExpectedVersion, Invalid, KnownAggregate, NewCommit, ReadError,
+    RecordedCommit, StoreError, StreamError, StreamEvent, Verdicts, wire, wire::binary::FoundEnd,
 };
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -140,7 +140,7 @@ pub(super) fn outcome(answer: wire::CommitAnswer) -> Result<CommitOutcome, Store
         first_sequence_number: first.sequence_number,
         event_ids: answer.events.iter().map(|event| event.id).collect(),
         duplicate: answer.duplicate,
-        snapshot: answer.reached == Reached::Snapshot.as_str(),
+        stage: wire::reached_stage(&answer.reached),
     })
 }
 

@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use annals::runtime::Host;
 use annals::wire::{CommitAnswer, parse_commit};
-use annals::{Aggregate, Code, CommitOutcome, NewCommit, Reached, limits, until_snapshot};
+use annals::{Aggregate, Code, CommitOutcome, NewCommit, limits};
 use clap::Args;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -50,7 +51,8 @@ pub struct Commit {
     /// Identifies the request, so that a repeat is recognised
     #[arg(long, value_name = "ID", requires = "aggregate")]
     request_id: Option<String>,
-    /// The stage to wait for: committed (stored), logged (has its sequence number), or snapshot (the aggregate's snapshot has reached it)
+    /// The stage to wait for: committed (stored), logged (has its sequence number), snapshot (the aggregate's snapshot has reached it),
+    /// or handled:NAME (the handler has handled its events)
     #[arg(long, value_name = "STAGE", requires = "aggregate")]
     wait: Option<String>,
     /// Groups everything that follows from one cause
@@ -84,27 +86,40 @@ impl Run for Commit {
 
 /// The commit of a line, for a server or for a store that this process has opened.
 ///
-/// Lines are many under way at once, and one that waited for its snapshot would hold up the others of its aggregate: a server has
+/// Many lines are in flight at once, and one that waited for a named stage would delay the others of its aggregate: a server has
 /// connections for that.
 pub fn parse_line(text: &[u8], remote: bool) -> Result<NewCommit, Failure> {
     let commit = parse_commit(text)?;
-    if commit.wait.until == Reached::Snapshot && !remote {
-        let message = "lines for a store that this command opens itself wait for \"committed\" or \"logged\"; for \"snapshot\" \
-                       send them to a server (--server), or make the commit by flags (--aggregate … --wait snapshot)";
+    if let Some(stage) = commit.wait.until.stage()
+        && !remote
+    {
+        let message = format!(
+            "lines for a store that this command opens itself wait for \"committed\" or \"logged\"; for {stage:?} send them to a \
+             server (--server), or make the commit by flags (--aggregate … --wait {stage})",
+            stage = &**stage
+        );
         return Err(Failure::new(Code::InvalidWait, format!("wait.for: {message}")));
     }
     Ok(commit)
 }
 
 async fn one(target: &Target, commit: NewCommit, mut output: Output) -> Result<(), Stop> {
-    let (aggregate, wait) = (commit.aggregate.clone(), commit.wait);
-    let time_is_up = std::pin::pin!(tokio::time::sleep(wait.time()));
-    let mut outcome = target.log.commit(commit).await?;
-    if wait.until == Reached::Snapshot && !target.is_remote() {
-        until_snapshot(&mut outcome, &aggregate, &*target.snapshots, time_is_up).await;
-    }
+    let aggregate = commit.aggregate.clone();
+    let outcome = match (target.host(), commit.wait.until.stage().cloned()) {
+        (Some(host), Some(stage)) => until_stage(target, host, commit, &stage).await?,
+        _ => target.log.commit(commit).await?,
+    };
     output.answer(&aggregate, &CommitAnswer::from(outcome))?;
     output.flush()
+}
+
+/// Commits to a store of this process, and waits as a server would.
+async fn until_stage(target: &Target, host: &Host, commit: NewCommit, stage: &str) -> Result<CommitOutcome, Failure> {
+    let stage = host.stage(&target.tenant, stage).await?;
+    let (aggregate, at_most) = (commit.aggregate.clone(), commit.wait.time());
+    let mut outcome = target.log.commit(commit).await?;
+    stage.wait(&aggregate, &mut outcome, at_most).await;
+    Ok(outcome)
 }
 
 /// Makes a body and reads it like any other, so that flags and lines keep the same rules.

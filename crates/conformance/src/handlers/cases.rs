@@ -6,3 +6,4 @@ pub mod failing;
 pub mod in_process;
 pub mod processes;
 pub mod restarting;
+pub mod waiting;

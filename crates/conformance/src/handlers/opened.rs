@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use annals_core::handlers::{Delivery, HandlerDefinition, Handlers, PullBody, SettleBody, SettleResult, Settlement};
 use annals_core::processing::{PartitionBy, ProcessingRetry};
-use annals_core::{Clock, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, NewCommit, Reached, Store};
+use annals_core::{
+    Aggregate, Clock, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, NewCommit, Reached, Store, limits,
+};
 use annals_runtime::{Host, HostOptions};
 
 use crate::sample::event;
@@ -77,6 +79,16 @@ impl Opened {
             let commit = NewCommit::new("order", *id).event(event(event_type, n as u64));
             self.log.commit(commit.wait_until(Reached::Logged)).await.expect("committed");
         }
+    }
+
+    /// Commits events of these types to an aggregate, and waits for a stage, at most 50 s of the clock.
+    pub async fn commit_until(&self, stage: &str, id: &str, event_types: &[&str]) -> CommitOutcome {
+        let stage = self.host.stage(DEFAULT_TENANT, stage).await.expect("it exists");
+        let commit = NewCommit::new("order", id).wait_until(Reached::Logged);
+        let commit = event_types.iter().fold(commit, |commit, event_type| commit.event(event(event_type, 0)));
+        let mut outcome = self.log.commit(commit).await.expect("committed");
+        stage.wait(&Aggregate::new("order", id), &mut outcome, limits::WAIT_MAX).await;
+        outcome
     }
 
     /// Pulls as much as there is now, and waits for the first event.

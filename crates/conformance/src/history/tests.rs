@@ -41,7 +41,7 @@ impl Scene {
             first_sequence_number: Some(first),
             event_ids,
             duplicate: false,
-            snapshot: false,
+            stage: None,
         };
         let stored = self.model.commit(commit, NOW, &Ok(outcome.clone()));
         stored.expect("the verdict is the model's own");

@@ -53,11 +53,11 @@ mod tests {
     #[test]
     fn an_answer_is_written_as_its_shape_says() {
         let none = None;
-        for (events, first, duplicate, snapshot) in [
-            (1, Some(0), false, true),
-            (2, Some(9), true, false),
-            (12, Some(i64::MAX as u64 - 12), false, false),
-            (2, none, false, false),
+        for (events, first, duplicate, stage) in [
+            (1, Some(0), false, Some("handled:billing")),
+            (2, Some(9), true, None),
+            (12, Some(i64::MAX as u64 - 12), false, None),
+            (2, none, false, None),
         ] {
             let outcome = CommitOutcome {
                 commit_id: Uuid::from_u128(0x019c_5555),
@@ -65,7 +65,7 @@ mod tests {
                 first_sequence_number: first,
                 event_ids: (0..events).map(Uuid::from_u128).collect(),
                 duplicate,
-                snapshot,
+                stage: stage.map(Into::into),
             };
             let mut written = b"before".to_vec();
             write_commit_answer(&outcome, &mut written);

@@ -107,7 +107,8 @@ pub struct EventBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with the fields of a wait")]
 pub struct WaitBody {
-    /// `committed` or `logged`; on a store that gives sequence numbers when it stores both are the same.
+    /// `committed`, `logged`, or a named stage such as `snapshot` or `handled:billing`. On a store that assigns sequence numbers when it
+    /// stores a commit, `committed` and `logged` are the same.
     #[serde(rename = "for")]
     pub wait_for: String,
     /// How long at most, in milliseconds.
@@ -126,7 +127,7 @@ pub struct CommitAnswer {
     pub events: Vec<CommittedEvent>,
     /// Whether this request was committed before.
     pub duplicate: bool,
-    /// How far it got: `committed`, `logged` or `snapshot`.
+    /// The stage that it reached: `committed`, `logged`, or the named stage that it waited for.
     pub reached: String,
 }
 
@@ -171,24 +172,26 @@ impl WaitBody {
     /// The wait that it stands for, at this path of the body.
     pub(super) fn wait(wait: Option<&Self>, path: &str) -> Result<Wait, Invalid> {
         let Some(wait) = wait else { return Ok(Wait::default()) };
-        stage(&wait.wait_for, &format!("{path}wait.for"))
-            .map(|until| Wait { until, at_most: wait.timeout_ms.map(Duration::from_millis) })
+        let until = stage(&wait.wait_for, &format!("{path}wait.for"))?;
+        Ok(Wait { until, at_most: wait.timeout_ms.map(Duration::from_millis) })
     }
 
     /// The form of a wait; none for the usual one.
-    pub(super) fn of(wait: Wait) -> Option<Self> {
+    pub(super) fn of(wait: &Wait) -> Option<Self> {
         let timeout_ms = wait.at_most.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-        (wait != Wait::default()).then(|| Self { wait_for: wait.until.as_str().to_owned(), timeout_ms })
+        (*wait != Wait::default()).then(|| Self { wait_for: wait.until.as_str().to_owned(), timeout_ms })
     }
 }
 
 /// The stage of this name.
 pub(in crate::wire) fn stage(name: &str, path: &str) -> Result<Reached, Invalid> {
-    Reached::from_name(name).ok_or_else(|| {
-        let message =
-            format!("{name:?} is not something this store has; use \"committed\", \"logged\" or \"snapshot\"");
-        Invalid::new(Code::InvalidWait, path, message)
-    })
+    Reached::from_name(name).map_err(|invalid| Invalid { path: path.to_owned(), ..invalid })
+}
+
+/// Reads `reached` of an answer: the named stage, if it is one. A newer server may have stages of other forms.
+pub fn reached_stage(reached: &str) -> Option<ByteString> {
+    let known = [Reached::Committed, Reached::Logged].iter().any(|known| known.as_str() == reached);
+    (!known).then(|| reached.into())
 }
 
 /// Reads any body of the API from JSON, with a path in every refusal.
@@ -321,7 +324,7 @@ impl From<NewCommit> for CommitBody {
                 .map(|AppendCondition { fail_if, after }| AppendConditionBody { fail_if, after }),
             reserve: commit.keys.reserve,
             release: commit.keys.release,
-            wait: WaitBody::of(commit.wait),
+            wait: WaitBody::of(&commit.wait),
         }
     }
 }

@@ -59,7 +59,7 @@ impl From<NewTransaction> for TransactionBody {
             commits: transaction.commits.into_iter().map(Into::into).collect(),
             expect: transaction.expect.into_iter().map(expectation).collect(),
             request_id: transaction.request_id,
-            wait: WaitBody::of(transaction.wait),
+            wait: WaitBody::of(&transaction.wait),
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
             (Code::InvalidVersion, "commits[0].expected_version".into())
         );
         assert_eq!(refused(&commit(r#","append_condition":{"after":1}"#)).0, Code::InvalidAppendCondition);
-        assert_eq!(refused(&commit(r#","wait":{"for":"x"}"#)), (Code::InvalidWait, "commits[0].wait.for".into()));
+        assert_eq!(refused(&commit(r#","wait":{"for":"te a"}"#)), (Code::InvalidWait, "commits[0].wait.for".into()));
         assert_eq!(refused(r#"{"commits":[],"expect":[{}]}"#).0, Code::InvalidBody);
     }
 }

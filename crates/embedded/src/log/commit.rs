@@ -112,7 +112,7 @@ impl Kept {
             first_sequence_number: Some(first_sequence_number),
             event_ids,
             duplicate: false,
-            snapshot: false,
+            stage: None,
         }
     }
 }
@@ -239,7 +239,7 @@ fn repeated(core: &Core, found: &Found, digest: u128, kept: &[Kept]) -> Result<V
             first_sequence_number: Some(record.commit.events[0].sequence_number),
             event_ids: record.commit.events.iter().map(|event| event.id).collect(),
             duplicate: true,
-            snapshot: false,
+            stage: None,
         });
     }
     Ok(outcomes)

@@ -107,7 +107,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
         return Err(StoreError::other(Code::ForeignNumbers, sentence).into());
     }
-    Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, snapshot: false })
+    Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, stage: None })
 }
 
 /// What this store does not have is refused by name.

@@ -54,7 +54,7 @@ pub(super) async fn outcome(
         first_sequence_number: entry.map(|entry| entry.first),
         event_ids: first.events.iter().map(|event| event.id).collect(),
         duplicate: true,
-        snapshot: false,
+        stage: None,
     }))
 }
 

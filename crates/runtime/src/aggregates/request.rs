@@ -99,7 +99,7 @@ impl Request {
         commit.causation_id = self.causation_id.clone();
         commit.header = self.header.clone();
         commit.keys = self.keys.clone();
-        commit.wait = self.wait;
+        commit.wait = self.wait.clone();
         commit
     }
 }

@@ -18,7 +18,7 @@ use super::journal::{Journal, NotWritten};
 use super::reader::{Page, Reader};
 use super::source::Source;
 use crate::host::{Ended, Held, Leases, Shared, Supervised, is_set};
-pub(crate) use command::{Command, Handled, Settling, Snapshot};
+pub(crate) use command::{Awaited, Command, Settling, Snapshot};
 
 /// Bytes of event data that an owner holds before it stops reading ahead.
 const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -56,6 +56,7 @@ struct Work<'o> {
     events: HashMap<u64, RecordedEvent>,
     bytes: usize,
     pulls: VecDeque<command::Pull>,
+    waiters: Vec<command::Waiter>,
     /// Events that were handed to somebody who had gone.
     returned: (mpsc::UnboundedSender<Vec<Taken>>, mpsc::UnboundedReceiver<Vec<Taken>>),
     workers: HashMap<String, Timestamp>,
@@ -140,6 +141,7 @@ impl<'o> Work<'o> {
             events: HashMap::new(),
             bytes: 0,
             pulls: VecDeque::new(),
+            waiters: Vec::new(),
             returned: mpsc::unbounded_channel(),
             workers: HashMap::new(),
             last_pull: now,
@@ -167,6 +169,7 @@ impl<'o> Work<'o> {
         }
         self.catch_up(now).await?;
         self.serve(now);
+        self.answer_waiters();
         self.forget();
         self.wait().await
     }

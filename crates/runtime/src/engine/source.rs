@@ -9,6 +9,8 @@ use annals_core::{
     StreamFollower, StreamQuery, Streams, limits,
 };
 
+use super::owner::Awaited;
+
 /// Pages that one look-up of a partition's next event reads at most, where no index leads to it.
 const PAGES_MAX: usize = 4;
 
@@ -146,16 +148,23 @@ impl Source {
         (Fetched { position, sequence_number: event.sequence_number, partition }, event)
     }
 
-    /// The partition of an event.
-    pub fn partition_of(&self, event: &RecordedEvent) -> ByteString {
-        self.partition_by.of(event)
-    }
-
-    /// Whether it may have this event of the log.
-    pub fn admits(&self, event: &RecordedEvent) -> bool {
+    /// Returns what to wait for so that this event of the log is handled; none while it is undecided whether the source has it.
+    pub async fn place_of(&self, event: &RecordedEvent) -> Result<Option<Awaited>, ReadError> {
+        let number = event.sequence_number;
+        let of_it = |position| Awaited::Event { position, partition: self.partition_by.of(event) };
         match &self.events {
-            Events::Log { filter, .. } => filter.admits(event),
-            Events::Stream { .. } => true,
+            Events::Log { filter, .. } if filter.admits(event) => Ok(Some(of_it(number))),
+            Events::Log { .. } => Ok(Some(Awaited::ReadTo(number + 1))),
+            Events::Stream { streams, name } => {
+                if streams.stream(name).await?.progress <= number {
+                    return Ok(None);
+                }
+                let position = streams.position_of(name, number).await?;
+                let query = StreamQuery { from: position, limit: 1, ..StreamQuery::new(name.clone()) };
+                let entry = streams.read(query).await?.entries.into_iter().next();
+                let has_it = entry.is_some_and(|entry| entry.sequence_number == number);
+                Ok(Some(if has_it { of_it(position) } else { Awaited::ReadTo(position) }))
+            }
         }
     }
 

@@ -6,11 +6,11 @@ use annals_core::handlers::{
     DefinitionRecord, FAILING_PARTITIONS, FailingRecord, HANDLERS, HandlerDefinition, HandlerError, HandlerPage,
     HandlerState, HandlerStatus, PARKED_EVENTS, PartitionPage, PartitionStatus, ProcessorRecord, partitions_of,
 };
-use annals_core::{ByteString, Condition, Lease, RecordError, RecordQuery, SequenceNumber, TypedRecords, limits};
+use annals_core::{ByteString, Condition, Lease, RecordError, RecordQuery, TypedRecords, limits};
 use tokio::sync::oneshot;
 
 use super::TenantHandlers;
-use crate::engine::owner::{Command, Handled, Snapshot};
+use crate::engine::owner::{Command, Snapshot};
 
 impl TenantHandlers {
     pub(super) async fn status(&self, definition: HandlerDefinition) -> Result<HandlerStatus, HandlerError> {
@@ -83,7 +83,7 @@ impl TenantHandlers {
         Ok(lease.filter(|lease| lease.value.until() > now).map(|lease| lease.value.holder))
     }
 
-    async fn stored(&self, processor: &str) -> Result<Option<ProcessorRecord>, HandlerError> {
+    pub(super) async fn stored(&self, processor: &str) -> Result<Option<ProcessorRecord>, HandlerError> {
         let processors = TypedRecords::<ProcessorRecord>::declared(Arc::clone(&self.records));
         Ok(absent(processors.get(processor).await)?.map(|stored| stored.value))
     }
@@ -161,42 +161,10 @@ impl TenantHandlers {
         let cursor: Option<ByteString> = next.and(items.last()).map(|last| last.partition.clone());
         Ok(PartitionPage { items, cursor })
     }
-
-    /// Whether a handler has handled the event of this number, which is in the log. It need not be one of its own.
-    pub(crate) async fn has_handled(&self, name: &str, number: SequenceNumber) -> Result<bool, HandlerError> {
-        let definition = self.definition(name).await?;
-        let source = self.source(&definition);
-        let Some(event) = self.log.read(one(number)).await?.events.into_iter().next() else { return Ok(false) };
-        let position = source.position_of(number).await?;
-        let partition = source.admits(&event).then(|| source.partition_of(&event));
-        let asked = Handled { position, partition };
-        match self.ask(name, |answer| Command::IsHandled { event: asked.clone(), answer }).await {
-            Err(HandlerError::OwnedElsewhere { .. }) => self.is_stored_as_handled(name, &asked).await,
-            answer => answer,
-        }
-    }
-
-    /// The same from what the owner in another process stored.
-    async fn is_stored_as_handled(&self, name: &str, event: &Handled) -> Result<bool, HandlerError> {
-        let processor = format!("handler/{name}");
-        let Some(stored) = self.stored(&processor).await? else { return Ok(false) };
-        if !stored.progress().is_settled(event.position) {
-            return Ok(false);
-        }
-        let Some(partition) = &event.partition else { return Ok(true) };
-        let id = FailingRecord::id_of(&processor, partition);
-        let failing = TypedRecords::<FailingRecord>::declared(Arc::clone(&self.records));
-        let failing = absent(failing.get(id).await)?;
-        Ok(failing.is_none_or(|failing| failing.value.read().position > event.position))
-    }
-}
-
-fn one(number: SequenceNumber) -> annals_core::LogQuery {
-    annals_core::LogQuery { from: Some(number), limit: 1, ..annals_core::LogQuery::default() }
 }
 
 /// A collection that is not declared yet holds nothing.
-fn absent<T>(found: Result<Option<T>, RecordError>) -> Result<Option<T>, RecordError> {
+pub(super) fn absent<T>(found: Result<Option<T>, RecordError>) -> Result<Option<T>, RecordError> {
     match found {
         Err(RecordError::UnknownCollection(_)) => Ok(None),
         found => found,

@@ -135,19 +135,12 @@ struct Release {
 /// What the answer waits for, at most so long.
 #[derive(ToSchema)]
 struct Wait {
-    r#for: Stage,
+    /// `committed`, `logged`, `snapshot`, or `handled:` and the name of a handler.
+    #[schema(pattern = "^[a-z]+(:[A-Za-z0-9][A-Za-z0-9_.-]*)?$")]
+    r#for: String,
     /// 30,000 when absent.
     #[schema(maximum = 50_000, nullable = false)]
     timeout_ms: Option<u64>,
-}
-
-/// How far a commit came.
-#[derive(ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum Stage {
-    Committed,
-    Logged,
-    Snapshot,
 }
 
 /// Commits to several aggregates, all or none.
@@ -180,7 +173,8 @@ pub(crate) struct CommitAnswer {
     events: Vec<CommittedEvent>,
     /// Whether this request was committed before; this is its first outcome then.
     duplicate: bool,
-    reached: Stage,
+    /// `committed`, `logged`, or the named stage that was waited for.
+    reached: String,
 }
 
 #[derive(ToSchema)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use annals_core::wire::{parse_commit, write_commit_answer};
-use annals_core::{Code, CommitOutcome, NewCommit, Reached, until_snapshot};
+use annals_core::{Code, CommitOutcome, NewCommit};
+use annals_runtime::StageError;
 use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -36,12 +37,25 @@ pub(crate) fn feature() -> Feature {
             Payload::json::<schemas::CommitAnswer>().created().or(media::LINES, LINES).or(media::BSON, DOCUMENTS),
         )
         .takes(Payload::json::<schemas::NewCommit>().or(media::LINES, LINES).or(media::BSON, DOCUMENTS))
-        .refuses(REFUSALS);
+        .refuses(COMMIT_REFUSALS);
     Feature::new("Commits", [commit])
 }
 
 /// The refusals by what the store holds, in the order in which they are judged.
 pub(super) const REFUSALS: &[Code] = &[
+    Code::AggregateOfOtherTenant,
+    Code::RequestIdReused,
+    Code::AppendConditionFailed,
+    Code::KeyTaken,
+    Code::KeyNotHeld,
+    Code::VersionConflict,
+    Code::DiskFull,
+    Code::StoreFailed,
+];
+
+/// The same, after that of a stage that is waited for.
+const COMMIT_REFUSALS: &[Code] = &[
+    Code::UnknownHandler,
     Code::AggregateOfOtherTenant,
     Code::RequestIdReused,
     Code::AppendConditionFailed,
@@ -95,9 +109,9 @@ pub(super) const RETRY: &str = "retry in a moment with the same request id";
 
 /// Makes one commit, if there is a place for it.
 pub(crate) async fn make(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
-    if commit.wait.until == Reached::Snapshot {
+    if let Some(stage) = commit.wait.until.stage().cloned() {
         // Rare, so the others carry no room for it.
-        return Box::pin(make_until_snapshot(server, source, commit)).await;
+        return Box::pin(make_until_stage(server, source, commit, &stage)).await;
     }
     make_at_once(server, source, commit).await
 }
@@ -109,18 +123,32 @@ async fn make_at_once(server: &Server, source: &Source, commit: NewCommit) -> Re
     Ok(outcome)
 }
 
-/// The place is given up before the snapshot is waited for; its time counts from here.
-async fn make_until_snapshot(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+/// Refuses a stage that does not exist before it commits. The place is given up before the wait, whose time counts from the stored commit.
+async fn make_until_stage(
+    server: &Server,
+    source: &Source,
+    commit: NewCommit,
+    stage: &str,
+) -> Result<CommitOutcome, Problem> {
     commit.wait.validate()?;
-    let (aggregate, time_is_up) = (commit.aggregate.clone(), tokio::time::sleep(commit.wait.time()));
-    let ends = async {
-        tokio::select! {
-            () = time_is_up => {}
-            () = server.options.stop.stopped() => {}
-        }
-    };
-    let snapshots = server.store.snapshots(&source.caller.tenant)?;
+    let stage = server.host.stage(&source.caller.tenant, stage).await?;
+    let (aggregate, at_most) = (commit.aggregate.clone(), commit.wait.time());
     let mut outcome = make_at_once(server, source, commit).await?;
-    until_snapshot(&mut outcome, &aggregate, &*snapshots, ends).await;
+    tokio::select! {
+        () = stage.wait(&aggregate, &mut outcome, at_most) => {}
+        () = server.options.stop.stopped() => {}
+    }
     Ok(outcome)
+}
+
+impl From<StageError> for Problem {
+    fn from(error: StageError) -> Self {
+        match error {
+            StageError::Invalid(invalid) => invalid.into(),
+            StageError::UnknownLog(error) => error.into(),
+            StageError::Handler(error) => error.into(),
+            StageError::Store(error) => annals_core::ReadError::Store(error).into(),
+            _ => Self::new(error.code(), error.to_string()),
+        }
+    }
 }

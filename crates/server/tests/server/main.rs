@@ -34,3 +34,4 @@ mod streams;
 mod tapped;
 mod tenants;
 mod transactions;
+mod waiting;

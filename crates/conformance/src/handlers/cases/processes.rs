@@ -79,3 +79,27 @@ pub async fn a_process_that_lost_its_lease_stores_nothing(subject: &dyn Subject)
     other.done("h", &taken[0]).await;
     assert_eq!(other.handlers.get("h").await.expect("defined").position, 1);
 }
+
+/// It finds what the other stored.
+pub async fn a_commit_waits_for_the_handler_of_another_process(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    let other = Opened::on(subject.open().await, one.clock.clone());
+    one.by_aggregate("h").await;
+    one.commit("placed", &["a"]).await;
+    one.done("h", &one.pull("h").await[0]).await;
+    let handling = async {
+        one.done("h", &one.pull("h").await[0]).await;
+        // The other process looks every 100 ms.
+        loop {
+            one.advance(50);
+            one.log.head().await.expect("reads");
+        }
+    };
+    tokio::select! {
+        outcome = other.commit_until("handled:h", "a", &["paid"]) => {
+            assert_eq!(outcome.reached().as_str(), "handled:h");
+        }
+        () = handling => unreachable!("it never ends"),
+    }
+    assert_eq!(one.handlers.get("h").await.expect("defined").position, 2);
+}

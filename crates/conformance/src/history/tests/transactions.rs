@@ -21,7 +21,7 @@ impl Scene {
                 first_sequence_number: Some(first),
                 event_ids,
                 duplicate: false,
-                snapshot: false,
+                stage: None,
             }
         };
         let outcomes: Vec<_> = transaction.commits.iter().zip(places).map(outcome).collect();

@@ -7,9 +7,8 @@ use bson::spec::BinarySubtype;
 use uuid::Uuid;
 
 use crate::fields::{body, boolean, fields, integer, list, nested, text, unknown};
-use crate::{
-    Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, Metadata, NewCommit, NewEvent, Reached, Timestamp,
-};
+use crate::wire::reached_stage;
+use crate::{Aggregate, Code, CommitOutcome, Data, ExpectedVersion, Invalid, Metadata, NewCommit, NewEvent, Timestamp};
 
 /// Reads a commit. The rules of [`NewCommit::validate`] are not checked here.
 ///
@@ -136,7 +135,7 @@ pub fn read_reply(bytes: &[u8]) -> Result<Result<CommitOutcome, String>, String>
         first_sequence_number: None,
         event_ids: Vec::new(),
         duplicate: false,
-        snapshot: false,
+        stage: None,
     };
     for element in document {
         let (key, value) = element.map_err(|error| error.to_string())?;
@@ -145,7 +144,7 @@ pub fn read_reply(bytes: &[u8]) -> Result<Result<CommitOutcome, String>, String>
             "problem" => return value.as_str().map(|problem| Err(problem.to_owned())).ok_or_else(wrong),
             "commit_id" => outcome.commit_id = id(value).ok_or_else(wrong)?,
             "version" => outcome.version = integer(value).ok_or_else(wrong)? as u64,
-            "reached" => outcome.snapshot = value.as_str() == Some(Reached::Snapshot.as_str()),
+            "reached" => outcome.stage = reached_stage(value.as_str().ok_or_else(wrong)?),
             "duplicate" => outcome.duplicate = value.as_bool().ok_or_else(wrong)?,
             "events" => {
                 for event in value.as_array().ok_or_else(wrong)? {

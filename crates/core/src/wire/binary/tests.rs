@@ -110,7 +110,7 @@ fn a_reply_is_read_as_it_was_written() {
             first_sequence_number: first,
             event_ids: (0..events).map(Uuid::from_u128).collect(),
             duplicate,
-            snapshot: false,
+            stage: None,
         };
         let mut bytes = Vec::new();
         write_outcome(&outcome, &mut bytes);
@@ -157,7 +157,7 @@ fn bad_commits_are_refused_with_code_and_path() {
     ] {
         assert_eq!(with(key, value.into()), (code, path.into()));
     }
-    assert_eq!(with("wait", bson::doc! {"for": "tea"}.into()), (Code::InvalidWait, "wait.for".into()));
+    assert_eq!(with("wait", bson::doc! {"for": "te a"}.into()), (Code::InvalidWait, "wait.for".into()));
     assert_eq!(with("wait", bson::doc! {}.into()), (Code::InvalidBody, "wait.for".into()));
     let negative = bson::doc! {"for": "logged", "timeout_ms": -1};
     assert_eq!(with("wait", negative.into()), (Code::InvalidBody, "wait.timeout_ms".into()));

@@ -63,12 +63,12 @@ pub fn write_commit(commit: &NewCommit, out: &mut Vec<u8>) {
             });
         }
         if commit.wait != Wait::default() {
-            nested(out, DOCUMENT, "wait", |out| write_wait(commit.wait, out));
+            nested(out, DOCUMENT, "wait", |out| write_wait(&commit.wait, out));
         }
     });
 }
 
-fn write_wait(wait: Wait, out: &mut Vec<u8>) {
+fn write_wait(wait: &Wait, out: &mut Vec<u8>) {
     string(out, "for", wait.until.as_str());
     if let Some(time) = wait.at_most {
         integer(out, "timeout_ms", i64::try_from(time.as_millis()).unwrap_or(i64::MAX));

@@ -33,7 +33,7 @@ fn bad_bodies_are_refused_with_code_and_path() {
     assert_eq!(refused(&with(r#""expected_version":"new""#)).0, Code::InvalidVersion);
     assert_eq!(refused(&with(r#""expected_version":1.5"#)).0, Code::InvalidVersion);
     assert_eq!(refused(&with(r#""header":{"a":1}"#)), (Code::InvalidHeader, "header.a".into()));
-    assert_eq!(refused(&with(r#""wait":{"for":"tea"}"#)), (Code::InvalidWait, "wait.for".into()));
+    assert_eq!(refused(&with(r#""wait":{"for":"te a"}"#)), (Code::InvalidWait, "wait.for".into()));
     let event = |event: &str| format!(r#"{{"aggregate":{{"name":"a","id":"1"}},"events":[{event}]}}"#);
     assert_eq!(refused(&event(r#"{"type":"t"}"#)).0, Code::InvalidBody);
     assert_eq!(refused(&event(r#"{"type":"t","data":[]}"#)), (Code::InvalidData, "events[0].data".into()));

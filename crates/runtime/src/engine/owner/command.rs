@@ -3,7 +3,7 @@
 use annals_core::handlers::{
     Act, Delivery, HandlerDefinition, HandlerError, PullBody, SettleResult, Settlement, WorkerStatus,
 };
-use annals_core::processing::Taken;
+use annals_core::processing::{Machine, Taken};
 use annals_core::{ByteString, RecordChange, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,10 +37,10 @@ pub(crate) enum Command {
     Look {
         answer: Answer<Snapshot>,
     },
-    /// Whether an event is handled.
-    IsHandled {
-        event: Handled,
-        answer: Answer<bool>,
+    /// Answers once it is handled.
+    UntilHandled {
+        awaited: Awaited,
+        answer: Answer<()>,
     },
 }
 
@@ -50,12 +50,19 @@ pub(crate) struct Settling {
     pub effects: Vec<RecordChange>,
 }
 
-/// An event of the log that somebody waits for.
-#[derive(Debug, Clone)]
-pub(crate) struct Handled {
-    pub position: u64,
-    /// None when the event is not the processor's.
-    pub partition: Option<ByteString>,
+/// What a caller waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// An event of the processor is handled.
+    Event { position: u64, partition: ByteString },
+    /// The source has been read up to this position, past an event that is not the processor's.
+    ReadTo(u64),
+}
+
+/// A caller that waits until something is handled.
+pub(super) struct Waiter {
+    awaited: Awaited,
+    answer: Answer<()>,
 }
 
 /// What the owner knows beyond what is stored.
@@ -139,7 +146,7 @@ impl Work<'_> {
                 return Err(Stop::Done);
             }
             Command::Look { answer } => _ = answer.send(Ok(self.look())),
-            Command::IsHandled { event, answer } => _ = answer.send(Ok(self.is_handled(&event))),
+            Command::UntilHandled { awaited, answer } => self.waiters.push(Waiter { awaited, answer }),
         }
         Ok(())
     }
@@ -165,10 +172,20 @@ impl Work<'_> {
         }
     }
 
-    fn is_handled(&self, event: &Handled) -> bool {
-        match &event.partition {
-            Some(partition) => self.machine.has_handled(partition, event.position),
-            None => self.machine.read_to() > event.position,
+    /// Answers the callers whose events are handled by now, and forgets those that have gone.
+    pub(super) fn answer_waiters(&mut self) {
+        let machine = &self.machine;
+        let is_over = |waiter: &mut Waiter| waiter.answer.is_closed() || is_handled(machine, &waiter.awaited);
+        for waiter in self.waiters.extract_if(.., is_over) {
+            // One that has gone needs no answer.
+            let _ = waiter.answer.send(Ok(()));
         }
+    }
+}
+
+fn is_handled(machine: &Machine, awaited: &Awaited) -> bool {
+    match awaited {
+        Awaited::Event { position, partition } => machine.has_handled(partition, *position),
+        Awaited::ReadTo(position) => machine.read_to() >= *position,
     }
 }

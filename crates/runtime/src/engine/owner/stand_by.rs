@@ -65,7 +65,7 @@ fn refuse(
         Command::Settle { answer, .. } => _ = answer.send(Err(refusal())),
         Command::Act { answer, .. } => _ = answer.send(Err(refusal())),
         Command::Look { answer } => _ = answer.send(Err(refusal())),
-        Command::IsHandled { answer, .. } => _ = answer.send(Err(refusal())),
+        Command::UntilHandled { answer, .. } => _ = answer.send(Err(refusal())),
         Command::Redefine { definition } => owner.definition = definition,
         Command::Delete { answer } => {
             let _ = answer.send(Ok(()));
