@@ -24,7 +24,7 @@ mod progress;
 mod retry;
 
 pub use machine::{
-    ActError, Changes, Fetched, Machine, Outcome, Parked, Settings, SettleError, Settled, Taken, Wanted,
+    ActError, Changes, Fetched, Machine, Outcome, Parked, Settings, SettleError, Settled, Taken, Wanted, shortened,
 };
 pub use partition::{NO_PARTITION, PartitionBy};
 pub use progress::{Failing, Progress};

@@ -36,7 +36,8 @@ impl<H: Handler + ?Sized> Handler for Arc<H> {
 #[derive(Debug, Default)]
 pub struct Effects {
     pub(crate) records: Vec<RecordChange>,
-    pub(crate) commits: Vec<NewCommit>,
+    /// With the event that each follows from.
+    pub(crate) commits: Vec<(EventKey, NewCommit)>,
 }
 
 impl Effects {
@@ -45,12 +46,15 @@ impl Effects {
         self.records.push(change);
     }
 
-    /// Commits to the handler's tenant before the success is stored. The request id is made from the event, so that a repetition is
-    /// recognised; one that is given is replaced.
-    pub fn commit(&mut self, commit: NewCommit) {
-        self.commits.push(commit);
+    /// Commits to the handler's tenant before the success is stored. The request id is made from `cause`, the event that it follows
+    /// from, and from how many commits followed from that before; so a repetition is recognised. A request id that is given is replaced.
+    pub fn commit(&mut self, cause: &RecordedEvent, commit: NewCommit) {
+        self.commits.push(((cause.commit.commit_id, cause.ordinal), commit));
     }
 }
+
+/// What names an event for ever: its commit and its place there.
+pub(crate) type EventKey = (annals_core::Uuid, u32);
 
 /// Why events could not be handled. None is skipped because of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

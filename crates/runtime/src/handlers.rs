@@ -6,6 +6,7 @@ mod status;
 mod waiting;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,7 +40,14 @@ pub(crate) struct TenantHandlers {
     records: Arc<dyn Records>,
     log: Arc<dyn EventLog>,
     streams: Arc<dyn Streams>,
-    owners: Mutex<HashMap<String, mpsc::Sender<Command>>>,
+    owners: Mutex<HashMap<String, Running>>,
+}
+
+/// The owner of a handler in this process.
+struct Running {
+    commands: mpsc::Sender<Command>,
+    /// Whether a handler of this process is its worker. It outlives the owner.
+    local: Arc<AtomicBool>,
 }
 
 /// Set once the host is drained.
@@ -116,15 +124,19 @@ impl TenantHandlers {
 
     /// The owner of a handler in this process, if it runs.
     fn running(&self, name: &str) -> Option<mpsc::Sender<Command>> {
-        locked(&self.owners).get(name).filter(|owner| !owner.is_closed()).cloned()
+        let owners = locked(&self.owners);
+        owners.get(name).map(|owner| owner.commands.clone()).filter(|owner| !owner.is_closed())
     }
 
     /// Starts the owner of a handler, unless it runs.
     fn start(&self, definition: HandlerDefinition, local: bool) -> mpsc::Sender<Command> {
         let mut owners = locked(&self.owners);
         let name = definition.name.to_string();
-        if let Some(owner) = owners.get(&name).filter(|owner| !owner.is_closed()) {
-            return owner.clone();
+        let known = owners.get(&name);
+        let is_local = known.map_or_else(Arc::default, |owner| Arc::clone(&owner.local));
+        is_local.fetch_or(local, Ordering::Relaxed);
+        if let Some(owner) = known.filter(|owner| !owner.commands.is_closed()) {
+            return owner.commands.clone();
         }
         let (send, commands) = mpsc::channel(WAITING_MAX);
         let owner = Owner {
@@ -135,10 +147,10 @@ impl TenantHandlers {
             source: self.source(&definition),
             definition,
             commands,
-            local,
+            local: Arc::clone(&is_local),
         };
         supervise(&self.shared, format!("handler/{}/{name}", self.tenant), owner);
-        owners.insert(name, send.clone());
+        owners.insert(name, Running { commands: send.clone(), local: is_local });
         send
     }
 
@@ -223,7 +235,8 @@ impl Handlers for TenantHandlers {
             let Some(found) = handlers.get(&*definition.name).await? else {
                 // The latest event is that of now, not of the first pull: so the start is stored as a position.
                 let start = self.source(&definition).start(definition.start).await?;
-                let record = DefinitionRecord::of(&definition, start, self.clock().now());
+                let identity = self.shared.store.identity(&self.tenant).ok_or(StoreError::Closed)?;
+                let record = DefinitionRecord::of(&definition, start, &identity, self.clock().now());
                 match handlers.insert(&record).await {
                     Ok(_) => return Ok(true),
                     Err(RecordError::DuplicateKey { .. }) => continue,

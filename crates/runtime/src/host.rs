@@ -104,9 +104,11 @@ impl Host {
         Ok(handlers)
     }
 
-    /// The tasks that run or ran in this process, by name.
+    /// The tasks that run in this process, by name.
     pub fn tasks(&self) -> Vec<TaskStatus> {
-        locked(&self.0.shared.tasks).values().map(|status| status.borrow().clone()).collect()
+        let mut tasks = locked(&self.0.shared.tasks);
+        tasks.retain(|_, status| status.borrow().state != TaskState::Ended);
+        tasks.values().map(|status| status.borrow().clone()).collect()
     }
 
     /// Ends all tasks and waits for them, at most `drain_max`; leases are released, so that another process continues at once. Call it

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::HandlerDefinition;
 use crate::order::Direction;
 use crate::processing::{Failing, Parked, Progress};
-use crate::{ByteString, Code, Condition, Index, Invalid, RecordType, Timestamp};
+use crate::{ByteString, Code, Condition, Identity, Index, Invalid, RecordType, Timestamp};
 
 /// The collection of definitions.
 pub const HANDLERS: &str = "annals-handlers";
@@ -27,6 +27,10 @@ pub struct DefinitionRecord {
     pub definition: String,
     /// The position of its source where it begins.
     pub start: i64,
+    /// The store whose position that is.
+    pub store: String,
+    /// The store's incarnation when it was defined.
+    pub incarnation: i64,
     /// When it was defined first.
     pub defined: DateTime,
 }
@@ -161,11 +165,13 @@ fn time(date: DateTime) -> Timestamp {
 
 impl DefinitionRecord {
     /// The record of a definition that begins at this position of its source.
-    pub fn of(definition: &HandlerDefinition, start: u64, defined: Timestamp) -> Self {
+    pub fn of(definition: &HandlerDefinition, start: u64, identity: &Identity, defined: Timestamp) -> Self {
         Self {
             name: definition.name.to_string(),
             definition: definition.write(),
             start: start.cast_signed(),
+            store: identity.store_id.to_string(),
+            incarnation: identity.incarnation.into(),
             defined: date(defined),
         }
     }

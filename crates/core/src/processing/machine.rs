@@ -14,7 +14,7 @@ use super::{Failing, ProcessingRetry, Progress};
 use crate::{SequenceNumber, Timestamp};
 
 pub use acts::ActError;
-pub use settle::{Outcome, SettleError, Settled};
+pub use settle::{Outcome, SettleError, Settled, shortened};
 
 /// Most events that are read and neither settled nor part of a failing partition.
 const WINDOW_MAX: usize = 1_000;
@@ -220,11 +220,14 @@ impl Machine {
         passed && self.failing.get(partition).is_none_or(|failing| failing.state.position > position)
     }
 
-    /// When something is due without anyone asking: a retry, or the end of a lease.
-    pub fn next_due(&self) -> Option<Timestamp> {
-        let retry = self.due.first().map(|(at, _)| *at);
-        let lease = self.in_flight.values().map(|flight| flight.until).min();
-        retry.into_iter().chain(lease).min()
+    /// When the next retry is due that is not due yet.
+    pub fn next_retry(&self, now: Timestamp) -> Option<Timestamp> {
+        self.due.iter().map(|(at, _)| *at).find(|at| *at > now)
+    }
+
+    /// When the next lease ends.
+    pub fn next_lease_end(&self) -> Option<Timestamp> {
+        self.in_flight.values().map(|flight| flight.until).min()
     }
 
     /// Takes in what was read: events in order of position, all from [`read_to`](Self::read_to) to before `next` that the source has.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Code, Invalid};
 
 /// The longest delay between two attempts: 30 days.
-const DELAY_MAX_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
+pub(super) const DELAY_MAX_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Most attempts before giving up.
 const ATTEMPTS_MAX: u32 = 1_000_000;
 

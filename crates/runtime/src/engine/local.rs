@@ -1,15 +1,16 @@
 //! A handler in Rust: a worker of its own processor, in the same process.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use annals_core::handlers::{Delivery, DeliveryFailure, HandlerError, PullBody, Settlement};
-use annals_core::{EventLog, RecordedEvent, StoreError};
+use annals_core::{EventLog, NewCommit, RecordedEvent, StoreError};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::owner::Settling;
-use crate::handler::{Effects, HandleFailure, Handler, RetryWish};
+use crate::handler::{Effects, EventKey, HandleFailure, Handler, RetryWish};
 use crate::handlers::TenantHandlers;
 use crate::host::{Ended, Supervised, message_of};
 
@@ -67,7 +68,7 @@ impl<H: Handler> Local<H> {
         let mut effects = Effects::default();
         let handling = AssertUnwindSafe(self.handler.handle(&events, &mut effects)).catch_unwind().await;
         let handled = match handling {
-            Ok(Ok(())) => self.commit(&events[0], std::mem::take(&mut effects.commits)).await,
+            Ok(Ok(())) => self.commit(std::mem::take(&mut effects.commits)).await,
             Ok(Err(failure)) => Err(failure),
             Err(panic) => Err(HandleFailure::new(format!("the handler panicked: {}", message_of(&*panic)))),
         };
@@ -83,10 +84,13 @@ impl<H: Handler> Local<H> {
     }
 
     /// Makes the commits of a success. A repetition finds them made.
-    async fn commit(&self, first: &RecordedEvent, commits: Vec<annals_core::NewCommit>) -> Result<(), HandleFailure> {
-        for (n, mut commit) in commits.into_iter().enumerate() {
-            let (id, ordinal) = (first.commit.commit_id, first.ordinal);
+    async fn commit(&self, commits: Vec<(EventKey, NewCommit)>) -> Result<(), HandleFailure> {
+        let mut counts: HashMap<EventKey, u32> = HashMap::new();
+        for (cause, mut commit) in commits {
+            let n = counts.entry(cause).or_default();
+            let (id, ordinal) = cause;
             commit.request_id = Some(format!("handler/{}/{id}.{ordinal}/{n}", self.name).into());
+            *n += 1;
             self.log.commit(commit).await?;
         }
         Ok(())

@@ -7,6 +7,7 @@ mod stand_by;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use annals_core::handlers::{HandlerDefinition, HandlerError, ProcessorRecord};
@@ -40,7 +41,7 @@ pub(crate) struct Owner {
     pub definition: HandlerDefinition,
     pub commands: mpsc::Receiver<Command>,
     /// Whether a handler of this process is its worker, so that it never gives the lease back.
-    pub local: bool,
+    pub local: Arc<AtomicBool>,
 }
 
 /// An owner at work.
@@ -63,6 +64,8 @@ struct Work<'o> {
     last_pull: Timestamp,
     last_stored: Timestamp,
     last_reason: Option<String>,
+    /// Whether the look-up of a failing partition's next event is to be continued.
+    catching_up: bool,
 }
 
 /// Why an owner stops working.
@@ -110,19 +113,19 @@ impl Owner {
 impl<'o> Work<'o> {
     async fn begin(owner: &'o mut Owner, leases: Leases, held: Held) -> Result<Self, Stop> {
         let clock = Arc::clone(&owner.shared.options.clock);
-        let start = stand_by::defined(owner).await?;
-        let identity = owner.shared.store.identity(&owner.tenant).ok_or(Stop::Done)?;
+        let defined = stand_by::defined(owner).await?;
         let first = ProcessorRecord {
             name: owner.task.clone(),
             epoch: held.epoch(),
             turn: 0,
-            position: start,
+            position: defined.start,
             ahead: Vec::new(),
             paused: false,
             last_progress: None,
             last_reason: None,
-            store: identity.store_id.to_string(),
-            incarnation: identity.incarnation.into(),
+            // So that a start of before a restore is taken back like a position of before it.
+            store: defined.store,
+            incarnation: defined.incarnation,
         };
         let mut journal = Journal::take_over(Arc::clone(&owner.records), Arc::clone(&clock), first).await?;
         let mut failing = journal.failing().await.map_err(NotWritten::from)?;
@@ -147,6 +150,7 @@ impl<'o> Work<'o> {
             last_pull: now,
             last_stored: now,
             last_reason,
+            catching_up: false,
             clock,
         })
     }
@@ -226,8 +230,11 @@ impl<'o> Work<'o> {
             return Ok(());
         }
         let mut ended = false;
+        self.catching_up = false;
         for wanted in self.machine.wanted(now, 16) {
             let (found, scanned_to) = self.owner.source.next_of(&wanted).await?;
+            // Where no index leads to a partition, a look-up goes on in the next turn.
+            self.catching_up |= found.is_none() && scanned_to < wanted.to;
             let next = found.map(|(fetched, event)| {
                 self.hold(fetched.position, event);
                 fetched
@@ -249,7 +256,7 @@ impl<'o> Work<'o> {
 
     /// Forgets events that are not handed out any more.
     fn forget(&mut self) {
-        if self.events.len() > 2 * self.machine.needed_count() + 64 || self.bytes >= HELD_BYTES_MAX {
+        if self.events.len() > 2 * self.machine.needed_count() + 512 || self.bytes >= HELD_BYTES_MAX {
             let needed = self.machine.needed();
             self.events.retain(|position, _| needed.contains(position));
             self.bytes = self.events.values().map(|event| event.data.as_bytes().len()).sum();
@@ -263,7 +270,7 @@ impl<'o> Work<'o> {
         }
         let shared = self.owner.shared.store.is_shared();
         let idle = self.pulls.is_empty() && now.since(self.last_pull) >= IDLE_MAX && self.machine.is_idle();
-        if shared && idle && !self.owner.local { Err(Stop::Done) } else { Ok(()) }
+        if shared && idle && !self.owner.local.load(Ordering::Relaxed) { Err(Stop::Done) } else { Ok(()) }
     }
 
     /// When to look again if nothing happens before.
@@ -272,9 +279,12 @@ impl<'o> Work<'o> {
         let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
         let idles = self.owner.shared.store.is_shared().then(|| self.last_pull.max(now).plus(IDLE_MAX));
         let pulls = self.pulls.iter().map(|pull| pull.ends).min();
-        let due = self.machine.next_due().filter(|at| *at > now || !self.pulls.is_empty());
-        let looks = [stores, idles, pulls, due, self.leases.renew_at(&self.held)];
-        // A retry that is due while no worker pulls waits for the next pull.
+        if self.catching_up && !self.pulls.is_empty() {
+            return now;
+        }
+        // A retry that is due already waits for a lane or for the next pull.
+        let (retry, lease) = (self.machine.next_retry(now), self.machine.next_lease_end());
+        let looks = [stores, idles, pulls, retry, lease, self.leases.renew_at(&self.held)];
         let first = looks.into_iter().flatten().filter(|at| *at > now).min();
         first.unwrap_or(now.plus(Duration::from_secs(3600)))
     }

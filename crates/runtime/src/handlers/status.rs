@@ -23,7 +23,7 @@ impl TenantHandlers {
         let start = self.start_of(name).await?;
         let stored_position = stored.as_ref().map_or(start, |stored| stored.position.cast_unsigned());
         let position = live.as_ref().map_or(stored_position, |live| live.position);
-        let head = source.head().await?.max(position);
+        let head = source.head().await?;
         let lag_seconds = match source.first(position).await? {
             Some(event) if head > position => self.clock().now().since(event.time).as_secs(),
             _ => 0,
@@ -36,7 +36,7 @@ impl TenantHandlers {
         Ok(HandlerStatus {
             position,
             head,
-            lag: head - position,
+            lag: head.saturating_sub(position),
             lag_seconds,
             last_progress: stored.as_ref().and_then(ProcessorRecord::last_progress),
             failing,

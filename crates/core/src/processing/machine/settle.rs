@@ -6,6 +6,7 @@ use bytestring::ByteString;
 
 use super::{Failing, FailingNow, Fetched, Flight, Machine, Parked, Taken, after};
 use crate::Timestamp;
+use crate::processing::retry::DELAY_MAX_MS;
 use crate::processing::{Progress, Then};
 
 /// The longest reason that is stored, in bytes.
@@ -163,7 +164,7 @@ impl Machine {
         let policy = self.settings.retry;
         let delay = match chosen {
             _ if policy.is_exhausted(attempts) => None,
-            Some(delay) => delay,
+            Some(delay) => delay.map(|millis| millis.min(DELAY_MAX_MS)),
             None => Some(policy.delay_ms(attempts, random)),
         };
         self.note(event, attempts, &reason, now);
@@ -206,7 +207,9 @@ impl Machine {
             last_failed: now,
             retry_at: None,
         };
-        self.failing.insert(event.partition.clone(), FailingNow { state, next: Some(event.clone()) });
+        // A partition with a position of its own is looked up when it is due, so that failing partitions hold no events.
+        let next = (!self.settings.partitioned).then(|| event.clone());
+        self.failing.insert(event.partition.clone(), FailingNow { state, next });
         self.changed.insert(event.partition.clone());
     }
 
@@ -230,7 +233,11 @@ impl Machine {
 
     /// Takes back events that were handed to nobody: they are handed out again, as if they had not been taken.
     pub fn release(&mut self, taken: &[Taken], now: Timestamp) {
-        for Taken { event, .. } in taken {
+        for Taken { token, event, .. } in taken {
+            // A lease that ended meanwhile may have given the partition to another worker.
+            if self.tokens.get(token).is_none_or(|partition| *partition != event.partition) {
+                continue;
+            }
             let Some(flight) = self.in_flight.remove(&event.partition) else { continue };
             for (token, event) in flight.events.into_iter().rev() {
                 self.tokens.remove(&token);
@@ -261,7 +268,8 @@ impl Machine {
     }
 }
 
-fn shortened(mut reason: String) -> String {
+/// Cuts a reason off at what is stored of it: 4 KiB.
+pub fn shortened(mut reason: String) -> String {
     if reason.len() > REASON_BYTES_MAX {
         let end = (0..=REASON_BYTES_MAX).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
         reason.truncate(end);

@@ -70,7 +70,8 @@ fn a_failing_partition_keeps_its_place_and_the_position_moves_past_it() {
     let failing = machine.failing("a").expect("failing").clone();
     assert_eq!((failing.position, failing.attempts, failing.retry_at), (0, 1, Some(at(15))));
     assert!(take(&mut machine, 14).is_empty(), "not due");
-    // The failed event is known, so it needs no look-up; the one after it does.
+    assert_eq!(machine.wanted(at(15), 10), [Wanted { partition: "a".into(), from: 0, to: 4 }]);
+    machine.fetched("a", Some(event(0, "a")), 4);
     let retried = take(&mut machine, 15);
     assert_eq!(
         (positions(&retried), retried[0].attempt, retried[0].last_reason.as_deref()),
@@ -133,6 +134,7 @@ fn after_the_last_attempt_a_partition_blocks_or_its_event_is_parked() {
             Then::Block => {
                 assert_eq!((failing.retry_at, failing.position, changes.parked.len()), (None, 0, 0));
                 assert_eq!(machine.retry("a", at(3)), Ok(()));
+                machine.fetched("a", Some(event(0, "a")), 2);
                 assert_eq!(positions(&take(&mut machine, 3)), [0]);
             }
             Then::Park => {
@@ -160,7 +162,7 @@ fn the_worker_chooses_the_delay_or_says_never() {
 fn a_lease_that_ends_is_a_failure_and_its_token_is_lost() {
     let mut machine = machine(true, &["a"]);
     let taken = take(&mut machine, 0);
-    assert_eq!(machine.next_due(), Some(at(1_000)));
+    assert_eq!(machine.next_lease_end(), Some(at(1_000)));
     assert_eq!(machine.expire(at(999), 0), 0);
     assert_eq!(machine.expire(at(1_000), 0), 1);
     assert_eq!(machine.failing("a").map(|failing| failing.attempts), Some(1));
@@ -206,10 +208,39 @@ fn events_that_reached_nobody_are_handed_out_again_with_the_same_attempt() {
     let again = take(&mut machine, 0);
     assert_eq!((positions(&again), again[0].attempt), (vec![0, 1, 2], 1));
     fail(&mut machine, again[0].token, 0);
+    machine.fetched("a", Some(event(0, "a")), 3);
     let retried = take(&mut machine, 10);
     machine.release(&retried, at(10));
     let once_more = take(&mut machine, 10);
     assert_eq!((positions(&once_more), once_more[0].attempt), (vec![0], 2));
+}
+
+#[test]
+fn failing_partitions_hold_no_events_and_a_delay_has_an_end() {
+    let names: Vec<_> = (0..50).map(|n| format!("p{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut machine = machine(true, &names);
+    machine.set(Settings { concurrency: 50, ..settings(true) });
+    for taken in machine.take(50, at(0), at(1_000), "w") {
+        let outcome = Outcome::RetryAfter { reason: "x".repeat(100_000), millis: u64::MAX };
+        machine.settle(taken.token, outcome, at(0), 0).expect("in flight");
+    }
+    assert_eq!((machine.needed().len(), machine.all_failing().count()), (0, 50));
+    let state = machine.failing("p7").expect("failing");
+    assert!(state.retry_at.is_some_and(|at| at.is_writable()) && state.reason.len() < 5_000);
+}
+
+#[test]
+fn what_comes_back_late_does_not_end_the_flight_of_another_worker() {
+    let mut machine = machine(true, &["a"]);
+    let first = take(&mut machine, 0);
+    machine.expire(at(1_000), 0);
+    machine.fetched("a", Some(event(0, "a")), 1);
+    let second = take(&mut machine, 2_000);
+    assert_eq!(second.len(), 1);
+    machine.release(&first, at(2_000));
+    assert!(take(&mut machine, 2_000).is_empty(), "it is in flight");
+    done(&mut machine, second[0].token, 2_000);
 }
 
 #[test]
@@ -218,6 +249,7 @@ fn an_operator_acts_on_a_failing_partition_only() {
     assert_eq!(machine.retry("a", at(0)), Err(ActError::NotFailing));
     let taken = take(&mut machine, 0);
     fail(&mut machine, taken[0].token, 0);
+    machine.fetched("a", Some(event(0, "a")), 1);
     let again = take(&mut machine, 10);
     assert_eq!(machine.park_event("a", "broken".into(), at(10)), Err(ActError::InFlight));
     fail(&mut machine, again[0].token, 10);

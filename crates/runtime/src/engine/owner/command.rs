@@ -153,7 +153,9 @@ impl Work<'_> {
 
     fn look(&self) -> Snapshot {
         let in_flight = self.machine.workers();
-        let workers = self.workers.iter().map(|(worker, at)| WorkerStatus {
+        let now = self.clock.now();
+        let seen = self.workers.iter().filter(|(_, at)| now.since(**at) < super::WORKER_SEEN);
+        let workers = seen.map(|(worker, at)| WorkerStatus {
             worker: worker.clone(),
             last_pull: *at,
             in_flight: in_flight.get(&**worker).copied().unwrap_or(0),

@@ -38,6 +38,7 @@ impl Work<'_> {
             }
             let taken = self.bounded(taken, now);
             let deliveries = taken.iter().filter_map(|taken| self.delivery(taken, until)).collect();
+            self.last_pull = now;
             // Who has gone sends them back.
             let _ = pull.answer.send(Ok(Handed::new(deliveries, taken, &self.returned.0)));
         }
@@ -67,7 +68,7 @@ impl Work<'_> {
         debug_assert!(event.is_some(), "an event that is handed out is held");
         let partitioned = self.owner.definition.partition_by.is_partitioned();
         Some(Delivery {
-            token: format!("{:x}", taken.token),
+            token: format!("{:x}.{}", taken.token, self.owner.definition.name),
             event: event?.clone(),
             position: taken.event.position,
             partition: partitioned.then(|| taken.event.partition.clone()),

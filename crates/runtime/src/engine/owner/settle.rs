@@ -2,7 +2,7 @@
 
 use annals_core::ByteString;
 use annals_core::handlers::{Act, HandlerError, SettleResult, Settlement};
-use annals_core::processing::{ActError, Outcome, SettleError};
+use annals_core::processing::{ActError, Outcome, SettleError, shortened};
 
 use super::command::{Answer, Settling};
 use super::{Stop, Work};
@@ -36,12 +36,20 @@ impl Work<'_> {
         Ok(stored?)
     }
 
+    /// The number of a token of this handler.
+    fn token(&self, text: &str) -> Result<u64, SettleError> {
+        let of_this = text.split_once('.').filter(|(_, name)| *name == &*self.owner.definition.name);
+        let number = of_this.and_then(|(number, _)| u64::from_str_radix(number, 16).ok());
+        number.ok_or(SettleError::LeaseLost)
+    }
+
     fn settle_one(&mut self, settlement: Settlement) -> SettleResult {
         let (now, random) = (self.clock.now(), self.random());
-        let settled = token(&settlement.token)
+        let settled = self
+            .token(&settlement.token)
             .and_then(|token| self.machine.settle(token, settlement.outcome(), now, random).map(|_| ()));
         if let (Ok(()), Some(failure)) = (&settled, settlement.failure) {
-            self.last_reason = Some(failure.reason);
+            self.last_reason = Some(shortened(failure.reason));
         }
         result(settlement.token, settled)
     }
@@ -55,7 +63,7 @@ impl Work<'_> {
         let mut settled = Vec::with_capacity(settlements.len());
         let now = self.clock.now();
         for settlement in &settlements {
-            let one = token(&settlement.token).and_then(|token| self.machine.settle(token, Outcome::Done, now, 0));
+            let one = self.token(&settlement.token).and_then(|token| self.machine.settle(token, Outcome::Done, now, 0));
             match one {
                 Ok(one) => settled.push(one),
                 Err(error) => {
@@ -135,10 +143,6 @@ impl Work<'_> {
         let what = format!("partition {:?} of handler {:?}", &**partition, &*handler);
         HandlerError::NotAllowed { act: act.name().to_owned(), what, state: state.to_owned() }
     }
-}
-
-fn token(text: &str) -> Result<u64, SettleError> {
-    u64::from_str_radix(text, 16).map_err(|_| SettleError::LeaseLost)
 }
 
 fn result(token: String, settled: Result<(), SettleError>) -> SettleResult {

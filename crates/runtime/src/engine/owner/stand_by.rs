@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use annals_core::handlers::{DefinitionRecord, HandlerError};
@@ -43,7 +44,7 @@ pub(super) async fn until_taken(owner: &mut Owner, leases: &Leases) -> Result<He
         let now = clock.now();
         // Dropped without an answer, a pull is made again by whoever asked, until its time is up.
         pulls.retain(|pull| pull.ends > now && !pull.answer.is_closed());
-        if pulls.is_empty() && !owner.local && now.since(last_asked) > super::IDLE_MAX {
+        if pulls.is_empty() && !owner.local.load(Ordering::Relaxed) && now.since(last_asked) > super::IDLE_MAX {
             return Err(Stop::Done);
         }
     }
@@ -76,12 +77,12 @@ fn refuse(
 }
 
 /// Reads the definition again, which another process may have changed or deleted, and returns where the processor begins.
-pub(super) async fn defined(owner: &mut Owner) -> Result<i64, Stop> {
+pub(super) async fn defined(owner: &mut Owner) -> Result<DefinitionRecord, Stop> {
     let handlers = TypedRecords::<DefinitionRecord>::declared(Arc::clone(&owner.records));
     let found = handlers.get(&*owner.definition.name).await.map_err(NotWritten::from)?;
     let found = found.ok_or(Stop::Done)?.value;
     owner.definition = found.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
-    Ok(found.start)
+    Ok(found)
 }
 
 /// Where the processor is. After a restore its position is taken back to where the restored log begins to differ, and that is said.
