@@ -9,6 +9,7 @@ mod sharing;
 mod snapshots_until;
 mod streams_until;
 mod until;
+mod waiting;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

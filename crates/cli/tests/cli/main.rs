@@ -22,6 +22,7 @@ mod snapshots;
 mod stores;
 mod streams;
 mod transactions;
+mod waiting;
 mod with_mongodb_adopt;
 mod with_mongodb_import;
 mod with_mongodb_serve;
