@@ -17,7 +17,7 @@ async fn random_changes_leave_the_same_records_as_on_mongodb() {
     let mut operations = RecordOperations::new(7);
     let (mut taken, mut refused) = (0, 0);
     for batch in 0..BATCHES {
-        let changes = vec![operations.any_change(&collection), operations.any_change(&collection)];
+        let changes = [operations.any_change(&collection), operations.any_change(&collection)];
         let changes = &changes[..1 + batch % 2];
         let answers = [records[0].write(changes.to_vec()).await, records[1].write(changes.to_vec()).await];
         let [embedded, mongodb] = answers.map(|answer| answer.map(drop).map_err(|error| error.code()));

@@ -96,6 +96,11 @@ impl Handed {
         Self { deliveries, taken, back }
     }
 
+    /// Nothing, for a pull whose time is up.
+    pub fn nothing() -> Self {
+        Self { deliveries: Vec::new(), taken: Vec::new(), back: None }
+    }
+
     /// They have arrived.
     pub fn accept(mut self) -> Vec<Delivery> {
         self.back = None;

@@ -9,7 +9,7 @@ use annals_core::handlers::{DefinitionRecord, HandlerError};
 use annals_core::processing::{Changes, Failing, Progress};
 use annals_core::{StoreError, TypedRecords};
 
-use super::command::{Command, Pull};
+use super::command::{Command, Handed, Pull};
 use super::{Owner, Stop};
 use crate::engine::journal::{Journal, NotWritten};
 use crate::host::{Asked, Held, Leases, is_set};
@@ -31,6 +31,8 @@ pub(super) async fn until_taken(owner: &mut Owner, leases: &Leases) -> Result<He
         };
         let ask_at = clock.now().plus(ASK_EVERY);
         while clock.now() < ask_at {
+            answer_those_whose_time_is_up(&mut pulls, clock.now());
+            let look_at = pulls.iter().map(|pull| pull.ends).min().map_or(ask_at, |ends| ends.min(ask_at));
             tokio::select! {
                 biased;
                 () = is_set(&mut stop) => return Err(Stop::Done),
@@ -38,16 +40,26 @@ pub(super) async fn until_taken(owner: &mut Owner, leases: &Leases) -> Result<He
                     last_asked = clock.now();
                     refuse(owner, command.ok_or(Stop::Done)?, &elsewhere, &mut pulls, last_asked)?;
                 }
-                () = clock.sleep_until(ask_at) => {}
+                () = clock.sleep_until(look_at) => {}
             }
         }
         let now = clock.now();
-        // Dropped without an answer, a pull is made again by whoever asked, until its time is up.
-        pulls.retain(|pull| pull.ends > now && !pull.answer.is_closed());
+        // Once the lease is taken they are dropped without an answer, and made again by whoever asked.
+        answer_those_whose_time_is_up(&mut pulls, now);
         if pulls.is_empty() && !owner.local.load(Ordering::Relaxed) && now.since(last_asked) > super::IDLE_MAX {
             return Err(Stop::Done);
         }
     }
+}
+
+fn answer_those_whose_time_is_up(pulls: &mut VecDeque<Pull>, now: annals_core::Timestamp) {
+    let (waiting, over): (VecDeque<_>, VecDeque<_>) =
+        std::mem::take(pulls).into_iter().partition(|pull| pull.ends > now);
+    *pulls = waiting;
+    for pull in over {
+        let _ = pull.answer.send(Ok(Handed::nothing()));
+    }
+    pulls.retain(|pull| !pull.answer.is_closed());
 }
 
 fn refuse(
