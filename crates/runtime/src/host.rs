@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use crate::handlers::TenantHandlers;
 pub(crate) use lease::{Asked, Held, Leases};
-pub use stages::{Stage, StageError};
+pub use stages::{Stage, StageError, check_stage};
 pub(crate) use supervise::{Ended, Supervised, message_of, supervise};
 pub use supervise::{TaskState, TaskStatus};
 

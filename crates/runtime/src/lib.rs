@@ -17,4 +17,4 @@ pub use aggregates::{
     RemakeError, Request, Retries, SnapshotStrategy,
 };
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
-pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus};
+pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};

@@ -93,6 +93,7 @@ pub fn parse_line(text: &[u8], remote: bool) -> Result<NewCommit, Failure> {
     if let Some(stage) = commit.wait.until.stage()
         && !remote
     {
+        annals::runtime::check_stage(stage)?;
         let message = format!(
             "lines for a store that this command opens itself wait for \"committed\" or \"logged\"; for {stage:?} send them to a \
              server (--server), or make the commit by flags (--aggregate … --wait {stage})",

@@ -99,7 +99,7 @@ fn a_version_in_the_past_or_future_is_a_conflict_with_the_actual_one() {
     commit("1").ok();
     commit("exists").ok();
     for past_or_future in ["0", "empty", "2", "4"] {
-        assert!(commit(past_or_future).refused("version_conflict", 3).contains("version 3"), "{past_or_future}");
+        assert!(commit(past_or_future).refused("version_conflict", 3).contains("actual 3"), "{past_or_future}");
     }
     commit("tomorrow").refused("invalid_version", 2);
     commit("-1").refused("invalid_version", 2);

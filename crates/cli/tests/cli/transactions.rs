@@ -74,8 +74,13 @@ fn bad_lines() -> Vec<(String, &'static str, i32, &'static str)> {
         (with("commits", json!([moved("a", 1)])), "invalid_transaction", 2, "2 to 16"),
         (with("commits", json!([moved("a", 1), moved("a", 1)])), "invalid_transaction", 2, "commits[1].aggregate"),
         (second("request_id", json!("r")), "invalid_transaction", 2, "commits[1].request_id"),
-        (second("expected_version", json!(7)), "version_conflict", 3, "commits[1]: expected version 7"),
-        (with("expect", expected(json!("exists"))), "version_conflict", 3, "expect[0]: expected version exists"),
+        (second("expected_version", json!(7)), "version_conflict", 3, "commits[1]: version conflict: expected 7"),
+        (
+            with("expect", expected(json!("exists"))),
+            "version_conflict",
+            3,
+            "expect[0]: version conflict: expected exists",
+        ),
         (
             second("append_condition", json!({ "fail_if": [{ "types": ["opened"] }] })),
             "append_condition_failed",

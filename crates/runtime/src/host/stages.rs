@@ -115,6 +115,16 @@ impl Host {
     }
 }
 
+/// Checks that a stage of this name exists, without looking whether a tenant has what it names.
+///
+/// # Errors
+/// `invalid_wait` at `wait.for`.
+pub fn check_stage(name: &str) -> Result<(), Invalid> {
+    let (kind, of) = name.split_once(':').map_or((name, None), |(kind, of)| (kind, Some(of)));
+    let known = ENTRIES.iter().any(|entry| entry.name == kind && entry.form.contains(':') == of.is_some());
+    if known { Ok(()) } else { Err(unknown(name)) }
+}
+
 fn unknown(name: &str) -> Invalid {
     let known = ["committed", "logged"].into_iter().chain(ENTRIES.iter().map(|entry| entry.form));
     let known = known.map(|form| format!("{form:?}")).collect::<Vec<_>>().join(", ");
