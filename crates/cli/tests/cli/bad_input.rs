@@ -33,7 +33,7 @@ fn bad_lines() -> Vec<(String, &'static str, i32, &'static str)> {
         (with("aggregate", json!({ "name": "order", "id": "a\0b" })), "invalid_id", 2, "control character"),
         (with("aggregate", json!({ "name": "", "id": "o-1" })), "invalid_name", 2, "aggregate.name"),
         (with("request_id", json!("")), "invalid_id", 2, "request_id"),
-        (with("expected_version", json!(7)), "version_conflict", 3, "version 0"),
+        (with("expected_version", json!(7)), "version_conflict", 3, "actual 0"),
         (with("expected_version", json!("exists")), "version_conflict", 3, "exists"),
         (with("expected_version", json!(-1)), "invalid_version", 2, "expected_version"),
         (with_data(r#"{"n":9223372036854775808}"#), "invalid_integer", 2, "events[0].data.n"),

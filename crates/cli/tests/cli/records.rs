@@ -209,6 +209,7 @@ fn records_and_queries_take_the_same_flags() {
     let folder = folder();
     let run = |arguments: &[&str]| run(folder.path(), arguments);
     for n in 1..=3 {
+        run(&["commit", "--aggregate", &format!("order/o-{n}"), "--type", "t"]).ok();
         let snapshot = format!("{{\"version\": 1, \"state\": {{\"n\": {n}}}}}");
         run(&["snapshot", "save", "order", &format!("o-{n}"), &snapshot]).ok();
     }

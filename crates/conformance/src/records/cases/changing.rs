@@ -237,12 +237,12 @@ pub async fn a_type_has_collections_of_names_that_are_chosen_at_run_time(subject
     let records = records_of(&store);
     let mut scopes = Vec::new();
     for scope in ["a", "b"] {
-        let declared = TypedRecords::<Saga>::declare_as(records.clone(), format!("x-{scope}-sagas")).await;
+        let declared = TypedRecords::<Saga>::declare_as(records.clone(), format!("sagas-of-{scope}")).await;
         scopes.push(declared.expect("it is declared"));
     }
     let saga = |step| Saga { id: "s".into(), current_step: step, waits_until: None };
     let revision = scopes[0].insert(&saga(1)).await.expect("it is inserted");
-    assert_eq!((scopes[0].name(), scopes[1].get("s").await), ("x-a-sagas", Ok(None)));
+    assert_eq!((scopes[0].name(), scopes[1].get("s").await), ("sagas-of-a", Ok(None)));
     let batch =
         [scopes[0].replacing(&saga(2), Expected::Revision(revision)), scopes[1].replacing(&saga(3), Expected::Absent)];
     write(&records, batch.map(|change| change.expect("it is a document")).to_vec()).await;
