@@ -118,7 +118,8 @@ impl RecordsModel {
                 let what = if there.is_some() { ChangeKind::Replaced } else { ChangeKind::Inserted };
                 let new = || RawDocumentBuf::try_from(&annals_core::bson::doc! { "_id": id.clone() }).expect("an id");
                 let document = there.map_or_else(new, |record| record.document.clone());
-                let document = with_fields(&document, fields, unset)?;
+                let document = with_fields(&document, fields, unset);
+                let document = document.map_err(|error| error.inside(&format!("changes[{n}]")))?;
                 kept.put(&name, n, number, &document)?;
                 (id_of(&document), what)
             }
