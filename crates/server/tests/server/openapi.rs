@@ -155,7 +155,7 @@ impl Schemas<'_> {
             Value::Array(_) => "array",
             Value::Object(_) => "object",
         };
-        if !kinds.contains(&kind) && !(kind == "integer" && kinds.contains(&"number")) {
+        if !(kinds.contains(&kind) || kind == "integer" && kinds.contains(&"number")) {
             return Err(format!("{at}: {value} is not {kinds:?}"));
         }
         if let Some(values) = schema["enum"].as_array()
