@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::documents::answer;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{Limit, Query, Switch};
+use crate::query::{Limit, ListQuery, Query, Switch};
 use crate::route::{self, Feature, Permission, post};
 use crate::schemas;
 use crate::state::Server;
@@ -97,17 +97,6 @@ pub(crate) fn feature() -> Feature {
                 .refuses(&[Code::UnknownCollection, Code::RecordConflict, Code::DuplicateKey, Code::SystemCollection]),
         ],
     )
-}
-
-/// The parameters of a list of collections.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// Resumes after the collection of this name.
-    after: Option<String>,
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
 }
 
 /// The parameters of one record.
