@@ -291,3 +291,20 @@ async fn discard(mut body: impl RequestBody, drain: Arc<Drain>) {
         () = drain.stop.stopped() => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// This runtime has one thread, which parses a small body itself.
+    #[tokio::test]
+    async fn a_large_body_is_parsed_where_it_delays_no_other_request() {
+        let here = thread::current().id();
+        for (bytes, on_worker) in [(PARSED_AT_ONCE_BYTES_MAX, true), (PARSED_AT_ONCE_BYTES_MAX + 1, false)] {
+            let parsed = parse(bytes, || thread::current().id()).await.expect("parsed");
+            assert_eq!(parsed == here, on_worker, "{bytes} bytes");
+        }
+    }
+}

@@ -65,16 +65,13 @@ impl Run for Serve {
             Err(_) => None,
         };
         let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
+        // Before the address is printed: a process that has read it may stop the server at once.
+        let stopped = signals::caught()?;
         let mut output = Output::new(None);
         // Whoever started this may not read what it prints, and the server runs all the same.
         let _ = output
             .text(format_args!("Serving {} on http://{address} until Ctrl-C.", annals::shown_url(&config.store.url)));
         let _ = output.flush();
-        let stopped = async {
-            if let Err(failure) = signals::stop().await {
-                failure.print();
-            }
-        };
         let mut limits = server::Options::default();
         // Without credentials whoever gets through may do everything, and a browser gets through from any page.
         limits.callers = server::Callers::ThisMachine;

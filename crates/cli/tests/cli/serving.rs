@@ -150,3 +150,11 @@ fn an_unknown_tenant_or_scope_of_a_server_is_one_sentence() {
         assert!(said.contains(name) && !said.contains(": :"), "{said}");
     }
 }
+
+#[test]
+fn a_server_that_has_printed_its_address_stops_cleanly_at_once() {
+    let folder = folder();
+    for round in 0..20 {
+        assert_eq!(Server::start(folder.path()).terminate(), Some(0), "round {round}");
+    }
+}
