@@ -177,15 +177,6 @@ pub(crate) fn whole<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error
     found.ok_or_else(|| serde::de::Error::custom(format!("{value} is no whole number")))
 }
 
-/// The same for one that is not negative.
-///
-/// # Errors
-/// For what is no whole number from 0.
-pub(crate) fn from_0<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
-    let value = whole(value)?;
-    u64::try_from(value).map_err(|_| serde::de::Error::custom(format!("{value} is no whole number from 0")))
-}
-
 /// A whole number in any type that can hold one.
 pub(crate) fn integer(document: &RawDocument, key: &str) -> Option<i64> {
     integer_of(document.get(key).ok()??)
@@ -282,8 +273,8 @@ mod tests {
     fn a_struct_is_read_with_numbers_of_any_type_and_what_is_wrong_is_named() {
         #[derive(Debug, PartialEq, Deserialize)]
         struct Kept {
-            #[serde(deserialize_with = "from_0")]
-            head: u64,
+            #[serde(deserialize_with = "whole")]
+            head: i64,
             inner: Option<Inner>,
         }
         #[derive(Debug, PartialEq, Deserialize)]
@@ -298,7 +289,6 @@ mod tests {
         for (broken, parts) in [
             (doc! {}, ["head", "missing"]),
             (doc! { "head": "x" }, ["head", "no whole number"]),
-            (doc! { "head": -1 }, ["head", "from 0"]),
             (doc! { "head": 1.5 }, ["head", "no whole number"]),
             (doc! { "head": 1, "inner": { "names": ["a", 1] } }, ["inner.names[1]", "string"]),
         ] {
