@@ -1,4 +1,5 @@
-//! One transaction, on a session that other processes can end if this one is killed: filled, and its commit sent until its outcome is known.
+//! One transaction, on a session that other processes can end if this one is killed: filled, and its commit sent until its outcome is
+//! known.
 //!
 //! ```text
 //! session ─▶ fill ─┬─▶ commit, majority and journaled ─▶ stored
@@ -124,8 +125,8 @@ impl Backoff {
     }
 }
 
-/// Inserts documents in as many commands as they take. Returns the first error of a document, which ends the transaction. It is a command of
-/// our own: the driver's insert leaves out which index a duplicate is in.
+/// Inserts documents in as many commands as they take. Returns the first error of a document, which ends the transaction. It is a command
+/// of our own: the driver's insert leaves out which index a duplicate is in.
 ///
 /// # Errors
 /// The driver's.

@@ -67,8 +67,8 @@ pub(crate) fn write(
     out.raw()
 }
 
-/// The sub-document of the aggregate that applied the event, with how many it had applied before it. The Runtime's readers of every era take
-/// one with defaults for an event that none applied.
+/// The sub-document of the aggregate that applied the event, with how many it had applied before it. The Runtime's readers of every era
+/// take one with defaults for an event that none applied.
 pub(super) fn write_applied(out: &mut Writer, applied: Option<(Uuid, u64)>) {
     let (aggregate, before) = applied.unwrap_or_default();
     out.document("Aggregate", |out| {

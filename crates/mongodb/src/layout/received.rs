@@ -6,8 +6,8 @@
 //! x-<scope>-annals-received       what those two have no room for: [`Arrival`]
 //! ```
 //!
-//! The Runtime knows microservices, tenants and streams by UUID. A name that is a UUID is used as it is, another becomes a UUIDv5. INVARIANT:
-//! a subscription is what these UUIDs and its partition say, so that two spellings of one UUID can never receive an event twice.
+//! The Runtime knows microservices, tenants and streams by UUID. A name that is a UUID is used as it is, another becomes a UUIDv5.
+//! INVARIANT: a subscription is what these UUIDs and its partition say, so that two spellings of one UUID can never receive an event twice.
 
 use std::sync::Arc;
 

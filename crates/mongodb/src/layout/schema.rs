@@ -183,8 +183,8 @@ pub(crate) async fn ensure_scope(database: &Database, log: &str, states: &str, c
     reconcile(database, states, &[stream_states()], &[], create).await
 }
 
-/// What receiving into a scope needs: the Dolittle Runtime's index of subscriptions, and ours, by which no event of a subscription is in the
-/// log twice.
+/// What receiving into a scope needs: the Dolittle Runtime's index of subscriptions, and ours, by which no event of a subscription is in
+/// the log twice.
 ///
 /// # Errors
 /// `unsuitable_server` or `unreachable`.

@@ -1,5 +1,5 @@
-//! Receiving events over the event horizon: judged by where the subscription stands at majority, stored by one transaction that moves it from
-//! there.
+//! Receiving events over the event horizon: judged by where the subscription stands at majority, stored by one transaction that moves it
+//! from there.
 //!
 //! ```text
 //! state ─▶ repeat, moved, other events ─▶ answer
