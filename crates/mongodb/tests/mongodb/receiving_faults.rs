@@ -84,16 +84,22 @@ async fn what_the_server_does_not_take_is_refused_and_absent() {
 
 /// Waits until the server holds up a command of the client of this name, of a collection unless it is a commit.
 async fn until_held_up(databases: &Databases, name: &str, command: &str, collection: &str) {
+    /// Looks that find the same operation, so that it is not one that passes by.
+    const LOOKS: u32 = 5;
     let admin = databases.client().await.database("admin");
-    // For a while, so that it is not one that passes by. Of a long command the server shows only the namespace.
-    let mut asked = doc! { "currentOp": 1, "appName": name, "microsecs_running": { "$gte": 300_000 } };
-    match collection {
-        "" => asked.insert(format!("command.{command}"), 1),
-        _ => asked.insert("ns", format!("{}.{collection}", databases.name)),
-    };
+    let mut seen = (None, 0);
     until(&format!("{command} {collection} held up"), async || {
-        let found = admin.run_command(asked.clone()).await.expect("asked");
-        found.get_array("inprog").is_ok_and(|found| !found.is_empty())
+        let found = admin.run_command(doc! { "currentOp": 1, "appName": name }).await.expect("asked");
+        let all = found.get_array("inprog").expect("operations");
+        // Of a long command the server shows the beginning, as a text.
+        let is_it = |one: &&Document| {
+            let shown = one.get_document("command").map(ToString::to_string).unwrap_or_default();
+            shown.contains(command) && shown.contains(collection)
+        };
+        let held_up =
+            all.iter().filter_map(|one| one.as_document()).find(is_it).and_then(|one| one.get("opid").cloned());
+        seen = if held_up.is_some() && held_up == seen.0 { (held_up, seen.1 + 1) } else { (held_up, 1) };
+        seen.0.is_some() && seen.1 >= LOOKS
     })
     .await;
 }
