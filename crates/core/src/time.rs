@@ -105,6 +105,12 @@ pub trait Clock: Send + Sync + 'static {
     fn sleep(&self, time: Duration) -> Sleep<'_> {
         self.sleep_until(self.now().plus(time))
     }
+
+    /// The time since a fixed point, for deadlines and for how long something took. It never goes backwards, and setting the wall clock
+    /// does not change it where the implementation has a clock that nobody sets.
+    fn elapsed(&self) -> Duration {
+        self.now().since(Timestamp::default())
+    }
 }
 
 /// A wait for a time.
