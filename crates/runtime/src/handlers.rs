@@ -269,7 +269,7 @@ impl Handlers for TenantHandlers {
                     Err(error) => return Err(error.into()),
                 }
                 if let Some(owner) = self.running(&definition.name) {
-                    let _ = owner.send(Command::Redefine { definition }).await;
+                    let _ = owner.send(Command::Redefine { definition: Box::new(definition) }).await;
                 }
             }
             return Ok(false);

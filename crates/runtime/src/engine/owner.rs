@@ -178,7 +178,7 @@ impl<'o> Work<'o> {
         self.serve(now);
         self.answer_waiters();
         self.forget();
-        self.wait().await
+        self.wait(now).await
     }
 
     /// Ends leases that have run out.
@@ -186,10 +186,11 @@ impl<'o> Work<'o> {
         if self.machine.expire(now, self.random()) > 0 { self.store(&[]).await } else { Ok(()) }
     }
 
-    async fn wait(&mut self) -> Result<(), Stop> {
+    /// Waits for something to happen after `now`, up to which everything was done.
+    async fn wait(&mut self, now: Timestamp) -> Result<(), Stop> {
         let clock = Arc::clone(&self.clock);
         let reads = !self.ended && self.machine.room() > 0 && self.bytes < HELD_BYTES_MAX;
-        let next_look = self.next_look();
+        let next_look = self.next_look(now);
         let mut stop = self.owner.shared.stop.subscribe();
         tokio::select! {
             biased;
@@ -280,9 +281,8 @@ impl<'o> Work<'o> {
         if shared && idle && !self.owner.local.load(Ordering::Relaxed) { Err(Stop::Done) } else { Ok(()) }
     }
 
-    /// When to look again if nothing happens before.
-    fn next_look(&self) -> Timestamp {
-        let now = self.clock.now();
+    /// When to look again if nothing happens before: what became due since `now`, when this turn began, has not been seen yet.
+    fn next_look(&self, now: Timestamp) -> Timestamp {
         let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
         let idles = self.owner.shared.may_share().then(|| self.last_pull.max(now).plus(IDLE_MAX));
         let pulls = self.pulls.iter().map(|pull| pull.ends).min();

@@ -18,7 +18,7 @@ impl TenantHandlers {
         let (answer, answered) = oneshot::channel();
         // Asked once: a second skip would be of the next event.
         let unknown = || StoreError::Unreachable("the handler was restarted meanwhile; look at its state".to_owned());
-        owner.send(Command::Act { act, reason, answer }).await.map_err(|_| unknown())?;
+        owner.send(Command::Act { act: Box::new((act, reason)), answer }).await.map_err(|_| unknown())?;
         answered.await.map_err(|_| unknown())?
     }
 

@@ -31,7 +31,7 @@ impl TenantHandlers {
     async fn read_again(&self, name: &str) -> Result<(), HandlerError> {
         let Some(owner) = self.running(name) else { return Ok(()) };
         let command = match self.definition(name).await {
-            Ok(definition) => Command::Redefine { definition },
+            Ok(definition) => Command::Redefine { definition: Box::new(definition) },
             Err(HandlerError::Unknown(_)) => Command::Delete { answer: oneshot::channel().0 },
             Err(error) => return Err(error),
         };

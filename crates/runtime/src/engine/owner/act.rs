@@ -48,7 +48,7 @@ impl Work<'_> {
             Some(moved) => self.store_move(record, moved).await,
             None => self.store_act(&act, record).await,
         };
-        let _ = answer.send(stored.as_ref().map(|()| ()).map_err(HandlerError::from));
+        let _ = answer.send(stored.as_ref().copied().map_err(HandlerError::from));
         stored?;
         if again { Err(Stop::Again) } else { Ok(()) }
     }

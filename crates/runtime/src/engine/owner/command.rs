@@ -22,13 +22,12 @@ pub(crate) enum Command {
         answer: Answer<Vec<SettleResult>>,
     },
     Act {
-        act: Act,
-        reason: Reason,
+        act: Box<(Act, Reason)>,
         answer: Answer<()>,
     },
     /// Follows other settings from now on.
     Redefine {
-        definition: HandlerDefinition,
+        definition: Box<HandlerDefinition>,
     },
     /// Ends, because the handler is deleted.
     Delete {
@@ -137,11 +136,11 @@ impl Work<'_> {
         match command {
             Command::Pull { body, answer } => self.pull(body, answer),
             Command::Settle { settling, answer } => return self.settle(vec![(settling, answer)]).await,
-            Command::Act { act, reason, answer } => return self.act(act, reason, answer).await,
+            Command::Act { act, answer } => return self.act(act.0, act.1, answer).await,
             Command::Redefine { definition } => {
                 let ends_elsewhere = definition.stop_at != self.owner.definition.stop_at;
                 self.machine.set(definition.settings());
-                self.owner.definition = definition;
+                self.owner.definition = *definition;
                 if ends_elsewhere {
                     self.store_progress().await?;
                     return Err(Stop::Again);

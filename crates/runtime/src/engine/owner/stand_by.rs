@@ -79,7 +79,7 @@ fn refuse(
         Command::Act { answer, .. } => _ = answer.send(Err(refusal())),
         Command::Look { answer } => _ = answer.send(Err(refusal())),
         Command::UntilHandled { answer, .. } => _ = answer.send(Err(refusal())),
-        Command::Redefine { definition } => owner.definition = definition,
+        Command::Redefine { definition } => owner.definition = *definition,
         Command::Delete { answer } => {
             let _ = answer.send(Ok(()));
             return Err(Stop::Done);
