@@ -318,7 +318,8 @@ impl Shared {
     /// after a failure, because it may hold what nothing else does.
     fn end_journal(&self, database: &redb::Database) -> bool {
         let (journal, state) = (self.journal(), self.state());
-        if self.refusal().is_some() || !journal.is_begun() {
+        // Behind a lock that is gone, another process may have the journal.
+        if self.refusal().is_some() || !journal.is_begun() || self.disk.check_lock().is_err() {
             return false;
         }
         let ended = moves::end(database, state.above_the_map(), journal.sequence());

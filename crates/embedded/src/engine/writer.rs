@@ -109,6 +109,7 @@ impl Shared {
         self.make().map_err(failed)?;
         journal.begin(self.syncs_journal(), |begun| self.name(begun)).map_err(failed)?;
         journal.append(&written, !self.options.has(SeededBug::AnswerWritesBeforeSync)).map_err(failed)?;
+        self.disk.check_lock().map_err(failed)?;
         self.publish(|state| Snapshot { recent, below: state.below.clone() });
         self.batches.send_modify(|batches: &mut Batches| batches.durable += 1);
         // What is answered now is durable; who comes next is told.

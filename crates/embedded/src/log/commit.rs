@@ -132,7 +132,7 @@ pub(super) async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict
     if let Some(refusal) = core.refusal() {
         return Err(refusal);
     }
-    core.floor.check(&*core.place.disk, request.now)?;
+    core.check_disk(request.now)?;
     let request = match core.noticed(probe(core, request))? {
         Probed::Repeat(found) => return Ok(Verdict::Repeat(found)),
         Probed::New(request) => request,

@@ -143,7 +143,7 @@ async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitErro
     if let Some(refusal) = core.refusal() {
         return Err(refusal.into());
     }
-    core.floor.check(&*core.place.disk, now)?;
+    core.check_disk(now)?;
     let request = match core.noticed(probe(core, request))? {
         Probed::Repeat(found) => {
             let actual = core.noticed(found.record())?.commit.events[0].sequence_number;

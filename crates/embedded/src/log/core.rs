@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use annals_core::{LogStatus, SequenceNumber, StoreError};
+use annals_core::{LogStatus, SequenceNumber, StoreError, Timestamp};
 use tokio::sync::{Semaphore, watch};
 
 use super::Place;
-use super::floor::Floor;
 use super::heads::Heads;
 use super::packer::Signal;
 use super::queue::Queue;
 use super::segment::View;
 use crate::Options;
+use crate::floor::Floor;
 use crate::terms::TermKey;
 
 /// How many KiB of encoded commits may wait for the writer; callers beyond wait for room.
@@ -107,6 +107,15 @@ impl Core {
     /// Why commits are refused; none when they are taken.
     pub(super) fn refusal(&self) -> Option<StoreError> {
         self.refusal.get().cloned()
+    }
+
+    /// Refuses a commit on a full disk, and all from now on once the store's lock is gone.
+    pub(super) fn check_disk(&self, now: Timestamp) -> Result<(), StoreError> {
+        let looked = self.floor.check(&*self.place.disk, now);
+        if let Err(lost @ StoreError::Failed(_)) = &looked {
+            self.refuse(lost.clone());
+        }
+        looked
     }
 
     /// Passes an answer on unless it tells of the end of the log: where the log is damaged, nobody knows what stands behind its

@@ -7,6 +7,7 @@ mod damage;
 mod faulty_disk;
 mod fixtures;
 mod handlers;
+mod locks;
 mod model;
 mod operations;
 mod prepare;
