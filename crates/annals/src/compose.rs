@@ -20,6 +20,10 @@ pub struct OpenOptions {
     pub scopes: Vec<String>,
     /// Whether a store that is not there yet is an error, instead of being created. By default it is created.
     pub must_exist: bool,
+    /// Why a store that cannot be opened to write is opened to be read instead: `store_read_only` for a folder or a mount that may not be
+    /// written, `disk_full` for a disk on which there is no room to open it. Nothing is written then, and writes are refused with
+    /// `store_read_only`. By default such a store is refused.
+    pub read_only_on: &'static [Code],
     /// With fewer bytes free on the disk commits are refused with `disk_full` and reads go on. 64 MiB; 0 is no floor.
     pub min_free_disk_bytes: u64,
     /// What else there is to say of a store on MongoDB. Its tenants are those above; here only the databases of some may be named.
@@ -33,6 +37,7 @@ impl Default for OpenOptions {
             tenants: vec![DEFAULT_TENANT.to_owned()],
             scopes: Vec::new(),
             must_exist: false,
+            read_only_on: &[],
             min_free_disk_bytes: 64 * 1024 * 1024,
             #[cfg(feature = "mongodb")]
             mongodb: annals_mongodb::Options::default(),
@@ -68,12 +73,22 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
         Backend::Embedded(path) => Arc::new(RealDisk::new(path)),
         Backend::MongoDb(url) => return open_mongodb(url, options).await,
     };
-    let OpenOptions { tenants, scopes, min_free_disk_bytes, .. } = options;
+    let OpenOptions { tenants, scopes, min_free_disk_bytes, read_only_on, .. } = options;
     let options = Options { tenants, scopes, min_free_disk_bytes, ..Options::default() };
-    let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(disk, options)).await;
+    let opened = tokio::task::spawn_blocking(move || open_embedded(disk, options, read_only_on)).await;
     match opened {
         Ok(store) => Ok(Arc::new(store?)),
         Err(error) => Err(OpenError::new(Code::Internal, format!("opening {url} ended early: {error}"))),
+    }
+}
+
+fn open_embedded(disk: Arc<dyn Disk>, options: Options, read_only_on: &[Code]) -> Result<EmbeddedStore, OpenError> {
+    match EmbeddedStore::open(disk.clone(), options.clone()) {
+        Err(error) if read_only_on.contains(&error.code) => {
+            tracing::warn!("the store is opened to be read, and takes no writes: {}", error.message);
+            EmbeddedStore::open_to_read(disk, options, &error.message)
+        }
+        opened => opened,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals::handlers::Handlers;
 use annals::runtime::{Host, HostOptions};
 use annals::{
-    Client, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError, Streams,
+    Client, Code, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError, Streams,
 };
 
 use crate::config::Config;
@@ -111,6 +111,8 @@ pub fn open_options(config: &Config, must_exist: bool) -> OpenOptions {
         tenants: config.tenants.names.clone(),
         scopes: config.tenants.scopes.clone(),
         must_exist,
+        // Whoever reads is served from a disk that is full or may not be written, too.
+        read_only_on: if must_exist { &[Code::StoreReadOnly, Code::DiskFull] } else { &[] },
         min_free_disk_bytes: config.store.min_free_disk_bytes,
         mongodb: config.mongodb.options(),
     }

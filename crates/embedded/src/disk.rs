@@ -1,12 +1,16 @@
 //! The disk under the store: the lowest trait, so that faults and crashes can be tested under the real code.
 
+mod above;
 mod memory;
+mod overlay;
 mod real;
 
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use above::Above;
 pub use memory::MemoryDisk;
+pub use overlay::Overlay;
 pub use real::RealDisk;
 
 /// A folder with files. Paths are relative to it and written with `/`.

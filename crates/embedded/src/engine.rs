@@ -251,6 +251,11 @@ impl Engine {
         format!("{}/{FILE}", self.shared.dir)
     }
 
+    /// Refuses writes from now on.
+    pub(crate) fn refuse(&self, why: StoreError) {
+        self.shared.refusal.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+
     /// Why writes are refused; none when they are taken.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.shared.refusal()

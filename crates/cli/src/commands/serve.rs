@@ -52,7 +52,9 @@ impl Run for Serve {
         let address = address(config).await?;
         let indexes = config.snapshots.declared()?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
-        let options = target::open_options(config, false);
+        let mut options = target::open_options(config, false);
+        // A server that was killed on a full disk comes up again, and its readers are served until there is room.
+        options.read_only_on = &[Code::DiskFull];
         let obstacle = server::Obstacle::default();
         obstacle.say("it is being opened");
         let mut opening = Box::pin(async {

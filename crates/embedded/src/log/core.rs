@@ -130,6 +130,11 @@ impl Core {
     /// Refuses commits from now on. The first reason stays.
     pub(super) fn refuse(&self, why: StoreError) {
         tracing::error!(tenant = self.place.tenant, scope = self.place.scope, %why, "the log refuses commits");
+        self.refuse_with(why);
+    }
+
+    /// The same where it is no fault of the log.
+    pub(super) fn refuse_with(&self, why: StoreError) {
         self.refusal.get_or_init(|| why);
     }
 
