@@ -58,7 +58,7 @@ fn opened(file: Arc<dyn DiskFile>, disk: &dyn Disk, dir: &str, owner: Option<u64
     let path = &format!("{dir}/{FILE}");
     let refused = |error: io::Error| Failure::Refused(cannot_open(path, &error));
     let bytes = file.length().map_err(refused)?;
-    let above = MapFile(Arc::new(Above::of(file).map_err(refused)?));
+    let above = MapFile { file: Arc::new(Above::of(file).map_err(refused)?), patience: Arc::default() };
     if !above.is_whole().map_err(refused)? {
         return Err(open::damaged(path, "it was cut"));
     }

@@ -308,7 +308,7 @@ impl Writer {
     /// Goes on in the next segment, which has room for a frame of this length.
     fn roll(&mut self, frame_length: u64) -> Result<(), StoreError> {
         let least = SEGMENT_HEADER + frame_length;
-        let ready = self.preparation.take(least, self.next_capacity(least)).map_err(StoreError::DiskFull)?;
+        let ready = self.preparation.take(least, self.next_capacity(least))?;
         let closed = std::mem::replace(&mut self.active, segment(ready.at, self.next));
         self.end = SEGMENT_HEADER;
         self.capacity = ready.capacity;

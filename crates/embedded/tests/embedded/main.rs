@@ -6,6 +6,7 @@ mod conformance;
 mod damage;
 mod faulty_disk;
 mod fixtures;
+mod full;
 mod handlers;
 mod locks;
 mod model;
