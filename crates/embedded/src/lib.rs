@@ -21,6 +21,7 @@ mod refused;
 mod store;
 mod streams;
 mod terms;
+mod turn;
 mod varint;
 mod whole;
 
