@@ -17,7 +17,7 @@ use crate::record::{self, Stamp, derived_event_id};
 
 pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
     commit.validate()?;
-    let now = core.options.clock.now();
+    let now = core.options.clock.now().nearest_writable();
     let digest = commit.content_digest(&core.key.0);
     let kept = Kept::of(core, &commit, now)?;
     let request_id = commit.request_id.clone();
@@ -38,7 +38,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
 
 pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
     transaction.validate()?;
-    let now = core.options.clock.now();
+    let now = core.options.clock.now().nearest_writable();
     let digest = transaction.content_digest(&core.key.0);
     // Nothing is waited for: numbers are given when it is stored.
     let NewTransaction { commits, expect, request_id, wait: _ } = transaction;

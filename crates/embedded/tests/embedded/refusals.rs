@@ -277,3 +277,20 @@ fn a_full_disk_has_no_room_for_a_new_store_but_opens_an_old_one() {
         opened.log.commit(commit(n)).await.expect("with room commits go on");
     });
 }
+
+#[test]
+fn a_clock_past_the_year_9999_makes_times_that_can_be_read() {
+    block_on(async {
+        let clock = annals_conformance::ManualClock::at(annals_core::Timestamp::from_millis(i64::MAX - 1));
+        let options = Options { clock: Arc::new(clock), ..tiny_segments() };
+        let opened = open(FaultyDisk::new(1), options).expect("it opens");
+        commit_some(&opened.log, 3).await;
+        for event in read_all(&opened.log).await.expect("the log is read") {
+            assert_eq!(event.time, annals_core::Timestamp::LAST_WRITABLE);
+        }
+        let records = opened.store.records("default").expect("the tenant");
+        records.declare(Collection::new("things")).await.expect("declared");
+        records.write(vec![RecordChange::insert("things", rawdoc! { "_id": 1 })]).await.expect("written");
+        assert_eq!(records.count("things", &Condition::All).await.expect("counted"), 1);
+    });
+}
