@@ -5,7 +5,8 @@ use std::sync::Arc;
 use annals::handlers::Handlers;
 use annals::runtime::{Host, HostOptions};
 use annals::{
-    Client, Code, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError, Streams,
+    Client, Code, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError,
+    Streams,
 };
 
 use crate::config::Config;

@@ -115,6 +115,7 @@ impl EmbeddedStore {
         let (first, most) = (READ_ONLY_SEGMENT_BYTES, READ_ONLY_SEGMENT_BYTES);
         let options = Options { packing, segment_bytes_first: first, segment_bytes_max: most, ..options };
         let store = Self::open(Arc::new(Overlay::new(disk)), options)?;
+        tracing::warn!(why, "the store is opened to be read, and takes no writes");
         let refusal = StoreError::ReadOnly(why.to_owned());
         store.logs().for_each(|log| log.refuse(refusal.clone()));
         store.engines().for_each(|(_, engine)| engine.refuse(refusal.clone()));

@@ -50,6 +50,9 @@ impl Run for Serve {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let config = &context.config;
         let address = address(config).await?;
+        if let Err(error) = server::raise_open_files() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
         let indexes = config.snapshots.declared()?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
         let mut options = target::open_options(config, false);

@@ -108,7 +108,7 @@ fn a_store_that_may_not_be_written_is_read_counted_exported_and_backed_up() {
     run_with(folder.path(), &["commit"], &input).ok();
     let declare = ["record", "declare", "things"];
     run(folder.path(), &declare).ok();
-    run_with(folder.path(), &["record", "put", "things"], "{\"_id\": 1, \"n\": 7}").ok();
+    run(folder.path(), &["record", "insert", "things", "--document", "{\"_id\": \"a\", \"n\": 7}"]).ok();
     // As a process leaves it that was killed in the middle of a batch.
     let segment = folder.path().join("data/tenants/default/default/0000000001.segment");
     fs::remove_file(folder.path().join("data/tenants/default/default/checkpoint.json")).expect("removed");

@@ -31,7 +31,11 @@ fn records(opened: &Opened) -> Arc<dyn Records> {
 }
 
 async fn insert(records: &dyn Records, id: i32) -> Result<(), Code> {
-    records.write(vec![RecordChange::insert("things", rawdoc! { "_id": id })]).await.map(drop).map_err(|error| error.code())
+    records
+        .write(vec![RecordChange::insert("things", rawdoc! { "_id": id })])
+        .await
+        .map(drop)
+        .map_err(|error| error.code())
 }
 
 /// The names and the bytes of all files below a folder.
