@@ -84,9 +84,7 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
 
 fn open_embedded(disk: Arc<dyn Disk>, options: Options, read_only_on: &[Code]) -> Result<EmbeddedStore, OpenError> {
     match EmbeddedStore::open(disk.clone(), options.clone()) {
-        Err(error) if read_only_on.contains(&error.code) => {
-            EmbeddedStore::open_to_read(disk, options, &error.message)
-        }
+        Err(error) if read_only_on.contains(&error.code) => EmbeddedStore::open_to_read(disk, options, &error.message),
         opened => opened,
     }
 }

@@ -102,7 +102,13 @@ impl Target {
 
 /// Opens the configured store.
 pub async fn open_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
-    Ok(annals::open_with(&config.store.url, open_options(config, must_exist)).await?)
+    let store = annals::open_with(&config.store.url, open_options(config, must_exist)).await?;
+    for log in store.status() {
+        for line in &log.recovery {
+            crate::failure::note(&format!("recovery of {}/{}: {line}", log.tenant, log.scope));
+        }
+    }
+    Ok(store)
 }
 
 /// What is configured of the store.

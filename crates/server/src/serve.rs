@@ -196,8 +196,10 @@ impl Connection {
         let _open = options.connections.enter(Arc::clone(&reader));
         let stream = WireGuard::new(stream, options.header_wait_max, options.stop.clone(), Arc::clone(&reader));
         let service = service_fn(|request| {
-            let (api, reader) = (Arc::clone(&self.api), Arc::clone(&reader));
-            READER.scope(Arc::clone(&reader), async move { Ok::<_, Infallible>(answer(&api, &reader, request).await) })
+            let (api, current) = (Arc::clone(&self.api), Arc::clone(&reader));
+            // On the heap, because the connection keeps room for it as long as it lives, and a follower lives long.
+            let answered = Box::pin(async move { Ok::<_, Infallible>(answer(&api, &current, request).await) });
+            READER.scope(Arc::clone(&reader), answered)
         });
         let builder = builder(options);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));

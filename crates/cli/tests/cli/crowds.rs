@@ -55,7 +55,7 @@ fn resident(process: u32) -> u64 {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_follower_that_reads_costs_20_kib_at_most() {
+fn a_follower_that_waits_keeps_no_page() {
     const FOLLOWERS: u64 = 400;
     let folder = folder();
     let server = Server::start(folder.path());
@@ -86,6 +86,8 @@ fn a_follower_that_reads_costs_20_kib_at_most() {
     let before = resident(server.id());
     let followers: Vec<_> = (0..FOLLOWERS).map(|_| follow()).collect();
     let each = resident(server.id()).saturating_sub(before) / FOLLOWERS;
-    assert!(each <= 20, "{each} KiB for each follower");
+    // The room of one page is more than ten times that. Without optimisation a connection alone has more than 20 KiB.
+    let most = if cfg!(debug_assertions) { 64 } else { 20 };
+    assert!(each <= most, "{each} KiB for each follower");
     drop((warm, followers));
 }

@@ -18,7 +18,7 @@ fn records(opened: &Opened) -> Arc<dyn Records> {
 }
 
 async fn insert(records: &dyn Records, id: i32) -> Result<(), Code> {
-    let change = RecordChange::insert("things", rawdoc! { "_id": id, "text": "x".repeat(700) });
+    let change = RecordChange::insert("things", rawdoc! { "_id": id, "text": "x".repeat(6_000) });
     records.write(vec![change]).await.map(drop).map_err(|error| error.code())
 }
 
@@ -34,7 +34,7 @@ async fn through_a_full_disk(disk: &Arc<FaultyDisk>, options: Options, room: u64
     records.declare(Collection::new("things")).await.expect("declared");
     disk.set_room(Some(disk.used() + room));
     let mut refused = 0;
-    for id in 0..600 {
+    for id in 0..300 {
         while let Err(code) = insert(&*records, id).await {
             assert_eq!(code, Code::DiskFull);
             let counted = records.count("things", &Condition::All).await.expect("reads go on");
@@ -48,7 +48,7 @@ async fn through_a_full_disk(disk: &Arc<FaultyDisk>, options: Options, room: u64
         }
     }
     assert!(refused >= 20, "the disk was never full");
-    let accepted = 600;
+    let accepted = 300;
     assert_eq!(opened.status().records_refusing, None);
     accepted
 }
@@ -56,9 +56,9 @@ async fn through_a_full_disk(disk: &Arc<FaultyDisk>, options: Options, room: u64
 #[test]
 fn records_on_a_full_disk_are_refused_stay_readable_and_are_taken_again_without_opening_anew() {
     block_on(async {
-        for seed in 0..12 {
+        for seed in 0..6 {
             let disk = FaultyDisk::new(seed);
-            let accepted = through_a_full_disk(&disk, repeatable(seed), seed * 8_000).await;
+            let accepted = through_a_full_disk(&disk, repeatable(seed), seed * 40_000).await;
             let disk = disk.after_power_loss();
             let opened = open(disk, repeatable(seed)).expect("it opens");
             let counted = records(&opened).count("things", &Condition::All).await.expect("counted");
