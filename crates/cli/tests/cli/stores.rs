@@ -160,7 +160,7 @@ fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
     assert!(ran.err.contains("cut ") && ran.err.contains(".cut"), "{}", ran.err);
     let kept = files(&log).into_iter().find(|file| file.extension().is_some_and(|name| name == "cut"));
     let kept = fs::read(kept.expect("what was cut is kept")).expect("read");
-    assert!(kept.ends_with(b"torn bytes"), "{kept:?}");
+    assert!(kept.windows(10).any(|bytes| bytes == b"torn bytes"), "{kept:?}");
     let again = run(folder.path(), &["log", "read"]).ok();
     assert!(!again.err.contains("cut "), "{}", again.err);
     run(folder.path(), &["check"]).ok();
