@@ -20,6 +20,10 @@ pub struct OpenOptions {
     pub scopes: Vec<String>,
     /// Refuses a store that does not exist instead of creating it.
     pub must_exist: bool,
+    /// Why a store that cannot be opened to write is opened to be read instead: `store_read_only` for a folder or a mount that may not be
+    /// written, `disk_full` for a disk on which there is no room to open it. Nothing is written then, and writes are refused with
+    /// `store_read_only`. By default such a store is refused.
+    pub read_only_on: &'static [Code],
     /// The free space on the disk, in bytes, below which commits are refused with `disk_full` while reads continue. 64 MiB by default; 0
     /// for no limit.
     pub min_free_disk_bytes: u64,
@@ -34,6 +38,7 @@ impl Default for OpenOptions {
             tenants: vec![DEFAULT_TENANT.to_owned()],
             scopes: Vec::new(),
             must_exist: false,
+            read_only_on: &[],
             min_free_disk_bytes: 64 * 1024 * 1024,
             #[cfg(feature = "mongodb")]
             mongodb: annals_mongodb::Options::default(),
@@ -69,12 +74,19 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
         Backend::Embedded(path) => Arc::new(RealDisk::new(path)),
         Backend::MongoDb(url) => return open_mongodb(url, options).await,
     };
-    let OpenOptions { tenants, scopes, min_free_disk_bytes, .. } = options;
+    let OpenOptions { tenants, scopes, min_free_disk_bytes, read_only_on, .. } = options;
     let options = Options { tenants, scopes, min_free_disk_bytes, ..Options::default() };
-    let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(disk, options)).await;
+    let opened = tokio::task::spawn_blocking(move || open_embedded(disk, options, read_only_on)).await;
     match opened {
         Ok(store) => Ok(Arc::new(store?)),
         Err(error) => Err(OpenError::new(Code::Internal, format!("opening {url} ended early: {error}"))),
+    }
+}
+
+fn open_embedded(disk: Arc<dyn Disk>, options: Options, read_only_on: &[Code]) -> Result<EmbeddedStore, OpenError> {
+    match EmbeddedStore::open(disk.clone(), options.clone()) {
+        Err(error) if read_only_on.contains(&error.code) => EmbeddedStore::open_to_read(disk, options, &error.message),
+        opened => opened,
     }
 }
 

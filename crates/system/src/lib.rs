@@ -23,7 +23,7 @@ impl Clock for SystemClock {
             Ok(since) => since.as_millis() as i64,
             Err(before) => -(before.duration().as_millis() as i64),
         };
-        Timestamp::from_millis(millis)
+        Timestamp::from_millis(millis).nearest_writable()
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {

@@ -50,9 +50,14 @@ impl Run for Serve {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let config = &context.config;
         let address = address(config).await?;
+        if let Err(error) = server::raise_open_files() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
         let indexes = config.snapshots.declared()?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
-        let options = target::open_options(config, false);
+        let mut options = target::open_options(config, false);
+        // A server that was killed on a full disk comes up again, and its readers are served until there is room.
+        options.read_only_on = &[Code::DiskFull];
         let obstacle = server::Obstacle::default();
         obstacle.say("it is being opened");
         let mut opening = Box::pin(async {
