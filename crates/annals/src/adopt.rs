@@ -17,6 +17,7 @@
 pub use annals_mongodb::adopt::{AdoptNames, AdoptReport, Finding, FoundCommits, FoundLog, Obstacle, Progress};
 
 use annals_core::OpenError;
+use futures_util::future::{BoxFuture, FutureExt};
 
 use crate::OpenOptions;
 use crate::compose::mongodb_to_adopt;
@@ -27,14 +28,15 @@ use crate::compose::mongodb_to_adopt;
 /// # Errors
 /// `not_supported_by_store` for a store that is not on MongoDB; `invalid_config`, `unknown_tenant`, `invalid_names`, `unsuitable_server`,
 /// `unreachable`. Obstacles to an adoption are in the report and not an error.
-pub async fn inspect(
-    url: &str,
-    tenant: &str,
+pub fn inspect<'a>(
+    url: &'a str,
+    tenant: &'a str,
     options: OpenOptions,
-    names: &AdoptNames,
-    progress: &mut Progress<'_>,
-) -> Result<AdoptReport, OpenError> {
-    annals_mongodb::adopt::inspect(url, tenant, &mongodb_to_adopt(url, options)?, names, progress).await
+    names: &'a AdoptNames,
+    progress: &'a mut Progress<'_>,
+) -> BoxFuture<'a, Result<AdoptReport, OpenError>> {
+    async move { annals_mongodb::adopt::inspect(url, tenant, &mongodb_to_adopt(url, options)?, names, progress).await }
+        .boxed()
 }
 
 /// Adopts the database of `tenant`, which no process of Annals may have open. `progress` counts the commits and events that were inspected,
@@ -43,12 +45,13 @@ pub async fn inspect(
 /// # Errors
 /// As [`inspect`]; `cannot_adopt` and `foreign_numbers` for obstacles; `store_locked` if a process of Annals has it open. The next call
 /// resumes after what was done before an error.
-pub async fn adopt(
-    url: &str,
-    tenant: &str,
+pub fn adopt<'a>(
+    url: &'a str,
+    tenant: &'a str,
     options: OpenOptions,
-    names: &AdoptNames,
-    progress: &mut Progress<'_>,
-) -> Result<AdoptReport, OpenError> {
-    annals_mongodb::adopt::adopt(url, tenant, &mongodb_to_adopt(url, options)?, names, progress).await
+    names: &'a AdoptNames,
+    progress: &'a mut Progress<'_>,
+) -> BoxFuture<'a, Result<AdoptReport, OpenError>> {
+    async move { annals_mongodb::adopt::adopt(url, tenant, &mongodb_to_adopt(url, options)?, names, progress).await }
+        .boxed()
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use annals_core::{Code, DEFAULT_TENANT, OpenError, Store};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
 use annals_embedded::{EmbeddedStore, Options};
+use futures_util::future::{BoxFuture, FutureExt};
 
 /// The forms of a store URL, for messages.
 const STORES: &str = "embedded:PATH, for example embedded:./data, or memory:, or mongodb://HOST/DATABASE";
@@ -56,15 +57,19 @@ impl Default for OpenOptions {
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `store_locked`, `newer_format`, `not_a_store`, `store_read_only`,
 /// `store_damaged` or `read_failed` for a folder that cannot be opened; `unsuitable_server` or `unreachable` for a MongoDB.
-pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
-    open_with(url, OpenOptions::default()).await
+pub fn open(url: &str) -> BoxFuture<'_, Result<Arc<dyn Store>, OpenError>> {
+    open_with(url, OpenOptions::default())
 }
 
 /// Opens the store at `url` with the tenants and scopes of `options`.
 ///
 /// # Errors
 /// As [`open`].
-pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
+pub fn open_with(url: &str, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Store>, OpenError>> {
+    opened(url, options).boxed()
+}
+
+async fn opened(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
     let disk: Arc<dyn Disk> = match Backend::parse(url)? {
         Backend::Memory => Arc::new(MemoryDisk::default()),
         Backend::Embedded(path) if options.must_exist && !Path::new(path).is_dir() => {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{Code, OpenError};
+use futures_util::future::{BoxFuture, FutureExt};
 use mongodb::{Client, Database};
 
 pub use report::{AdoptNames, AdoptReport, Finding, FoundCommits, FoundLog, Obstacle};
@@ -74,15 +75,18 @@ struct Plan {
 /// # Errors
 /// `invalid_config`, `invalid_names` for names that cannot be, `unsuitable_server`, `unreachable`. What is in the way of an adoption is in
 /// the report and no error.
-pub async fn inspect(
-    url: &str,
-    tenant: &str,
-    options: &Options,
-    names: &AdoptNames,
-    progress: &mut Progress<'_>,
-) -> Result<AdoptReport, OpenError> {
-    let place = find(url, tenant, options).await?;
-    Ok(look(&place, options, names, progress).await?.report)
+pub fn inspect<'a>(
+    url: &'a str,
+    tenant: &'a str,
+    options: &'a Options,
+    names: &'a AdoptNames,
+    progress: &'a mut Progress<'_>,
+) -> BoxFuture<'a, Result<AdoptReport, OpenError>> {
+    async move {
+        let place = find(url, tenant, options).await?;
+        Ok(look(&place, options, names, progress).await?.report)
+    }
+    .boxed()
 }
 
 /// Adopts the database of `tenant` at `url`, which no process of Annals has open. Other software must not give numbers to events any more;
@@ -92,22 +96,25 @@ pub async fn inspect(
 /// What is in the way, before anything is written: `cannot_adopt`, `invalid_names`, `foreign_numbers`, `unsuitable_server`. Then
 /// `store_locked` when a process of Annals has it open, `foreign_numbers` when numbers were given meanwhile, `unreachable`. What was done
 /// is taken up by the next call.
-pub async fn adopt(
-    url: &str,
-    tenant: &str,
-    options: &Options,
-    names: &AdoptNames,
-    progress: &mut Progress<'_>,
-) -> Result<AdoptReport, OpenError> {
-    let place = find(url, tenant, options).await?;
-    let plan = look(&place, options, names, progress).await?;
-    if let Some(obstacle) = plan.report.obstacle() {
-        return Err(obstacle);
+pub fn adopt<'a>(
+    url: &'a str,
+    tenant: &'a str,
+    options: &'a Options,
+    names: &'a AdoptNames,
+    progress: &'a mut Progress<'_>,
+) -> BoxFuture<'a, Result<AdoptReport, OpenError>> {
+    async move {
+        let place = find(url, tenant, options).await?;
+        let plan = look(&place, options, names, progress).await?;
+        if let Some(obstacle) = plan.report.obstacle() {
+            return Err(obstacle);
+        }
+        if plan.report.steps.is_empty() {
+            return Ok(AdoptReport { done: true, head: Some(plan.reach.known()), ..plan.report });
+        }
+        apply::apply(&place, options, plan, progress).await
     }
-    if plan.report.steps.is_empty() {
-        return Ok(AdoptReport { done: true, head: Some(plan.reach.known()), ..plan.report });
-    }
-    apply::apply(&place, options, plan, progress).await
+    .boxed()
 }
 
 async fn find(url: &str, tenant: &str, options: &Options) -> Result<Place, OpenError> {

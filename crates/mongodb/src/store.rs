@@ -10,7 +10,7 @@ use annals_core::{
     RecordSnapshots, Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{BoxFuture, FutureExt, join_all, try_join_all};
 use mongodb::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -74,7 +74,11 @@ impl MongoStore {
     /// # Errors
     /// `invalid_config` for the URL or the options, `unsuitable_server` for a server or a database that cannot hold a store,
     /// `unreachable` when no primary answers.
-    pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
+    pub fn open(url: &str, options: Options) -> BoxFuture<'_, Result<Self, OpenError>> {
+        Self::opened(url, options).boxed()
+    }
+
+    async fn opened(url: &str, options: Options) -> Result<Self, OpenError> {
         check_lease(options.lease)?;
         check_answer_time(options.outcome_time)?;
         let timer = Timer::new(options.timer.clone());

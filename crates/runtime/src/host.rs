@@ -21,6 +21,7 @@ use std::time::Duration;
 use annals_core::handlers::Handlers;
 use annals_core::{Clock, Lease, Randomness, Store, Timestamp, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
 use crate::handlers::TenantHandlers;
@@ -115,7 +116,11 @@ impl Host {
 
     /// Ends all tasks and waits for them, at most `drain_max`; leases are released, so that another process continues at once. Call it
     /// before the store is closed. Whatever is asked of the host afterwards is refused as closing.
-    pub async fn drain(&self) {
+    pub fn drain(&self) -> BoxFuture<'_, ()> {
+        self.drained().boxed()
+    }
+
+    async fn drained(&self) {
         let shared = &self.0.shared;
         shared.stop.send_replace(true);
         let tasks: Vec<_> = locked(&shared.tasks).values().cloned().collect();

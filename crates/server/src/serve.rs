@@ -1,7 +1,7 @@
 //! Connections: accepted up to a limit, each with deadlines, and ended gracefully.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{self, Future};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use annals_runtime::{Host, HostOptions};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use futures_util::future::{BoxFuture, FutureExt};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -36,12 +37,12 @@ pub async fn serve(
     listener: TcpListener,
     store: Arc<dyn Store>,
     options: Options,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let options = hosted(options, &store);
     let api = Direct::api(Arc::clone(&store), options.clone());
     let open = Opening::open(api, store);
-    serve_api(listener, open, never(), options, shutdown).await.map(|_| ())
+    serve_api(listener, open, future::pending().boxed(), options, shutdown.boxed()).await
 }
 
 /// Serves the API of a store that is still being opened. Until `opening` gives it, everything but `/health/live` is answered with
@@ -53,13 +54,19 @@ pub async fn serve(
 /// As [`serve_router`].
 pub async fn serve_opening<E>(
     listener: TcpListener,
-    opening: impl Future<Output = Result<Arc<dyn Store>, E>>,
+    opening: impl Future<Output = Result<Arc<dyn Store>, E>> + Send,
     obstacle: Obstacle,
     options: Options,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<Result<(), E>> {
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<Result<(), E>>
+where
+    E: Send,
+{
     let api = Opening::new(obstacle, options.callers);
-    serve_api(listener, api, opening, options, shutdown).await
+    let mut failed = None;
+    let opened = opening.map(|opened| opened.map_err(|error| failed = Some(error)).ok()).boxed();
+    serve_api(listener, api, opened, options, shutdown.boxed()).await?;
+    Ok(failed.map_or(Ok(()), Err))
 }
 
 /// Serves `router`, which is [`router`](crate::router) with routes of your own added, until `shutdown` is done.
@@ -78,47 +85,46 @@ pub async fn serve_router(
     router: Router,
     store: Arc<dyn Store>,
     options: Options,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let open = Opening::open(Direct::only(router), store);
-    serve_api(listener, open, never(), options, shutdown).await.map(|_| ())
+    serve_api(listener, open, future::pending().boxed(), options, shutdown.boxed()).await
 }
 
-/// What opens a store that is open already.
-fn never() -> impl Future<Output = Result<Arc<dyn Store>, Infallible>> {
-    std::future::pending()
-}
-
-async fn serve_api<E>(
+/// `opening` gives no store when it fails. Boxed like all that is passed in, so that the server is compiled here and not in its callers.
+fn serve_api<'a>(
     listener: TcpListener,
     api: Opening,
-    opening: impl Future<Output = Result<Arc<dyn Store>, E>>,
+    opening: BoxFuture<'a, Option<Arc<dyn Store>>>,
     options: Options,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<Result<(), E>> {
+    shutdown: BoxFuture<'a, ()>,
+) -> BoxFuture<'a, io::Result<()>> {
+    serving(listener, api, opening, options, shutdown).boxed()
+}
+
+async fn serving(
+    listener: TcpListener,
+    api: Opening,
+    mut opening: BoxFuture<'_, Option<Arc<dyn Store>>>,
+    mut options: Options,
+    mut shutdown: BoxFuture<'_, ()>,
+) -> io::Result<()> {
     let api = Arc::new(api);
-    let mut options = options;
-    let mut ended = Ok(());
     tracing::info!(address = %listener.local_addr()?, "listening");
     let mut connections = JoinSet::new();
     let mut door = Door::new(&options);
-    let mut shutdown = pin!(shutdown);
-    let mut opening = pin!(opening);
     loop {
         let (stream, place) = tokio::select! {
             biased;
             () = &mut shutdown => break,
             opened = &mut opening, if !api.is_open() => match opened {
-                Ok(store) => {
+                Some(store) => {
                     options = hosted(options, &store);
                     api.set(Direct::api(Arc::clone(&store), options.clone()), store);
                     tracing::info!("the store is open");
                     continue;
                 }
-                Err(error) => {
-                    ended = Err(error);
-                    break;
-                }
+                None => break,
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             () = options.connections.pressed() => {
@@ -150,7 +156,7 @@ async fn serve_api<E>(
             tracing::warn!("the store is not waited for any longer: it does not answer");
         }
     }
-    Ok(ended)
+    Ok(())
 }
 
 /// The options with a task host on this store.

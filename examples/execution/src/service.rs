@@ -5,7 +5,6 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use annals::handlers::HandlerError;
 use annals::runtime::{Host, HostOptions, TaskState};
 use annals::server::{Options, router, serve_router};
 use annals::{Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, ReadError, Store, UnknownLog};
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -129,8 +129,11 @@ impl Error {
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-    let mut shutdown = pin!(shutdown);
+pub fn run<'a>(settings: Settings, shutdown: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, Result<(), Error>> {
+    run_until(settings, shutdown.boxed()).boxed()
+}
+
+async fn run_until(settings: Settings, mut shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
     let store = Arc::clone(&settings.store);
     let started = tokio::select! {
         biased;
@@ -195,7 +198,7 @@ impl Service {
         Ok(Self { store: settings.store, listener, lines, printer, worker, host, office })
     }
 
-    async fn serve(self, shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<(), Error> {
+    async fn serve(self, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
         const STOP_WAIT_MAX: Duration = Duration::from_secs(3);
         let mut options = Options::default();
         options.stop_wait_max = STOP_WAIT_MAX;
@@ -230,7 +233,7 @@ async fn until_the_end(
     host: &Host,
     worker: &Worker,
     lines: &Lines,
-    shutdown: Pin<&mut impl Future<Output = ()>>,
+    shutdown: BoxFuture<'_, ()>,
 ) -> Result<(), Error> {
     /// Programs are killed at once; this is for a store that does not take their last events.
     const PROGRAMS_WAIT_MAX: Duration = Duration::from_secs(4);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use annals_core::SequenceNumber;
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
@@ -166,12 +167,16 @@ impl Http {
             .map_err(|error| format!("{}{path}: {error}", self.base))
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
-        match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(format!("{}: {}", self.base, with_causes(&error))),
-            Err(_) => Err(format!("{} did not answer within {} s", self.base, SILENCE_MAX.as_secs())),
-        }
+    /// Boxed, so that a crate that calls the client does not compile the HTTP library again.
+    fn send(&self, request: Request<Full<Bytes>>) -> BoxFuture<'_, Result<Response<Incoming>, String>> {
+        let answered = async move {
+            match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
+                Ok(Ok(response)) => Ok(response),
+                Ok(Err(error)) => Err(format!("{}: {}", self.base, with_causes(&error))),
+                Err(_) => Err(format!("{} did not answer within {} s", self.base, SILENCE_MAX.as_secs())),
+            }
+        };
+        answered.boxed()
     }
 }
 

@@ -12,6 +12,7 @@ use annals_core::{
     Code, CommitCopy, CommitInfo, DEFAULT_SCOPE, EventLog, EventsHash, RecordedCommit, RecordedEvent, SequenceNumber,
     Store, TransactionPlace, Uuid,
 };
+use futures_util::future::{BoxFuture, FutureExt};
 use serde::de::DeserializeOwned;
 
 use super::begun::Begun;
@@ -33,26 +34,27 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 type Outcome<T> = Result<T, OperationError>;
 
 /// An export whose first line has been read.
-pub struct ExportReader<R> {
-    input: R,
+pub struct ExportReader<'a> {
+    // Not a parameter, so that an import is compiled here and not in its callers.
+    input: Box<dyn BufRead + Send + 'a>,
     header: Header,
     /// The number of the last line that was read.
     line: u64,
 }
 
-impl<R: BufRead + Send> ExportReader<R> {
+impl<'a> ExportReader<'a> {
     /// Reads the first line.
     ///
     /// # Errors
     /// `newer_format` for an export of a newer version; `invalid_backup` if the input is not an export; `unreadable_input`.
-    pub fn new(input: R) -> Outcome<Self> {
+    pub fn new(input: impl BufRead + Send + 'a) -> Outcome<Self> {
         let header = Header {
             annals_export: 0,
             began: annals_core::Timestamp::from_millis(0),
             without_records: false,
             logs: Vec::new(),
         };
-        let mut reader = Self { input, header, line: 0 };
+        let mut reader = Self { input: Box::new(input), header, line: 0 };
         let first = reader.next_line()?.unwrap_or_default();
         let version = serde_json::from_slice::<serde_json::Value>(&first).ok();
         let version = version.and_then(|header| header.get("annals_export")?.as_u64());
@@ -90,12 +92,22 @@ impl<R: BufRead + Send> ExportReader<R> {
     /// `other_events` if a log has other events, `other_records` if a collection has other records, `verdicts_differ` if a stream differs,
     /// `key_taken` if a prepare key has another holder; `invalid_backup` with the line number if the export is truncated or was altered;
     /// `unknown_tenant`, `unknown_scope`, `unreadable_input`, and the errors of committing, writing and appending.
-    pub async fn import_into(self, store: &dyn Store, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Outcome<Moved> {
-        let begun = Begun::look(store, &self.header.logs).await?;
-        match self.all_into(store, progress).await {
-            Ok(moved) => Ok(moved),
-            Err(error) => Err(begun.tell(error).await),
-        }
+    pub fn import_into<'b>(
+        self,
+        store: &'b dyn Store,
+        progress: &'b mut (dyn FnMut(u64, u64) + Send),
+    ) -> BoxFuture<'b, Outcome<Moved>>
+    where
+        'a: 'b,
+    {
+        let imported = async move {
+            let begun = Begun::look(store, &self.header.logs).await?;
+            match self.all_into(store, progress).await {
+                Ok(moved) => Ok(moved),
+                Err(error) => Err(begun.tell(error).await),
+            }
+        };
+        imported.boxed()
     }
 
     async fn all_into(mut self, store: &dyn Store, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Outcome<Moved> {

@@ -8,6 +8,7 @@ use annals_core::{
     Clock, Code, CommitCopy, Data, EventLog, EventsHash, RecordedEvent, SequenceNumber, Store, StoreError,
 };
 use annals_system::SystemClock;
+use futures_util::future::{BoxFuture, FutureExt};
 
 use super::{
     Collections, CopyLine, EXPORT_VERSION, Events, ExportEnd, ExportedLog, Header, LogEnd, LogHead, LogLine, Moved,
@@ -20,12 +21,12 @@ use crate::operations::OperationError;
 ///
 /// # Errors
 /// The errors of reading the store; `disk_full` and `unwritable_output` if `out` cannot be written.
-pub async fn export(
-    store: &dyn Store,
-    out: &mut (dyn Write + Send),
-    progress: &mut (dyn FnMut(u64, u64) + Send),
-) -> Result<Moved, OperationError> {
-    write(store, true, out, progress).await
+pub fn export<'a>(
+    store: &'a dyn Store,
+    out: &'a mut (dyn Write + Send),
+    progress: &'a mut (dyn FnMut(u64, u64) + Send),
+) -> BoxFuture<'a, Result<Moved, OperationError>> {
+    write(store, true, out, progress).boxed()
 }
 
 /// Writes only the logs of a store, with their prepare keys, and neither records nor streams. This is what remains of a store whose records
@@ -33,12 +34,12 @@ pub async fn export(
 ///
 /// # Errors
 /// As for [`export`].
-pub async fn export_without_records(
-    store: &dyn Store,
-    out: &mut (dyn Write + Send),
-    progress: &mut (dyn FnMut(u64, u64) + Send),
-) -> Result<Moved, OperationError> {
-    write(store, false, out, progress).await
+pub fn export_without_records<'a>(
+    store: &'a dyn Store,
+    out: &'a mut (dyn Write + Send),
+    progress: &'a mut (dyn FnMut(u64, u64) + Send),
+) -> BoxFuture<'a, Result<Moved, OperationError>> {
+    write(store, false, out, progress).boxed()
 }
 
 async fn write(
