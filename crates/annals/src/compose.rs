@@ -7,6 +7,7 @@ use std::time::Duration;
 use annals_core::{Code, DEFAULT_TENANT, OpenError, Store};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
 use annals_embedded::{EmbeddedStore, Options};
+use annals_system::sleep;
 use futures_util::future::{BoxFuture, FutureExt};
 
 /// The forms of a store URL, for messages.
@@ -113,7 +114,7 @@ pub async fn open_once_reachable(
             Err(error) if error.code == Code::Unreachable => tell(&error),
             opened => return opened,
         }
-        tokio::time::sleep(BETWEEN_TRIES).await;
+        sleep(BETWEEN_TRIES).await;
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::{Aggregate, CommitError, CommitOutcome, EventLog, NewCommit, NewTransaction, StoreError};
+use annals::{
+    Aggregate, Clock, CommitError, CommitOutcome, EventLog, NewCommit, NewTransaction, StoreError, SystemClock,
+};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
@@ -208,7 +210,7 @@ async fn send_patiently<R: Request>(log: &dyn EventLog, request: R) -> Outcome<R
     for _ in 1..TRIES {
         match request.clone().send(log).await {
             Err(Refusal { store: Some(StoreError::Overloaded), .. }) => {
-                tokio::time::sleep(pause).await;
+                SystemClock.sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
             answered => return judge(answered),

@@ -99,7 +99,8 @@ impl<'de> serde::Deserialize<'de> for Timestamp {
 }
 
 /// Tells the time and waits for it. Only an implementation of this trait reads the system's clock or sleeps on it, so that thirty days
-/// of retries run in milliseconds in a test.
+/// of retries run in milliseconds in a test. What waits for a server, a socket or another process goes by `annals_system::Instant`, the
+/// time of the process, because no clock of a test moves those.
 pub trait Clock: Send + Sync + 'static {
     /// The current time.
     fn now(&self) -> Timestamp;
@@ -110,12 +111,6 @@ pub trait Clock: Send + Sync + 'static {
     /// Waits for this long. Cancelling is safe.
     fn sleep(&self, time: Duration) -> Sleep<'_> {
         self.sleep_until(self.now().plus(time))
-    }
-
-    /// The time since a fixed point, for deadlines and for how long something took. It never goes backwards, and setting the wall clock
-    /// does not change it where the implementation has a clock that nobody sets.
-    fn elapsed(&self) -> Duration {
-        self.now().since(Timestamp::default())
     }
 }
 

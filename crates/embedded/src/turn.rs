@@ -1,6 +1,8 @@
 //! How long one reader works before others have their turn.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use annals_system::Instant;
 
 /// Others wait for so long at most, and giving way costs little beside it.
 const TURN: Duration = Duration::from_micros(500);
@@ -9,10 +11,6 @@ const TURN: Duration = Duration::from_micros(500);
 pub(crate) struct Turn(Instant);
 
 impl Turn {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "it says when others have their turn, and nothing that is answered depends on it"
-    )]
     pub(crate) fn begin() -> Self {
         Self(Instant::now())
     }

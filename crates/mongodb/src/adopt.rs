@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{Code, OpenError};
+use annals_system::sleep;
 use futures_util::future::{BoxFuture, FutureExt};
 use mongodb::{Client, Database};
 
@@ -286,7 +287,7 @@ async fn still_numbered(database: &Database, before: &Reach, report: &mut AdoptR
     if before.events <= before.known() {
         return Ok(());
     }
-    tokio::time::sleep(WATCH).await;
+    sleep(WATCH).await;
     let now = reach::read(database).await.map_err(|error| asking(database.name(), &error))?;
     if now.events != before.events || now.next != before.next {
         report.obstruct(Code::ForeignNumbers, still_writing(database, before.events, now.events));

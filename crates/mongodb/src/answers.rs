@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::StoreError;
+use annals_system::sleep;
 
 use crate::primary::{Primary, no_primary};
 
@@ -47,7 +48,7 @@ impl Answers {
             biased;
             read = read => read,
             () = self.gone() => Err(self.refusal().into()),
-            () = tokio::time::sleep(self.time) => Err(StoreError::Unreachable(no_answer(self.time)).into()),
+            () = sleep(self.time) => Err(StoreError::Unreachable(no_answer(self.time)).into()),
         }
     }
 

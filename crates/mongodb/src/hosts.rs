@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals_system::sleep;
 use futures_util::future::join_all;
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
@@ -30,7 +31,7 @@ enum Told {
 
 /// Answers once the servers say that the URL can never be right; otherwise never.
 pub(crate) async fn mistaken(place: &str, url: &ClientOptions) -> OpenError {
-    tokio::time::sleep(ASKED_AFTER).await;
+    sleep(ASKED_AFTER).await;
     let wanted = url.repl_set_name.as_deref();
     let told = ask(url).await;
     match mistake(wanted, &told) {

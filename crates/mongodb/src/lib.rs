@@ -31,7 +31,6 @@ mod sessions;
 mod store;
 mod streams;
 mod tenants;
-mod timer;
 mod transaction;
 
 pub use dolittle::{DolittleTenants, dolittle_tenants};

@@ -39,6 +39,7 @@ use annals_core::{
     CommitError, CommitOutcome, EventLog, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
     Randomness, ReadError, ScanQuery, SequenceNumber, StoreError, TransactionError, Version, Visit,
 };
+use annals_system::sleep;
 use async_trait::async_trait;
 use mongodb::bson::{RawDocumentBuf, doc};
 use mongodb::options::{FindOneOptions, ReadConcern};
@@ -54,7 +55,6 @@ use crate::options::{Options, Requests};
 use crate::patience::Patience;
 use crate::refused::{malformed, message_of, reading, unreadable};
 use crate::sessions::Sessions;
-use crate::timer::Timer;
 pub(crate) use adopted::Adopted;
 use ahead::Ahead;
 use blocks::{Kept, Lacking};
@@ -120,8 +120,6 @@ pub(crate) struct Means {
     pub(crate) sessions: Arc<Sessions>,
     /// Blocks in memory.
     pub(crate) blocks: Arc<Kept>,
-    /// By which MongoDB and other processes are waited for.
-    pub(crate) timer: Timer,
 }
 
 /// A number that the sequencer tells.
@@ -301,7 +299,7 @@ impl Log {
                 match tokio::time::timeout(LOOK_EVERY, &mut expected.number).await {
                     Ok(Ok(first)) => return Some(first),
                     // The store is closed; the sequencer of another process may go on.
-                    Ok(Err(_)) => tokio::time::sleep(LOOK_EVERY).await,
+                    Ok(Err(_)) => sleep(LOOK_EVERY).await,
                     Err(_) => {}
                 }
                 // Nobody gives numbers until that has ended.
@@ -391,7 +389,7 @@ impl Log {
                 self.numbers.publish(head);
                 return Ok(head);
             }
-            tokio::time::sleep(BEHIND_PAUSE).await;
+            sleep(BEHIND_PAUSE).await;
         }
         let sentence = format!(
             "the log had {} events, and MongoDB shows {head}: it is behind, or another state of it was restored; then open the store again",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use annals_system::sleep;
 use mongodb::error::{Error, Result};
 use mongodb::options::{DatabaseOptions, ReadConcern};
 use mongodb::{ClientSession, Database};
@@ -41,7 +42,7 @@ impl Tries {
         self.0 += 1;
         let again = self.0 < TRIES && code_of(error) == Some(SNAPSHOT_UNAVAILABLE);
         if again {
-            tokio::time::sleep(PAUSE).await;
+            sleep(PAUSE).await;
         }
         again
     }

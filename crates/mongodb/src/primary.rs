@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{Code, StoreError};
+use annals_system::Instant;
 use mongodb::bson::Document;
 use mongodb::error::{Error, ErrorKind};
 use mongodb::event::EventHandler;
 use mongodb::event::sdam::SdamEvent;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::refused::message_of;
 
@@ -25,7 +25,7 @@ pub(crate) struct Primary {
 
 impl Default for Primary {
     fn default() -> Self {
-        Self { servers: Mutex::default(), gone: watch::Sender::new(Some(now())) }
+        Self { servers: Mutex::default(), gone: watch::Sender::new(Some(Instant::now())) }
     }
 }
 
@@ -70,7 +70,7 @@ impl Primary {
         }
         let there = servers.values().any(|server| matches!(server, Seen::TakesWrites));
         self.gone.send_if_modified(|gone| {
-            let now = if there { None } else { gone.or_else(|| now().checked_sub(already)) };
+            let now = if there { None } else { gone.or_else(|| Instant::now().earlier_by(already)) };
             std::mem::replace(gone, now) != now
         });
     }
@@ -87,7 +87,7 @@ impl Primary {
             let since = *gone.borrow_and_update();
             let due = async {
                 match since {
-                    Some(since) => tokio::time::sleep_until(since + time).await,
+                    Some(since) => (since + time).comes().await,
                     None => std::future::pending().await,
                 }
             };
@@ -143,11 +143,6 @@ pub(crate) fn no_primary(why: &str) -> StoreError {
 
 fn is_timeout(failure: &Error) -> bool {
     matches!(&*failure.kind, ErrorKind::Io(error) if error.kind() == io::ErrorKind::TimedOut)
-}
-
-/// For how long; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// What a server's answer to `hello` says; older servers call a primary master.

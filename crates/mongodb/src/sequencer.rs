@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use annals_core::SequencerStatus;
+use annals_system::sleep;
 use mongodb::Client;
 use tokio::sync::watch;
 
@@ -137,7 +138,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) 
         if !forgotten {
             tokio::select! {
                 () = stopped(&mut stop) => return,
-                () = tokio::time::sleep(cluster.ask_every()) => {}
+                () = sleep(cluster.ask_every()) => {}
             }
         }
     }

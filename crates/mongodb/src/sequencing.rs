@@ -13,6 +13,7 @@ use annals_core::{
     Ask, Asked, Code, HeldCommit, HeldId, Invalid, Leader, ReadError, SequencerState, Sequencing, StoreError,
     Timestamp, limits, new_uuid,
 };
+use annals_system::sleep;
 use async_trait::async_trait;
 use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
 
@@ -79,7 +80,7 @@ impl Sequencing for AskSequencer {
                 if let Some(asked) = self.answered(&commit, &name).await? {
                     return Ok(asked);
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                sleep(LOOK_EVERY).await;
             }
         };
         tokio::time::timeout(ANSWER_TIME_MAX, answer).await.unwrap_or_else(|_| {

@@ -15,11 +15,11 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use annals_system::{Instant, sleep};
 use mongodb::bson::{Document, doc};
 use mongodb::error::Error;
 use mongodb::options::{Acknowledgment, CollectionOptions, WriteConcern};
 use mongodb::{ClientSession, Collection, Database};
-use tokio::time::Instant;
 
 use crate::layout::names::SEQUENCER;
 use crate::refused::{code_of, message_of};
@@ -97,8 +97,8 @@ impl Sessions {
                 state.noted = None;
             }
             state.under_way += 1;
-            state.used = Some(now());
-            state.noted.is_some_and(|until| until > now() + RENEW_EVERY)
+            state.used = Some(Instant::now());
+            state.noted.is_some_and(|until| until > Instant::now() + RENEW_EVERY)
         };
         let taken = Session { session, open: Open(self.clone()) };
         if !is_noted && let Err(error) = self.note().await {
@@ -110,7 +110,7 @@ impl Sessions {
 
     /// Notes the sessions for some seconds.
     async fn note(&self) -> mongodb::error::Result<()> {
-        let begun = now();
+        let begun = Instant::now();
         let ids = self.state().ids.clone();
         let count = ids.len();
         let note = vec![doc! { "$set": {
@@ -162,7 +162,7 @@ impl Sessions {
 /// Renews the note while it is needed, and takes it away where it is not.
 async fn renew(sessions: Weak<Sessions>) {
     loop {
-        tokio::time::sleep(RENEW_EVERY).await;
+        sleep(RENEW_EVERY).await;
         let Some(sessions) = sessions.upgrade() else { return };
         if sessions.state().closed {
             return;
@@ -173,11 +173,6 @@ async fn renew(sessions: Weak<Sessions>) {
             tracing::debug!(error = message_of(&error), "the sessions of this process could not be noted");
         }
     }
-}
-
-/// For how long something holds; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// A session that was taken for a transaction.
@@ -191,7 +186,7 @@ impl Session {
     /// that one must not be left to a session that is not used again; one that is dropped amid a command ends its transaction by itself.
     pub(crate) fn done(self) {
         let Self { session, open } = self;
-        open.0.state().idle.push((now(), session));
+        open.0.state().idle.push((Instant::now(), session));
     }
 
     /// Gives up its transaction, and gives it back.
@@ -208,6 +203,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.under_way -= 1;
-        state.used = Some(now());
+        state.used = Some(Instant::now());
     }
 }

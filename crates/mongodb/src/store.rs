@@ -35,7 +35,6 @@ use crate::sequencing::AskSequencer;
 use crate::sessions::Sessions;
 use crate::streams::{LogOfStreams, MongoStreams};
 use crate::tenants::{Databases, databases, lease_database};
-use crate::timer::Timer;
 
 /// How long closing waits for answers of MongoDB to what is under way. With the next one it keeps the promise to stop within ten seconds.
 const ANSWERS_TIME_MAX: Duration = Duration::from_secs(6);
@@ -81,7 +80,6 @@ impl MongoStore {
     async fn opened(url: &str, options: Options) -> Result<Self, OpenError> {
         check_lease(options.lease)?;
         check_answer_time(options.outcome_time)?;
-        let timer = Timer::new(options.timer.clone());
         let Connection { client, database, primary } = connect(url, &options.connection).await?;
         let databases = databases(&options, database.as_deref())?;
         let declared = scopes(&options)?;
@@ -89,7 +87,7 @@ impl MongoStore {
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let sessions = Sessions::new(client.database(lease_database(&databases)), &holder);
         let answers = Arc::new(Answers::new(primary.clone(), options.outcome_time));
-        let means = Means { answers, sessions, blocks: Arc::default(), timer };
+        let means = Means { answers, sessions, blocks: Arc::default() };
         let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options, &means));
         let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
         let records = tenants.iter().map(|(tenant, (log, _))| {

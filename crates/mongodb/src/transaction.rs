@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use annals_core::bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use annals_system::{Instant, sleep};
 use async_trait::async_trait;
 use mongodb::bson::Document;
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
@@ -20,7 +21,6 @@ use crate::connect::strict;
 use crate::log::Means;
 use crate::refused::{code_of, message_of};
 use crate::sessions::was_ended;
-use crate::timer::{Moment, Timer};
 
 /// Retry limit for transactions that were aborted or whose outcome is unknown.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ pub(crate) enum Ended<L> {
 }
 
 /// Makes one attempt. A commit whose outcome is unknown is sent again until `ends`.
-pub(crate) async fn attempt<F: Fill>(means: &Means, filling: &F, ends: Moment) -> Ended<F::Left> {
+pub(crate) async fn attempt<F: Fill>(means: &Means, filling: &F, ends: Instant) -> Ended<F::Left> {
     let filled = async {
         let mut taken = means.sessions.take().await?;
         let session = &mut taken.session;
@@ -73,7 +73,7 @@ pub(crate) async fn attempt<F: Fill>(means: &Means, filling: &F, ends: Moment) -
     };
     match filled.await {
         Ok(Ok(mut taken)) => {
-            let ended = commit(&mut taken.session, &means.timer, ends).await;
+            let ended = commit(&mut taken.session, ends).await;
             taken.done();
             ended
         }
@@ -90,7 +90,7 @@ fn aborted<L>(error: Error) -> Ended<L> {
     Ended::Refused(error)
 }
 
-async fn commit<L>(session: &mut ClientSession, timer: &Timer, ends: Moment) -> Ended<L> {
+async fn commit<L>(session: &mut ClientSession, ends: Instant) -> Ended<L> {
     loop {
         let error = match session.commit_transaction().await {
             Ok(()) => return Ended::Stored,
@@ -100,10 +100,10 @@ async fn commit<L>(session: &mut ClientSession, timer: &Timer, ends: Moment) -> 
             return aborted(error);
         }
         tracing::warn!(error = message_of(&error), "the outcome of a transaction is unknown; asking again");
-        if timer.is_past(ends) {
+        if Instant::now() >= ends {
             return Ended::Unknown(error);
         }
-        timer.pause(PAUSES.1).await;
+        sleep(PAUSES.1).await;
     }
 }
 
@@ -118,9 +118,9 @@ impl Default for Backoff {
 
 impl Backoff {
     /// Waits half of a pause to all of it: two writers that met each other would otherwise meet again after the same pause.
-    pub(crate) async fn pause(&mut self, timer: &Timer, bits: u128) {
+    pub(crate) async fn pause(&mut self, bits: u128) {
         let half = self.0 / 2;
-        timer.pause(half + half.mul_f64(f64::from(bits as u32) / f64::from(u32::MAX))).await;
+        sleep(half + half.mul_f64(f64::from(bits as u32) / f64::from(u32::MAX))).await;
         self.0 = (self.0 * 2).min(PAUSES.1);
     }
 }

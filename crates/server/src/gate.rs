@@ -4,13 +4,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use annals_core::Code;
+use annals_system::Instant;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use tokio::time::Instant;
 
 use crate::body::{Drain, Drained, RequestBody};
 use crate::caller::Principal;

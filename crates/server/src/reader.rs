@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use annals_system::{Instant, sleep};
 use tokio::sync::{MutexGuard, Notify};
-use tokio::time::{Instant, sleep};
 
 use crate::connections::Connections;
 use crate::options::Options;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use annals_core::Store;
 use annals_runtime::{Host, HostOptions};
+use annals_system::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
@@ -20,7 +21,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::direct::Direct;
 use crate::door::Door;
@@ -138,7 +139,7 @@ async fn serving(
     }
     drop(listener);
     tracing::info!(connections = connections.len(), "stopping");
-    let stopping = now();
+    let stopping = Instant::now();
     options.stop.stop();
     let answered = timeout(options.stop_wait_max, async { while connections.join_next().await.is_some() {} }).await;
     if answered.is_err() {
@@ -169,11 +170,6 @@ fn hosted(mut options: Options, store: &Arc<dyn Store>) -> Options {
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// What closing the store has of the ten seconds when requests have taken all of theirs.
 const CLOSE_TIME: Duration = Duration::from_millis(1500);
-
-/// A deadline's clock; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
-}
 
 /// Most requests under way on one HTTP/2 connection; more wait at the client.
 const STREAMS_MAX: u32 = 256;

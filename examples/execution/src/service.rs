@@ -229,12 +229,7 @@ impl Service {
 }
 
 /// Waits for a reason to end, then ends the programs.
-async fn until_the_end(
-    host: &Host,
-    worker: &Worker,
-    lines: &Lines,
-    shutdown: BoxFuture<'_, ()>,
-) -> Result<(), Error> {
+async fn until_the_end(host: &Host, worker: &Worker, lines: &Lines, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
     /// Programs are killed at once; this is for a store that does not take their last events.
     const PROGRAMS_WAIT_MAX: Duration = Duration::from_secs(4);
     let ended = tokio::select! {

@@ -19,6 +19,12 @@ const BANNED: [(&str, &str, &str); 5] = [
     ("static mut", "static", "use an atomic or a OnceLock"),
 ];
 
+/// The runtime's own time, in products: `annals_core::Clock` or `annals_system::{Instant, sleep}` is used instead, so that there is one
+/// place where each is read (docs/decisions/0040). A test or a tool may measure.
+const TIMES: [&str; 4] =
+    ["tokio::time::sleep", "tokio::time::sleep_until", "tokio::time::interval", "tokio::time::Instant"];
+const IMPORTED_TIMES: [&str; 4] = ["sleep", "sleep_until", "interval", "Instant"];
+
 /// Ways to sleep, banned in tests only: products may wait for time to pass, tests wait for what they expect.
 const SLEEPS: [&str; 3] = ["thread::sleep", "time::sleep", "time::sleep_until"];
 
@@ -43,11 +49,37 @@ pub fn faults(file: &File) -> Vec<Fault> {
             )
         }));
     }
+    if is_product(&file.path) {
+        faults.extend(times(file, &code).filter(|at| !tests.iter().any(|span| span.contains(at))).map(|at| {
+            fault(
+                &file.path,
+                code.line(at),
+                "time",
+                "products take `annals_core::Clock`, or `annals_system::{Instant, sleep}` for what other processes do",
+            )
+        }));
+    }
     faults.extend(bare_matches(&code).map(|at| {
         fault(&file.path, code.line(at), "matches", "a bare `matches!` asserts nothing; write `assert!(matches!(…))`")
     }));
     faults.retain(|fault| !allowed(&file.text, fault));
     faults
+}
+
+/// Source that ships: of all crates but the one that reads the time for the others, the tests' frame and the benchmarks.
+fn is_product(path: &str) -> bool {
+    let crate_of = path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")).map(|(name, _)| name);
+    crate_of.is_some_and(|name| !["system", "conformance", "bench"].contains(&name))
+}
+
+/// Where a file takes the time by itself: by path, or by an import.
+fn times<'a>(file: &'a File, code: &'a Code) -> impl Iterator<Item = usize> + 'a {
+    let by_path = TIMES.iter().flat_map(|time| code.find_all(time));
+    let imported = code.find_all("use tokio::time::{").filter(|at| {
+        let names = file.text[*at..].split(';').next().unwrap_or_default();
+        names.split(|c: char| !c.is_alphanumeric() && c != '_').any(|name| IMPORTED_TIMES.contains(&name))
+    });
+    by_path.chain(imported)
 }
 
 /// Whether a comment on the line or the one above sets the rule aside, with a reason.

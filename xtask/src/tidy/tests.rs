@@ -41,6 +41,23 @@ fn a_test_must_not_sleep_and_a_product_may() {
 }
 
 #[test]
+fn a_product_takes_the_time_where_it_is_read_for_all() {
+    for text in [
+        "use tokio::time::{Duration, sleep};\n",
+        "use tokio::time::Instant;\n",
+        "fn f() { tokio::time::interval(x) }\n",
+    ] {
+        assert_eq!(broken("crates/mongodb/src/a.rs", text), [("time", 1)], "{text}");
+        for elsewhere in ["crates/system/src/a.rs", "crates/bench/src/a.rs", "examples/orders/src/a.rs"] {
+            assert_eq!(broken(elsewhere, text), [], "{text}");
+        }
+    }
+    assert_eq!(broken("crates/mongodb/src/a.rs", "use tokio::time::{Sleep, timeout};\n"), []);
+    let measured = "#[cfg(test)]\nmod tests {\n    use tokio::time::Instant;\n}\n";
+    assert_eq!(broken("crates/mongodb/src/a.rs", measured), []);
+}
+
+#[test]
 fn a_matches_whose_answer_is_lost_is_found() {
     assert_eq!(broken("src/a.rs", "fn f() {\n    matches!(a, B { .. });\n}\n"), [("matches", 2)]);
     assert_eq!(broken("src/a.rs", "fn f() {\n    g();\n    matches!(a, B(_));\n    h();\n}\n"), [("matches", 3)]);

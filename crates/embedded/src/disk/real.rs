@@ -7,8 +7,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use annals_system::Instant;
 use rustix::fs::Advice;
 
 use super::{Disk, DiskFile, Open};
@@ -169,11 +170,6 @@ fn not_taken(error: TryLockError) -> io::Error {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it says how fast the disk is, and nothing that is stored depends on it")]
-fn now() -> Instant {
-    Instant::now()
-}
-
 /// A read that took longer came from the disk and not from memory.
 const SLOW: Duration = Duration::from_micros(30);
 
@@ -201,7 +197,7 @@ impl DiskFile for RealFile {
     fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<()> {
         let end = buffer.len() + length;
         let start = offset.wrapping_sub(buffer.len() as u64);
-        let began = now();
+        let began = Instant::now();
         // No more than this is read, for there is no room for more.
         buffer.reserve_exact(length);
         while buffer.len() < end {

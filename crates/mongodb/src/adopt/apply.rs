@@ -24,7 +24,6 @@ use crate::refused::asking;
 use crate::sequencer::Cluster;
 use crate::sequencer::catch_up::Turn;
 use crate::sessions::Sessions;
-use crate::timer::Timer;
 
 /// Events that are taken in together.
 const BATCH_MAX: usize = 1000;
@@ -83,7 +82,7 @@ async fn work(
     let context = report.context.clone();
     let answers = Arc::new(Answers::new(place.primary.clone(), options.outcome_time));
     let sessions = Sessions::new(place.lease.clone(), &holder);
-    let means = Means { answers, sessions, blocks: Arc::default(), timer: Timer::new(options.timer.clone()) };
+    let means = Means { answers, sessions, blocks: Arc::default() };
     let log = Log::new(&place.tenant, database.clone(), database.clone(), options, context, adopted, means);
     let cluster = Cluster::new(place.client.clone(), vec![log.clone()], holder, options.lease, options.at_step);
     let head = number(turn, &cluster, &log, &mut |events| progress(done + events, all.max(done + events))).await?;

@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use annals_core::{LogPage, LogQuery, SequenceNumber};
+use annals_system::Instant;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use super::{Log, read};
 
@@ -65,7 +65,7 @@ impl Ahead {
     /// Begins what comes behind the page from this number on, if the log has it and the page was asked for in a sequence.
     pub(super) fn begin(&self, log: &Weak<Log>, from: SequenceNumber, limit: usize, head: SequenceNumber) {
         let mut state = self.state();
-        let now = now();
+        let now = Instant::now();
         let goes_on = |(position, since): &(SequenceNumber, Instant)| *position == from && now - *since <= SOON;
         if limit < EVENTS_MIN || !state.positions.iter().any(goes_on) {
             return;
@@ -94,7 +94,7 @@ impl Ahead {
             if state.positions.len() == POSITIONS {
                 state.positions.pop_front();
             }
-            state.positions.push_back((page.next, now()));
+            state.positions.push_back((page.next, Instant::now()));
         }
     }
 }
@@ -103,11 +103,6 @@ impl Ahead {
 fn is_kept(page: &LogPage, limit: usize) -> bool {
     let bytes: usize = page.events.iter().map(|event| event.data.as_bytes().len()).sum();
     page.events.len() == limit && bytes <= BYTES_MAX
-}
-
-/// For the pace of readers; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Reads a page and keeps it until it is asked for. Where it cannot be read or is not kept, and where nobody asks in time, whoever asks

@@ -8,10 +8,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use annals_system::{Instant, sleep};
 use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::{ClientSession, Database};
-use tokio::time::Instant;
 
 use super::bulk::Insert;
 use crate::answers::no_answer;
@@ -42,13 +42,13 @@ pub(crate) enum Outcome {
 
 /// Sends a batch until every outcome is known or the time is up. A server that is cut off from the majority may answer never.
 pub(super) async fn send(database: &Database, collection: &str, inserts: &[Insert], time: Duration) -> Vec<Outcome> {
-    let ends = now() + time;
+    let ends = Instant::now() + time;
     let mut outcomes = vec![Outcome::Unknown("it was not sent".to_owned()); inserts.len()];
     let mut open: Vec<usize> = (0..inserts.len()).collect();
     let mut first = true;
     loop {
         let trying = attempt(database, collection, inserts, &open, first, &mut outcomes);
-        if tokio::time::timeout_at(ends, trying).await.is_err() {
+        if ends.limit(trying).await.is_none() {
             let silent = |place: &&usize| !matches!(outcomes[**place], Outcome::Stored | Outcome::Refused(_));
             for place in open.iter().filter(silent).copied().collect::<Vec<_>>() {
                 outcomes[place] = Outcome::Unknown(no_answer(time));
@@ -56,17 +56,12 @@ pub(super) async fn send(database: &Database, collection: &str, inserts: &[Inser
         }
         first = false;
         open.retain(|place| matches!(outcomes[*place], Outcome::Unknown(_)));
-        if open.is_empty() || now() >= ends {
+        if open.is_empty() || Instant::now() >= ends {
             return outcomes;
         }
         tracing::warn!(collection, open = open.len(), why = ?outcomes[open[0]], "outcomes are unknown; trying again");
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
-}
-
-/// A deadline's clock; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 async fn attempt(

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use annals_core::{ReadError, SequenceNumber};
+use annals_system::Instant;
 use futures_util::TryStreamExt;
 use mongodb::Collection;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
-use tokio::time::Instant;
 
 use super::Log;
 use super::read::beginning;
@@ -75,13 +75,8 @@ impl Lacking {
     }
 
     fn note(&self, number: SequenceNumber) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((number, now()));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((number, Instant::now()));
     }
-}
-
-/// For how long it is believed that there is no block; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// The block that holds this number, if there is one that can be read.

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use annals_system::Instant;
 use mongodb::Database;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::batch::{self, Outcome};
 
@@ -73,7 +73,7 @@ impl Bulk {
     /// Inserts a document with the next batch of its collection. How many wait is bounded by the caller.
     pub(crate) async fn insert(&self, collection: &str, id: String, document: Vec<u8>) -> Outcome {
         let (answer, answered) = oneshot::channel();
-        let sent_by = now() + self.outcome_time;
+        let sent_by = Instant::now() + self.outcome_time;
         let mut insert = Insert { id, document, answer, sent_by };
         // A lane ends with the runtime that it was made on; a store may be used from a later one.
         for _ in 0..2 {
@@ -117,7 +117,7 @@ async fn run(
     let mut flights = JoinSet::new();
     let mut under_way = 0;
     // When it was last that nothing was under way.
-    let mut since = now();
+    let mut since = Instant::now();
     let mut open = true;
     while open || !waiting.is_empty() || !flights.is_empty() {
         tokio::select! {
@@ -126,7 +126,7 @@ async fn run(
                 None => open = false,
             },
             Some(ended) = flights.join_next() => under_way -= ended.unwrap_or(0),
-            () = tokio::time::sleep_until(since + SLOW), if flights.len() == 1 && !waiting.is_empty() => {}
+            () = (since + SLOW).comes(), if flights.len() == 1 && !waiting.is_empty() => {}
         }
         // Whoever was answered by the last batch gets to come with the next: they come one after the other, as long as each turn of the
         // runtime brings some.
@@ -142,7 +142,7 @@ async fn run(
         }
         give_back_late(&mut waiting);
         if flights.is_empty() {
-            since = now();
+            since = Instant::now();
         }
         while !waiting.is_empty() && flights.len() < flights_max(under_way, &waiting, since) {
             let batch: Vec<Insert> = waiting.drain(..fitting(&waiting)).collect();
@@ -152,14 +152,9 @@ async fn run(
     }
 }
 
-/// A deadline's clock; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
-}
-
 /// Batches that get no answer hold up what is behind them, which must not wait for ever either.
 fn give_back_late(waiting: &mut VecDeque<Insert>) {
-    while waiting.front().is_some_and(|oldest| oldest.sent_by <= now()) {
+    while waiting.front().is_some_and(|oldest| oldest.sent_by <= Instant::now()) {
         let late = waiting.pop_front().map(|late| late.answer.send(Outcome::NotSent));
         debug_assert!(late.is_some(), "there was one");
     }

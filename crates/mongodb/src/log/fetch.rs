@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use annals_core::ReadError;
+use annals_system::sleep;
 use futures_util::future::try_join_all;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
@@ -146,7 +147,7 @@ async fn of_collection(
         }
         keep_missing(&mut missing, &wanted, &found);
         if !missing.is_empty() {
-            tokio::time::sleep(PAUSE).await;
+            sleep(PAUSE).await;
         }
     }
     Ok((found, false))

@@ -10,11 +10,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use annals_core::{CommitError, Invalid, KeyChanges, KeyHolder, StoreError, Timestamp};
+use annals_system::{Instant, sleep};
 use mongodb::ClientSession;
 use mongodb::bson::{RawDocumentBuf, doc};
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::ReadConcern;
-use tokio::time::Instant;
 
 use super::Log;
 use super::batch::{Outcome, judged};
@@ -110,46 +110,41 @@ fn holder(log: &Log, collection: &str, found: &RawDocumentBuf) -> Result<KeyHold
 
 /// Inserts a commit and changes its keys, or neither.
 pub(super) async fn carry_out(log: &Log, task: Task<'_>) -> Result<Keyed, CommitError> {
-    let ends = self::now() + log.outcome_time;
+    let ends = Instant::now() + log.outcome_time;
     let mut pause = PAUSE;
     loop {
         let trying = attempt(log, task, ends);
         // Whether the commit may have been sent.
-        let unknown = match tokio::time::timeout_at(ends, trying).await {
-            Ok(Ok(Attempt::Ended(outcome))) => {
+        let unknown = match ends.limit(trying).await {
+            Some(Ok(Attempt::Ended(outcome))) => {
                 if let Some((_, document)) = task.commit {
                     log.bulk.counts.batch(u64::from(outcome == Outcome::Stored), document.len());
                 }
                 return Ok(Keyed::Outcome(outcome));
             }
-            Ok(Ok(Attempt::Refused(refusal, mut holders))) => {
+            Some(Ok(Attempt::Refused(refusal, mut holders))) => {
                 if still(log, task, &refusal, &mut holders).await? {
                     return Ok(Keyed::Refused(refusal));
                 }
                 false
             }
-            Ok(Ok(Attempt::Again(error))) => {
+            Some(Ok(Attempt::Again(error))) => {
                 tracing::debug!(%error, "a change of keys met another transaction; trying again");
                 false
             }
-            Ok(Err(refusal)) => return Err(refusal),
-            Err(_) => true,
+            Some(Err(refusal)) => return Err(refusal),
+            None => true,
         };
-        if self::now() + pause >= ends {
+        if Instant::now() + pause >= ends {
             let outcome = match unknown {
                 true => Outcome::Unknown(no_answer(log.outcome_time)),
                 false => Outcome::NotSent,
             };
             return Ok(Keyed::Outcome(outcome));
         }
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
-}
-
-/// A deadline's clock; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Whether the refusal stands once a majority has confirmed the key that it is about.
@@ -219,10 +214,10 @@ async fn finish(session: &mut ClientSession, ends: Instant) -> Attempt {
             let unknown = |error| Attempt::Ended(Outcome::Unknown(message_of(&error)));
             return if given_up { Attempt::Again(error) } else { unknown(error) };
         }
-        if now() + PAUSE_MAX >= ends {
+        if Instant::now() + PAUSE_MAX >= ends {
             return Attempt::Ended(Outcome::Unknown(message_of(&error)));
         }
-        tokio::time::sleep(PAUSE_MAX).await;
+        sleep(PAUSE_MAX).await;
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use annals_core::{
     AggregateFilter, Code, Filter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, StoreError, limits,
 };
+use annals_system::sleep;
 use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
@@ -92,7 +93,7 @@ pub(super) async fn whole(log: &Log, query: &LogQuery, ask: bool) -> Result<LogP
         }
         // Others may have moved the head, whose numbers nobody may pass over unseen.
         judge(log).await?;
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
     Err(behind(from, head))
 }

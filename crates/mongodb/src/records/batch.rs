@@ -8,10 +8,10 @@ use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
 use annals_core::{
     ChangeNumber, Clock, Collection, Condition, Expected, Matcher, Randomness, RecordChange, RecordError, StoreError,
 };
+use annals_system::{Instant, sleep};
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::{ReadConcern, ReturnDocument};
 use mongodb::{ClientSession, Database};
-use tokio::time::Instant;
 
 use super::checks;
 use super::commands::{self, Refused};
@@ -96,7 +96,7 @@ async fn until_answered(
     jobs: &[Work],
     by: &str,
 ) -> Option<Vec<Answer>> {
-    let ends = now() + TIME_MAX;
+    let ends = Instant::now() + TIME_MAX;
     let mut pause = PAUSE;
     let mut tries = 0_u32;
     loop {
@@ -119,11 +119,11 @@ async fn until_answered(
             Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) || was_ended(&error) => Some(error),
             Err(error) => return Some(all(jobs, &error)),
         };
-        if now() >= ends {
+        if Instant::now() >= ends {
             let sentence = error.map_or("other writers always came first".to_owned(), |error| message_of(&error));
             return Some(jobs.iter().map(|_| Err(StoreError::Unreachable(sentence.clone()).into())).collect());
         }
-        tokio::time::sleep(jittered(pause, place.random.bits())).await;
+        sleep(jittered(pause, place.random.bits())).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
@@ -132,11 +132,6 @@ async fn until_answered(
 fn jittered(pause: Duration, bits: u128) -> Duration {
     let half = pause / 2;
     half + half.mul_f64(f64::from(bits as u32) / f64::from(u32::MAX))
-}
-
-/// A deadline's clock; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 fn all(jobs: &[Work], error: &Error) -> Vec<Answer> {

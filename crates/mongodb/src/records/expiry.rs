@@ -21,6 +21,7 @@ use annals_core::bson::raw::RawDocument;
 use annals_core::bson::{Bson, DateTime, RawDocumentBuf, doc};
 use annals_core::order::{Direction, TypeOrder, document_keys, invert};
 use annals_core::{Collection, Index, Matcher, RecordError, StoreError};
+use annals_system::sleep;
 
 use super::MongoRecords;
 use super::write::Work;
@@ -105,7 +106,7 @@ pub(super) async fn run(records: std::sync::Weak<MongoRecords>) {
                 }
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        sleep(LOOK_EVERY).await;
     }
 }
 

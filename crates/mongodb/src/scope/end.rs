@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{ReadError, SequenceNumber, StoreError};
+use annals_system::sleep;
 use mongodb::Database;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use tokio::sync::watch;
@@ -150,6 +151,6 @@ async fn look(log: &ScopeLog, head: SequenceNumber) -> Result<SequenceNumber, Re
         if known > head {
             return Ok(known);
         }
-        log.means.timer.pause(LOOK_EVERY).await;
+        sleep(LOOK_EVERY).await;
     }
 }

@@ -21,6 +21,7 @@ use annals_core::{
     Clock, Code, Invalid, Randomness, ReceiveError, Received, ReceivedBatch, Receiving, SequenceNumber, StoreError,
     Subscription, SubscriptionState, Timestamp,
 };
+use annals_system::Instant;
 use async_trait::async_trait;
 use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc, serialize_to_raw_document_buf};
@@ -125,8 +126,7 @@ impl Inner {
         self.ready.get_or_try_init(|| self.begin()).await?;
         let _turn = self.turn.lock().await;
         let key = Key::of(&batch.subscription);
-        let timer = &self.log.means.timer;
-        let ends = timer.now() + TIME_MAX;
+        let ends = Instant::now() + TIME_MAX;
         let mut backoff = Backoff::default();
         loop {
             let standing = self.standing(&key).await?;
@@ -156,10 +156,10 @@ impl Inner {
                 Ended::Left(Left::Moved) => "other writers were always faster".to_owned(),
                 Ended::Again(error) => message_of(&error),
             };
-            if timer.is_past(ends) {
+            if Instant::now() >= ends {
                 return Err(StoreError::Unreachable(format!("the events could not be stored in time: {why}")).into());
             }
-            backoff.pause(timer, self.random.bits()).await;
+            backoff.pause(self.random.bits()).await;
         }
     }
 

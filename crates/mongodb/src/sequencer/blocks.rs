@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use annals_system::{Instant, sleep};
 
 use super::Cluster;
 use crate::log::blocks::Reach;
@@ -16,17 +16,17 @@ const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 /// Writes what is due, for ever.
 pub(super) async fn write(cluster: &Cluster) -> Infallible {
-    let mut logs: Vec<_> = cluster.logs.iter().map(|log| (log, Reach::default(), now())).collect();
+    let mut logs: Vec<_> = cluster.logs.iter().map(|log| (log, Reach::default(), Instant::now())).collect();
     let mut pause = LOOK_EVERY;
     loop {
-        tokio::time::sleep(pause).await;
-        let begun = now();
+        sleep(pause).await;
+        let begun = Instant::now();
         let mut written = false;
         for (log, reach, due) in logs.iter_mut().filter(|(_, _, due)| *due <= begun) {
             match log.means.answers.of(log.extend_blocks(reach)).await {
                 Ok(more) => written |= more,
                 Err(error) => {
-                    *due = now() + LEFT_ALONE;
+                    *due = Instant::now() + LEFT_ALONE;
                     let database = log.database.name();
                     tracing::warn!(%error, database, "blocks of entries are not written; it is tried again in a minute");
                 }
@@ -35,9 +35,4 @@ pub(super) async fn write(cluster: &Cluster) -> Infallible {
         // Of a log that is being brought up the commits get most of the time.
         pause = if written { begun.elapsed() * 2 } else { LOOK_EVERY };
     }
-}
-
-/// For the pace; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }

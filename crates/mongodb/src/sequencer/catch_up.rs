@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use annals_core::{Code, OpenError};
+use annals_system::sleep;
 use mongodb::Database;
 
 use super::lease::Lease;
@@ -35,7 +36,7 @@ impl Turn {
             if let Some(epoch) = lease.take().await.map_err(|error| asking(database.name(), &error))? {
                 return Ok(Self { lease, epoch, database });
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            sleep(ASK_EVERY).await;
         }
         let message =
             format!("a process of Annals has the store in database {} open, and gives numbers", database.name());

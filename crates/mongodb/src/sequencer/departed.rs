@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use annals_system::sleep;
 use mongodb::Database;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
@@ -19,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks and ends, for ever.
 pub(super) async fn end_transactions(cluster: &Cluster) -> Infallible {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        sleep(LOOK_EVERY).await;
         let Some(first) = cluster.logs.first() else { continue };
         if let Err(error) = end(&first.database, &cluster.holder, cluster.lease).await {
             tracing::debug!(error = message_of(&error), "transactions of processes that are gone may be open");

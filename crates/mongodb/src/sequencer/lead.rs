@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use annals_system::Instant;
 use futures_util::future::try_join_all;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::place::Place;
 use super::state::{Token, earlier};
@@ -34,7 +34,7 @@ async fn work(
     forgotten: bool,
 ) -> Result<std::convert::Infallible, Ended> {
     let Opened { mut places, mut stream } = open(cluster, lease, epoch, forgotten).await?;
-    let mut saved = now();
+    let mut saved = Instant::now();
     loop {
         let Batch { commits, changed, asked, idle, ended } = next(&mut stream.news).await;
         let stored = commits.last().and_then(|commit| commit.stored);
@@ -59,7 +59,7 @@ async fn work(
                 return Err(Ended::Deposed("a log that was disturbed can go on"));
             }
             try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
-            saved = now();
+            saved = Instant::now();
             (cluster.at_step)(Step::PositionSaved);
         }
         if let Some(ended) = ended {
@@ -118,11 +118,6 @@ async fn recovered(cluster: &Cluster, places: &HashMap<String, Place>) -> Result
         }
     }
     Ok(false)
-}
-
-/// For the pace of saving; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// What the stream had ready.

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use annals_system::{Instant, sleep};
 use mongodb::Database;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
 
 use super::in_time;
 use super::step::{AtStep, Step};
@@ -105,15 +105,15 @@ impl Lease {
     /// lost too.
     pub(super) async fn keep(&self, epoch: i64, lag: &AtomicU64) -> &'static str {
         let state = self.database.collection::<Document>(SEQUENCER);
-        let mut renewed = now();
+        let mut renewed = Instant::now();
         loop {
-            tokio::time::sleep(self.holds / 3).await;
+            sleep(self.holds / 3).await;
             let renew =
                 vec![doc! { "$set": { "until": self.until(), "lag": lag.load(Ordering::Relaxed).cast_signed() } }];
             match in_time(self.holds, state.update_one(self.mine(epoch), renew)).await {
                 Ok(answer) if answer.matched_count == 1 => {
                     self.trouble.over();
-                    renewed = now();
+                    renewed = Instant::now();
                 }
                 Ok(_) => return "another process has taken the lease",
                 Err(error) => {
@@ -156,9 +156,4 @@ fn process() -> String {
     let host = std::env::var("HOSTNAME").ok().filter(named);
     let host = host.or_else(|| std::fs::read_to_string("/etc/hostname").ok().filter(named));
     format!("{} process {}", host.as_deref().map_or("unnamed host", str::trim), std::process::id())
-}
-
-/// For how long nothing was heard; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{SequenceNumber, Version};
+use annals_system::Instant;
 use mongodb::ClientSession;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
-use tokio::time::Instant;
 
 use super::aggregates::Known;
 use super::assign::{Arrived, Numbered, assign, first_versions};
@@ -125,7 +125,7 @@ impl Place {
 
     async fn take(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
         let token = commits.iter().rev().find_map(|commit| commit.token.clone());
-        let began = now();
+        let began = Instant::now();
         let due = self.saved.is_none_or(|saved| began - saved >= SAVE_EVERY);
         self.contexts.note(&self.log, &commits).await?;
         let mut arrived: Vec<Arrived> = commits.into_iter().map(Arrived::read).collect();
@@ -325,9 +325,4 @@ pub(super) async fn read_next(log: &Log) -> Result<SequenceNumber, Ended> {
     let found = metadata.find_one(doc! { "_id": EVENT_LOG }).await?;
     let next = found.as_deref().and_then(|found| natural(found, "NextEventOffset"));
     next.ok_or_else(|| Ended::Damaged(format!("{}: {EVENT_LOG_METADATA} has no number", log.database.name())))
-}
-
-/// For the pace of saving; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use annals_system::sleep;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
 use super::{Cluster, lease::Lease};
@@ -29,7 +30,7 @@ pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
 
 async fn asking(cluster: &Cluster, lease: &Lease) -> i64 {
     loop {
-        tokio::time::sleep(cluster.ask_every().min(TAKE_EVERY)).await;
+        sleep(cluster.ask_every().min(TAKE_EVERY)).await;
         if let Some(epoch) = ask(lease).await {
             return epoch;
         }
@@ -55,7 +56,7 @@ async fn watching(cluster: &Cluster, lease: &Lease) -> std::convert::Infallible 
         if let Err(error) = watch(cluster).await {
             lease.trouble.met("the heads of the logs cannot be watched", &error);
         }
-        tokio::time::sleep(cluster.ask_every()).await;
+        sleep(cluster.ask_every()).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! A batch of a log as one transaction: the offset, the events, the entries, the aggregates, what is held and released, and the position
 //! in the stream. So one that was deposed writes nothing, nobody sees a part, and a crash leaves nothing to be mended.
 
+use annals_system::sleep;
 use mongodb::ClientSession;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
@@ -127,7 +128,7 @@ async fn transaction(
             }
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Written::Known),
             Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                sleep(std::time::Duration::from_millis(5)).await;
             }
             // The commit's outcome is not known: the offset tells, because it moves with everything else.
             Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {

@@ -12,6 +12,7 @@
 
 use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::{Appended, Code, Invalid, StoreError, StreamError, Verdicts};
+use annals_system::Instant;
 use async_trait::async_trait;
 use mongodb::ClientSession;
 use mongodb::bson::{Document, doc};
@@ -43,8 +44,7 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
     let begin = || meta::begin(collections, &verdicts.stream, &inner.identity, inner.create);
     known.collection.get_or_try_init(begin).await?;
     let _turn = known.turn.lock().await;
-    let timer = &inner.log.means().timer;
-    let ends = timer.now() + TIME_MAX;
+    let ends = Instant::now() + TIME_MAX;
     let mut backoff = Backoff::default();
     // An append that may have happened in an earlier round of the loop.
     let mut unknown = None;
@@ -85,10 +85,10 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
                 continue;
             }
         };
-        if timer.is_past(ends) {
+        if Instant::now() >= ends {
             return Err(unreachable(&error));
         }
-        backoff.pause(timer, inner.random.bits()).await;
+        backoff.pause(inner.random.bits()).await;
     }
 }
 

@@ -149,7 +149,7 @@ impl<A: AggregateType> Aggregates<A> {
                 }
             }
             conflicts += 1;
-            tokio::time::sleep(self.retries.pause(conflicts, self.random.bits())).await;
+            annals_system::sleep(self.retries.pause(conflicts, self.random.bits())).await;
         }
     }
 

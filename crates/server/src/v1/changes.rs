@@ -1,9 +1,11 @@
 //! `GET /v1/records/changes` and what is below it: what happened to records, as pages and as server-sent events.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::wire::records as wire;
 use annals_core::{ChangeFollower, ChangeNumber, ChangesError, Code, DocumentView, RecordedChange, StoreError};
+use annals_system::sleep;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -11,7 +13,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
 use serde::Deserialize;
-use tokio::time::{Duration, sleep};
 use utoipa::{IntoParams, ToSchema};
 
 use super::follow::{LastEventId, event_stream, last_word};

@@ -1,8 +1,10 @@
 //! `GET /v1/log/follow`: server-sent events, first what is there, then what comes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::{Follower, Identity, ReadError, RecordedEvent, SequenceNumber, StoreError};
+use annals_system::sleep;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -11,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use serde::Deserialize;
-use tokio::time::{Duration, sleep};
 use utoipa::IntoParams;
 
 use super::lines::CHUNK_BYTES;
