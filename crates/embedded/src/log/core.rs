@@ -26,6 +26,8 @@ pub(super) struct Core {
     pub(super) floor: Floor,
     pub(super) packing: Signal,
     pub(super) room: Arc<Semaphore>,
+    /// Places for searches of append conditions that take long.
+    pub(super) searches: Semaphore,
     view: RwLock<Arc<View>>,
     state: watch::Sender<HeadState>,
     pub(super) known: Heads,
@@ -62,6 +64,7 @@ impl Core {
             floor: Floor::new(options),
             packing: Signal::default(),
             room: Arc::new(Semaphore::new(WAITING_KIB_MAX)),
+            searches: Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))),
             view: RwLock::new(Arc::new(view)),
             state: watch::Sender::new(HeadState { head, closed: false }),
             cut_short: refusal.clone(),
