@@ -10,6 +10,7 @@ use super::Place;
 use super::heads::Heads;
 use super::packer::Signal;
 use super::queue::Queue;
+use super::remake::Notes;
 use super::segment::View;
 use crate::Options;
 use crate::floor::Floor;
@@ -37,7 +38,7 @@ pub(super) struct Core {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
-    recovery: Vec<String>,
+    notes: Notes,
 }
 
 /// The durable head, for those who wait for it to move.
@@ -54,7 +55,7 @@ impl Core {
         view: View,
         head: SequenceNumber,
         refusal: Option<StoreError>,
-        recovery: Vec<String>,
+        notes: Notes,
     ) -> Self {
         Self {
             key: place.key,
@@ -73,8 +74,13 @@ impl Core {
             commits: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            recovery,
+            notes,
         }
+    }
+
+    /// What was found and mended, for people.
+    pub(super) fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     pub(super) fn view(&self) -> Arc<View> {
@@ -167,7 +173,7 @@ impl Core {
             commits: self.commits.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
-            recovery: self.recovery.clone(),
+            recovery: self.notes.all(),
             sequencer: None,
         }
     }
