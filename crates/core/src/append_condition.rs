@@ -3,7 +3,7 @@
 
 use bytestring::ByteString;
 
-use crate::{Code, Invalid, RecordedEvent, SequenceNumber, limits};
+use crate::{Code, EventRef, Invalid, RecordedEvent, SequenceNumber, limits};
 
 /// A commit's condition on events that the log must *not* hold: it fails if any event after `after` matches any of the patterns.
 ///
@@ -34,6 +34,14 @@ impl EventPattern {
     /// Returns whether an event with this type and these tags matches.
     pub fn matches(&self, event_type: &ByteString, tags: &[ByteString]) -> bool {
         (self.types.is_empty() || self.types.contains(event_type)) && self.tags.iter().all(|tag| tags.contains(tag))
+    }
+}
+
+impl EventPattern {
+    /// Returns whether an event that is lent matches.
+    pub fn matches_ref(&self, event: &EventRef<'_>) -> bool {
+        (self.types.is_empty() || self.types.iter().any(|wanted| **wanted == *event.event_type))
+            && self.tags.iter().all(|wanted| event.tags.iter().any(|tag| **wanted == **tag))
     }
 }
 

@@ -9,6 +9,7 @@
 //!   snapshot.rs  the durable state: what is recent, above what is being moved, above the map
 //!   moves.rs     moving thread: what was recent, into the map
 //!   open.rs      opening: the map, and what the journal holds behind it
+//!   generation.rs  what tells an earlier copy of the map's file from the map
 //!   file.rs      the map's file on a Disk
 //!   dump.rs      the map as a file of entries, for backups
 //!   make.rs      a new map of such a file
@@ -28,6 +29,7 @@ mod blocking;
 mod change;
 mod dump;
 mod file;
+mod generation;
 mod journal;
 mod look;
 mod make;
@@ -42,7 +44,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
@@ -51,6 +52,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use self::change::Change;
 pub(crate) use self::dump::{Dump, DumpFault, Entries, Held};
+pub(crate) use self::generation::{Marks, Note};
 pub(crate) use self::journal::FILES as JOURNAL_FILES;
 pub(crate) use self::look::{Looked, look};
 pub(crate) use self::make::make;
@@ -58,6 +60,7 @@ pub(crate) use self::open::{Damage, FILE, FORMAT_KEY};
 pub(crate) use self::view::{Range, View, after_prefix};
 
 use self::file::Patience;
+use self::generation::Generation;
 use self::journal::Journal;
 use self::moves::Moves;
 use self::snapshot::{Below, Snapshot};
@@ -111,7 +114,8 @@ pub(crate) struct Shared {
     /// What waits while the disk is full.
     patience: Arc<Patience>,
     floor: Floor,
-    known: Known,
+    marks: Marks,
+    generation: Generation,
     snapshot: RwLock<Arc<Snapshot>>,
     refusal: RwLock<Option<StoreError>>,
     /// The number of batches made durable since opening; closed with the engine.
@@ -128,20 +132,14 @@ struct Made {
 }
 
 /// What is known beside a map of whether it was ever made.
+#[derive(Default)]
 pub(crate) struct Known {
     /// It was, so that one that is not there is missing.
     pub(crate) made: bool,
-    /// The mark of the store and tenant whose map it is, as the headers of segments have one; none where it is not compared.
-    pub(crate) owner: Option<u64>,
-    /// Notes, durably, that it is made now.
-    pub(crate) note: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
-}
-
-impl Default for Known {
-    /// Nothing is known, and nobody notes it.
-    fn default() -> Self {
-        Self { made: false, owner: None, note: Box::new(|| Ok(())) }
-    }
+    /// What it must hold.
+    pub(crate) marks: Marks,
+    /// Notes that it is made, and its generation. Without it neither is noted.
+    pub(crate) note: Option<Note>,
 }
 
 /// How far the engine has come.
@@ -164,8 +162,10 @@ impl Engine {
             let _ = journal::remove_all(&*disk, &dir);
         }
         let patience = Arc::new(Patience::default());
-        let (existing, refusal) = match open::existing(&disk, &dir, known.owner, &patience) {
-            Ok(None) if known.made => (None, Some(Damage::lost(&dir))),
+        let Known { made, marks, note } = known;
+        let generation = Generation::of_none(note);
+        let (existing, refusal) = match open::existing(&disk, &dir, &marks, &generation, &patience) {
+            Ok(None) if made => (None, Some(Damage::lost(&dir))),
             Ok(existing) => (existing, None),
             Err(open::Failure::Damaged(damage)) => (None, Some(damage)),
             Err(open::Failure::Refused(error)) => return Err(error),
@@ -193,7 +193,8 @@ impl Engine {
             made: Mutex::default(),
             patience,
             floor: Floor::new(options),
-            known,
+            marks,
+            generation,
             snapshot: RwLock::new(Arc::new(snapshot)),
             refusal: RwLock::new(refusal.map(StoreError::from)),
             batches: watch::Sender::new(Batches::default()),
@@ -344,11 +345,16 @@ impl Shared {
         if self.refusal().is_some() || !journal.is_begun() || self.disk.check_lock().is_err() {
             return false;
         }
-        let ended = moves::end(database, state.above_the_map(), journal.sequence());
-        if let Err(error) = &ended {
+        let next = self.generation.next();
+        if let Err(error) = moves::end(database, state.above_the_map(), journal.sequence(), next) {
             tracing::warn!(dir = self.dir, %error, "the journal stays; the next opening moves it into the map");
+            return false;
         }
-        ended.is_ok()
+        self.generation.written(next);
+        if let Err(error) = self.generation.settle() {
+            tracing::warn!(dir = self.dir, %error, "the generation of the map is noted by the next opening");
+        }
+        true
     }
 
     /// The durable state at this moment.

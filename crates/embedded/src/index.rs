@@ -7,6 +7,7 @@ mod bloom;
 mod file;
 mod memory;
 mod pages;
+mod sealed;
 
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
@@ -16,6 +17,7 @@ use annals_core::{ByteString, SequenceNumber};
 pub(crate) use file::{FileIndex, encode};
 pub(crate) use memory::{AsItIs, Head, IndexedCommit, MemoryIndex, TermMap};
 pub(crate) use pages::{PAGE, page_is_whole, repair_pages};
+pub(crate) use sealed::Sealed;
 
 use crate::terms::Term;
 
@@ -41,7 +43,7 @@ pub(crate) enum Index {
     /// Of a segment that is written to, or closed and not yet indexed in a file. Holds durable commits only.
     Memory(RwLock<MemoryIndex>),
     /// Of a closed segment.
-    File(FileIndex),
+    File(Sealed),
 }
 
 impl Index {
@@ -53,7 +55,7 @@ impl Index {
     pub(crate) fn reach(&self) -> (u64, SequenceNumber) {
         match self {
             Self::Memory(index) => read(index).reach(),
-            Self::File(index) => (index.extent().end, index.extent().next),
+            Self::File(index) => (index.file().extent().end, index.file().extent().next),
         }
     }
 
@@ -61,7 +63,7 @@ impl Index {
     pub(crate) fn commits(&self) -> u32 {
         match self {
             Self::Memory(index) => read(index).commits(),
-            Self::File(index) => index.commits(),
+            Self::File(index) => index.file().commits(),
         }
     }
 
@@ -70,7 +72,7 @@ impl Index {
     pub(crate) fn ordinal_of(&self, sequence_number: SequenceNumber) -> Answer<Option<u32>> {
         match self {
             Self::Memory(index) => Ok(read(index).ordinal_of(sequence_number)),
-            Self::File(index) => index.ordinal_of(sequence_number),
+            Self::File(index) => index.ask(|index| index.ordinal_of(sequence_number)),
         }
     }
 
@@ -78,7 +80,7 @@ impl Index {
     pub(crate) fn entries(&self, ordinals: &[u32]) -> Answer<Vec<Entry>> {
         match self {
             Self::Memory(index) => Ok(read(index).entries(ordinals)),
-            Self::File(index) => index.entries(ordinals),
+            Self::File(index) => index.ask(|index| index.entries(ordinals)),
         }
     }
 
@@ -86,7 +88,7 @@ impl Index {
     pub(crate) fn postings(&self, term: Term, within: Range<u32>) -> Answer<Vec<u32>> {
         match self {
             Self::Memory(index) => Ok(read(index).postings(term, within)),
-            Self::File(index) => index.postings(term, within),
+            Self::File(index) => index.ask(|index| index.postings(term, within.clone())),
         }
     }
 
@@ -115,7 +117,7 @@ impl Index {
     ) -> Answer<Vec<(ByteString, ByteString)>> {
         match self {
             Self::Memory(index) => Ok(read(index).aggregates(prefix, after, limit)),
-            Self::File(index) => index.aggregates(prefix, after, limit),
+            Self::File(index) => index.ask(|index| index.aggregates(prefix, after, limit)),
         }
     }
 }

@@ -8,6 +8,7 @@
 //!   read.rs        caller's task    index → frames → events
 //!   receive.rs     caller's task    the same as commit.rs, for events of other microservices
 //!   lend.rs        caller's task    the same, for events that nobody keeps
+//!   remake.rs      caller's task    a damaged index again, from its segment
 //!   recovery.rs    at opening       scan the tail · cut what was never acknowledged · find damage
 //! ```
 
@@ -33,6 +34,7 @@ mod queue;
 mod read;
 mod receive;
 mod recovery;
+mod remake;
 mod repack;
 mod scan;
 mod segment;

@@ -119,6 +119,8 @@ pub enum SeededBug {
     ForgetJournalOnOpening,
     TurnJournalTooEarly,
     NameJournalBeforeItIsDurable,
+    NoteGenerationTooEarly,
+    NoteGenerationTooLate,
 }
 
 impl Options {

@@ -3,7 +3,7 @@
 //! ```text
 //! lock                                          taken by the process that has the store open
 //! store.json                                    what this folder is, its format, and the tenants that were begun
-//! tenants/{tenant}/tenant.json                  the tenant's store id, incarnation and secret key
+//! tenants/{tenant}/tenant.json                  the tenant's store id, incarnation and secret key, and its map's generation
 //! tenants/{tenant}/_engine/map.redb             records and streams; no scope can be called _engine
 //! tenants/{tenant}/{scope}/0000000001.segment   the log, one file after another
 //! tenants/{tenant}/{scope}/0000000001.index     the index of a closed segment
@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::disk::{Disk, Open, Overlay};
-use crate::engine::{Engine, Known};
+use crate::engine::Engine;
 use crate::format::FORMAT;
 use crate::log::{Log, Packed, Place};
 use crate::operations::{MapImage, Taking, TenantImage};
@@ -37,9 +37,7 @@ mod store_file;
 mod tenant_file;
 
 pub(crate) use self::store_file::{StoreFile, TENANTS};
-pub(crate) use self::tenant_file::TenantFile;
-
-use self::tenant_file::note_begun;
+pub(crate) use self::tenant_file::{TenantFile, TenantNotes};
 
 pub(crate) const STORE_FILE: &str = "store.json";
 pub(crate) const TENANT_FILE: &str = "tenant.json";
@@ -231,6 +229,7 @@ fn open_tenant(disk: &Arc<dyn Disk>, name: &str, options: &Options) -> Result<Te
         forks: Vec::new(),
         key: Uuid::from_u128(options.random.bits()),
         begun: BTreeSet::new(),
+        map_generation: None,
     };
     if !has(&**disk, &dir, TENANT_FILE)? && has(&**disk, &format!("{dir}/{DEFAULT_SCOPE}"), FIRST_SEGMENT)? {
         let message =
@@ -271,25 +270,12 @@ fn open_engine(
     logs: &BTreeMap<String, Arc<Log>>,
     options: &Options,
 ) -> Result<Arc<Engine>, OpenError> {
-    let made = file.has_begun(ENGINE_DIR);
-    let before = file.begun.len();
-    file.begun.extend(logs.keys().cloned());
-    let mut with_map = file.clone();
-    with_map.begun.insert(ENGINE_DIR.to_owned());
-    let engine_dir = format!("{dir}/{ENGINE_DIR}");
-    let note = {
-        let (disk, dir) = (disk.clone(), dir.to_owned());
-        Box::new(move || note_begun(&*disk, &dir, &with_map))
-    };
-    let owner = Some(file.term_key().owner(ENGINE_DIR));
-    let engine = Engine::open(disk.clone(), engine_dir, Known { made, owner, note }, options)?;
+    let notes = TenantNotes::new(disk, dir, file);
+    let engine = Engine::open(disk.clone(), format!("{dir}/{ENGINE_DIR}"), notes.of_map(), options)?;
     // Both logs and map are durable when they are open, under names that are.
-    if engine.has_map() {
-        file.begun.insert(ENGINE_DIR.to_owned());
-    }
-    if file.begun.len() > before {
-        note_begun(&**disk, dir, file).map_err(|error| cannot_open(dir, &error))?;
-    }
+    let map = engine.has_map().then(|| ENGINE_DIR.to_owned());
+    notes.note_begun(logs.keys().cloned().chain(map)).map_err(|error| cannot_open(dir, &error))?;
+    *file = notes.file();
     Ok(Arc::new(engine))
 }
 

@@ -8,6 +8,7 @@ use redb::Database;
 
 use super::dump::Held;
 use super::file::MapFile;
+use super::generation::Marks;
 use super::journal::Torn;
 use super::open::{self, Damage, FILE, Failure, Opened};
 use super::snapshot::{Below, Snapshot};
@@ -36,14 +37,14 @@ pub(crate) struct Map {
     _database: Database,
 }
 
-/// Looks at the map in this folder, compares the checksum of every page, and whose it is where that is known.
+/// Looks at the map in this folder, compares the checksum of every page, and the marks as far as they are known.
 ///
 /// # Errors
 /// `newer_format`, or why the file cannot be read.
-pub(crate) fn look(disk: &dyn Disk, dir: &str, owner: Option<u64>) -> Result<Looked, OpenError> {
+pub(crate) fn look(disk: &dyn Disk, dir: &str, marks: &Marks) -> Result<Looked, OpenError> {
     let path = format!("{dir}/{FILE}");
     let looked = match disk.open(&path, Open::Read) {
-        Ok(file) => opened(file, disk, dir, owner).map(Looked::Open),
+        Ok(file) => opened(file, disk, dir, marks).map(Looked::Open),
         Err(error) if error.kind() == io::ErrorKind::NotFound => open::missing(disk, dir).map(|()| Looked::Missing),
         Err(error) => return Err(cannot_open(&path, &error)),
     };
@@ -54,7 +55,7 @@ pub(crate) fn look(disk: &dyn Disk, dir: &str, owner: Option<u64>) -> Result<Loo
     }
 }
 
-fn opened(file: Arc<dyn DiskFile>, disk: &dyn Disk, dir: &str, owner: Option<u64>) -> Result<Map, Failure> {
+fn opened(file: Arc<dyn DiskFile>, disk: &dyn Disk, dir: &str, marks: &Marks) -> Result<Map, Failure> {
     let path = &format!("{dir}/{FILE}");
     let refused = |error: io::Error| Failure::Refused(cannot_open(path, &error));
     let bytes = file.length().map_err(refused)?;
@@ -63,7 +64,7 @@ fn opened(file: Arc<dyn DiskFile>, disk: &dyn Disk, dir: &str, owner: Option<u64
         return Err(open::damaged(path, "it was cut"));
     }
     above.end_at_a_page().map_err(refused)?;
-    let Opened { database, torn, .. } = open::on(above, disk, dir, owner)?;
+    let Opened { database, torn, .. } = open::on(above, disk, dir, marks)?;
     let below = Below::take(&database).map_err(|error| open::damaged(path, &error.to_string()))?;
     Ok(Map { view: Arc::new(Snapshot::of(below)), bytes, torn, _database: database })
 }

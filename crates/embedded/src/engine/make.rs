@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redb::Database;
 
 use super::dump::{DumpFault, Entries};
+use super::moves;
 use super::open::{self, FORMAT_KEY, MAP, MAP_FORMAT};
 use crate::Options;
 use crate::disk::Disk;
@@ -13,7 +14,8 @@ use crate::options::SeededBug;
 /// Bytes of keys and values that are put in by one commit.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// Makes the map of a folder that has none, of a file of entries; answers how many. It is durable then, and was closed.
+/// Makes the map of a folder that has none, of a file of entries, with its owner's mark; answers how many. It is durable then, and was
+/// closed.
 ///
 /// # Errors
 /// What is wrong with the file; [`DumpFault::Io`] when the map cannot be written. What is there then is no whole map.
@@ -21,6 +23,7 @@ pub(crate) fn make(
     disk: &Arc<dyn Disk>,
     dir: &str,
     mut entries: Entries<'_>,
+    owner: Option<u64>,
     options: &Options,
 ) -> Result<u64, DumpFault> {
     let database = open::new(disk, dir, &Arc::default()).map_err(DumpFault::Io)?;
@@ -42,6 +45,7 @@ pub(crate) fn make(
         count += batch.len() as u64;
         batch.clear();
     }
+    moves::own(&database, owner).map_err(|error| DumpFault::Io(open::io_error(error)))?;
     database.close().map_err(|error| DumpFault::Io(open::io_error(error)))?;
     Ok(count)
 }

@@ -22,11 +22,15 @@ const FILES: &str = "files";
 
 /// Whose map it is: the mark of a store and tenant. None in a map of an older version that was not written to since.
 const OWNER: &str = "owner";
+/// The generation of the map. None in a map of an older version that was not written to since; that is 0.
+const GENERATION: &str = "generation";
 
 /// What the map says of the journal before it, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Noted {
     pub(super) owner: Option<u64>,
+    /// 0 in a map whose journal never began in a version that counts.
+    pub(super) generation: u64,
     /// None when no journal stands before the map.
     pub(super) begun: Option<Begun>,
     /// The number of the last batch that the map holds; 0 for none.
@@ -128,17 +132,32 @@ impl Shared {
     }
 }
 
-/// Names the files of a journal in the map, and whose the map is. The files are durable.
+/// Names the files of a journal in the map, whose the map is, and its generation where that changes. The files are durable.
 ///
 /// # Errors
 /// Why the map cannot be written.
-pub(super) fn name(database: &Database, begun: Begun, owner: Option<u64>) -> Result<(), redb::Error> {
+pub(super) fn name(
+    database: &Database,
+    begun: Begun,
+    owner: Option<u64>,
+    generation: Option<u64>,
+) -> Result<(), redb::Error> {
     let files = u64::from(begun.files[0]) | u64::from(begun.files[1]) << 1;
     put(database, std::iter::empty(), |journal| {
-        owner.map(|owner| journal.insert(OWNER, owner).map(drop)).transpose()?;
+        for (key, number) in [(OWNER, owner), (GENERATION, generation)] {
+            number.map(|number| journal.insert(key, number).map(drop)).transpose()?;
+        }
         journal.insert(MARK, begun.mark)?;
         journal.insert(FILES, files).map(drop)
     })
+}
+
+/// Says in a new map whose it is.
+///
+/// # Errors
+/// Why the map cannot be written.
+pub(super) fn own(database: &Database, owner: Option<u64>) -> Result<(), redb::Error> {
+    put(database, std::iter::empty(), |notes| owner.map(|owner| notes.insert(OWNER, owner).map(drop)).unwrap_or(Ok(())))
 }
 
 /// Moves the last writes, up to a batch, into the map and takes the journal's name out of it, all at once. Only then may its files go.
@@ -149,8 +168,10 @@ pub(super) fn end<'w>(
     database: &Database,
     writes: impl Iterator<Item = (&'w Key, &'w Value)>,
     up_to: u64,
+    generation: Option<u64>,
 ) -> Result<(), redb::Error> {
     put(database, writes, |journal| {
+        generation.map(|generation| journal.insert(GENERATION, generation).map(drop)).transpose()?;
         journal.insert(MOVED, up_to)?;
         journal.remove(MARK)?;
         journal.remove(FILES).map(drop)
@@ -186,11 +207,14 @@ fn put<'w>(
 /// Why the map cannot be read.
 pub(super) fn noted(database: &Database) -> Result<Noted, redb::Error> {
     let journal = match database.begin_read()?.open_table(JOURNAL) {
-        Err(TableError::TableDoesNotExist(_)) => return Ok(Noted { owner: None, begun: None, moved: 0 }),
+        Err(TableError::TableDoesNotExist(_)) => {
+            return Ok(Noted { owner: None, generation: 0, begun: None, moved: 0 });
+        }
         journal => journal?,
     };
     let number = |key: &str| Ok::<_, redb::Error>(journal.get(key)?.map(|number| number.value()));
     let files = number(FILES)?.unwrap_or(0);
     let begun = number(MARK)?.map(|mark| Begun { mark, files: [files & 1 > 0, files & 2 > 0] });
-    Ok(Noted { owner: number(OWNER)?, begun, moved: number(MOVED)?.unwrap_or(0) })
+    let generation = number(GENERATION)?.unwrap_or(0);
+    Ok(Noted { owner: number(OWNER)?, generation, begun, moved: number(MOVED)?.unwrap_or(0) })
 }

@@ -14,6 +14,7 @@ use annals_core::{OpenError, StoreError};
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition, TableError};
 
 use super::file::{MapFile, Patience};
+use super::generation::{self, Generation, Marks};
 use super::journal::Torn;
 use super::recent::Recent;
 use super::{Space, journal, moves};
@@ -80,6 +81,8 @@ pub(super) struct Opened {
     pub(super) database: Database,
     /// The number of the last batch.
     pub(super) last: u64,
+    /// The generation that the map holds now.
+    pub(super) generation: u64,
     /// What was passed over at the end of the journal.
     pub(super) torn: Vec<Torn>,
 }
@@ -89,7 +92,8 @@ pub(super) struct Opened {
 pub(super) fn existing(
     disk: &Arc<dyn Disk>,
     dir: &str,
-    owner: Option<u64>,
+    marks: &Marks,
+    generation: &Generation,
     patience: &Arc<Patience>,
 ) -> Result<Option<Opened>, Failure> {
     let path = format!("{dir}/{FILE}");
@@ -104,7 +108,8 @@ pub(super) fn existing(
     }
     file.end_at_a_page().and_then(|()| file.make_durable_again()).map_err(|error| refused(&error))?;
     disk.sync_dir(dir).map_err(|error| refused(&error))?;
-    let opened = on(file, &**disk, dir, owner)?;
+    let opened = on(file, &**disk, dir, marks)?;
+    generation.opened(opened.generation, marks.generation).map_err(|error| refused(&error))?;
     journal::remove_all(&**disk, dir).map_err(|error| Failure::Refused(cannot_open(dir, &error)))?;
     Ok(Some(opened))
 }
@@ -121,12 +126,12 @@ pub(super) fn missing(disk: &dyn Disk, dir: &str) -> Result<(), Failure> {
 /// Opens the map of this folder on this file, compares the checksum of every page, and moves the journal into it. The journal's files
 /// stay, but the map does not name them any more.
 ///
-/// A map that says whose it is must be `owner`'s. One of a version that did not say it gets the mark with its next write.
+/// A map of a version that did not say whose it is gets the mark with its next write.
 pub(super) fn on(
     file: impl redb::StorageBackend,
     disk: &dyn Disk,
     dir: &str,
-    owner: Option<u64>,
+    marks: &Marks,
 ) -> Result<Opened, Failure> {
     let path = &format!("{dir}/{FILE}");
     let database = Database::builder()
@@ -136,20 +141,23 @@ pub(super) fn on(
         .map_err(|error| not_opened(path, error))?;
     check_format(path, &database)?;
     let noted = moves::noted(&database).map_err(|error| damaged(path, &error.to_string()))?;
-    if owner.is_some_and(|owner| noted.owner.is_some_and(|noted| noted != owner)) {
-        return Err(damaged(path, "it is the map of another store or of another tenant"));
+    if let Some(why) = marks.refused(noted.owner, noted.generation) {
+        return Err(damaged(path, &why));
     }
     let found = journal::read(disk, dir, noted.begun, noted.moved)?;
     journal::check_unnamed(disk, dir, noted.begun, found.last)?;
+    let mut generation = noted.generation;
     if noted.begun.is_some() {
+        let next = marks.generation.map(generation::next);
+        generation = next.unwrap_or(generation);
         let mut newest = Recent::default();
         found.writes.into_iter().for_each(|write| drop(newest.set(write)));
-        moves::end(&database, newest.iter(), found.last).map_err(|error| match io_error(error) {
+        moves::end(&database, newest.iter(), found.last, next).map_err(|error| match io_error(error) {
             error if error.kind() == io::ErrorKind::Other => damaged(path, &error.to_string()),
             error => Failure::Refused(cannot_open(path, &error)),
         })?;
     }
-    Ok(Opened { database, last: found.last, torn: found.torn })
+    Ok(Opened { database, last: found.last, generation, torn: found.torn })
 }
 
 /// Makes an empty map, under another name until it is whole.

@@ -177,7 +177,9 @@ fn killed(disk: &Arc<MemoryDisk>, keys: &[&'static str]) -> Arc<MemoryDisk> {
 fn what_was_answered_before_a_kill_is_there_and_a_look_shows_it_without_changing_a_byte() {
     let disk = killed(&killed(&Arc::default(), &["a", "b"]), &["c"]);
     let before = files(&disk);
-    let Ok(super::Looked::Open(map)) = super::look(&*disk, "e", None) else { panic!("it can be looked at") };
+    let Ok(super::Looked::Open(map)) = super::look(&*disk, "e", &super::Marks::default()) else {
+        panic!("it can be looked at")
+    };
     for key in ["a", "b", "c"] {
         assert_eq!(map.view.get(key.as_bytes()).expect("it is read").as_deref(), Some(&b"1"[..]));
     }
@@ -204,7 +206,9 @@ fn a_journal_that_the_map_does_not_name_is_removed() {
         let file = disk.open(&format!("e/{name}"), Open::Create).expect("it is made");
         file.write_at(&bytes, 0).expect("it is written");
     }
-    let Ok(super::Looked::Open(map)) = super::look(&*disk, "e", None) else { panic!("it can be looked at") };
+    let Ok(super::Looked::Open(map)) = super::look(&*disk, "e", &super::Marks::default()) else {
+        panic!("it can be looked at")
+    };
     assert!(map.view.get(b"a").expect("it is read").is_some());
     let engine = open(&disk);
     assert_eq!(disk.list("e").expect("it is listed"), ["map.redb"]);

@@ -125,7 +125,11 @@ impl Shared {
             return Ok(Err(refused));
         }
         self.make()?;
+        self.generation.settle().map_err(Fault::Before)?;
         journal.begin(self.syncs_journal(), |begun| self.name(begun))?;
+        if !self.options.has(SeededBug::NoteGenerationTooLate) {
+            self.generation.settle().map_err(Fault::Before)?;
+        }
         journal.append(&written, !self.options.has(SeededBug::AnswerWritesBeforeSync))?;
         self.disk.check_lock().map_err(Fault::Within)?;
         self.publish(|state| Snapshot { recent, below: state.below.clone() });
@@ -176,7 +180,7 @@ impl Shared {
             }
         }
         if made.unnoted {
-            (self.known.note)().map_err(Fault::Before)?;
+            self.generation.settle().map_err(Fault::Before)?;
             made.unnoted = false;
         }
         let Some(database) = &*database else { return Ok(()) };
@@ -186,12 +190,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Says in the map which files its journal has.
+    /// Says in the map which files its journal has. With the first of them the map's next generation begins.
     fn name(&self, begun: Begun) -> std::io::Result<()> {
-        match &*self.database() {
-            Some(database) => moves::name(database, begun, self.known.owner).map_err(open::io_error),
-            None => Err(std::io::Error::other("there is no map to name the journal")),
+        let next = if begun.files == [true, true] { None } else { self.generation.next() };
+        if self.options.has(SeededBug::NoteGenerationTooEarly) {
+            self.generation.note_too_early()?;
         }
+        let database = self.database();
+        let Some(database) = &*database else {
+            return Err(std::io::Error::other("there is no map to name the journal"));
+        };
+        moves::name(database, begun, self.marks.owner, next).map_err(open::io_error)?;
+        self.generation.written(next);
+        Ok(())
     }
 
     fn syncs_journal(&self) -> bool {

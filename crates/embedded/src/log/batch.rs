@@ -1,9 +1,8 @@
 //! A batch: what is accepted together, written at once and made durable by one sync.
 
-use annals_core::{SequenceNumber, StoreError, Version};
-use bytes::Bytes;
+use annals_core::{EventRef, SequenceNumber, StoreError, Version};
 
-use super::conditions::{Condition, Match, PatternTerms};
+use super::conditions::{BATCH_STEPS, Look, PatternTerms, Stop};
 use super::keys::Changed;
 use super::queue::{Encoded, Request, Verdict, Versions, Waiting};
 use crate::format::{FRAME_HEADER, FrameHeader};
@@ -12,7 +11,6 @@ use crate::record;
 use crate::terms::{ExactTerm, Term};
 
 /// Frames that wait for their write, who waits for them, and what they change.
-#[derive(Default)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     pub(super) events: u64,
@@ -20,6 +18,10 @@ pub(super) struct Batch {
     placed: Vec<Placed>,
     accepted: Vec<Waiting>,
     pub(super) refused: Vec<(Waiting, Verdict)>,
+    /// Those whose append conditions must be searched further first.
+    pub(super) later: Vec<Waiting>,
+    /// What append conditions may still cost.
+    pub(super) steps_left: u64,
     /// Where aggregates stand after the accepted ones.
     pub(super) heads: TermMap<ExactTerm, Head>,
     /// The requests of the accepted ones.
@@ -84,23 +86,39 @@ impl Batch {
         self.accepted[placed.request as usize].request.commit(placed.commit as usize)
     }
 
-    /// An event of the batch that the condition excludes.
-    pub(super) fn excluded_by(&mut self, condition: &Condition) -> Option<Match> {
+    /// Shows a look the events of the batch that it may be about. Each commit is decoded once at most.
+    pub(super) fn show(&mut self, look: &mut Look<'_>) -> Result<(), Stop> {
+        if look.is_decided() || self.placed.is_empty() {
+            return Ok(());
+        }
         self.list_new();
-        let candidates = condition.patterns.iter().flat_map(|pattern| {
-            let places = self.postings.candidates(pattern, self.placed.len() as u32);
-            places
-                .into_iter()
-                .map(|place| &self.placed[place as usize])
-                .filter(|placed| pattern.may_match(&self.commit(placed).terms))
-        });
+        let columns = look.conditions();
+        let mut asked = vec![0; self.placed.len() * columns];
+        let mut next = 0;
+        while let Some((condition, pattern)) = look.next_open(next) {
+            let terms = look.terms((condition, pattern));
+            let places = self.postings.candidates(terms, self.placed.len() as u32);
+            let steps = (1 + places.len() as u64) * terms.steps();
+            let may_match = |place: &u32| terms.may_match(&self.commit(&self.placed[*place as usize]).terms);
+            for place in places.into_iter().filter(may_match) {
+                asked[place as usize * columns + condition] |= 1 << pattern;
+            }
+            look.work.spend(steps)?;
+            next = condition * u64::BITS as usize + pattern + 1;
+        }
         // Types and tags may be those of different events, so the events decide.
-        candidates.into_iter().find_map(|placed| {
-            let payload = Bytes::copy_from_slice(&self.commit(placed).payload);
-            let record =
-                record::decode(payload, placed.entry.sequence_number, placed.version, &record::unknown_origin)?;
-            record.commit.events.iter().find_map(|event| condition.matched_by(event))
-        })
+        let rows = self.placed.iter().zip(asked.chunks(columns));
+        for (placed, asked) in rows.filter(|(_, asked)| asked.iter().any(|patterns| *patterns != 0)) {
+            let (payload, first) = (&self.commit(placed).payload, placed.entry.sequence_number);
+            look.work.decode(1, payload.len() as u64)?;
+            let show = |event: EventRef<'_>| look.show(asked, &event);
+            let visited = record::visit(payload, first, placed.version, &record::unknown_origin, show);
+            look.work.spend(0)?;
+            if visited.is_some_and(|visited| visited.is_break()) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn list_new(&mut self) {
@@ -142,15 +160,20 @@ impl Batch {
                 versions.push(placed.version);
             }
             let sequence_number = sequence_number.unwrap_or_default();
-            answer(waiting, Ok(Verdict::Committed { sequence_number, versions }));
+            answer(waiting, Ok(Some(Verdict::Committed { sequence_number, versions })));
         }
-        self.refused.drain(..).for_each(|(waiting, verdict)| answer(waiting, Ok(verdict)));
+        self.refused.drain(..).for_each(|(waiting, verdict)| answer(waiting, Ok(Some(verdict))));
+        self.later.drain(..).for_each(|waiting| answer(waiting, Ok(None)));
     }
 
     /// Tells everybody that it failed.
     pub(super) fn fail(&mut self, why: &StoreError) {
         let refused = self.refused.drain(..).map(|(waiting, _)| waiting);
-        self.accepted.drain(..).chain(refused).for_each(|waiting| answer(waiting, Err(why.clone())));
+        self.accepted
+            .drain(..)
+            .chain(refused)
+            .chain(self.later.drain(..))
+            .for_each(|waiting| answer(waiting, Err(why.clone())));
     }
 
     /// Makes it an empty batch with the memory it has, up to twice `bytes_max`.
@@ -163,10 +186,29 @@ impl Batch {
         self.requests.clear();
         self.keys.clear();
         self.postings = Postings::default();
+        self.steps_left = BATCH_STEPS;
     }
 }
 
-pub(super) fn answer(waiting: Waiting, verdict: Result<Verdict, StoreError>) {
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            events: 0,
+            placed: Vec::new(),
+            accepted: Vec::new(),
+            refused: Vec::new(),
+            later: Vec::new(),
+            steps_left: BATCH_STEPS,
+            heads: TermMap::default(),
+            requests: TermMap::default(),
+            keys: Changed::default(),
+            postings: Postings::default(),
+        }
+    }
+}
+
+pub(super) fn answer(waiting: Waiting, verdict: Result<Option<Verdict>, StoreError>) {
     // A caller that no longer waits has dropped its end; the commit stands all the same.
     let _ = waiting.answer.send((verdict, waiting.request));
 }

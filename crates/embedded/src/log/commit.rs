@@ -7,7 +7,7 @@ use annals_core::{
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::conditions::{Condition, Match};
+use super::conditions::{self, Condition, Match};
 use super::core::Core;
 use super::keys::{self, KeyFault};
 use super::lookup::{self, Found};
@@ -127,21 +127,39 @@ fn valid_ids(ids: &[Uuid]) -> Result<(), Invalid> {
     }
 }
 
+/// How often the append conditions of a request are searched while others commit what they are about faster than the writer can look at
+/// it.
+const SEARCHES_MAX: u32 = 32;
+
 /// Hands a request to the log writer and waits for its verdict.
 pub(super) async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict, StoreError> {
     if let Some(refusal) = core.refusal() {
         return Err(refusal);
     }
     core.check_disk(request.now)?;
-    let request = match core.noticed(probe(core, request))? {
+    let mut request = match core.noticed(probe(core, request))? {
         Probed::Repeat(found) => return Ok(Verdict::Repeat(found)),
         Probed::New(request) => request,
     };
-    let (answer, answered) = oneshot::channel();
-    core.queue.push(Waiting { request, answer })?;
-    // A writer that is gone without an answer has left the outcome open.
-    let (verdict, _) = answered.await.map_err(|_| StoreError::Failed("the log writer has ended".to_owned()))?;
-    verdict
+    let mut searches = 0;
+    loop {
+        if request.conditions_mut().next().is_some() {
+            if searches == SEARCHES_MAX {
+                return Err(StoreError::Overloaded);
+            }
+            searches += 1;
+            // Rare, so the others carry no room for it.
+            core.noticed(Box::pin(conditions::search(core, &mut request)).await)?;
+        }
+        let (answer, answered) = oneshot::channel();
+        core.queue.push(Waiting { request, answer })?;
+        // A writer that is gone without an answer has left the outcome open.
+        let (verdict, back) = answered.await.map_err(|_| StoreError::Failed("the log writer has ended".to_owned()))?;
+        match verdict? {
+            Some(verdict) => return Ok(verdict),
+            None => request = back,
+        }
+    }
 }
 
 pub(super) fn refused(part: Part, refusal: Refusal) -> TransactionError {
@@ -192,7 +210,7 @@ pub(super) fn encode_as(
 ) -> Result<Encoded, StoreError> {
     let payload = record::encode(&commit, stamp);
     let terms = core.key.of_new(&commit);
-    let condition = commit.append_condition.map(|condition| Condition::search(core, condition));
+    let condition = commit.append_condition.map(|condition| Box::new(Condition::new(condition)));
     Ok(Encoded {
         aggregate_term: core.key.aggregate(&aggregate),
         request_term: core.key.request(&aggregate, request),
@@ -202,7 +220,7 @@ pub(super) fn encode_as(
         aggregate,
         tenant_id: tenant_id.clone(),
         expected: commit.expected_version,
-        condition: core.noticed(condition.transpose())?.map(Box::new),
+        condition,
         payload_crc: crc32c::crc32c(&payload),
         payload,
         probed: ProbedHead::default(),

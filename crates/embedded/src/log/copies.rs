@@ -79,12 +79,14 @@ async fn settle(core: &Core, waiting: &mut Vec<Begun>) -> Result<(), CommitError
     for (answered, due) in waiting.drain(..) {
         let (verdict, _) = answered.await.map_err(|_| StoreError::Failed("the log writer has ended".to_owned()))?;
         match verdict? {
-            Verdict::Committed { .. } => {}
-            Verdict::Repeat(found) => {
+            Some(Verdict::Committed { .. }) => {}
+            Some(Verdict::Repeat(found)) => {
                 let actual = core.noticed(found.record())?.commit.events[0].sequence_number;
                 return Err(CommitError::OtherEvents { expected: due, actual });
             }
-            Verdict::Refused(part, refusal) => return Err(refused(part, refusal).error),
+            Some(Verdict::Refused(part, refusal)) => return Err(refused(part, refusal).error),
+            // A copy has no append condition.
+            None => return Err(StoreError::Overloaded.into()),
         }
     }
     Ok(())

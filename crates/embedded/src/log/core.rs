@@ -10,6 +10,7 @@ use super::Place;
 use super::heads::Heads;
 use super::packer::Signal;
 use super::queue::Queue;
+use super::remake::Notes;
 use super::segment::View;
 use crate::Options;
 use crate::floor::Floor;
@@ -26,6 +27,8 @@ pub(super) struct Core {
     pub(super) floor: Floor,
     pub(super) packing: Signal,
     pub(super) room: Arc<Semaphore>,
+    /// Places for searches of append conditions that take long.
+    pub(super) searches: Semaphore,
     view: RwLock<Arc<View>>,
     state: watch::Sender<HeadState>,
     pub(super) known: Heads,
@@ -35,7 +38,7 @@ pub(super) struct Core {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
-    recovery: Vec<String>,
+    notes: Notes,
 }
 
 /// The durable head, for those who wait for it to move.
@@ -52,7 +55,7 @@ impl Core {
         view: View,
         head: SequenceNumber,
         refusal: Option<StoreError>,
-        recovery: Vec<String>,
+        notes: Notes,
     ) -> Self {
         Self {
             key: place.key,
@@ -62,6 +65,7 @@ impl Core {
             floor: Floor::new(options),
             packing: Signal::default(),
             room: Arc::new(Semaphore::new(WAITING_KIB_MAX)),
+            searches: Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))),
             view: RwLock::new(Arc::new(view)),
             state: watch::Sender::new(HeadState { head, closed: false }),
             cut_short: refusal.clone(),
@@ -70,8 +74,13 @@ impl Core {
             commits: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            recovery,
+            notes,
         }
+    }
+
+    /// What was found and mended, for people.
+    pub(super) fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     pub(super) fn view(&self) -> Arc<View> {
@@ -164,7 +173,7 @@ impl Core {
             commits: self.commits.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
-            recovery: self.recovery.clone(),
+            recovery: self.notes.all(),
             sequencer: None,
         }
     }

@@ -12,11 +12,12 @@ use annals_core::{SequenceNumber, StoreError};
 use super::Place;
 use super::core::Core;
 use super::names;
+use super::remake::sealed;
 use super::segment::{Segment, SegmentFile};
 use crate::Options;
 use crate::disk::Open;
 use crate::format::{SEGMENT_HEADER, SegmentHeader};
-use crate::index::{FileIndex, Index, MemoryIndex, read};
+use crate::index::{FileIndex, MemoryIndex, read};
 use crate::options::SeededBug;
 use crate::refused::{is_full, not_begun};
 use crate::whole::{UNFINISHED, seal, write_whole};
@@ -262,7 +263,11 @@ fn write_index(core: &Core, closed: &Segment) -> io::Result<()> {
     let bytes = encode_index(&read(memory), &core.options, at);
     let file = write_whole(&*core.place.disk, &core.place.dir, &name, &bytes)?;
     let index = FileIndex::open(file, name).map_err(|fault| io::Error::other(fault.0))?;
-    let indexed = Arc::new(Segment { at: at.clone(), first: closed.first, index: Index::File(index) });
+    let indexed = Arc::new(Segment {
+        at: at.clone(),
+        first: closed.first,
+        index: sealed(&core.place, core.notes(), index, at, closed.first),
+    });
     core.change_view(|segments| {
         segments.iter_mut().filter(|segment| segment.at.number == indexed.at.number).for_each(|s| *s = indexed.clone());
     });

@@ -144,7 +144,7 @@ fn candidates(core: &Core, behind: usize) -> Vec<Arc<Segment>> {
 /// Packs every closed segment that is worth it, without a pause.
 pub(super) fn pack_all(core: &Core, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, StoreError> {
     let segments = candidates(core, 0);
-    let end = |segment: &Segment| if let Index::File(index) = &segment.index { index.extent().end } else { 0 };
+    let end = |segment: &Segment| if let Index::File(index) = &segment.index { index.file().extent().end } else { 0 };
     let total = segments.iter().map(|segment| end(segment)).sum();
     let (mut done, mut report) = (0, Packed::default());
     for segment in segments {

@@ -64,6 +64,12 @@ impl Request {
         std::iter::once(&self.first).chain(&self.others)
     }
 
+    /// The append conditions, in the order of their commits.
+    pub(super) fn conditions_mut(&mut self) -> impl Iterator<Item = &mut Condition> {
+        let commits = std::iter::once(&mut self.first).chain(&mut self.others);
+        commits.filter_map(|commit| commit.condition.as_deref_mut())
+    }
+
     /// The commit at this place.
     pub(super) fn commit(&self, place: usize) -> &Encoded {
         place.checked_sub(1).map_or(&self.first, |place| &self.others[place])
@@ -105,8 +111,9 @@ pub(super) struct ProbedHead {
     pub(super) head: Option<Head>,
 }
 
-/// The verdict, and the request back again, so that its memory is freed by the thread that asked for it.
-pub(super) type Answer = (Result<Verdict, StoreError>, Box<Request>);
+/// The verdict, and the request back again, so that its memory is freed by the thread that asked for it. No verdict where its append
+/// conditions must be searched further first.
+pub(super) type Answer = (Result<Option<Verdict>, StoreError>, Box<Request>);
 
 /// What the log writer found.
 pub(super) enum Verdict {

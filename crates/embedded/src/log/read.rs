@@ -11,7 +11,7 @@ use annals_core::{
 use super::core::Core;
 use super::lookup;
 use super::segment::{Segment, runs};
-use crate::index::{Answer, aggregate_key};
+use crate::index::{Answer, Index, aggregate_key};
 use crate::record::Record;
 use crate::terms::{Term, TermKey, short};
 
@@ -52,17 +52,6 @@ pub(super) fn page(core: &Core, query: &LogQuery) -> Result<LogPage, StoreError>
         forwards(core, query, from..head, &mut page)?
     };
     Ok(LogPage { events: page.events, next, head })
-}
-
-/// The number of the first event in this range that the query's filter admits.
-pub(super) fn first_in(
-    core: &Core,
-    query: &LogQuery,
-    range: Range<SequenceNumber>,
-) -> Result<Option<SequenceNumber>, StoreError> {
-    let mut page = Page { events: Vec::new(), limit: 1, bytes: 0 };
-    forwards(core, query, range, &mut page)?;
-    Ok(page.events.first().map(|event| event.sequence_number))
 }
 
 fn forwards(
@@ -192,17 +181,33 @@ impl<'a> Candidates<'a> {
         if self.filter.is_all() {
             return Ok(within.collect());
         }
-        let postings = |term| self.segment.index.postings(term, within.clone());
-        let mut lists = required(self.key, self.filter).map(postings).collect::<Answer<Vec<_>>>()?;
-        if !self.filter.types.is_empty() {
-            let of_types = self.filter.types.iter().map(|name| postings(self.key.event_type(name)));
-            let mut union = of_types.collect::<Answer<Vec<_>>>()?.concat();
-            union.sort_unstable();
-            union.dedup();
-            lists.push(union);
-        }
-        Ok(intersection(lists))
+        let required: Vec<Term> = required(self.key, self.filter).collect();
+        let types: Vec<Term> = self.filter.types.iter().map(|name| self.key.event_type(name)).collect();
+        commits_with(&self.segment.index, &required, &types, within)
     }
+}
+
+/// The commits of these ordinals that may have all of some terms and any of others, ascending; where there are no others, all of some.
+pub(super) fn commits_with(index: &Index, all: &[Term], any: &[Term], within: Range<u32>) -> Answer<Vec<u32>> {
+    if all.is_empty() && any.is_empty() {
+        return Ok(within.collect());
+    }
+    let mut lists = Vec::with_capacity(all.len() + 1);
+    for term in all {
+        let list = index.postings(*term, within.clone())?;
+        if list.is_empty() {
+            return Ok(list);
+        }
+        lists.push(list);
+    }
+    if !any.is_empty() {
+        let of_any = any.iter().map(|term| index.postings(*term, within.clone()));
+        let mut union = of_any.collect::<Answer<Vec<_>>>()?.concat();
+        union.sort_unstable();
+        union.dedup();
+        lists.push(union);
+    }
+    Ok(intersection(lists))
 }
 
 /// The terms that a commit must have, one and all.

@@ -17,6 +17,7 @@ use annals_core::{KeyChanges, OpenError, SequenceNumber, StoreError};
 
 use super::core::Core;
 use super::keeper::{self, Checkpoint, Keeper};
+use super::remake::{Notes, sealed};
 use super::scan::{Rest, search};
 use super::segment::{Segment, SegmentFile, View};
 use super::writer::{BATCH_SPAN_MAX, Writer};
@@ -36,7 +37,7 @@ type Threads = Option<(Writer, Keeper)>;
 
 /// Recovers the log at `place`; without threads when it is damaged.
 pub(super) fn open(place: Place, options: &Options) -> Result<(Arc<Core>, Threads), OpenError> {
-    let mut recovery = Recovery { place: &place, options, segments: Vec::new(), next: 0, notes: Vec::new() };
+    let mut recovery = Recovery { place: &place, options, segments: Vec::new(), next: 0, notes: Notes::default() };
     let found = recovery.read().map_err(|fault| fault.explained(&place.dir))?;
     let tail = match found {
         Found::Damage(what) => {
@@ -106,11 +107,11 @@ struct Recovery<'a> {
     options: &'a Options,
     segments: Vec<Arc<Segment>>,
     next: SequenceNumber,
-    notes: Vec<String>,
+    notes: Notes,
 }
 
 impl Recovery<'_> {
-    fn parts(self) -> (Vec<Arc<Segment>>, SequenceNumber, Vec<String>) {
+    fn parts(self) -> (Vec<Arc<Segment>>, SequenceNumber, Notes) {
         (self.segments, self.next, self.notes)
     }
 
@@ -165,7 +166,8 @@ impl Recovery<'_> {
             };
             if let Some(index) = self.index_of(&at)? {
                 let first = std::mem::replace(&mut self.next, index.next_sequence_number());
-                self.segments.push(Arc::new(Segment { at, first, index: Index::File(index) }));
+                let index = sealed(self.place, &self.notes, index, &at, first);
+                self.segments.push(Arc::new(Segment { at, first, index }));
                 last = None;
                 continue;
             }
@@ -227,7 +229,7 @@ impl Recovery<'_> {
             }
             Err(fault) => fault.0,
         };
-        self.notes.push(format!("{why}; the index is made again from the segment"));
+        self.notes.add(format!("{why}; the index is made again from the segment"));
         Ok(None)
     }
 
@@ -395,7 +397,7 @@ impl Recovery<'_> {
         if last.dirty_to > scan.end {
             let cut = last.dirty_to - scan.end;
             let kept = self.keep_cut(at, scan.end, cut);
-            self.notes.push(format!(
+            self.notes.add(format!(
                 "cut {cut} bytes behind the last whole batch from {} at offset {}; an answer was never given for them unless the disk \
                  lost what it had synced; {kept}",
                 at.name, scan.end

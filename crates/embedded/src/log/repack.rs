@@ -8,11 +8,12 @@ use bytes::Bytes;
 
 use super::core::Core;
 use super::names;
+use super::remake::sealed;
 use super::scan::Window;
 use super::segment::{Segment, SegmentFile};
 use crate::disk::{DiskFile, Open};
 use crate::format::{FrameHeader, SEGMENT_HEADER, SegmentHeader};
-use crate::index::{FileIndex, Index};
+use crate::index::{FileIndex, Sealed};
 use crate::options::SeededBug;
 use crate::packed::{self, Codes, Counts, Dictionary, Packed};
 use crate::whole::write_whole;
@@ -44,11 +45,11 @@ type Pace<'a> = &'a mut dyn FnMut(u64) -> bool;
 pub(super) fn repack(
     core: &Core,
     segment: &Segment,
-    index: &FileIndex,
+    index: &Sealed,
     name: &str,
     pace: Pace<'_>,
 ) -> io::Result<Repacked> {
-    let (file, extent) = (&segment.at, index.extent());
+    let (file, extent) = (&segment.at, index.file().extent());
     core.floor.leaves_room(&*core.place.disk, extent.end)?;
     let saves = |from: u64, to: u64| {
         let least = i64::from(core.options.packing.least_saving_percent);
@@ -187,7 +188,7 @@ impl Records {
     }
 
     /// Makes the file whole, and the index that goes with it.
-    fn finish(mut self, core: &Core, segment: &Segment, index: &FileIndex) -> io::Result<Written> {
+    fn finish(mut self, core: &Core, segment: &Segment, index: &Sealed) -> io::Result<Written> {
         if core.options.has(SeededBug::ForgetLastPackedRecord) && self.pending.len() > 1 {
             let last = self.places.last().map_or(0, |(_, length)| *length as usize);
             let from = self.pending.len() - last;
@@ -203,7 +204,8 @@ impl Records {
             file.sync()?;
         }
         let SegmentHeader { number, salt, capacity, .. } = self.header;
-        let moved = index.moved(salt, capacity, &self.places).map_err(|fault| io::Error::other(fault.0))?;
+        let moved =
+            index.ask(|index| index.moved(salt, capacity, &self.places)).map_err(|fault| io::Error::other(fault.0))?;
         let packed = Packed { dictionary: self.dictionary, first: self.first, records_at: self.start };
         let name = segment.at.name.clone();
         Ok(Written { at: SegmentFile { number, salt, name, file, packed: Some(Arc::new(packed)) }, index: moved })
@@ -216,6 +218,7 @@ impl Written {
         let name = names::index(&core.place.dir, self.at.number);
         let file = write_whole(&*core.place.disk, &core.place.dir, &name, &self.index)?;
         let index = FileIndex::open(file, name).map_err(|fault| io::Error::other(fault.0))?;
-        Ok(Segment { at: self.at, first, index: Index::File(index) })
+        let index = sealed(&core.place, core.notes(), index, &self.at, first);
+        Ok(Segment { at: self.at, first, index })
     }
 }

@@ -337,9 +337,6 @@ impl View {
 
 impl From<IndexFault> for StoreError {
     fn from(fault: IndexFault) -> Self {
-        Self::Damaged(format!(
-            "{}; the store makes this index again when the file is removed and the store opened",
-            fault.0
-        ))
+        Self::Damaged(fault.0)
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use annals_core::{Aggregate, SequenceNumber, StoreError};
 
 use super::batch::{Batch, Origin, answer, frames_length};
+use super::conditions::{self, Stop};
 use super::core::Core;
 use super::heads::Generations;
 use super::keeper::Preparation;
@@ -48,6 +49,8 @@ pub(super) struct Writer {
 enum Judgement {
     Accept(Versions, Changed),
     Refuse(Verdict),
+    /// Its append conditions must be searched further first.
+    Later,
 }
 
 impl Writer {
@@ -78,12 +81,13 @@ impl Writer {
     fn gather(&mut self, batch: &mut Batch, waiting: &mut VecDeque<Waiting>) {
         let core = self.core.clone();
         let (view, known) = (core.view(), core.known.read());
-        while let Some(next) = waiting.pop_front() {
-            match self.judge(&view, &known, batch, &next.request) {
+        while let Some(mut next) = waiting.pop_front() {
+            match self.judge(&view, &known, batch, &mut next.request) {
                 Err(error) => answer(next, Err(error)),
                 Ok(Judgement::Refuse(verdict)) if self.core.options.has(SeededBug::AnswerRepeatsBeforeSync) => {
-                    answer(next, Ok(verdict));
+                    answer(next, Ok(Some(verdict)));
                 }
+                Ok(Judgement::Later) => batch.later.push(next),
                 Ok(Judgement::Refuse(verdict)) => batch.refused.push((next, verdict)),
                 Ok(Judgement::Accept(versions, changed)) => {
                     let length = frames_length(&next.request);
@@ -119,7 +123,7 @@ impl Writer {
         view: &View,
         known: &Generations,
         batch: &mut Batch,
-        request: &Request,
+        request: &mut Request,
     ) -> Result<Judgement, StoreError> {
         let refuse = |part, refusal| Ok(Judgement::Refuse(Verdict::Refused(part, refusal)));
         let mut versions = Versions::default();
@@ -141,12 +145,12 @@ impl Writer {
         if let Some(first) = self.first_of(view, batch, request)? {
             return Ok(Judgement::Refuse(Verdict::Repeat(first)));
         }
-        for (place, commit) in request.commits().enumerate() {
-            let Some(condition) = &commit.condition else { continue };
-            let durable = condition.durable(&self.core, self.next)?;
-            if let Some(found) = durable.or_else(|| self.in_batch(batch).and_then(|batch| batch.excluded_by(condition)))
-            {
-                return refuse(Part::Commit(place), Refusal::Condition(found));
+        if request.conditions_mut().next().is_some() {
+            match conditions::judge(&self.core, request, self.next, batch) {
+                Ok(None) => {}
+                Ok(Some((place, found))) => return refuse(Part::Commit(place), Refusal::Condition(found)),
+                Err(Stop::Later) => return Ok(Judgement::Later),
+                Err(Stop::Store(error)) => return Err(error),
             }
         }
         let changed = match self.change_keys(view, batch, request)? {
@@ -244,10 +248,6 @@ impl Writer {
             }
         }
         Ok(Ok(changed))
-    }
-
-    fn in_batch<'a>(&self, batch: &'a mut Batch) -> Option<&'a mut Batch> {
-        self.minds_the_batch().then_some(batch)
     }
 
     /// Whether commits of the batch count, which is always so but for a seeded bug.

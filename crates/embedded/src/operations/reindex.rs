@@ -5,12 +5,13 @@ use std::sync::Arc;
 use annals_core::{Code, UnknownLog};
 use serde::Serialize;
 
-use super::{OperationError, Outcome, survey};
+use super::survey::{self, Small};
+use super::{OperationError, Outcome};
 use crate::Options;
 use crate::disk::Disk;
-use crate::engine::{self, Engine, FILE, Known, Looked};
+use crate::engine::{self, Engine, FILE, Known, Looked, Marks};
 use crate::records;
-use crate::store::ENGINE_DIR;
+use crate::store::{ENGINE_DIR, TenantNotes};
 
 /// What making indexes again did, or would do.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -43,18 +44,24 @@ pub fn reindex(disk: &Arc<dyn Disk>, tenant: &str, confirmed: bool, options: &Op
         OperationError::new(unknown.code(), format!("the store holds no such tenant: {unknown}"))
     })?;
     let dir = format!("{}/{ENGINE_DIR}", found.dir);
+    let known = match found.file(&**disk)? {
+        Small::Whole(file) => TenantNotes::new(disk, &found.dir, &file).of_map(),
+        Small::Missing | Small::Damaged => Known::default(),
+    };
     let mut done = Reindexed { tenant: tenant.to_owned(), ..Reindexed::default() };
-    let Some(wrong) = faults(&**disk, &dir, &mut done.indexes)? else {
+    let Some(wrong) = faults(&**disk, &dir, &known.marks, &mut done.indexes)? else {
         done.done = confirmed;
         return Ok(done);
     };
     done.wrong = wrong;
     if confirmed {
-        let engine = Engine::open(disk.clone(), dir.clone(), Known::default(), options)?;
+        let engine = Engine::open(disk.clone(), dir.clone(), known, options)?;
         let made = records::rebuild(&engine);
         engine.close();
         made.map_err(|error| OperationError::new(error.code(), format!("{dir}/{FILE}: {error}")))?;
-        if let Some(still) = faults(&**disk, &dir, &mut 0)?.and_then(|wrong| wrong.into_iter().next()) {
+        if let Some(still) =
+            faults(&**disk, &dir, &Marks::default(), &mut 0)?.and_then(|wrong| wrong.into_iter().next())
+        {
             return Err(damaged(&dir, &still));
         }
         done.done = true;
@@ -63,8 +70,8 @@ pub fn reindex(disk: &Arc<dyn Disk>, tenant: &str, confirmed: bool, options: &Op
 }
 
 /// What is wrong with the indexes; none where there is no map.
-fn faults(disk: &dyn Disk, dir: &str, indexes: &mut u64) -> Outcome<Option<Vec<String>>> {
-    let map = match engine::look(disk, dir, None)? {
+fn faults(disk: &dyn Disk, dir: &str, marks: &Marks, indexes: &mut u64) -> Outcome<Option<Vec<String>>> {
+    let map = match engine::look(disk, dir, marks)? {
         Looked::Missing => return Ok(None),
         Looked::Damaged(damage) => return Err(unfit(&damage.to_string())),
         Looked::Open(map) => map,

@@ -19,7 +19,7 @@ use super::survey::{self, Small, TenantFolder};
 use super::{OperationError, Outcome, Progress, unreadable, unwritable};
 use crate::Options;
 use crate::disk::{Disk, Open};
-use crate::engine::{self, Looked};
+use crate::engine::{self, Looked, Marks};
 use crate::log::{Checkpoint, names};
 use crate::options::SeededBug;
 use crate::store::{ENGINE_DIR, TenantFile};
@@ -146,7 +146,7 @@ fn plan(disk: &dyn Disk, cut: &Cut, dir: &str, border: &Border, file: &TenantFil
 /// The streams that the cut is about; none where they cannot be read, which a check says.
 fn streams(disk: &dyn Disk, cut: &Cut) -> Outcome<Vec<CutStream>> {
     let dir = format!("{}/{}/{ENGINE_DIR}", survey::TENANTS, cut.tenant);
-    let Looked::Open(map) = engine::look(disk, &dir, None)? else { return Ok(Vec::new()) };
+    let Looked::Open(map) = engine::look(disk, &dir, &Marks::default())? else { return Ok(Vec::new()) };
     let streams = would_stay(&*map.view, &cut.scope, cut.at).unwrap_or_default().into_iter();
     Ok(streams.map(|(name, entries, stay)| CutStream { name, entries, stay }).collect())
 }

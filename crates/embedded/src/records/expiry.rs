@@ -153,3 +153,48 @@ fn date(millis: i64) -> Vec<u8> {
     let date = Bson::DateTime(DateTime::from_millis(millis));
     annals_core::bson::RawBson::try_from(date).map(|raw| encoded(raw.as_raw_bson_ref())).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use annals_conformance::ManualClock;
+    use annals_core::bson::rawdoc;
+    use annals_core::{Collection, Condition, Index, RecordChange, Records, Timestamp};
+
+    use super::super::TenantRecords;
+    use super::*;
+    use crate::disk::MemoryDisk;
+    use crate::engine::Known;
+
+    /// Records that expire together, and the batches that their deletion takes.
+    fn batches_of(count: i32) -> u64 {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(0)));
+        let options = Options { clock: clock.clone(), expiry_every: std::time::Duration::MAX, ..Options::default() };
+        let options = Options { min_free_disk_bytes: 0, ..options };
+        let engine = Engine::open(Arc::new(MemoryDisk::default()), "e".to_owned(), Known::default(), &options);
+        let engine = Arc::new(engine.expect("it opens"));
+        let records = TenantRecords::new(engine.clone(), &options);
+        let catalogs = records.catalogs.clone();
+        let sweeper = Sweeper { engine, catalogs, options, ended: Mutex::new(false), wake: Condvar::new() };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let expiring = Collection::new("sessions").index(Index::on("until").expires_after_seconds(0));
+            records.declare(expiring).await.expect("it is declared");
+            let session =
+                |id| RecordChange::insert("sessions", rawdoc! { "_id": id, "until": DateTime::from_millis(1_000) });
+            records.write((0..count).map(session).collect()).await.expect("they are written");
+            clock.advance_millis(2_000);
+            let before = sweeper.engine.batches().borrow().durable;
+            sweeper.sweep().expect("it is swept");
+            let taken = sweeper.engine.batches().borrow().durable - before;
+            assert_eq!(records.count("sessions", &Condition::All).await, Ok(0));
+            assert_eq!(records.last_change().await, Ok(2 * count as u64), "each deletion is noted");
+            taken
+        })
+    }
+
+    #[test]
+    fn hundreds_that_expire_together_are_deleted_by_one_write_and_one_sync() {
+        assert_eq!([1, 20, 499].map(batches_of), [1, 1, 1]);
+        assert_eq!(batches_of(2 * DELETED_AT_ONCE as i32 + 1), 3);
+    }
+}

@@ -10,6 +10,7 @@ use annals_core::{
 };
 
 use annals_embedded::Options;
+use annals_embedded::operations::check;
 
 use crate::faulty_disk::FaultyDisk;
 use crate::operations::packing::{is_packed, pack_now};
@@ -79,7 +80,7 @@ struct Examination<'a> {
 }
 
 impl Examination<'_> {
-    async fn run(mut self) -> Result<Option<String>, String> {
+    async fn run(&mut self) -> Result<Option<String>, String> {
         let status = self.opened.status();
         self.damage = status.refusing.as_ref().map(ToString::to_string);
         let identity = self.opened.store.identity(DEFAULT_TENANT);
@@ -105,7 +106,7 @@ impl Examination<'_> {
             }
             return Ok(Some(status.recovery.join("; ")));
         }
-        Ok(self.damage)
+        Ok(self.damage.clone())
     }
 
     /// Notes a refused read; only damage refuses one here.
@@ -281,6 +282,58 @@ fn a_damaged_segment_is_noticed_and_nothing_wrong_is_served() {
 #[test]
 fn a_damaged_index_is_made_again_or_noticed() {
     spoil_files(400..700, |path| path.ends_with(".index"));
+}
+
+/// An index says nothing that its segment does not say, so nobody need know.
+#[test]
+fn a_bit_that_flips_anywhere_in_an_index_changes_no_answer_and_is_mended_and_reported() {
+    const ROUNDS: usize = 60;
+    for original in [original(true), packed()] {
+        let mut random = fastrand::Rng::with_seed(60);
+        let indexes: Vec<usize> =
+            (0..original.files.len()).filter(|n| original.files[*n].0.ends_with(".index")).collect();
+        for round in 0..ROUNDS {
+            let mut files = original.files.clone();
+            let (path, bytes) = &mut files[indexes[random.usize(0..indexes.len())]];
+            let at = (round * bytes.len() + random.usize(0..bytes.len())) / ROUNDS;
+            bytes[at] ^= 1 << random.u8(0..8);
+            let (path, what) = (path.clone(), format!("byte {at} of {path}"));
+            let disk = disk_with(&files);
+            block_on(async {
+                let opened = open(disk.clone(), repeatable(2)).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let mut examination = Examination { original: &original, opened, damage: None };
+                assert_eq!(examination.run().await, Ok(None), "{what}");
+                let status = examination.opened.status();
+                let says = |note: &&String| note.contains(&path) && note.contains("made again from the segment");
+                assert_eq!(status.recovery.iter().filter(says).count(), 1, "{what}: {:?}", status.recovery);
+                examination.opened.log.commit(commit(1_000)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+                examination.opened.store.close().await;
+            });
+            let report = check(&*disk, &mut |_, _| {}).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(report.is_sound(), "{what}: {report:#?}");
+            let opened = open(disk, repeatable(3)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(opened.status().recovery.is_empty(), "{what}: {:?}", opened.status().recovery);
+        }
+    }
+}
+
+#[test]
+fn an_index_that_cannot_be_made_again_names_the_damage_of_its_segment() {
+    let original = original(true);
+    let mut files = original.files.clone();
+    let mut path = String::new();
+    for ending in [".index", "0000000001.segment"] {
+        let found = files.iter_mut().find(|(path, _)| path.ends_with(ending)).expect("it is there");
+        found.1[200] ^= 1;
+        path.clone_from(&found.0);
+    }
+    block_on(async {
+        let opened = open(disk_with(&files), repeatable(2)).expect("its index is trusted");
+        let error = opened.log.read(LogQuery::default()).await.expect_err("it cannot be read");
+        assert_eq!(error.code(), Code::StoreDamaged);
+        assert!(error.to_string().contains(&format!("{path} at offset")), "{error}");
+        assert_eq!(opened.status().refusing.map(|why| why.code()), Some(Code::StoreDamaged));
+    });
 }
 
 #[test]

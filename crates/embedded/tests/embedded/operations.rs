@@ -3,6 +3,7 @@
 mod backup;
 mod check;
 mod floor;
+mod generations;
 mod keys;
 mod lost;
 pub mod map_samples;

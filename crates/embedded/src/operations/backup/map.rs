@@ -13,12 +13,13 @@ use super::invalid;
 use super::manifest::{StoredFile, hex};
 use crate::Options;
 use crate::disk::{Disk, Open};
-use crate::engine::{self, Dump, DumpFault, Engine, Entries, Held, Looked};
+use crate::engine::{self, Dump, DumpFault, Engine, Entries, Held, Looked, Marks};
+use crate::operations::survey::{self, Small};
 use crate::operations::{OperationError, Outcome, unreadable, unwritable};
 use crate::options::SeededBug;
 use crate::records::entry_is_whole as record_is_whole;
 use crate::refused::newer_format;
-use crate::store::ENGINE_DIR;
+use crate::store::{ENGINE_DIR, TENANT_FILE, TenantFile};
 use crate::streams::entry_is_whole as stream_is_whole;
 
 /// What the entries of a map are called in a folder that is being restored, until the map is made of them.
@@ -114,10 +115,14 @@ pub(super) fn settle(
     let path = format!("{dir}/{ENTRIES}");
     let fault = |fault| not_made(&due.name, &dir, fault);
     let file = disk.open(&path, Open::Read).map_err(|error| unreadable(&path, &error))?;
-    let entries = engine::make(disk, &dir, Entries::new(&*file).map_err(fault)?, options).map_err(fault)?;
+    let owner = match survey::small::<TenantFile>(&**disk, &format!("tenants/{tenant}/{TENANT_FILE}"))? {
+        Small::Whole(tenant) => tenant.map_marks().owner,
+        Small::Missing | Small::Damaged => None,
+    };
+    let entries = engine::make(disk, &dir, Entries::new(&*file).map_err(fault)?, owner, options).map_err(fault)?;
     drop(file);
     if verified {
-        let same = match engine::look(&**disk, &dir, None)? {
+        let same = match engine::look(&**disk, &dir, &Marks::default())? {
             Looked::Open(map) => measured(&map.view)? == (due.bytes, due.sha256.clone()),
             Looked::Missing | Looked::Damaged(_) => false,
         };

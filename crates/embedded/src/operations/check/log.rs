@@ -327,7 +327,7 @@ impl LogCheck<'_> {
             }
             Found::Differs { offset, what } => {
                 let name = names::index(&self.place.dir, at.number);
-                let advice = "remove the index file; the next opening makes it again from the segment";
+                let advice = "nothing: the store rebuilds the index from the segment when it reads the damaged part, or when the index file is removed";
                 let finding = Finding { offset, ..self.finding("index", &name, what, advice) };
                 self.report.damaged(finding);
             }

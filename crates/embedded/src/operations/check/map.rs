@@ -70,8 +70,8 @@ pub(super) fn bytes_of(disk: &dyn Disk, tenant: &survey::TenantFolder) -> u64 {
 /// Checks the map at `place` against the logs, of which the report says how far they reach, and adds it to the report.
 pub(super) fn check(disk: &dyn Disk, place: &Place<'_>, report: &mut CheckReport) -> Outcome<()> {
     other_files(disk, place, report)?;
-    let owner = place.file.map(|file| file.term_key().owner(ENGINE_DIR));
-    let map = match engine::look(disk, &place.dir, owner)? {
+    let marks = place.file.map(TenantFile::map_marks).unwrap_or_default();
+    let map = match engine::look(disk, &place.dir, &marks)? {
         Looked::Missing if place.file.is_some_and(|file| file.has_begun(ENGINE_DIR)) => {
             report.damaged(place.damage(Damage::lost(&place.dir)));
             return Ok(());

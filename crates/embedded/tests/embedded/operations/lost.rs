@@ -10,12 +10,13 @@ use super::samples::{LOGS, commit, disk_with, fill, open_store, options};
 use crate::faulty_disk::FaultyDisk;
 use crate::stores::block_on;
 
-const ENGINE: &str = "tenants/default/_engine/";
-const MAP: &str = "tenants/default/_engine/map.redb";
+pub const ENGINE: &str = "tenants/default/_engine/";
+pub const MAP: &str = "tenants/default/_engine/map.redb";
 const JOURNAL: [&str; 2] = ["tenants/default/_engine/journal.0", "tenants/default/_engine/journal.1"];
+const TENANT: &str = "tenants/default/tenant.json";
 const LOG: &str = "tenants/default/default/";
 
-type Files = Vec<(String, Vec<u8>)>;
+pub type Files = Vec<(String, Vec<u8>)>;
 
 /// The files of a store with events, records and streams that was closed, or whose process was killed.
 fn files(closed: bool) -> Files {
@@ -44,7 +45,7 @@ fn of_one_segment() -> Files {
     })
 }
 
-fn file<'f>(files: &'f mut Files, path: &str) -> &'f mut Vec<u8> {
+pub fn file<'f>(files: &'f mut Files, path: &str) -> &'f mut Vec<u8> {
     let found = files.iter_mut().find(|(name, _)| name == path);
     &mut found.unwrap_or_else(|| panic!("no {path}")).1
 }
@@ -63,7 +64,7 @@ fn status_of(store: &dyn Store) -> LogStatus {
 
 /// Records are refused for this reason, nothing of them is changed, and the log goes on.
 #[track_caller]
-fn records_are_refused(what: &str, files: &Files, names: &str, says: &str) -> Finding {
+pub fn records_are_refused(what: &str, files: &Files, names: &str, says: &str) -> Finding {
     let report = checked(files);
     assert_eq!(report.damage.len(), 1, "{what}: {report:#?}");
     let finding = report.damage[0].clone();
@@ -146,6 +147,10 @@ fn an_earlier_map_beside_a_later_journal_is_damage() {
     });
     assert!(checked(&later).is_sound());
     file(&mut later, MAP).clone_from(file(&mut earlier.clone(), MAP));
+    let finding = records_are_refused("an earlier map", &later, MAP, "it is an earlier copy");
+    assert_eq!((finding.kind, finding.file.as_str()), ("map", MAP));
+    // Beside a tenant.json of the same time, the journal alone tells.
+    file(&mut later, TENANT).clone_from(file(&mut earlier.clone(), TENANT));
     let finding = records_are_refused("an earlier map", &later, JOURNAL[0], "an earlier map");
     assert_eq!((finding.kind, finding.file.as_str()), ("journal", JOURNAL[0]));
 }

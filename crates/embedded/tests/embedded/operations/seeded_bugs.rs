@@ -9,6 +9,7 @@ use annals_embedded::{EmbeddedStore, Options, SeededBug};
 
 use super::backup::{back_up, held_back, into_folder};
 use super::floor::passes_the_floor;
+use super::generations::holds_at_every_operation;
 use super::maps::{of_one_moment, restores_all_records};
 use super::packing::survives_every_operation;
 use super::repair::cut_at;
@@ -124,4 +125,14 @@ fn a_floor_that_is_not_looked_at_is_caught() {
         block_on(async { tokio::time::timeout(std::time::Duration::from_secs(3), passes).await })
             .unwrap_or_else(|_| Err("no commit was refused".to_owned()))
     });
+}
+
+#[test]
+fn a_generation_that_is_noted_before_the_map_holds_it_is_caught() {
+    is_caught(SeededBug::NoteGenerationTooEarly, |bug| holds_at_every_operation(|options| options.seeded_bug = bug));
+}
+
+#[test]
+fn a_generation_that_is_noted_after_an_answer_is_caught() {
+    is_caught(SeededBug::NoteGenerationTooLate, |bug| holds_at_every_operation(|options| options.seeded_bug = bug));
 }

@@ -1,0 +1,137 @@
+//! One pass over the durable events of a range for all conditions of a request, a small step at a time.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use annals_core::SequenceNumber;
+
+use super::{ADDED_MAX, Look, Stop};
+use crate::log::core::Core;
+use crate::log::read::{GROUP, commits_with};
+use crate::log::segment::{Segment, View, runs};
+
+/// How many bits are held at once, a number for each commit and condition.
+const NUMBERS_MAX: usize = 512 * 1024;
+
+/// A pass that is under way.
+pub(super) struct Pass<'l> {
+    look: Look<'l>,
+    view: Arc<View>,
+    to: SequenceNumber,
+    from: SequenceNumber,
+    /// The place of the segment behind the one that is looked at.
+    behind: usize,
+    /// The commits of the segment that were not looked at yet.
+    rest: Range<u32>,
+    /// The commits that are looked at, and for each and each condition the patterns that it may match.
+    window: Range<u32>,
+    asked: Vec<u64>,
+    stage: Stage,
+}
+
+/// What is next.
+enum Stage {
+    /// To take the next commits.
+    Take,
+    /// To ask the index for the commits that may match a pattern, from this one on.
+    List(usize),
+    /// To read the commits that may match one, from this one on.
+    Read(u32),
+}
+
+impl<'l> Pass<'l> {
+    /// A pass over the events below `to` that were not searched.
+    pub(super) fn new(core: &Core, look: Look<'l>, to: SequenceNumber) -> Self {
+        // The view is taken after the head was read, and so holds at least as much.
+        let (view, from) = (core.view(), look.searched_to());
+        let behind = view.position_of(from).unwrap_or(0);
+        Self { look, view, to, from, behind, rest: 0..0, window: 0..0, asked: Vec::new(), stage: Stage::Take }
+    }
+
+    /// Goes a step further, which is short; answers whether there is another.
+    ///
+    /// # Errors
+    /// Why the log cannot be read; [`Stop::Later`] when it costs too much.
+    pub(super) fn step(&mut self) -> Result<bool, Stop> {
+        if self.from >= self.to || self.look.is_decided() {
+            return Ok(false);
+        }
+        match self.stage {
+            Stage::Take => return self.take(),
+            Stage::List(from) => self.list(from)?,
+            Stage::Read(from) => self.read(from)?,
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self) -> Result<bool, Stop> {
+        if self.rest.is_empty() {
+            let Some(segment) = self.view.segments.get(self.behind).filter(|segment| segment.first < self.to) else {
+                return Ok(false);
+            };
+            self.rest = segment.index.ordinal_of(self.from)?.unwrap_or(0)..segment.index.commits();
+            self.behind += 1;
+            let many = self.rest.len() as u64 > ADDED_MAX;
+            if self.look.work.is_limited() && (many || segment.memory().is_none()) {
+                return Err(Stop::Later);
+            }
+        }
+        let count = (NUMBERS_MAX / self.look.conditions()).min(self.rest.len()) as u32;
+        self.window = self.rest.start..self.rest.start + count;
+        self.rest.start = self.window.end;
+        self.asked.clear();
+        self.asked.resize(self.window.len() * self.look.conditions(), 0);
+        self.stage = Stage::List(0);
+        Ok(true)
+    }
+
+    fn segment(&self) -> Arc<Segment> {
+        self.view.segments[self.behind - 1].clone()
+    }
+
+    fn list(&mut self, from: usize) -> Result<(), Stop> {
+        let Some(at) = self.look.next_open(from) else {
+            self.stage = Stage::Read(self.window.start);
+            return Ok(());
+        };
+        let steps = self.look.terms(at).steps();
+        self.look.work.spend(steps)?;
+        let terms = self.look.terms(at);
+        let found = commits_with(&self.segment().index, &terms.tags, &terms.types, self.window.clone())?;
+        let (condition, pattern) = at;
+        for ordinal in found {
+            let row = (ordinal - self.window.start) as usize * self.look.conditions();
+            self.asked[row + condition] |= 1 << pattern;
+        }
+        self.stage = Stage::List(condition * u64::BITS as usize + pattern + 1);
+        Ok(())
+    }
+
+    /// Reads the next neighbours among the commits that may match.
+    fn read(&mut self, from: u32) -> Result<(), Stop> {
+        let columns = self.look.conditions();
+        let row = |ordinal: u32| (ordinal - self.window.start) as usize * columns;
+        let may_match = |ordinal: &u32| self.asked[row(*ordinal)..][..columns].iter().any(|asked| *asked != 0);
+        let ordinals: Vec<u32> = (from..self.window.end).filter(may_match).take(GROUP).collect();
+        let segment = self.segment();
+        let mut entries = segment.index.entries(&ordinals)?;
+        entries.truncate(entries.partition_point(|entry| entry.sequence_number < self.to));
+        let Some(run) = runs(&entries).next().filter(|run| !run.is_empty()) else {
+            self.stage = Stage::Take;
+            return Ok(());
+        };
+        self.look.work.decode(run.len(), run.iter().map(|entry| u64::from(entry.length)).sum())?;
+        let mut at = 0;
+        let _ = segment.visit(run, |event, _| {
+            if event.sequence_number >= self.to {
+                return ControlFlow::Break(());
+            }
+            while run.get(at + 1).is_some_and(|next| next.sequence_number <= event.sequence_number) {
+                at += 1;
+            }
+            self.look.show(&self.asked[row(ordinals[at])..][..columns], &event)
+        })?;
+        self.stage = Stage::Read(ordinals[run.len() - 1] + 1);
+        if self.look.work.is_over() { Err(Stop::Later) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,215 @@
+//! How often frames are decoded, what the log writer does at most, and that both find what there is.
+
+use std::sync::Arc;
+
+use annals_core::{
+    Aggregate, ByteString, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, EventPattern, ExpectedVersion,
+    LogQuery, NewCommit, NewEvent, NewTransaction,
+};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::Options;
+use crate::disk::{Disk, MemoryDisk};
+use crate::log::commit::{encode, room_for};
+use crate::log::queue::{Answer, Waiting};
+use crate::log::{Log, Place};
+use crate::record::Stamp;
+
+fn log() -> Log {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let (tenant, scope) = (DEFAULT_TENANT.to_owned(), DEFAULT_SCOPE.to_owned());
+    let place = Place { tenant, scope, disk, dir: "log".to_owned(), key: TermKey([7; 16]), begun: false };
+    let options = Options { min_free_disk_bytes: 0, segment_bytes_first: 1 << 20, ..Options::default() };
+    Log::open(place, &options).expect("it opens")
+}
+
+fn event(event_type: &str, tags: &[&str]) -> NewEvent {
+    tags.iter().fold(NewEvent::new(event_type.to_owned(), Data::empty()), |event, tag| event.tag(*tag))
+}
+
+/// A commit with two tags, on different events: no event matches a pattern with both.
+fn spread(n: usize) -> NewCommit {
+    NewCommit::new("order", format!("{n}")).event(event("placed", &["x"])).event(event("paid", &["y"]))
+}
+
+fn pattern(types: &[&str], tags: &[&str]) -> EventPattern {
+    let texts = |texts: &[&str]| texts.iter().map(|text| ByteString::from(*text)).collect();
+    EventPattern { types: texts(types), tags: texts(tags) }
+}
+
+/// As many patterns as there may be, which every spread commit may match and none does.
+fn wide() -> AppendCondition {
+    AppendCondition { fail_if: vec![pattern(&["placed", "paid"], &["x", "y"]); limits::PATTERNS_MAX], after: None }
+}
+
+/// A request of commits with these conditions, of which nothing was searched.
+async fn request(core: &Core, conditions: Vec<AppendCondition>) -> Box<Request> {
+    let mut encoded = Vec::new();
+    for (n, condition) in conditions.into_iter().enumerate() {
+        let commit = NewCommit::new("new", format!("{n}")).event(event("made", &[])).fail_if(condition);
+        let commit_id = annals_core::Uuid::from_u128(n as u128 + 1);
+        let now = core.options.clock.now();
+        let stamp = Stamp { commit_id, digest: 0, now, transaction: None, received: None };
+        encoded.push(encode(core, commit, &stamp, &"(0)".into()).expect("it is encoded"));
+    }
+    let room = room_for(core, 100).await.expect("there is room");
+    let mut request = Request::commit_of(encoded.remove(0), None, core.options.clock.now(), room);
+    request.others = encoded;
+    let mut turns = Turns { core, turn: Turn::begin(), permit: None };
+    for condition in request.conditions_mut() {
+        prepare(core.key, condition, &mut turns).await;
+    }
+    request
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(test)
+}
+
+/// Searches everything, and answers the first match of each commit.
+fn search_all(core: &Core, request: &mut Request, work: &mut Work) -> Vec<Option<Match>> {
+    let mut pass = Pass::new(core, Look::new(request, work), core.head());
+    while pass.step().expect("it is searched") {}
+    request.conditions_mut().map(|condition| condition.found()).collect()
+}
+
+#[test]
+fn a_frame_is_decoded_once_however_many_patterns_of_however_many_conditions_it_may_match() {
+    run(async {
+        let log = log();
+        for n in 0..50 {
+            log.commit(spread(n)).await.expect("it is committed");
+        }
+        let mut request = request(&log.core, vec![wide(); limits::TRANSACTION_COMMITS_MAX]).await;
+        let mut work = Work::without_limit();
+        let found = search_all(&log.core, &mut request, &mut work);
+        assert_eq!((found, work.frames), (vec![None; limits::TRANSACTION_COMMITS_MAX], 50));
+    });
+}
+
+#[test]
+fn a_pass_finds_what_looking_at_every_event_for_every_pattern_finds() {
+    run(async {
+        for seed in 0..40 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let log = log();
+            let (types, tags) = (["a", "b", "c"], ["x", "y", "z", "w"]);
+            let some = |random: &mut fastrand::Rng, of: &[&'static str]| -> Vec<&'static str> {
+                of.iter().filter(|_| random.u8(0..3) == 0).copied().collect()
+            };
+            for n in 0..random.usize(1..60) {
+                let events = (0..random.usize(1..4)).map(|_| {
+                    let tags = some(&mut random, &tags);
+                    event(types[random.usize(0..3)], &tags)
+                });
+                let commit = NewCommit { events: events.collect(), ..NewCommit::new("order", format!("{}", n % 7)) };
+                log.commit(commit.expect(ExpectedVersion::Any)).await.expect("it is committed");
+            }
+            let conditions: Vec<AppendCondition> = (0..random.usize(1..4))
+                .map(|_| AppendCondition {
+                    fail_if: (0..random.usize(1..6))
+                        .map(|_| pattern(&some(&mut random, &types), &some(&mut random, &tags)))
+                        .collect(),
+                    after: random.bool().then(|| random.u64(0..80)),
+                })
+                .collect();
+            let all = log.read(LogQuery { limit: 1_000, ..LogQuery::default() }).await.expect("it is read").events;
+            let first = |condition: &AppendCondition| {
+                condition.fail_if.iter().enumerate().find_map(|(n, pattern)| {
+                    let matches = |event: &&annals_core::RecordedEvent| {
+                        event.sequence_number >= condition.from() && pattern.matches(&event.event_type, &event.tags)
+                    };
+                    let found = all.iter().find(matches)?;
+                    Some(Match { pattern: n, sequence_number: found.sequence_number })
+                })
+            };
+            let due = conditions.iter().enumerate().find_map(|(n, condition)| Some((n, first(condition)?)));
+            let mut request = request(&log.core, conditions).await;
+            let found = search_all(&log.core, &mut request, &mut Work::without_limit());
+            // Behind the first condition that fails nothing need be found.
+            let found = found.into_iter().enumerate().find_map(|(n, found)| Some((n, found?)));
+            assert_eq!(found, due, "seed {seed}");
+        }
+    });
+}
+
+async fn judged_by_the_writer(core: &Core, request: Box<Request>) -> Answer {
+    let (answer, answered) = oneshot::channel();
+    core.queue.push(Waiting { request, answer }).expect("it is queued");
+    answered.await.expect("it is answered")
+}
+
+#[test]
+fn what_was_added_since_the_search_costs_the_writer_no_more_than_it_may() {
+    run(async {
+        let log = log();
+        for n in 0..400 {
+            log.commit(spread(n)).await.expect("it is committed");
+        }
+        let core = &*log.core;
+        let wide = || vec![wide(); limits::TRANSACTION_COMMITS_MAX];
+        let mut due = request(core, wide()).await;
+        let mut work = Work::at_most(BATCH_STEPS);
+        let mut batch = Batch::default();
+        let later = judge(core, &mut due, core.head(), &mut batch);
+        assert!(matches!(later, Err(Stop::Later)) && batch.steps_left == 0, "{later:?}");
+        assert!(matches!(look_on(core, &mut due, core.head(), &mut batch, &mut work), Err(Stop::Later)));
+        // What one event costs may be on top.
+        let one_event = 16 * 64 * 8;
+        assert!(work.spent() <= BATCH_STEPS + one_event, "{work:?}");
+        // The writer gives it back without a verdict, and has one when the caller has searched.
+        let (verdict, mut back) = judged_by_the_writer(core, due).await;
+        assert!(matches!(verdict, Ok(None)));
+        search(core, &mut back).await.expect("it is searched");
+        let (verdict, _) = judged_by_the_writer(core, back).await;
+        assert!(matches!(verdict, Ok(Some(super::super::queue::Verdict::Committed { .. }))));
+    });
+}
+
+#[test]
+fn a_usual_condition_is_judged_although_others_of_the_batch_have_cost_all_they_may() {
+    run(async {
+        let log = log();
+        log.commit(spread(0)).await.expect("it is committed");
+        let core = &*log.core;
+        let usual = || AppendCondition { fail_if: vec![pattern(&["paid"], &["y"])], after: None };
+        let mut request = request(core, vec![usual()]).await;
+        let mut batch = Batch::default();
+        batch.steps_left = 0;
+        let found = judge(core, &mut request, core.head(), &mut batch).expect("it is judged");
+        assert_eq!(found, Some((0, Match { pattern: 0, sequence_number: 1 })));
+    });
+}
+
+/// Clients with the widest conditions commit beside each other what each other's conditions may be about.
+#[test]
+fn wide_conditions_of_many_clients_are_all_answered() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let log = Arc::new(log());
+        let clients: Vec<_> = (0..8)
+            .map(|client| {
+                let log = log.clone();
+                tokio::spawn(async move {
+                    for n in 0..5 {
+                        let part = |part| {
+                            let id = format!("{client}-{n}-{part}");
+                            NewCommit { aggregate: Aggregate::new("order", id), ..spread(0) }.fail_if(wide())
+                        };
+                        log.transact(NewTransaction::new((0..16).map(part))).await.expect("no event matches");
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.await.expect("no panic");
+        }
+        assert_eq!(log.core.head(), 8 * 5 * 16 * 2);
+        let both =
+            AppendCondition { fail_if: vec![pattern(&["lost"], &[]), pattern(&["placed"], &["x"])], after: None };
+        let refused = log.commit(spread(1).fail_if(both)).await.expect_err("it matches");
+        assert_eq!(refused, CommitError::AppendConditionFailed { pattern: 1, sequence_number: 0 });
+    });
+}

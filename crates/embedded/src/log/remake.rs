@@ -1,0 +1,117 @@
+//! Making the index of a closed segment again, when its file is damaged.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use annals_core::SequenceNumber;
+
+use super::recovery::index_record;
+use super::segment::SegmentFile;
+use super::walk::{Step, Walk};
+use super::{Place, names};
+use crate::disk::{Disk, MemoryDisk, Open};
+use crate::index::{self, Answer, FileIndex, Index, IndexFault, MemoryIndex, Sealed};
+use crate::terms::TermKey;
+use crate::whole::write_whole;
+
+/// What opening a log found, and what was found and mended since, for people.
+#[derive(Clone, Default)]
+pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    pub(crate) fn add(&self, note: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What an index is made again with.
+struct Remake {
+    disk: Arc<dyn Disk>,
+    dir: String,
+    key: TermKey,
+    notes: Notes,
+    at: SegmentFile,
+    first: SequenceNumber,
+    end: u64,
+    next: SequenceNumber,
+}
+
+/// The index of a closed segment that begins with this number, from its file.
+pub(super) fn sealed(place: &Place, notes: &Notes, file: FileIndex, at: &SegmentFile, first: SequenceNumber) -> Index {
+    let extent = file.extent();
+    let remake = Remake {
+        disk: place.disk.clone(),
+        dir: place.dir.clone(),
+        key: place.key,
+        notes: notes.clone(),
+        at: at.clone(),
+        first,
+        end: extent.end,
+        next: extent.next,
+    };
+    Index::File(Sealed::new(file, Box::new(move |fault| remake.run(fault))))
+}
+
+impl Remake {
+    fn run(&self, fault: &IndexFault) -> Answer<FileIndex> {
+        let why = &fault.0;
+        let collected = self.collect().map_err(|error| {
+            tracing::error!(why, error, "the index cannot be made again from its segment");
+            IndexFault(format!("{error}; {why}"))
+        })?;
+        let bytes = index::encode(&collected, self.at.number, self.at.salt, true);
+        let name = names::index(&self.dir, self.at.number);
+        let written = match self.is_replaced(&name) {
+            true => Err(io::Error::other("the file is that of another form of the segment")),
+            false => write_whole(&*self.disk, &self.dir, &name, &bytes),
+        };
+        let file = match written {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::warn!(name, %error, "the index that was made again is kept in memory");
+                in_memory(&bytes).map_err(|error| IndexFault(format!("{why}; {error}")))?
+            }
+        };
+        let note = format!("{why}; the index was made again from the segment");
+        tracing::warn!(note, "a damaged index");
+        self.notes.add(note);
+        FileIndex::open(file, name)
+    }
+
+    /// All commits of the segment, or what is wrong with it.
+    fn collect(&self) -> Result<MemoryIndex, String> {
+        let unreadable = |error: io::Error| format!("{}: {error}", self.at.name);
+        let mut walk = Walk::new(&self.at, self.end).map_err(unreadable)?;
+        let mut collected = MemoryIndex::new(self.first);
+        loop {
+            let next = collected.next_sequence_number();
+            let damage = |offset: u64, what: &str| self.at.damage(offset, what).to_string();
+            match walk.step().map_err(unreadable)? {
+                Step::Commit(placed) if placed.first() == next => {
+                    index_record(&mut collected, self.key, placed.offset, placed.length, &placed.record);
+                }
+                Step::End if next == self.next => return Ok(collected),
+                Step::End => return Err(damage(self.end, "commits are not there")),
+                Step::Commit(placed) => return Err(damage(placed.offset, "a commit does not follow on")),
+                Step::Fault { offset, what, .. } => return Err(damage(offset, what)),
+            }
+        }
+    }
+
+    /// Whether the segment was packed since, so that the file is the index of its other form.
+    fn is_replaced(&self, name: &str) -> bool {
+        let there = self.disk.open(name, Open::Read).ok();
+        let there = there.and_then(|file| FileIndex::open(file, name.to_owned()).ok());
+        there.is_some_and(|index| index.extent().salt != self.at.salt)
+    }
+}
+
+fn in_memory(bytes: &[u8]) -> io::Result<Arc<dyn crate::disk::DiskFile>> {
+    let file = MemoryDisk::default().open("index", Open::Create)?;
+    file.write_at(bytes, 0)?;
+    Ok(file)
+}
