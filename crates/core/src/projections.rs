@@ -8,6 +8,8 @@ mod number;
 mod rule;
 mod status;
 mod stored;
+#[cfg(test)]
+mod tests;
 
 use async_trait::async_trait;
 
