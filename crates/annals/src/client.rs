@@ -7,6 +7,7 @@ mod handlers;
 mod http;
 mod keys;
 mod line;
+mod projections;
 mod queries;
 mod records;
 mod sequencing;
@@ -37,6 +38,7 @@ use self::http::{Answer, Happening, Http};
 
 pub use self::handlers::HandlersClient;
 pub use self::keys::KeysClient;
+pub use self::projections::ProjectionsClient;
 pub use self::queries::QueriesClient;
 pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;

@@ -46,8 +46,8 @@ pub use annals_server as server;
 pub use annals_system::{SystemClock, SystemRandomness};
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, HandlersClient, KeysClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient,
-    StreamsClient,
+    BackupStream, Client, HandlersClient, KeysClient, ProjectionsClient, QueriesClient, RecordsClient,
+    SequencingClient, SnapshotsClient, StreamsClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
 
@@ -55,3 +55,8 @@ pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
 #[cfg(all(doctest, feature = "runtime"))]
 #[doc = include_str!("../../../docs/handlers.md")]
 struct GuideToHandlers;
+
+/// Compiles and runs the Rust programs of the guide to projections.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/projections.md")]
+struct GuideToProjections;

@@ -16,6 +16,7 @@ mod import;
 mod key;
 mod log;
 mod pack;
+mod projection;
 mod query;
 mod record;
 mod repair;
@@ -112,6 +113,7 @@ commands! {
     query::Query,
     key::Key,
     handler::Handler,
+    projection::Projection,
     import::Import,
     export::Export,
     stats::Stats,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use annals::handlers::HandlerError;
 use annals::operations::OperationError;
+use annals::projections::ProjectionError;
 use annals::runtime::StageError;
 use annals::{
     ChangesError, Code, CommitError, Invalid, KeyError, OpenError, ReadError, RecordError, TransactionError, UnknownLog,
@@ -93,6 +94,15 @@ impl From<HandlerError> for Failure {
     fn from(error: HandlerError) -> Self {
         match error {
             HandlerError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<ProjectionError> for Failure {
+    fn from(error: ProjectionError) -> Self {
+        match error {
+            ProjectionError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use annals::handlers::Handlers;
+use annals::projections::Projections;
 use annals::runtime::{Host, HostOptions};
 use annals::{
     Client, Code, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError,
@@ -28,6 +29,8 @@ pub struct Target {
     pub keys: Arc<dyn PrepareKeys>,
     /// The handlers of the tenant.
     pub handlers: Arc<dyn Handlers>,
+    /// The projections of the tenant.
+    pub projections: Arc<dyn Projections>,
     /// What gives the tenant's commits their numbers, where that is not the log itself.
     pub sequencing: Arc<dyn Sequencing>,
     pub tenant: String,
@@ -44,7 +47,7 @@ impl Target {
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
-            let handlers = Arc::new(client.handlers());
+            let (handlers, projections) = (Arc::new(client.handlers()), Arc::new(client.projections()));
             let (log, store) = (Arc::new(client), None);
             return Ok(Self {
                 log,
@@ -54,6 +57,7 @@ impl Target {
                 keys,
                 queries,
                 handlers,
+                projections,
                 sequencing,
                 tenant,
                 scope,
@@ -66,9 +70,22 @@ impl Target {
         let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
         let sequencing = store.sequencing(&tenant)?;
         let host = Host::start(Arc::clone(&store), HostOptions::default());
-        let handlers = host.handlers(&tenant)?;
+        let (handlers, projections) = (host.handlers(&tenant)?, host.projections(&tenant)?);
         let store = Some((store, host));
-        Ok(Self { log, streams, records, snapshots, keys, queries, handlers, sequencing, tenant, scope, store })
+        Ok(Self {
+            log,
+            streams,
+            records,
+            snapshots,
+            keys,
+            queries,
+            handlers,
+            projections,
+            sequencing,
+            tenant,
+            scope,
+            store,
+        })
     }
 
     /// Whether it is behind a server.

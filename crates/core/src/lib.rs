@@ -25,6 +25,7 @@ mod metadata;
 pub mod order;
 mod prepare;
 pub mod processing;
+pub mod projections;
 mod queries;
 mod query;
 mod receiving;

@@ -4,6 +4,7 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
+//!                        ├─ start_defined() ─▶ the builds of every projection that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        └─ drain()  before the store is closed: tasks end, leases are released
@@ -25,6 +26,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
 use crate::handlers::TenantHandlers;
+use crate::projections::TenantProjections;
 pub(crate) use lease::{Asked, Held, Leases};
 pub use stages::{Stage, StageError, check_stage};
 pub(crate) use supervise::{Ended, Supervised, message_of, supervise};
@@ -56,7 +58,7 @@ impl Default for HostOptions {
 
 /// Runs the tasks of one process on one store. Cloning shares it; dropping the last clone ends its tasks without waiting for them.
 #[derive(Clone)]
-pub struct Host(Arc<Inner>);
+pub struct Host(pub(crate) Arc<Inner>);
 
 impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -64,9 +66,10 @@ impl std::fmt::Debug for Host {
     }
 }
 
-struct Inner {
-    shared: Arc<Shared>,
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
     tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
+    pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
 }
 
 /// What every task of a host needs.
@@ -86,7 +89,7 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
-        Self(Arc::new(Inner { shared: Arc::new(shared), tenants: Mutex::default() }))
+        Self(Arc::new(Inner { shared: Arc::new(shared), tenants: Mutex::default(), projections: Mutex::default() }))
     }
 
     /// The handlers of a tenant.

@@ -11,6 +11,8 @@ mod engine;
 mod handler;
 mod handlers;
 mod host;
+mod projection;
+mod projections;
 
 pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,

@@ -34,6 +34,7 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::queries::feature(),
         v1::keys::feature(),
         v1::handlers::feature(),
+        v1::projections::feature(),
         v1::stats::feature(),
         v1::sequencer::feature(),
         v1::backup::feature(),

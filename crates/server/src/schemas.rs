@@ -8,6 +8,7 @@ mod condition;
 mod event;
 mod handler;
 mod key;
+mod projection;
 mod record;
 mod sequencer;
 mod snapshot;
@@ -21,6 +22,7 @@ pub(crate) use handler::{
     HandlerReplay, HandlerStatus, Pull, Reason, Settled, Settlements,
 };
 pub(crate) use key::{FoundKey, KeyChange, KeyChanged, KeyRollback};
+pub(crate) use projection::{ProjectedRecords, ProjectionDefinition, ProjectionPage, ProjectionStatus};
 pub(crate) use record::{
     ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, Record, RecordId,
     RecordPage,

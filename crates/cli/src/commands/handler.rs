@@ -1,6 +1,6 @@
 //! `annals handler …`.
 
-mod shown;
+pub(super) mod shown;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

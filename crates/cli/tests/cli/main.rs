@@ -16,6 +16,7 @@ mod importing;
 mod keys;
 mod operations;
 mod pipes;
+mod projections;
 mod queries;
 mod records;
 mod serving;

@@ -10,6 +10,7 @@ mod handlers;
 mod meeting;
 #[path = "../process/mod.rs"]
 mod process;
+mod projections;
 mod reader;
 mod writer;
 

@@ -259,6 +259,29 @@ impl ProcessorRecord {
         }
     }
 
+    /// How a processor of the log begins that nobody has owned yet: at the first event.
+    pub fn unowned(name: impl Into<String>, identity: &Identity) -> Self {
+        Self {
+            name: name.into(),
+            epoch: 0,
+            turn: 0,
+            position: 0,
+            ahead: Vec::new(),
+            paused: false,
+            failing: 0,
+            blocked: 0,
+            is_blocked: false,
+            ended: false,
+            starts_at: None,
+            replay: None,
+            forgets: None,
+            last_progress: None,
+            last_reason: None,
+            store: identity.store_id.to_string(),
+            incarnation: identity.incarnation.into(),
+        }
+    }
+
     /// Events are passed over until one is of this time or later.
     pub fn starts_at(&self) -> Option<Timestamp> {
         self.starts_at.map(time)

@@ -13,6 +13,7 @@ mod locks;
 mod model;
 mod operations;
 mod prepare;
+mod projections;
 mod receiving;
 mod records;
 mod refusals;

@@ -24,6 +24,7 @@ mod network;
 mod new_collections;
 mod oplog;
 mod prepare;
+mod projections;
 mod proxy;
 mod readers;
 mod reading;

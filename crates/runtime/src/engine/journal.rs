@@ -66,6 +66,21 @@ impl Journal {
         Ok(Self { records, clock, record })
     }
 
+    /// Takes over a processor that was made with what it belongs to. Returns none where it is gone, which means that this is over.
+    pub async fn retake(
+        records: Arc<dyn Records>,
+        clock: Arc<dyn Clock>,
+        name: &str,
+        epoch: i64,
+    ) -> Result<Option<Self>, NotWritten> {
+        let processors = TypedRecords::<ProcessorRecord>::declared(Arc::clone(&records));
+        let Some(found) = processors.get(name).await? else { return Ok(None) };
+        let expected = Expected::Matching(Condition::lt("epoch", epoch));
+        let record = ProcessorRecord { epoch, turn: found.value.turn + 1, ..found.value };
+        processors.replace_if(&record, expected).await?;
+        Ok(Some(Self { records, clock, record }))
+    }
+
     /// What was written last.
     pub fn record(&self) -> &ProcessorRecord {
         &self.record

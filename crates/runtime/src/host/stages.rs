@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::handlers::HandlerError;
+use annals_core::projections::ProjectionError;
 use annals_core::{
     Aggregate, ByteString, Code, CommitOutcome, Invalid, Reached, Snapshots, StoreError, UnknownLog, Wait,
 };
@@ -18,6 +19,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Host, Shared, is_set};
 use crate::handlers::TenantHandlers;
+use crate::projections::TenantProjections;
 
 /// A kind of stage.
 struct Entry {
@@ -32,9 +34,10 @@ struct Entry {
 type Found = Result<Option<Box<dyn Awaited>>, StageError>;
 type Find = for<'a> fn(&'a Host, &'a str, Option<&'a str>) -> BoxFuture<'a, Found>;
 
-const ENTRIES: [Entry; 2] = [
+const ENTRIES: [Entry; 3] = [
     Entry { name: "snapshot", form: "snapshot", find: |host, tenant, of| snapshot(host, tenant, of).boxed() },
     Entry { name: "handled", form: "handled:NAME", find: |host, tenant, of| handled(host, tenant, of).boxed() },
+    Entry { name: "projected", form: "projected:NAME", find: |host, tenant, of| projected(host, tenant, of).boxed() },
 ];
 
 /// What a stage waits for.
@@ -81,6 +84,27 @@ impl Awaited for HandledBy {
         let first = outcome.first_sequence_number.unwrap_or(0);
         let events = first..first + outcome.event_ids.len() as u64;
         Ok(self.handlers.until_handled(&self.name, events).await?)
+    }
+}
+
+async fn projected(host: &Host, tenant: &str, of: Option<&str>) -> Found {
+    let Some(name) = of else { return Ok(None) };
+    let projections = host.projections_of(tenant)?;
+    projections.check_defined(name).await?;
+    Ok(Some(Box::new(ProjectedBy { projections, name: name.to_owned() })))
+}
+
+/// A projection has folded the commit's events into its live records, or they are not its own and it has passed them.
+struct ProjectedBy {
+    projections: Arc<TenantProjections>,
+    name: String,
+}
+
+#[async_trait]
+impl Awaited for ProjectedBy {
+    async fn reached(&self, _: &Aggregate, outcome: &CommitOutcome) -> Result<(), StageError> {
+        let first = outcome.first_sequence_number.unwrap_or(0);
+        Ok(self.projections.until_projected(&self.name, first + outcome.event_ids.len() as u64).await?)
     }
 }
 
@@ -166,6 +190,9 @@ pub enum StageError {
     /// The handler is not defined, or the store cannot say.
     #[error(transparent)]
     Handler(#[from] HandlerError),
+    /// The projection is not defined, or the store cannot say.
+    #[error(transparent)]
+    Projection(#[from] ProjectionError),
     /// The store cannot do it.
     #[error(transparent)]
     Store(StoreError),
@@ -178,6 +205,7 @@ impl StageError {
             Self::Invalid(invalid) => invalid.code,
             Self::UnknownLog(error) => error.code(),
             Self::Handler(error) => error.code(),
+            Self::Projection(error) => error.code(),
             Self::Store(error) => error.code(),
         }
     }

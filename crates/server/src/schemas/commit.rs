@@ -135,7 +135,7 @@ struct Release {
 /// What the answer waits for, at most so long.
 #[derive(ToSchema)]
 struct Wait {
-    /// `committed`, `logged`, `snapshot`, or `handled:` and the name of a handler.
+    /// `committed`, `logged`, `snapshot`, or `handled:` and the name of a handler, or `projected:` and that of a projection.
     #[schema(pattern = "^[a-z]+(:[A-Za-z0-9][A-Za-z0-9_.-]*)?$")]
     r#for: String,
     /// 30,000 when absent.

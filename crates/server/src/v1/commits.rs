@@ -44,6 +44,7 @@ pub(crate) fn feature() -> Feature {
 /// The refusals by what the store holds, in the order in which they are checked; first that of a stage that is waited for.
 const COMMIT_REFUSALS: &[Code] = &[
     Code::UnknownHandler,
+    Code::UnknownProjection,
     Code::AggregateOfOtherTenant,
     Code::RequestIdReused,
     Code::AppendConditionFailed,
@@ -55,7 +56,7 @@ const COMMIT_REFUSALS: &[Code] = &[
 ];
 
 /// The same for requests that wait for no stage.
-pub(super) const REFUSALS: &[Code] = COMMIT_REFUSALS.split_at(1).1;
+pub(super) const REFUSALS: &[Code] = COMMIT_REFUSALS.split_at(2).1;
 
 /// The gate of the operation, for connections that pass it without the router.
 pub(crate) fn gate(server: &Server) -> Gate {
@@ -138,6 +139,7 @@ impl From<StageError> for Problem {
             StageError::Invalid(invalid) => invalid.into(),
             StageError::UnknownLog(error) => error.into(),
             StageError::Handler(error) => error.into(),
+            StageError::Projection(error) => error.into(),
             StageError::Store(error) => annals_core::ReadError::Store(error).into(),
             _ => Self::new(error.code(), error.to_string()),
         }

@@ -24,6 +24,7 @@ mod openapi;
 mod operations;
 mod prepare;
 mod problems;
+mod projections;
 mod queries;
 mod raw;
 mod records;

@@ -47,7 +47,7 @@ pub(super) fn print_partition(output: &mut Output, failing: &PartitionStatus) ->
     }
 }
 
-pub(super) fn print_act(output: &mut Output, act: &ActEntry) -> Result<(), Stop> {
+pub(in crate::commands) fn print_act(output: &mut Output, act: &ActEntry) -> Result<(), Stop> {
     match output.format() {
         Format::Json => output.json(act),
         Format::Table => {

@@ -1,0 +1,256 @@
+//! `annals projection …`.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use annals::handlers::Reason;
+use annals::projections::{ProjectionAct, ProjectionDefinition, ProjectionStatus};
+use annals::{ByteString, Condition, DocumentView, RecordQuery};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::Run;
+use super::handler::shown::print_act;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
+use crate::failure::Stop;
+use crate::lines;
+use crate::output::Output;
+use crate::target::Target;
+
+/// Define, read and operate projections: records that follow from the events of the log
+#[derive(Debug, Args)]
+pub struct Projection {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Define a projection, or build a changed definition beside the live records
+    #[command(after_help = "Example:\n  annals projection put orders --file orders.json")]
+    Put(Put),
+    /// List projections with their position, lag and state
+    #[command(after_help = "Example:\n  annals projection list --output table")]
+    List,
+    /// Print the state of a projection
+    #[command(after_help = "Example:\n  annals projection show orders")]
+    Show(Named),
+    /// Print the records of a projection
+    #[command(
+        after_help = "Example:\n  annals projection records orders --condition \"state = 'paid' and total > 50\" --sort=-total"
+    )]
+    Records(Records),
+    /// Fold no more events
+    #[command(after_help = "Example:\n  annals projection pause orders --reason 'the disk is replaced'")]
+    Pause(Operate),
+    /// Fold events again, also after one that did not fit
+    #[command(after_help = "Example:\n  annals projection resume orders --reason 'it is replaced'")]
+    Resume(Operate),
+    /// Build the records again from the first event, beside the live ones
+    #[command(after_help = "Example:\n  annals projection rebuild orders --reason 'a record was edited by hand'")]
+    Rebuild(Operate),
+    /// List what operators did to a projection, the newest first, also after it was deleted
+    #[command(after_help = "Example:\n  annals projection acts orders")]
+    Acts(Named),
+    /// Delete a projection and its records
+    #[command(after_help = "Example:\n  annals projection delete orders --reason 'nobody reads it'")]
+    Delete(Operate),
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// The projection's name
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Operate {
+    /// The projection's name
+    name: String,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Put {
+    /// The projection's name
+    name: String,
+    /// A file with the definition, the body of PUT /v1/projections/NAME; - for standard input
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Records {
+    /// The projection's name
+    name: String,
+    /// Which records, for example "state = 'paid' and total > 50"; all when absent
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    condition: String,
+    /// The fields to sort by, with commas between; - before a field reverses its order
+    #[arg(long, value_name = "FIELDS", default_value = "")]
+    sort: String,
+    /// Print at most so many
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    limit: usize,
+}
+
+impl Run for Projection {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        match &self.what {
+            What::Put(args) => put(context, args).await,
+            What::List => reading(context, list).await,
+            What::Show(args) => reading(context, async |target, output| show(target, output, &args.name).await).await,
+            What::Records(args) => reading(context, async |target, output| records(target, output, args).await).await,
+            What::Acts(args) => reading(context, async |target, output| acts(target, output, &args.name).await).await,
+            What::Pause(args) => operate(context, args, ProjectionAct::Pause).await,
+            What::Resume(args) => operate(context, args, ProjectionAct::Resume).await,
+            What::Rebuild(args) => operate(context, args, ProjectionAct::Rebuild).await,
+            What::Delete(args) => delete(context, args).await,
+        }
+    }
+}
+
+impl Operate {
+    fn reason(&self) -> Reason {
+        Reason { reason: self.reason.clone(), by: self.by.clone() }
+    }
+}
+
+async fn reading(
+    context: &Context,
+    work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
+    target
+        .run(async |target| {
+            let mut output = context.output();
+            work(target, &mut output).await?;
+            output.flush()
+        })
+        .await
+}
+
+async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
+    let mut text = String::new();
+    let read = lines::open(&args.file)?.read_to_string(&mut text);
+    read.map_err(|error| lines::unreadable(&args.file, &error))?;
+    let definition = ProjectionDefinition::read(&args.name, text.as_bytes())?;
+    let target = context.to_write().await?;
+    target
+        .run(async |target| {
+            target.projections.put(definition).await?;
+            let mut output = context.output();
+            show(target, &mut output, &args.name).await?;
+            output.flush()
+        })
+        .await
+}
+
+async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
+    let mut after: Option<ByteString> = None;
+    loop {
+        let page = target.projections.list(after.as_deref(), 100).await?;
+        page.items.iter().try_for_each(|status| print(output, status))?;
+        after = page.cursor;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn show(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
+    print(output, &target.projections.get(name).await?)
+}
+
+async fn records(target: &Target, output: &mut Output, args: &Records) -> Result<(), Stop> {
+    let mut query = RecordQuery::new("").matching(Condition::parse(&args.condition)?);
+    for field in args.sort.split(',').filter(|field| !field.is_empty()) {
+        query = match field.strip_prefix('-') {
+            Some(field) => query.descending(field),
+            None => query.ascending(field),
+        };
+    }
+    let mut left = args.limit;
+    while left > 0 {
+        query.limit = left.min(annals::limits::PAGE_MAX);
+        let page = target.projections.find(&args.name, query.clone()).await?;
+        left -= page.records.len();
+        page.records.iter().try_for_each(|record| output.json(&DocumentView(&record.document)))?;
+        query.after = page.next;
+        if query.after.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn acts(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
+    let mut after: Option<ByteString> = None;
+    loop {
+        let page = target.projections.acts(name, after.as_deref(), 1_000).await?;
+        page.items.iter().try_for_each(|act| print_act(output, act))?;
+        after = page.cursor;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn operate(context: &Context, args: &Operate, act: ProjectionAct) -> Result<(), Stop> {
+    let target = context.to_write().await?;
+    target
+        .run(async |target| {
+            target.projections.act(&args.name, act, args.reason()).await?;
+            let mut output = context.output();
+            show(target, &mut output, &args.name).await?;
+            output.flush()
+        })
+        .await
+}
+
+async fn delete(context: &Context, args: &Operate) -> Result<(), Stop> {
+    let target = context.to_write().await?;
+    target
+        .run(async |target| {
+            target.projections.delete(&args.name, args.reason()).await?;
+            let mut output = context.output();
+            match output.format() {
+                Format::Json => output.json(&json!({ "deleted": true }))?,
+                Format::Table => output.text(format_args!("deleted"))?,
+            }
+            output.flush()
+        })
+        .await
+}
+
+fn print(output: &mut Output, status: &ProjectionStatus) -> Result<(), Stop> {
+    match output.format() {
+        Format::Json => output.json(status),
+        Format::Table => {
+            output.head(format_args!(
+                "{:<24}  {:<8}  {:>5}  {:>12}  {:>10}  {:>8}  REASON",
+                "NAME", "STATE", "BUILD", "POSITION", "LAG", "BUILDING"
+            ))?;
+            let state = json!(status.state);
+            let building = status.building.as_ref().map(|building| format!("{:.0} %", building.progress * 100.0));
+            output.text(format_args!(
+                "{:<24}  {:<8}  {:>5}  {:>12}  {:>10}  {:>8}  {}",
+                status.name,
+                state.as_str().unwrap_or_default(),
+                status.build,
+                status.position,
+                status.lag,
+                building.as_deref().unwrap_or("-"),
+                status.last_reason.as_deref().unwrap_or("-")
+            ))
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The suite of projections: what the task host makes of a store's log and records.
+
+pub mod cases;
+mod opened;
+
+/// Makes one test of every case of projections, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
+/// the log: `annals_conformance::projections!(MyStore::new());`
+#[macro_export]
+macro_rules! projections {
+    ($subject:expr) => {
+        $crate::projections! { @cases $subject;
+            folding {
+                declared_rules_fold_events_into_records
+                keys_come_from_the_aggregate_a_path_or_a_constant
+                one_event_changes_the_records_of_several_keys
+                a_function_of_a_program_folds_events
+                a_condition_decides_which_events_are_folded
+                an_event_that_does_not_fit_stops_the_projection_before_it
+                a_panic_of_a_reducer_stops_the_projection
+                records_are_found_by_conditions_page_by_page
+            }
+            restarting {
+                a_restart_folds_no_event_twice
+                a_restart_resumes_the_build_beside_the_live_one
+            }
+            changing {
+                the_same_definition_again_does_nothing
+                a_changed_definition_is_built_beside_and_reads_never_see_half
+                a_definition_that_is_taken_back_drops_its_build
+                a_rebuild_makes_the_same_records_in_another_collection
+                records_of_a_dropped_build_are_removed
+                an_older_version_is_refused
+                a_changed_definition_gets_past_an_event_that_did_not_fit
+            }
+            operating {
+                a_paused_projection_folds_nothing_until_it_is_resumed
+                a_deleted_projection_is_unknown_and_can_be_defined_again
+                acts_are_recorded_with_their_reasons
+                what_is_unknown_is_refused_by_name
+            }
+            waiting {
+                a_commit_waits_until_its_events_are_in_the_records
+                a_wait_ends_for_events_that_are_not_the_projections
+            }
+        }
+    };
+    (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
+        $(mod $group {
+            #[allow(unused_imports, reason = "the subject's expression may name items of the calling module")]
+            use super::*;
+
+            $(#[test]
+            fn $case() {
+                $crate::run($subject, $crate::projections::cases::$group::$case);
+            })+
+        })+
+    };
+}
+
+/// The cases of several processes on one store. Used as [`projections!`] is, for stores that processes share.
+#[macro_export]
+macro_rules! projections_of_processes {
+    ($subject:expr) => {
+        $crate::projections! { @cases $subject;
+            processes {
+                one_process_at_a_time_folds_and_another_takes_over_when_it_dies
+                a_process_that_lost_its_lease_writes_no_records
+                a_definition_that_another_process_changes_is_followed
+                a_commit_waits_for_the_projection_of_another_process
+            }
+        }
+    };
+}

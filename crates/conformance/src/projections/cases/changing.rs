@@ -1,0 +1,154 @@
+//! Changed definitions and rebuilds.
+
+use std::collections::BTreeSet;
+
+use annals_core::bson::doc;
+use annals_core::projections::{ProjectionAct, ProjectionDefinition, ProjectionError, ProjectionState, PutProjection};
+use annals_core::{DEFAULT_TENANT, RecordError, RecordQuery};
+use serde_json::json;
+
+use crate::Subject;
+use crate::projections::opened::{ORDERS, Projected};
+
+async fn with_orders(subject: &dyn Subject, count: usize) -> Projected {
+    let it = Projected::of(subject).await;
+    it.put("orders", ORDERS).await;
+    for n in 0..count {
+        it.commit(&format!("o-{n:03}"), "placed", json!({"customer": "Ada", "total": n})).await;
+    }
+    it.settled("orders").await;
+    it
+}
+
+fn renamed() -> String {
+    ORDERS.replace("\"state\": \"placed\"", "\"state\": \"new\"")
+}
+
+/// Also after a restart.
+pub async fn the_same_definition_again_does_nothing(subject: &dyn Subject) {
+    let it = with_orders(subject, 2).await;
+    assert_eq!(it.put("orders", &ORDERS.replace('\n', " ")).await, PutProjection::Unchanged);
+    let it = it.restarted().await;
+    assert_eq!(it.put("orders", ORDERS).await, PutProjection::Unchanged);
+    let status = it.settled("orders").await;
+    assert_eq!((status.build, status.building), (1, None));
+}
+
+/// While it is built, reads see the earlier records, all of them; afterwards the new ones, all of them.
+pub async fn a_changed_definition_is_built_beside_and_reads_never_see_half(subject: &dyn Subject) {
+    const COUNT: usize = 40;
+    let it = with_orders(subject, COUNT).await;
+    assert_eq!(it.put("orders", &renamed()).await, PutProjection::Changed);
+    let mut seen = Vec::new();
+    loop {
+        let page = it.projections.find("orders", RecordQuery::new("").limit(1_000)).await.expect("found");
+        let states: BTreeSet<_> =
+            page.records.iter().map(|it| it.document.get_str("state").expect("there").to_owned()).collect();
+        assert_eq!((page.records.len(), states.len()), (COUNT, 1), "{states:?}");
+        let state = states.into_iter().next().expect("one");
+        if seen.last() != Some(&state) {
+            seen.push(state.clone());
+        }
+        if state == "new" {
+            break;
+        }
+    }
+    assert!(seen == ["new"] || seen == ["placed", "new"], "{seen:?}");
+    let status = it.settled("orders").await;
+    assert_eq!(status.build, 2);
+    it.commit("o-x", "placed", json!({"customer": "Bob", "total": 1})).await;
+    it.settled("orders").await;
+    assert_eq!(it.records("orders").await.len(), COUNT + 1);
+}
+
+/// The live records stay as they are.
+pub async fn a_definition_that_is_taken_back_drops_its_build(subject: &dyn Subject) {
+    let it = with_orders(subject, 3).await;
+    it.projections.act("orders", ProjectionAct::Pause, "look first".into()).await.expect("allowed");
+    assert_eq!(it.put("orders", &renamed()).await, PutProjection::Changed);
+    let building = it.status("orders").await.building.expect("it is built beside");
+    assert_eq!((building.build, building.state), (2, ProjectionState::Paused));
+    assert_eq!(building.reason, "its definition changed");
+    assert_eq!(it.put("orders", ORDERS).await, PutProjection::Changed);
+    it.projections.act("orders", ProjectionAct::Resume, "looked".into()).await.expect("allowed");
+    let status = it.settled("orders").await;
+    assert_eq!((status.build, status.building), (1, None));
+    assert_eq!(it.put("orders", &renamed()).await, PutProjection::Changed);
+    let status = it.until("orders", |status| status.build == 3 && status.building.is_none()).await;
+    assert_eq!(status.definition["on"]["placed"]["set"]["state"], "new");
+}
+
+/// From the first event.
+pub async fn a_rebuild_makes_the_same_records_in_another_collection(subject: &dyn Subject) {
+    let it = with_orders(subject, 5).await;
+    let (before, records) = (it.status("orders").await, it.records("orders").await);
+    it.projections.act("orders", ProjectionAct::Rebuild, "it was edited by hand".into()).await.expect("allowed");
+    let after = it.until("orders", |status| status.build == 2).await;
+    assert_ne!(before.collection, after.collection);
+    assert_eq!(it.records("orders").await, records);
+}
+
+/// And their collection is used again.
+pub async fn records_of_a_dropped_build_are_removed(subject: &dyn Subject) {
+    let it = with_orders(subject, 5).await;
+    let first = it.status("orders").await.collection;
+    it.projections.act("orders", ProjectionAct::Rebuild, "one".into()).await.expect("allowed");
+    it.until("orders", |status| status.build == 2).await;
+    let records = it.it.store.records(DEFAULT_TENANT).expect("declared");
+    while records.count(&first, &annals_core::Condition::All).await.expect("counted") > 0 {
+        tokio::task::yield_now().await;
+    }
+    // Its last step is to say that nothing is left.
+    loop {
+        let found = records.get("annals-projections", &"orders".into()).await.expect("read").expect("there");
+        if found.document.get_array("dropped").expect("an array").is_empty() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    it.projections.act("orders", ProjectionAct::Rebuild, "two".into()).await.expect("allowed");
+    let third = it.until("orders", |status| status.build == 3).await;
+    assert_eq!(third.collection, first);
+    assert_eq!(it.records("orders").await.len(), 5);
+}
+
+/// An old program cannot replace what a newer one has defined.
+pub async fn an_older_version_is_refused(subject: &dyn Subject) {
+    let it = Projected::of(subject).await;
+    let reduce = |n: i64| {
+        move |record: &mut Option<annals_core::bson::Document>, _: &annals_core::RecordedEvent| {
+            *record = Some(doc! { "by": n });
+            Ok(())
+        }
+    };
+    it.commit("a", "placed", json!({})).await;
+    for version in [1, 2] {
+        let definition = ProjectionDefinition::program("p", version);
+        it.it.host.project(DEFAULT_TENANT, definition, reduce(version.into())).await.expect("defined");
+        it.settled("p").await;
+        assert_eq!(it.records("p").await, [doc! { "by": i64::from(version), "_id": "a" }]);
+    }
+    let older = it.it.host.project(DEFAULT_TENANT, ProjectionDefinition::program("p", 1), reduce(1)).await;
+    assert!(
+        matches!(&older, Err(ProjectionError::NotAllowed { state, .. }) if state.contains("version 2")),
+        "{older:?}"
+    );
+    let unregistered = it.projections.put(ProjectionDefinition::program("q", 1)).await;
+    assert!(matches!(unregistered, Err(ProjectionError::Invalid(_))), "{unregistered:?}");
+}
+
+/// Meanwhile the live one stays where it is.
+pub async fn a_changed_definition_gets_past_an_event_that_did_not_fit(subject: &dyn Subject) {
+    let it = with_orders(subject, 1).await;
+    it.commit("o-bad", "placed", json!({"customer": "Eve", "total": "five"})).await;
+    it.commit("o-001", "placed", json!({"customer": "Bob", "total": 1})).await;
+    it.until("orders", |status| status.state == ProjectionState::Blocked).await;
+    let lenient =
+        ORDERS.replace("\"increment\": {\"total\": \"$data.total\", \"events\": 1}", "\"increment\": {\"events\": 1}");
+    it.put("orders", &lenient).await;
+    let status = it.settled("orders").await;
+    assert_eq!((status.build, status.state, status.last_reason), (2, ProjectionState::Running, None));
+    assert_eq!(it.records("orders").await.len(), 3);
+    let unknown = it.it.store.records(DEFAULT_TENANT).expect("declared").find(RecordQuery::new("nothing")).await;
+    assert!(matches!(unknown, Err(RecordError::UnknownCollection(_))));
+}

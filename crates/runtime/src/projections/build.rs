@@ -1,0 +1,289 @@
+//! The task of one build: it holds the build's lease, follows the log and folds events into the records of one collection.
+//!
+//! INVARIANT: the records are those of exactly the events below the stored position, because one batch writes both.
+//!
+//! INVARIANT: a process that lost the lease, or whose build was dropped, writes nothing. Every batch expects the epoch and the turn of the
+//! build's processor, and whatever drops a build deletes its processor in the same batch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::handlers::ProcessorRecord;
+use annals_core::processing::{Changes, Progress};
+use annals_core::projections::{BuildRecord, ProjectionError, Projector, Working};
+use annals_core::{Clock, Collection, ReadError, RecordChange, StoreError, Timestamp};
+use tokio::sync::watch;
+
+use super::{Seen, TenantProjections};
+use crate::engine::journal::{Journal, NotWritten};
+use crate::engine::reader::{Page, Reader};
+use crate::engine::source::Source;
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
+
+/// How often the lease is asked for that another process holds.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How often a position is stored that moves over events that are not the projection's.
+const STORE_EVERY: Duration = Duration::from_secs(1);
+
+/// A build of this process, over restarts.
+pub(super) struct Build {
+    pub projections: Arc<TenantProjections>,
+    pub build: BuildRecord,
+    pub projector: Projector,
+    pub source: Source,
+    /// The projection as it is stored.
+    pub seen: watch::Receiver<Seen>,
+    /// Every event below it is folded and stored, or is not the projection's.
+    pub position: watch::Sender<u64>,
+}
+
+/// A build at work.
+pub(super) struct Work<'b> {
+    pub build: &'b mut Build,
+    pub clock: Arc<dyn Clock>,
+    pub journal: Journal,
+    pub reader: Reader,
+    pub working: Working,
+    /// Where its records are.
+    pub collection: String,
+    /// Every event below it was read and folded, or is not the projection's.
+    pub read_to: u64,
+    pub last_stored: Timestamp,
+    /// The projection's resumptions when it began.
+    pub resumed: i64,
+    /// Whether an event stopped it.
+    pub is_blocked: bool,
+}
+
+/// Why a build stops working.
+pub(super) enum Stop {
+    /// The host is drained, or the build was dropped.
+    Done,
+    /// Another process owns it.
+    Lost,
+    /// It is to begin again from what is stored.
+    Again,
+    Failed(String),
+}
+
+impl Supervised for Build {
+    async fn run(&mut self) -> Ended {
+        loop {
+            match self.own().await {
+                Stop::Done => return Ended::Done,
+                Stop::Again => {}
+                Stop::Lost => tracing::info!(task = self.task(), "another process took the build over"),
+                Stop::Failed(error) => return Ended::Failed(error),
+            }
+        }
+    }
+}
+
+impl Build {
+    /// The lease is that of the collection, whose epochs therefore ascend over all builds that fill it.
+    fn task(&self) -> String {
+        format!("projection/{}/{}", self.projector.definition().name, self.build.slot)
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.seen.borrow().1.build(self.build.number).is_none()
+    }
+
+    /// Takes the lease, works, and gives the lease back.
+    async fn own(&mut self) -> Stop {
+        let leases = Leases::new(&self.projections.shared, Arc::clone(&self.projections.records));
+        let mut held = match self.until_taken(&leases).await {
+            Ok(held) => held,
+            Err(stop) => return stop,
+        };
+        let stop = match Work::begin(self, held.epoch()).await {
+            Ok(mut work) => work.run(&leases, &mut held).await,
+            Err(stop) => stop,
+        };
+        if !matches!(stop, Stop::Lost | Stop::Again) {
+            leases.release(&held).await;
+        }
+        stop
+    }
+
+    async fn until_taken(&mut self, leases: &Leases) -> Result<Held, Stop> {
+        Journal::declare(&self.projections.records).await.map_err(NotWritten::from)?;
+        let clock = Arc::clone(&self.projections.shared.options.clock);
+        let mut stop = self.projections.shared.stop.subscribe();
+        loop {
+            if self.is_dropped() {
+                return Err(Stop::Done);
+            }
+            if let Asked::Taken(held) = leases.ask(&self.task()).await.map_err(NotWritten::from)? {
+                return Ok(held);
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                changed = self.seen.changed() => changed.map_err(|_| Stop::Done)?,
+                () = clock.sleep(ASK_EVERY) => {}
+            }
+        }
+    }
+}
+
+impl<'b> Work<'b> {
+    async fn begin(build: &'b mut Build, epoch: i64) -> Result<Self, Stop> {
+        let (projections, number) = (Arc::clone(&build.projections), build.build.number);
+        let clock = Arc::clone(&projections.shared.options.clock);
+        let (record, seen) = {
+            let seen = build.seen.borrow_and_update().clone();
+            (Arc::clone(&seen.1), seen)
+        };
+        if build.is_dropped() {
+            return Err(Stop::Done);
+        }
+        let collection = record.collection_of(build.build.slot);
+        let indexes = build.projector.definition().indexes().to_vec();
+        let declared = projections.records.declare(Collection { indexes, ..Collection::new(&*collection) }).await;
+        declared.map_err(NotWritten::from)?;
+        let processor = record.processor_of(number);
+        let records = Arc::clone(&projections.records);
+        let journal = Journal::retake(records, Arc::clone(&clock), &processor, epoch).await?;
+        // Whatever deletes the processor has dropped the build.
+        let journal = journal.ok_or(Stop::Done)?;
+        let from = journal.record().position.cast_unsigned();
+        let is_first = journal.record().turn == 1;
+        let reader = Reader::start(build.source.clone(), from, None, Arc::clone(&clock));
+        let mut work = Self {
+            last_stored: clock.now(),
+            journal,
+            reader,
+            working: if is_first { Working::of_nothing() } else { Working::default() },
+            collection,
+            read_to: from,
+            resumed: seen.1.resumed,
+            is_blocked: false,
+            build,
+            clock,
+        };
+        work.check_restored().await?;
+        work.publish();
+        Ok(work)
+    }
+
+    async fn run(&mut self, leases: &Leases, held: &mut Held) -> Stop {
+        loop {
+            if let Err(stop) = self.turn(leases, held).await {
+                // What was read and is not stored is read again after a restart.
+                let is_over = matches!(stop, Stop::Done) && self.is_unstored();
+                if is_over && let Err(NotWritten::Lost) = self.store(&[], |_| ()).await {
+                    return Stop::Lost;
+                }
+                return stop;
+            }
+        }
+    }
+
+    async fn turn(&mut self, leases: &Leases, held: &mut Held) -> Result<(), Stop> {
+        let now = self.clock.now();
+        let renew_at = leases.renew_at(held);
+        if renew_at.is_some_and(|at| at <= now) && !leases.renew(held).await.map_err(NotWritten::from)? {
+            return Err(Stop::Lost);
+        }
+        let (_, record) = self.build.seen.borrow_and_update().clone();
+        let Some((_, is_live)) = record.build(self.build.build.number) else { return Err(Stop::Done) };
+        if record.resumed != self.resumed {
+            return Err(Stop::Again);
+        }
+        if self.is_unstored() && now.since(self.last_stored) >= STORE_EVERY {
+            self.store(&[], |_| ()).await?;
+        }
+        let folds = !record.paused && !self.is_blocked;
+        if folds && !is_live && self.has_caught_up().await? && self.swap().await? {
+            return Ok(());
+        }
+        let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
+        let look_at = stores.into_iter().chain(leases.renew_at(held)).min();
+        self.wait(folds, look_at).await
+    }
+
+    async fn wait(&mut self, folds: bool, look_at: Option<Timestamp>) -> Result<(), Stop> {
+        let clock = Arc::clone(&self.clock);
+        let mut stop = self.build.projections.shared.stop.subscribe();
+        let until = look_at.unwrap_or_else(|| clock.now().plus(Duration::from_secs(3600)));
+        tokio::select! {
+            biased;
+            () = is_set(&mut stop) => Err(Stop::Done),
+            changed = self.build.seen.changed() => changed.map_err(|_| Stop::Done),
+            page = self.reader.next(), if folds => self.read(page).await,
+            () = clock.sleep_until(until) => Ok(()),
+        }
+    }
+
+    async fn read(&mut self, page: Option<Result<Page, ReadError>>) -> Result<(), Stop> {
+        match page {
+            None => Err(Stop::Failed("the log cannot be read any more".to_owned())),
+            Some(Err(ReadError::Store(StoreError::Closed))) => Err(Stop::Done),
+            // The reader reads again by itself.
+            Some(Err(error)) => {
+                tracing::debug!(collection = self.collection, %error, "a projection could not read the log");
+                Ok(())
+            }
+            Some(Ok(page)) => {
+                let events: Vec<_> = page.events.into_iter().map(|(_, event)| event).collect();
+                self.fold(&events, page.next).await?;
+                if !self.is_blocked {
+                    self.read_to = page.next;
+                    self.publish();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether events were passed over since the position was stored.
+    fn is_unstored(&self) -> bool {
+        self.read_to > self.journal.record().position.cast_unsigned()
+    }
+
+    /// Stores that everything below `read_to` is folded, with what belongs to it.
+    pub async fn store(
+        &mut self,
+        effects: &[RecordChange],
+        edit: impl FnOnce(&mut ProcessorRecord),
+    ) -> Result<(), NotWritten> {
+        self.last_stored = self.clock.now();
+        let progress = Progress { position: self.read_to, ahead: Vec::new() };
+        let changes = Changes { progress, failing: Vec::new(), parked: Vec::new() };
+        self.journal.write(changes, effects, edit).await
+    }
+
+    fn publish(&self) {
+        self.build.position.send_if_modified(|known| std::mem::replace(known, self.read_to) != self.read_to);
+    }
+}
+
+impl From<NotWritten> for Stop {
+    fn from(error: NotWritten) -> Self {
+        match error {
+            NotWritten::Lost => Self::Lost,
+            NotWritten::Store(StoreError::Closed) => Self::Done,
+            NotWritten::Store(error) => Self::Failed(error.to_string()),
+            NotWritten::Refused(error) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Store(StoreError::Closed) => Self::Done,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<ProjectionError> for Stop {
+    fn from(error: ProjectionError) -> Self {
+        match error {
+            ProjectionError::Store(StoreError::Closed) | ProjectionError::Unknown(_) => Self::Done,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}

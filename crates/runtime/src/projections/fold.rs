@@ -1,0 +1,105 @@
+//! Folding a page of events: many events of one key become one write of its record, and the page one batch.
+
+use annals_core::projections::Unfolded;
+use annals_core::{Condition, RecordError, RecordQuery, RecordedEvent, limits};
+
+use super::build::{Stop, Work};
+use crate::engine::journal::NotWritten;
+
+/// Most changes and bytes of records in one batch.
+const BATCH_MAX: (usize, usize) = (limits::RECORD_CHANGES_MAX / 2, limits::RECORD_CHANGES_BYTES_MAX / 2);
+
+/// What became of folding some events.
+enum Attempt {
+    Stored,
+    /// One does not fit. Nothing was written.
+    Unfolded(Unfolded),
+    /// Their records are too many or too large for one batch, or the store refused one. Nothing was written.
+    Refused(String),
+}
+
+impl Work<'_> {
+    /// Folds events that were read up to `next`, in as few batches as possible. Stops before an event that does not fit.
+    pub(super) async fn fold(&mut self, events: &[RecordedEvent], next: u64) -> Result<(), Stop> {
+        let (mut rest, mut most) = (events, events.len());
+        while !rest.is_empty() {
+            let count = most.min(rest.len());
+            let to = rest.get(count).map_or(next, |event| event.sequence_number);
+            match self.attempt(&rest[..count], to).await? {
+                Attempt::Stored => rest = &rest[count..],
+                // The events before it are folded first. It is attempted again alone after them.
+                Attempt::Unfolded(Unfolded { at, .. }) if at > 0 => most = at,
+                Attempt::Unfolded(Unfolded { misfit, .. }) => return self.block(&rest[0], &misfit.to_string()).await,
+                Attempt::Refused(_) if count > 1 => most = count / 2,
+                Attempt::Refused(why) => return self.block(&rest[0], &why).await,
+            }
+        }
+        Ok(())
+    }
+
+    async fn attempt(&mut self, events: &[RecordedEvent], to: u64) -> Result<Attempt, Stop> {
+        let keys = self.build.projector.keys(events);
+        for some in self.working.wanted(&keys).chunks(limits::PAGE_MAX) {
+            let mut query = RecordQuery::new(&*self.collection).matching(Condition::is_in("_id", some.iter().cloned()));
+            query.limit = limits::PAGE_MAX;
+            // A page ends early where its records are large.
+            loop {
+                let page = self.build.projections.records.find(query.clone()).await.map_err(NotWritten::from)?;
+                for record in page.records {
+                    self.working.insert(record.document).map_err(Stop::Failed)?;
+                }
+                let Some(cursor) = page.next else { break };
+                query = query.after(cursor);
+            }
+        }
+        let attempt = match self.build.projector.fold(events, keys, &mut self.working) {
+            Ok(()) => self.write(to).await?,
+            Err(unfolded) => Attempt::Unfolded(unfolded),
+        };
+        if !matches!(attempt, Attempt::Stored) {
+            // It holds what was not written.
+            self.working = annals_core::projections::Working::default();
+        }
+        Ok(attempt)
+    }
+
+    async fn write(&mut self, to: u64) -> Result<Attempt, Stop> {
+        let changed = match self.working.changes(&self.collection) {
+            Ok(changed) => changed,
+            Err(why) => return Ok(Attempt::Refused(why)),
+        };
+        if changed.changes.len() > BATCH_MAX.0 || changed.bytes > BATCH_MAX.1 {
+            return Ok(Attempt::Refused(format!("its records have {} bytes, which is too much", changed.bytes)));
+        }
+        let before = std::mem::replace(&mut self.read_to, to);
+        let written = self
+            .store(&changed.changes, |record| {
+                (record.is_blocked, record.blocked, record.last_reason) = (false, 0, None);
+            })
+            .await;
+        match written {
+            Ok(()) => {
+                self.working.stored(&changed);
+                Ok(Attempt::Stored)
+            }
+            Err(NotWritten::Refused(RecordError::Invalid(invalid))) => {
+                self.read_to = before;
+                Ok(Attempt::Refused(invalid.to_string()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Stops before an event, and stores why.
+    async fn block(&mut self, event: &RecordedEvent, why: &str) -> Result<(), Stop> {
+        let reason = format!("event {} ({}): {why}", event.sequence_number, event.event_type);
+        tracing::warn!(collection = self.collection, reason, "a projection is blocked");
+        self.is_blocked = true;
+        self.read_to = event.sequence_number;
+        self.store(&[], |record| {
+            (record.is_blocked, record.blocked, record.last_reason) = (true, 1, Some(reason));
+        })
+        .await?;
+        Ok(())
+    }
+}
