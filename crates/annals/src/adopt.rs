@@ -1,4 +1,4 @@
-//! Opening what exists: a MongoDB database that Wow or a Dolittle Runtime wrote becomes a store.
+//! Adopts existing data: a MongoDB database that Wow or a Dolittle Runtime wrote becomes a store.
 //!
 //! ```no_run
 //! use annals::OpenOptions;
@@ -21,12 +21,12 @@ use annals_core::OpenError;
 use crate::OpenOptions;
 use crate::compose::mongodb_to_adopt;
 
-/// Says what there is in the database of `tenant`, and what [`adopt`] would do. Nothing is written. `progress` counts commits and events
-/// that were looked through.
+/// Reports the content of the database of `tenant` and what [`adopt`] would do, and writes nothing. `progress` counts the commits and
+/// events that were inspected.
 ///
 /// # Errors
-/// `not_supported_by_store` for a store that is no MongoDB; `invalid_config`, `unknown_tenant`, `invalid_names`, `unsuitable_server`,
-/// `unreachable`. What is in the way of an adoption is in the report and no error.
+/// `not_supported_by_store` for a store that is not on MongoDB; `invalid_config`, `unknown_tenant`, `invalid_names`, `unsuitable_server`,
+/// `unreachable`. Obstacles to an adoption are in the report and not an error.
 pub async fn inspect(
     url: &str,
     tenant: &str,
@@ -37,12 +37,12 @@ pub async fn inspect(
     annals_mongodb::adopt::inspect(url, tenant, &mongodb_to_adopt(url, options)?, names, progress).await
 }
 
-/// Adopts the database of `tenant`, which no process of Annals has open. `progress` counts commits and events that were looked through,
-/// then events that got their place.
+/// Adopts the database of `tenant`, which no process of Annals may have open. `progress` counts the commits and events that were inspected,
+/// then the events that were assigned a sequence number.
 ///
 /// # Errors
-/// As [`inspect`]; what is in the way: `cannot_adopt`, `foreign_numbers`; `store_locked` when a process of Annals has it open.
-/// What was done before an error is taken up by the next call.
+/// As [`inspect`]; `cannot_adopt` and `foreign_numbers` for obstacles; `store_locked` if a process of Annals has it open. The next call
+/// resumes after what was done before an error.
 pub async fn adopt(
     url: &str,
     tenant: &str,

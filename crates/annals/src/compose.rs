@@ -1,4 +1,4 @@
-//! From a URL to an open store. This is the only place that names an adapter.
+//! Opens a store by URL. This is the only place that names an adapter.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,21 +8,26 @@ use annals_core::{Code, DEFAULT_TENANT, OpenError, Store};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
 use annals_embedded::{EmbeddedStore, Options};
 
-/// The ways to write a store, for messages.
+/// The forms of a store URL, for messages.
 const STORES: &str = "embedded:PATH, for example embedded:./data, or memory:, or mongodb://HOST/DATABASE";
 
-/// What to open besides the URL.
+/// Options of opening a store.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// The tenants that exist; each is a store of its own. By default one, `default`.
+    /// The tenants; each has a store of its own. One, `default`, unless set.
     pub tenants: Vec<String>,
-    /// The scopes that every tenant has besides `default`. By default none.
+    /// The scopes that every tenant has besides `default`.
     pub scopes: Vec<String>,
-    /// Whether a store that is not there yet is an error, instead of being created. By default it is created.
+    /// Refuses a store that does not exist instead of creating it.
     pub must_exist: bool,
-    /// With fewer bytes free on the disk commits are refused with `disk_full` and reads go on. 64 MiB; 0 is no floor.
+    /// Why a store that cannot be opened to write is opened to be read instead: `store_read_only` for a folder or a mount that may not be
+    /// written, `disk_full` for a disk on which there is no room to open it. Nothing is written then, and writes are refused with
+    /// `store_read_only`. By default such a store is refused.
+    pub read_only_on: &'static [Code],
+    /// The free space on the disk, in bytes, below which commits are refused with `disk_full` while reads continue. 64 MiB by default; 0
+    /// for no limit.
     pub min_free_disk_bytes: u64,
-    /// What else there is to say of a store on MongoDB. Its tenants are those above; here only the databases of some may be named.
+    /// Options of a store on MongoDB. Its tenants are those above; here only their databases may be named.
     #[cfg(feature = "mongodb")]
     pub mongodb: annals_mongodb::Options,
 }
@@ -33,6 +38,7 @@ impl Default for OpenOptions {
             tenants: vec![DEFAULT_TENANT.to_owned()],
             scopes: Vec::new(),
             must_exist: false,
+            read_only_on: &[],
             min_free_disk_bytes: 64 * 1024 * 1024,
             #[cfg(feature = "mongodb")]
             mongodb: annals_mongodb::Options::default(),
@@ -40,12 +46,12 @@ impl Default for OpenOptions {
     }
 }
 
-/// Opens the store at `url` with one tenant, and creates it if need be.
+/// Opens the store at `url` with one tenant, and creates it if it does not exist.
 ///
-/// - `embedded:PATH`: the folder PATH, relative to the working directory or absolute. One process at a time has it open.
-/// - `memory:`: a new, empty store in this process's memory, by the same code.
+/// - `embedded:PATH`: the folder PATH, absolute or relative to the working directory. One process at a time can open it.
+/// - `memory:`: a new, empty store in the memory of this process, with the same code.
 /// - `mongodb://…/DATABASE` and `mongodb+srv://…`: a MongoDB replica set, with the feature `mongodb` of this crate. Any number of processes
-///   have it open. Transactions and append conditions are refused with `not_supported_by_store`.
+///   can open it. Transactions and append conditions are refused with `not_supported_by_store`.
 ///
 /// # Errors
 /// `invalid_config` for a URL that is not one of these; `store_locked`, `newer_format`, `not_a_store`, `store_read_only`,
@@ -68,20 +74,27 @@ pub async fn open_with(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>
         Backend::Embedded(path) => Arc::new(RealDisk::new(path)),
         Backend::MongoDb(url) => return open_mongodb(url, options).await,
     };
-    let OpenOptions { tenants, scopes, min_free_disk_bytes, .. } = options;
+    let OpenOptions { tenants, scopes, min_free_disk_bytes, read_only_on, .. } = options;
     let options = Options { tenants, scopes, min_free_disk_bytes, ..Options::default() };
-    let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(disk, options)).await;
+    let opened = tokio::task::spawn_blocking(move || open_embedded(disk, options, read_only_on)).await;
     match opened {
         Ok(store) => Ok(Arc::new(store?)),
         Err(error) => Err(OpenError::new(Code::Internal, format!("opening {url} ended early: {error}"))),
     }
 }
 
-/// Between two tries to open a store whose server does not answer; a try itself looks for it for some seconds.
+fn open_embedded(disk: Arc<dyn Disk>, options: Options, read_only_on: &[Code]) -> Result<EmbeddedStore, OpenError> {
+    match EmbeddedStore::open(disk.clone(), options.clone()) {
+        Err(error) if read_only_on.contains(&error.code) => EmbeddedStore::open_to_read(disk, options, &error.message),
+        opened => opened,
+    }
+}
+
+/// The delay between attempts to open a store whose server does not answer; an attempt itself waits for the server for some seconds.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
-/// Opens the store like [`open_with`], and as long as the database under it cannot be reached tries again, for ever; `tell` hears why.
-/// Dropping the future ends it.
+/// Opens the store like [`open_with`], and retries for as long as its database is unreachable; `tell` is called with the reason. Dropping
+/// the future cancels it.
 ///
 /// # Errors
 /// As [`open`], except `unreachable`.
@@ -116,7 +129,7 @@ fn mongodb_options(options: OpenOptions) -> annals_mongodb::Options {
     annals_mongodb::Options { tenants, scopes, must_exist, ..mongodb }
 }
 
-/// The options for adopting what is at `url`, which must be a MongoDB.
+/// Returns the options for adopting the database at `url`, which must be a MongoDB.
 #[cfg(feature = "mongodb")]
 pub(crate) fn mongodb_to_adopt(url: &str, options: OpenOptions) -> Result<annals_mongodb::Options, OpenError> {
     match Backend::parse(url)? {
@@ -134,10 +147,10 @@ async fn open_mongodb(_: &str, _: OpenOptions) -> Result<Arc<dyn Store>, OpenErr
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
-/// The URL as it may be shown: without the password and the other secrets that a MongoDB URL may hold.
+/// Returns the URL without the password and the other secrets that a MongoDB URL may contain, for display.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // A password may hold characters that ought to be encoded, such as `@` and `/`. Rather too much is hidden than too little.
+    // A password may contain characters that should have been encoded, such as `@` and `/`. When in doubt, more is hidden.
     let credentials = rest.rsplit_once('@').filter(|(user, _)| user.contains(':') || !user.contains('/'));
     let shown = match credentials {
         Some((user, place)) => {
@@ -156,7 +169,7 @@ pub fn shown_url(url: &str) -> String {
     format!("{place}?{}", options.join("&"))
 }
 
-/// The folder of a store, for what is done to it while nobody has it open.
+/// Returns the folder of a store, for operations on a store that no process has open.
 pub(crate) fn folder(url: &str) -> Result<Arc<dyn Disk>, OpenError> {
     match Backend::parse(url)? {
         Backend::Embedded(path) => Ok(Arc::new(RealDisk::new(path))),

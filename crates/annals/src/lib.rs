@@ -1,14 +1,14 @@
-//! Annals is an event store and event backbone: a team's events are committed once, kept for ever in one order, read again and
-//! followed. This crate is the library as one name: [`open`] a store by URL and go on with the words that are re-exported here.
+//! Annals is an event store and event backbone: events are committed once, kept forever in one order, read and followed. This crate is the
+//! facade of the library: [`open`] a store by URL and use the types that are re-exported here.
 //!
-//! What it is: an append-only log of events per tenant and scope, whose commits are atomic, checked against the version of an
-//! aggregate, recognised when they are sent twice, and durable when they are acknowledged. The promises stand at [`EventLog`].
+//! What it is: an append-only log of events per tenant and scope. Commits are atomic, checked against the version of an aggregate,
+//! idempotent by request id, and durable once acknowledged. [`EventLog`] states the guarantees.
 //!
-//! What it is not: a database for the current state of things (project the log into one), a message broker between programs that
-//! cannot lose their place, or a place for files (commit a reference). Events are never changed or removed.
+//! What it is not: a database for current state (project the log into one), a message broker, or a place for files (commit a reference).
+//! Events are never changed or removed.
 //!
-//! Limits: an event holds at most 8 MiB of data, a commit 15 MiB and 10,000 events; every bound stands in [`limits`]. One process
-//! opens a store at a time; others talk to it over HTTP, with `annals serve` and the `Client` of this crate.
+//! Limits: an event holds at most 8 MiB of data, a commit 15 MiB and 10,000 events; [`limits`] lists every bound. One process at a time
+//! opens an embedded store; others use it over HTTP, through `annals serve` and the `Client` of this crate.
 //!
 //! ```
 //! use annals::{Data, EventLog, ExpectedVersion, Filter, Follower, LogQuery, NewCommit, NewEvent};
@@ -51,7 +51,7 @@ pub use client::{
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
 
-/// The Rust programs of the guide to handlers are compiled and run.
+/// Compiles and runs the Rust programs of the guide to handlers.
 #[cfg(all(doctest, feature = "runtime"))]
 #[doc = include_str!("../../../docs/handlers.md")]
 struct GuideToHandlers;

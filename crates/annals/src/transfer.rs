@@ -1,37 +1,37 @@
-//! Moving a whole store from one backend to another, as JSON lines, through the ports alone.
+//! Moves a whole store from one backend to another as JSON lines, through the ports alone.
 //!
 //! ```text
 //! {"annals_export":3,"began":"…","logs":[{"tenant","scope","store_id","incarnation","head"}, …]}
-//! {"collection":{"tenant","name","indexes":[…]}}              every collection of every tenant
-//! {"record":{"_id":…,…}}                                      its records, in the order of their ids
+//! {"collection":{"tenant","name","indexes":[…]}}              each collection of each tenant
+//! {"record":{"_id":…,…}}                                      its records, in order of id
 //! {"collection_end":{"tenant","name","records","records_hash"}}
 //! {"records_end":{"collections":3}}
 //! {"log":{"tenant","scope","head"}}
-//! {"sequence_number":0,"id":"…","type":"…","data":{…},…}      every event of the first log, as `GET /v1/log` writes it
+//! {"sequence_number":0,"id":"…","type":"…","data":{…},…}      each event of the first log, as in `GET /v1/log`
 //! {"log_end":{"tenant","scope","head","events_hash"}}
-//! {"stream":{"name"}}                                         every stream of that log
+//! {"stream":{"name"}}                                         each stream of that log
 //! {"position":0,"sequence_number":3,"partition":"p"}          its entries
 //! {"stream_end":{"tenant","scope","name","entries","progress"}}
 //! {"streams_end":{"streams":2}}
-//! {"key":{"name","key","value_bson","ttl_at_millis"}}         prepare keys of the tenant, behind its default log; nobody's without a value
+//! {"key":{"name","key","value_bson","ttl_at_millis"}}         prepare keys of the tenant, after its default log; without a value: released
 //! {"keys_end":{"tenant","keys":1}}
 //! …                                                           the other logs
 //! {"export_end":{"events":17}}
 //! ```
 //!
-//! An event whose data has BSON types that JSON lacks has `data_bson` too: the bytes, in hexadecimal; a record has `record_bson`. The
-//! first event of a commit has `copy` where the commit is one of a transaction's or changes prepare keys:
-//! `{"transaction":{"place","count"},"release":[…], "reserve":[…]}`, whose values are BSON documents in hexadecimal as well.
+//! An event whose data has BSON types that JSON lacks also has `data_bson`, the bytes in hexadecimal; a record has `record_bson`. The first
+//! event of a commit has `copy` if the commit belongs to a transaction or changes prepare keys:
+//! `{"transaction":{"place","count"},"release":[…], "reserve":[…]}`, whose values are also BSON documents in hexadecimal.
 //!
-//! Records come before the heads of the logs are read, and streams behind their log, up to its head. So nothing in an export of a store
-//! that is written to meanwhile knows of an event that the export does not have. Records are read page by page, so those of such a
-//! store are not of one moment, as they are in a backup. Revisions and the numbers of changes are the store's, and are given anew.
+//! Records are exported before the heads of the logs are read, and streams after their log, up to its head. Nothing in an export of a store
+//! with concurrent writers therefore refers to an event that the export lacks. Records are read page by page, so those of such a store are
+//! not of one instant, as they are in a backup. Revisions and change numbers belong to a store; the import assigns new ones.
 //!
-//! An export without records says `"without_records":true` in its first line, and has no collections and no streams.
+//! An export without records has `"without_records":true` in its first line, and neither collections nor streams.
 //!
-//! The keys at the end are those that somebody has changed without a commit, as they were when the event behind the last one came.
+//! The keys at the end are those that were changed without a commit, in their state at the head of the log.
 //!
-//! Version 1 had neither records nor streams, and version 2 no keys at the end; both are read as they were.
+//! Version 1 had neither records nor streams, and version 2 no keys at the end; both can be imported.
 
 mod begun;
 mod keys;
@@ -51,11 +51,11 @@ pub use records::MovedCollection;
 pub use streams::MovedStream;
 pub use write::{export, export_without_records};
 
-/// The version of the export that is written, and the newest that is read.
+/// The version that exports are written in, and the newest that can be read.
 pub const EXPORT_VERSION: u32 = 3;
 /// The first version with records and streams.
 const WITH_RECORDS: u32 = 2;
-/// The first version with keys that changed without a commit.
+/// The first version with keys that were changed without a commit.
 const WITH_KEYS: u32 = 3;
 
 /// The first line.
@@ -63,7 +63,7 @@ const WITH_KEYS: u32 = 3;
 struct Header {
     annals_export: u32,
     began: Timestamp,
-    /// Records and streams were left out.
+    /// Whether records and streams were left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     without_records: bool,
     logs: Vec<ExportedLog>,
@@ -76,7 +76,7 @@ struct ExportedLog {
     scope: String,
     store_id: Uuid,
     incarnation: u32,
-    /// The number of its events when the export began; from version 2 on the line before its events says how many there are.
+    /// The number of its events when the export began; from version 2 on, the line before its events has their number.
     head: SequenceNumber,
 }
 
@@ -93,7 +93,7 @@ struct LogHead {
     head: SequenceNumber,
 }
 
-/// The line behind the records of all tenants.
+/// The line after the records of all tenants.
 #[derive(Serialize, Deserialize)]
 struct RecordsEnd {
     records_end: Collections,
@@ -104,7 +104,7 @@ struct Collections {
     collections: u64,
 }
 
-/// The line behind the streams of a log.
+/// The line after the streams of a log.
 #[derive(Serialize, Deserialize)]
 struct StreamsEnd {
     streams_end: StreamCount,
@@ -115,20 +115,20 @@ struct StreamCount {
     streams: u64,
 }
 
-/// What was exported or imported.
+/// The result of an export or import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Every log.
+    /// Each log.
     pub logs: Vec<MovedLog>,
-    /// Every collection of records.
+    /// Each collection of records.
     pub collections: Vec<MovedCollection>,
-    /// Every stream.
+    /// Each stream.
     pub streams: Vec<MovedStream>,
-    /// Every tenant with keys that were changed without a commit.
+    /// Each tenant with keys that were changed without a commit.
     pub keys: Vec<MovedKeys>,
 }
 
-/// A log that was exported or imported whole.
+/// A log that was exported or imported completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedLog {
     /// Its tenant.
@@ -141,7 +141,7 @@ pub struct MovedLog {
     pub events_hash: EventsHash,
 }
 
-/// The line behind the events of a log.
+/// The line after the events of a log.
 #[derive(Serialize, Deserialize)]
 struct LogEnd {
     log_end: MovedLog,
@@ -158,14 +158,14 @@ struct Events {
     events: u64,
 }
 
-/// What a line says besides its event.
+/// The parts of a line besides its event.
 #[derive(Default, Deserialize)]
 struct Besides {
     data_bson: Option<String>,
     copy: Option<CopyLine>,
 }
 
-/// What belongs to a commit and to none of its events.
+/// The parts that belong to a commit and not to one of its events.
 #[derive(Default, Serialize, Deserialize)]
 struct CopyLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,8 +176,8 @@ struct CopyLine {
     reserve: Vec<ReserveLine>,
 }
 
-/// A commit's place in its transaction; the transaction's id is on the event's line, or the commit id of its first commit where an early
-/// version wrote the export.
+/// A commit's place in its transaction; the transaction's id is on the event's line, or in an export of an early version is the
+/// commit id of its first commit.
 #[derive(Serialize, Deserialize)]
 struct PlaceLine {
     place: u32,
@@ -197,7 +197,7 @@ struct ReserveLine {
     name: ByteString,
     key: ByteString,
     value_bson: String,
-    /// Milliseconds since 1970-01-01 UTC, for times that RFC 3339 cannot write.
+    /// Milliseconds since 1970-01-01 UTC, for times that RFC 3339 cannot represent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ttl_at_millis: Option<i64>,
 }
@@ -219,7 +219,7 @@ impl CopyLine {
         Self { transaction: place, release: release.collect(), reserve: reserve.collect() }
     }
 
-    /// The changes of keys; none when a value is no BSON document.
+    /// Returns the changes of keys; `None` if a value is not a BSON document.
     fn keys(self) -> Option<KeyChanges> {
         let value = |hex: &str| from_hex(hex).map(KeyValue::from_data);
         let mut keys = KeyChanges::default();

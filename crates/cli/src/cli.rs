@@ -29,7 +29,7 @@ Example:
   annals commit --aggregate order/o-1 --type order_placed --data '{\"total\": 12.5}'
   annals log read --output json";
 
-/// An event store in one program: commit events, read them again in one order, follow them
+/// An event store in one program: commit events, read them in one total order, follow them
 #[derive(Debug, Parser)]
 #[command(name = "annals", version, after_help = AFTER_HELP)]
 pub struct Cli {

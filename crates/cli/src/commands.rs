@@ -27,6 +27,8 @@ mod stats;
 mod stream;
 mod transact;
 
+use std::pin::Pin;
+
 use clap::Subcommand;
 
 use crate::config::Layers;
@@ -82,10 +84,11 @@ macro_rules! commands {
                 }
             }
 
-            /// Runs the command.
-            pub async fn run(&self, context: &Context) -> Result<(), Stop> {
+            /// Runs the command. Its future is boxed: the runtime polls from several places, and the code of all commands would be
+            /// compiled again for each.
+            pub fn run<'a>(&'a self, context: &'a Context) -> Pin<Box<dyn Future<Output = Result<(), Stop>> + 'a>> {
                 match self {
-                    $(Self::$command(command) => command.run(context).await),+
+                    $(Self::$command(command) => Box::pin(command.run(context))),+
                 }
             }
         }

@@ -42,29 +42,29 @@ pub struct Config {
 pub struct StoreSection {
     /// The store that commands open and `serve` serves.
     pub url: String,
-    /// With fewer bytes free on the disk commits are refused and reads go on; 0 is no floor.
+    /// The free disk space, in bytes, below which commits are refused while reads continue; 0 for no limit.
     pub min_free_disk_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantsSection {
-    /// The tenants that exist; each is a store of its own.
+    /// The tenants; each has a store of its own.
     pub names: Vec<String>,
     /// The scopes that every tenant has besides `default`.
     pub scopes: Vec<String>,
-    /// The `.dolittle` folder of a microservice, whose tenants are declared too, with their databases; empty is none.
+    /// The `.dolittle` folder of a microservice, whose tenants are declared too, with their databases; empty for none.
     pub dolittle_folder: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSection {
-    /// The server that commands talk to instead of opening a store; empty is none.
+    /// The server that commands use instead of opening a store; empty for none.
     pub url: String,
     /// The address that `serve` listens on.
     pub listen: String,
-    /// Whether `serve` needs no credentials; then it listens on loopback only.
+    /// Whether `serve` requires no credentials; it then listens on loopback only.
     pub dev: bool,
 }
 

@@ -4,14 +4,21 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// Waits for SIGTERM or SIGINT (Ctrl-C). The signals are caught from the first poll on.
+/// Waits for SIGTERM or SIGINT (Ctrl-C), which are caught from the first poll on.
 pub async fn stop() -> Result<(), Failure> {
+    caught()?.await;
+    Ok(())
+}
+
+/// Catches SIGTERM and SIGINT from now on, and returns a future that waits for one of them.
+pub fn caught() -> Result<impl Future<Output = ()>, Failure> {
     let fault = |error| Failure::internal(format!("signals cannot be caught: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(fault)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fault)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use annals::handlers::Handlers;
 use annals::runtime::{Host, HostOptions};
 use annals::{
-    Client, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError, Streams,
+    Client, Code, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError,
+    Streams,
 };
 
 use crate::config::Config;
@@ -101,7 +102,13 @@ impl Target {
 
 /// Opens the configured store.
 pub async fn open_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
-    Ok(annals::open_with(&config.store.url, open_options(config, must_exist)).await?)
+    let store = annals::open_with(&config.store.url, open_options(config, must_exist)).await?;
+    for log in store.status() {
+        for line in &log.recovery {
+            crate::failure::note(&format!("recovery of {}/{}: {line}", log.tenant, log.scope));
+        }
+    }
+    Ok(store)
 }
 
 /// What is configured of the store.
@@ -111,6 +118,8 @@ pub fn open_options(config: &Config, must_exist: bool) -> OpenOptions {
         tenants: config.tenants.names.clone(),
         scopes: config.tenants.scopes.clone(),
         must_exist,
+        // Whoever reads is served from a disk that is full or may not be written, too.
+        read_only_on: if must_exist { &[Code::StoreReadOnly, Code::DiskFull] } else { &[] },
         min_free_disk_bytes: config.store.min_free_disk_bytes,
         mongodb: config.mongodb.options(),
     }

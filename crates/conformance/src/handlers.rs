@@ -18,6 +18,23 @@ macro_rules! handlers {
                 a_stream_is_handled_in_its_positions
                 events_are_delivered_whole_with_all_their_types
             }
+            choosing {
+                a_condition_over_data_and_metadata_decides_what_is_handled
+                a_failing_partition_catches_up_on_what_the_condition_admits
+                a_handler_starts_with_the_first_event_at_or_after_a_time
+                a_start_in_the_future_passes_over_what_comes_before_it
+                a_handler_ends_before_the_first_event_at_or_after_its_stop
+            }
+            operating {
+                every_act_is_recorded_with_its_reason_and_listed
+                a_skip_that_names_an_event_is_refused_once_another_one_is_next
+                a_replay_delivers_again_what_was_passed_and_marks_it
+                a_replay_does_not_mark_what_had_failed
+                what_is_in_flight_when_the_position_is_set_is_lost
+                a_handler_is_moved_to_any_position_up_to_the_head
+                a_move_ends_a_replay
+                partition_keys_of_any_text_fail_and_are_acted_upon_alone
+            }
             defining {
                 a_definition_is_kept_and_one_that_changes_the_source_is_refused
                 what_is_unknown_is_refused_by_name
@@ -36,6 +53,7 @@ macro_rules! handlers {
             restarting {
                 what_was_in_flight_comes_again_and_what_was_settled_does_not
                 events_settled_out_of_order_do_not_come_again
+                two_hosts_on_one_store_take_no_lease_from_each_other
             }
             waiting {
                 a_commit_waits_until_a_handler_has_handled_its_events
@@ -50,6 +68,7 @@ macro_rules! handlers {
                 effects_happen_exactly_once_whatever_fails_and_restarts
                 a_refused_effect_fails_its_event_and_nothing_of_it_happens
                 a_panic_is_a_failure
+                an_attempt_that_hangs_past_its_time_counts_as_failed
                 commits_of_a_handler_are_made_once
             }
         }
@@ -77,6 +96,7 @@ macro_rules! handlers_of_processes {
                 a_drained_process_gives_its_handlers_back_at_once
                 a_process_that_lost_its_lease_stores_nothing
                 a_commit_waits_for_the_handler_of_another_process
+                a_definition_that_another_process_changes_is_followed
             }
         }
     };

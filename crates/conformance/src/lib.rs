@@ -9,6 +9,7 @@
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
+//! - [`tap`] stands between a caller and a log, for tests that count, delay or race.
 //! - [`ManualClock`] and [`SeededRandomness`] make a store repeatable.
 //!
 //! Cases come from the promises themselves and from the behaviour statements of the systems whose users come to Annals: Wow's event
@@ -33,6 +34,7 @@ pub mod snapshots;
 pub mod streams;
 mod subject;
 mod suite;
+pub mod tap;
 mod words;
 
 pub use ports::{ManualClock, SeededRandomness};

@@ -1,4 +1,4 @@
-//! What a caller hands over to be committed, and the rules it must keep.
+//! Commits as callers submit them, and the rules that they must satisfy.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::{
     limits,
 };
 
-/// What versions count: an aggregate's name and id.
+/// An aggregate, identified by its name and id. A version counts the commits of one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with the name and the id of an aggregate")]
 pub struct Aggregate {
@@ -22,18 +22,18 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// The aggregate of this name and id; validity is checked when it is used.
+    /// Creates the aggregate of this name and id, which are validated when it is used.
     pub fn new(name: impl Into<ByteString>, id: impl Into<ByteString>) -> Self {
         Self { name: name.into(), id: id.into() }
     }
 
-    /// An event source without an aggregate: what events are of that other software recorded outside of any aggregate. It has no versions,
-    /// and nothing is committed to it: its name is empty, which is no valid name.
+    /// Creates an event source without an aggregate, for events that other software recorded outside of any aggregate. It has no versions,
+    /// and nothing can be committed to it: its name is empty, which is not a valid name.
     pub fn of_source(id: impl Into<ByteString>) -> Self {
         Self { name: ByteString::new(), id: id.into() }
     }
 
-    /// The event source, where this is one without an aggregate.
+    /// Returns the event source, if this is one without an aggregate.
     pub fn event_source(&self) -> Option<&str> {
         self.name.is_empty().then_some(&*self.id)
     }
@@ -54,22 +54,22 @@ impl fmt::Display for Aggregate {
     }
 }
 
-/// The version an aggregate must have for a commit to be accepted.
+/// The version that an aggregate must have for a commit to be accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExpectedVersion {
-    /// No check.
+    /// Any version.
     #[default]
     Any,
-    /// No commit yet; the same as `Exact(0)`.
+    /// No commits; the same as `Exact(0)`.
     Empty,
     /// At least one commit.
     Exists,
-    /// Exactly this many commits.
+    /// Exactly this version.
     Exact(Version),
 }
 
 impl ExpectedVersion {
-    /// Whether an aggregate at version `actual` satisfies it.
+    /// Returns whether an aggregate at version `actual` satisfies it.
     pub fn admits(self, actual: Version) -> bool {
         match self {
             Self::Any => true,
@@ -100,20 +100,20 @@ pub struct NewEvent {
     pub generation: u32,
     /// Its content.
     pub data: Data,
-    /// Its id; made by the store when absent. Unique inside the commit.
+    /// Its id, unique within the commit; the store generates one when absent.
     pub id: Option<Uuid>,
-    /// What append conditions and filtered reads look for; at most 64.
+    /// The tags that append conditions and filtered reads search for; at most 64.
     pub tags: Vec<ByteString>,
-    /// Whether partners outside the owning system may see it.
+    /// Whether partners outside the owning system may read it.
     pub public: bool,
-    /// What tools and operators note about it, for example a trace id. It is part of the content of a request.
+    /// Notes of tools and operators, for example a trace id. They are part of the content of a request.
     pub metadata: Option<Metadata>,
     /// When it happened; the time of acceptance when absent.
     pub time: Option<Timestamp>,
 }
 
 impl NewEvent {
-    /// An event of generation 1 without tags.
+    /// Creates an event of generation 1 without tags.
     pub fn new(event_type: impl Into<ByteString>, data: Data) -> Self {
         Self {
             event_type: event_type.into(),
@@ -147,38 +147,38 @@ impl NewEvent {
 /// One atomic batch of events of one aggregate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCommit {
-    /// Whose events they are.
+    /// The aggregate that the events belong to.
     pub aggregate: Aggregate,
-    /// What version the aggregate must have.
+    /// The version that the aggregate must have.
     pub expected_version: ExpectedVersion,
-    /// Names the request, so that a repeat is recognised; made by the store when absent.
+    /// Identifies the request, so that a repeat is recognised; the store generates one when absent.
     pub request_id: Option<ByteString>,
-    /// The command that led to it.
+    /// The id of the command that caused it.
     pub command_id: Option<ByteString>,
     /// The events, 1 to 10,000.
     pub events: Vec<NewEvent>,
-    /// Free text for tools, at most 64 KiB; order is kept.
+    /// Free text for tools, at most 64 KiB, in the given order.
     pub header: Vec<(ByteString, ByteString)>,
-    /// The tenantId of the aggregate; `(0)` when absent. Decided by its first commit.
+    /// The tenantId of the aggregate; `(0)` when absent. The first commit determines it.
     pub tenant_id: Option<ByteString>,
     /// The owner of the aggregate.
     pub owner_id: Option<ByteString>,
     /// The space of the aggregate.
     pub space_id: Option<ByteString>,
-    /// Groups everything that follows from one cause.
+    /// Correlates everything that follows from one cause.
     pub correlation_id: Option<ByteString>,
-    /// What directly caused it.
+    /// The id of the direct cause.
     pub causation_id: Option<ByteString>,
-    /// What the log must not hold yet.
+    /// The append condition: events that the log must not contain yet.
     pub append_condition: Option<AppendCondition>,
-    /// What it does to prepare keys.
+    /// The prepare keys that it reserves and releases.
     pub keys: KeyChanges,
-    /// What the answer waits for.
+    /// The stage to wait for before answering.
     pub wait: Wait,
 }
 
 impl NewCommit {
-    /// A commit without events yet, at any version.
+    /// Creates a commit without events, at any version.
     pub fn new(aggregate_name: impl Into<ByteString>, aggregate_id: impl Into<ByteString>) -> Self {
         Self {
             aggregate: Aggregate::new(aggregate_name, aggregate_id),
@@ -226,14 +226,14 @@ impl NewCommit {
         self
     }
 
-    /// Sets what the answer waits for.
+    /// Sets the stage to wait for before answering.
     #[must_use]
     pub fn wait_until(mut self, reached: Reached) -> Self {
         self.wait = Wait::until(reached);
         self
     }
 
-    /// Checks every rule that needs no store: names, ids, limits. Backends call it before anything else.
+    /// Checks every rule that needs no store: names, ids and limits. Backends call it first.
     ///
     /// # Errors
     /// The first rule that is broken, with its path.
@@ -249,7 +249,7 @@ impl NewCommit {
             id.as_ref().map_or(Ok(()), |id| valid_id(path, id))?;
         }
         for (path, id) in [("owner_id", &self.owner_id), ("space_id", &self.space_id)] {
-            // Empty is their default, so it may be written.
+            // Empty is the default, so it may be given explicitly.
             id.as_ref().filter(|id| !id.is_empty()).map_or(Ok(()), |id| valid_id(path, id))?;
         }
         self.append_condition.as_ref().map_or(Ok(()), AppendCondition::validate)?;
@@ -259,7 +259,7 @@ impl NewCommit {
         self.validate_events()
     }
 
-    /// What counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data and metadata as BSON, types, tags and prepare keys.
+    /// Returns the size that counts against [`limits::COMMIT_BYTES_MAX`]: bytes of data and metadata as BSON, types, tags and prepare keys.
     pub(crate) fn content_bytes(&self) -> usize {
         let tags = |event: &NewEvent| event.tags.iter().map(|tag| tag.len()).sum::<usize>();
         let metadata = |event: &NewEvent| event.metadata.as_ref().map_or(0, Metadata::bytes);
@@ -309,7 +309,7 @@ impl NewCommit {
         }
     }
 
-    /// The keyed 128-bit digest of the content by which a repeat of a request id is told from a reuse: the ordered list of
+    /// Returns the keyed 128-bit digest of the content, which distinguishes a repeat of a request id from a reuse: the ordered list of
     /// (type, generation, data as BSON, tags, public, id where the client gave one, metadata where there is any) and of the prepare keys
     /// it changes. Header, times, expected version and append condition are not part of it.
     pub fn content_digest(&self, key: &[u8; 16]) -> u128 {
@@ -343,7 +343,7 @@ impl NewCommit {
     }
 }
 
-/// HighwayHash wants 256 bits; ours are 128, twice, told apart by a constant.
+/// HighwayHash takes a key of 256 bits: ours of 128 bits, twice, the second time mixed with a constant.
 pub(crate) fn digest_key(key: &[u8; 16]) -> highway::Key {
     let (low, high) = (u128::from_le_bytes(*key) as u64, (u128::from_le_bytes(*key) >> 64) as u64);
     highway::Key([low, high, !low, !high])
@@ -375,7 +375,7 @@ fn validate_event(index: usize, event: &NewEvent) -> Result<(), Invalid> {
     event.metadata.as_ref().map_or(Ok(()), |metadata| metadata.validate(&path("metadata")))
 }
 
-/// Whether RFC 3339 can write a time; others could not leave over HTTP.
+/// Returns whether RFC 3339 can represent a time; others could not be returned over HTTP.
 pub(crate) fn valid_time(path: &str, time: Timestamp) -> Result<(), Invalid> {
     match time.is_writable() {
         true => Ok(()),
@@ -433,7 +433,7 @@ pub(crate) fn valid_text(code: Code, path: &str, what: &str, text: &str, bytes_m
     Err(Invalid::new(code, path, message))
 }
 
-/// The value, cut where it would flood a message.
+/// Returns the value, truncated so that it does not flood a message.
 fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
     let mut cut: String = text.chars().take(SHOWN_MAX).collect();
@@ -443,26 +443,26 @@ fn shown(text: &str) -> String {
     format!("{cut:?}")
 }
 
-/// What became of an accepted commit.
+/// The outcome of an accepted commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitOutcome {
     /// The commit's id.
     pub commit_id: Uuid,
     /// The aggregate's version after it.
     pub version: Version,
-    /// The sequence number of its first event; the others follow without a hole. None as long as the commit has not reached the log:
-    /// only where numbers are given later, and the commit asked for no more than to be stored, or its time was up.
+    /// The sequence number of its first event; the others follow without gaps. `None` until the commit has reached the log, which happens
+    /// only on a backend that assigns numbers later, when the commit waited for no more than storage or its wait timed out.
     pub first_sequence_number: Option<SequenceNumber>,
-    /// Its events' ids, in order.
+    /// The ids of its events, in order.
     pub event_ids: Vec<Uuid>,
     /// True when this request id was committed before: nothing was added, and this is the first outcome.
     pub duplicate: bool,
-    /// The named stage that the commit waited for and reached. A log returns none, because the task host waits for it.
+    /// The named stage that the commit waited for and reached. A log returns `None`, because the task host waits for stages.
     pub stage: Option<ByteString>,
 }
 
 impl CommitOutcome {
-    /// How far the commit had come when it was answered.
+    /// Returns the stage that the commit had reached when it was answered.
     pub fn reached(&self) -> Reached {
         match (&self.stage, self.first_sequence_number) {
             (Some(stage), _) => Reached::Stage(stage.clone()),

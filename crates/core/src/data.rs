@@ -37,6 +37,8 @@ impl Data {
     /// See [`InvalidData`]. An integer beyond int64 is refused; with a decimal point or an exponent the same number is a double.
     pub fn read_json(text: &str) -> Result<Self, InvalidData> {
         let wrong = |message: String| InvalidData { code: Code::InvalidData, message };
+        let unsigned = json::without_signed_zeros(text.as_bytes());
+        let text = std::str::from_utf8(&unsigned).unwrap_or(text);
         let data = serde_json::from_str(text).map_err(|error| match json::wide_integer(text.as_bytes()) {
             Some(wide) => too_wide(wide),
             None => wrong(error.to_string()),

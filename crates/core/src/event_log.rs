@@ -312,6 +312,8 @@ impl Follower {
                 self.next = next;
                 return Ok(page.events);
             }
+            // It may have room for a thousand events, which a follower that waits does not keep.
+            drop(page);
             self.log.wait_past(next).await?;
         }
     }

@@ -1,5 +1,7 @@
 //! Handlers: programs in any language that process the events of a log or a stream, in order per partition.
 
+mod act;
+mod acted;
 mod definition;
 mod error;
 mod status;
@@ -10,16 +12,19 @@ use async_trait::async_trait;
 
 use crate::{ByteString, RecordedEvent, StoreError, Timestamp};
 
+pub use act::{Act, ActBody, ActEntry, ActPage, End, Place, Reason};
+pub use acted::{ACTS, ActRecord, REPLAYS, ReplayRecord};
 pub use definition::{HandlerDefinition, HandlerSource, Start};
 pub use error::HandlerError;
-pub use status::{HandlerPage, HandlerState, HandlerStatus, PartitionPage, PartitionStatus, WorkerStatus};
+pub use status::{
+    HandlerPage, HandlerState, HandlerStatus, PartitionPage, PartitionState, PartitionStatus, ReplayStatus,
+    WorkerStatus,
+};
 pub use stored::{
     DefinitionRecord, FAILING_PARTITIONS, FailingRecord, HANDLERS, PARKED_EVENTS, PROCESSORS, ParkedRecord,
-    ProcessorRecord, partitions_of,
+    ProcessorRecord, ReplayMark, partitions_of,
 };
-pub use wire::{
-    ActBody, DeliveryFailure, PullBody, SettleBody, SettleResult, Settlement, read_deliveries, write_deliveries,
-};
+pub use wire::{DeliveryFailure, PullBody, SettleBody, SettleResult, Settlement, read_deliveries, write_deliveries};
 
 /// The handlers of one tenant.
 ///
@@ -53,11 +58,11 @@ pub trait Handlers: Send + Sync + 'static {
     /// See [`HandlerError`].
     async fn get(&self, name: &str) -> Result<HandlerStatus, HandlerError>;
 
-    /// Deletes a handler with its position, failing partitions and parked events.
+    /// Deletes a handler with its position, failing partitions and parked events. What operators did to it stays listed.
     ///
     /// # Errors
     /// See [`HandlerError`].
-    async fn delete(&self, name: &str) -> Result<(), HandlerError>;
+    async fn delete(&self, name: &str, reason: Reason) -> Result<(), HandlerError>;
 
     /// Takes deliveries; waits for the first as long as the request says. Dropping the future before it returns takes none.
     ///
@@ -77,57 +82,18 @@ pub trait Handlers: Send + Sync + 'static {
     /// See [`HandlerError`].
     async fn partitions(&self, name: &str, after: Option<&str>, limit: usize) -> Result<PartitionPage, HandlerError>;
 
-    /// Does what an operator asks for, and answers once it is stored.
+    /// Does what an operator asks for, records it in the same batch, and answers once both are stored.
     ///
     /// # Errors
-    /// See [`HandlerError`].
-    async fn act(&self, name: &str, act: Act, reason: &str) -> Result<(), HandlerError>;
-}
+    /// See [`HandlerError`]; nothing was changed or recorded then.
+    async fn act(&self, name: &str, act: Act, reason: Reason) -> Result<(), HandlerError>;
 
-/// What an operator can do to a handler.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
-    /// Stops handing out events; those in flight can be settled.
-    Pause,
-    /// Hands out events again.
-    Resume,
-    /// Attempts a failing partition's event at once, and begins its retry policy again.
-    Retry(ByteString),
-    /// Skips a failing partition's event: it is recorded among the parked ones as skipped, and the partition continues.
-    Skip(ByteString),
-    /// Parks a failing partition's event, and lets the partition continue.
-    Park(ByteString),
-}
-
-impl Act {
-    /// Its name in the API.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-            Self::Retry(_) => "retry",
-            Self::Skip(_) => "skip",
-            Self::Park(_) => "park",
-        }
-    }
-
-    /// The act on a partition of this name.
-    pub fn of_partition(name: &str, partition: ByteString) -> Option<Self> {
-        match name {
-            "retry" => Some(Self::Retry(partition)),
-            "skip" => Some(Self::Skip(partition)),
-            "park" => Some(Self::Park(partition)),
-            _ => None,
-        }
-    }
-
-    /// The failing partition it is about.
-    pub fn partition(&self) -> Option<&ByteString> {
-        match self {
-            Self::Pause | Self::Resume => None,
-            Self::Retry(partition) | Self::Skip(partition) | Self::Park(partition) => Some(partition),
-        }
-    }
+    /// Lists what operators did to a handler, the newest first: the acts before `after`, at most `limit`. Those of a handler that was
+    /// deleted stay.
+    ///
+    /// # Errors
+    /// See [`HandlerError`]; [`HandlerError::Unknown`] where there is neither a handler nor an act.
+    async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError>;
 }
 
 /// An event on its way to a worker, to be settled under its token.
@@ -147,6 +113,8 @@ pub struct Delivery {
     pub last_reason: Option<String>,
     /// When its lease ends: settled later, it counts as failed.
     pub until: Timestamp,
+    /// The replay that delivers it again, if the handler had passed it when that began.
+    pub replay: Option<ByteString>,
 }
 
 impl From<StoreError> for HandlerError {

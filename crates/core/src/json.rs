@@ -3,6 +3,8 @@
 pub(crate) mod cursor;
 pub(crate) mod strict;
 
+use std::borrow::Cow;
+
 /// Finds an integer beyond int64 in valid JSON text, and says where it stands (`events[0].data.n`) and how it is written.
 ///
 /// JSON parsers turn such a token into a double without a word, which would change what is stored.
@@ -17,6 +19,29 @@ pub fn wide_integer(json: &[u8]) -> Option<(String, String)> {
 
 /// Digits that always fit into 64 bits with a sign.
 const DIGITS_THAT_ALWAYS_FIT: usize = 18;
+
+/// The same text without the sign of integers that are zero: serde_json would read `-0` as a double.
+pub(crate) fn without_signed_zeros(json: &[u8]) -> Cow<'_, [u8]> {
+    let begins = |at: &usize| json[*at] == b'-' && json.get(*at + 1) == Some(&b'0');
+    if !(0..json.len()).any(|at| begins(&at)) {
+        return Cow::Borrowed(json);
+    }
+    let (mut out, mut at) = (Cow::Borrowed(json), 0);
+    while at < json.len() {
+        match json[at] {
+            b'"' => at = string_end(json, at),
+            b'-' | b'0'..=b'9' => {
+                let end = number_end(json, at);
+                if &json[at..end] == b"-0" {
+                    out.to_mut()[at] = b' ';
+                }
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    out
+}
 
 /// Whether more digits than always fit stand in a row anywhere. It looks at one byte in so many only, for a longer row covers one.
 fn has_many_digits(json: &[u8]) -> bool {

@@ -58,6 +58,11 @@ impl Lease {
         Self { until: DateTime::from_millis(0), ..self.clone() }
     }
 
+    /// Whether its holder gave it back.
+    pub fn is_released(&self) -> bool {
+        self.until == DateTime::from_millis(0)
+    }
+
     /// When another process may take over.
     pub fn until(&self) -> Timestamp {
         Timestamp::from_millis(self.until.timestamp_millis())

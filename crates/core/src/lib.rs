@@ -11,6 +11,7 @@ mod condition;
 mod copy;
 mod data;
 mod error;
+mod event_document;
 mod event_log;
 mod event_ref;
 mod events_hash;
@@ -53,6 +54,7 @@ pub use condition::{
 pub use copy::CommitCopy;
 pub use data::{Data, DocumentView, InvalidData};
 pub use error::{Code, CommitError, Invalid, ReadError, StoreError};
+pub use event_document::event_document;
 pub use event_log::{EventLog, Follower, Visit};
 pub use event_ref::{CommitRef, EventRef};
 pub use events_hash::EventsHash;

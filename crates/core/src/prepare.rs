@@ -1,6 +1,6 @@
-//! The port of prepare keys as a service of their own: names that one holder at a time may have, taken and given back without a commit.
+//! The port of prepare keys as a service: names with at most one holder at a time, reserved and released without a commit.
 //!
-//! They are the same keys that commits reserve and release (see [`KeyChanges`]): what one of both holds is taken for the other.
+//! They are the keys that commits reserve and release (see [`KeyChanges`]): a key that either holds is taken for the other.
 
 mod typed;
 
@@ -18,45 +18,46 @@ pub use typed::{PrepareKey, Prepared};
 /// The prepare keys of a tenant.
 ///
 /// # Contract
-/// - Each change is one compare-and-set: of many at once that cannot all happen, those happen that could one after the other, and a key
-///   has at most one holder at any time, also beside commits that reserve and release it.
-/// - A change that was answered with `true` survives `kill -9` and power loss, and so does what an answer `false` rests on. After a crash
-///   at any point a change has happened whole or not at all; a move to another key is one change.
-/// - Time is the store's clock. A key has *expired* when its `ttl_at` is before now: then it is taken as if it were free, while looking
-///   still shows it. At the very `ttl_at` a key is neither free ([`prepare`](Self::prepare) is refused) nor given back without its value
-///   ([`rollback`](Self::rollback) is refused). What expired may be removed at any time. A change may name a `ttl_at` that is past: what
-///   it leaves behind is expired at once.
-/// - Values are equal as BSON values are: the order of fields counts, the type of a number does not.
+/// - Each change is one compare-and-set. Concurrent changes have the outcome of some serial order, and a key has at most one holder at any
+///   time, also beside commits that reserve and release it.
+/// - A change that was answered with `true` survives `kill -9` and power loss, and so does the state that an answer `false` depends on.
+///   After a crash at any point a change has been applied completely or not at all; a move to another key is one change.
+/// - Time is the store's clock. A key has *expired* when its `ttl_at` is before now: it can then be taken as if it were free, while
+///   [`look`](Self::look) still returns it. At exactly `ttl_at` a key is neither free ([`prepare`](Self::prepare) is refused) nor released
+///   without its value ([`rollback`](Self::rollback) is refused). An expired key may be removed at any time. A change may name a `ttl_at`
+///   in the past: the key has then expired at once.
+/// - Values are compared as BSON values: the order of fields matters, the type of a number does not.
 ///
-/// The meaning of each change is that of Wow's `PrepareKey`; a key without `ttl_at` is held for ever.
+/// Each change means what it means in Wow's `PrepareKey`; a key without `ttl_at` never expires.
 #[async_trait]
 pub trait PrepareKeys: Send + Sync + 'static {
-    /// Makes a change; false when the key is not as the change wants it, and then nothing has changed.
+    /// Applies a change. Returns false, and changes nothing, if the key is not in the state that the change requires.
     ///
     /// # Errors
-    /// [`KeyError::Invalid`] for what breaks a rule, before anything is asked; [`KeyError::NotHeld`] for [`KeyChange::Move`] only; what the
-    /// store cannot do. With [`StoreError::Failed`] and [`StoreError::Unreachable`] it is unknown whether the change has happened.
+    /// [`KeyError::Invalid`] for a change that breaks a rule, before the store is accessed; [`KeyError::NotHeld`] for [`KeyChange::Move`]
+    /// only; failures of the store. With [`StoreError::Failed`] and [`StoreError::Unreachable`] the outcome of the change is unknown.
     async fn change(&self, change: KeyChange) -> Result<bool, KeyError>;
 
-    /// Who holds a key, also when it has expired and was not removed yet; nobody when it was never taken, given back, or removed.
+    /// Returns the holder of a key, also one that has expired and was not removed yet; `None` if the key was never taken, was released, or
+    /// was removed.
     ///
     /// # Errors
-    /// [`KeyError::Invalid`] for a name or key that is not allowed; what the store cannot do.
+    /// [`KeyError::Invalid`] for an invalid name or key; failures of the store.
     async fn look(&self, name: &str, key: &str) -> Result<Option<FoundKey>, KeyError>;
 
-    /// Lists the keys of a name that are held and have not expired, in ascending order of their bytes.
+    /// Lists the keys of a name that are held and have not expired, in ascending byte order.
     ///
-    /// The cost depends on the store: the embedded one reads its log, because a key is what the last commit or change says of it.
+    /// The cost depends on the backend: the embedded store reads its log, because the last commit or change determines the state of a key.
     ///
     /// # Errors
-    /// `invalid_keys` or `invalid_query` for what breaks a rule; what the store cannot do; [`StoreError::NotSupported`] where a backend
+    /// `invalid_keys` or `invalid_query` for a query that breaks a rule; failures of the store; [`StoreError::NotSupported`] if a backend
     /// does not list keys.
     async fn list(&self, query: KeysQuery) -> Result<KeyPage, KeyError> {
         query.validate()?;
         Err(StoreError::NotSupported("listing prepare keys".to_owned()).into())
     }
 
-    /// Who holds a key, unless it has expired.
+    /// Returns the holder of a key, unless it has expired.
     ///
     /// # Errors
     /// As [`look`](Self::look).
@@ -64,7 +65,7 @@ pub trait PrepareKeys: Send + Sync + 'static {
         Ok(self.look(name, key).await?.filter(|found| !found.expired).map(|found| found.holder))
     }
 
-    /// Takes a key that nobody holds, or whose holder has expired.
+    /// Takes a key that is free or has expired.
     ///
     /// # Errors
     /// As [`change`](Self::change).
@@ -72,7 +73,7 @@ pub trait PrepareKeys: Send + Sync + 'static {
         self.change(KeyChange::Prepare(new)).await
     }
 
-    /// Gives a key back: with a value whoever has that value, expired or not; without one whoever has it and has not expired.
+    /// Releases a key: given a value, if the key has that value, expired or not; without one, if the key has not expired.
     ///
     /// # Errors
     /// As [`change`](Self::change).
@@ -80,8 +81,8 @@ pub trait PrepareKeys: Send + Sync + 'static {
         self.change(KeyChange::Rollback(held)).await
     }
 
-    /// Gives a key that is there another value and `ttl_at`, expired or not; with `old` only when it has that value. False for a key that
-    /// is not there.
+    /// Gives an existing key another value and `ttl_at`, expired or not; given `old`, only if the key has that value. Returns false for a
+    /// key that does not exist.
     ///
     /// # Errors
     /// As [`change`](Self::change).
@@ -89,21 +90,21 @@ pub trait PrepareKeys: Send + Sync + 'static {
         self.change(KeyChange::Reprepare { old, new }).await
     }
 
-    /// Takes one key and gives another of the same name back, which must have the value that is named; false when the new one is taken.
+    /// Takes one key and releases another of the same name, which must have the given value. Returns false if the new one is taken.
     ///
     /// # Errors
-    /// As [`change`](Self::change); [`KeyError::NotHeld`] when the old key is not there or has another value: then the new one was not
+    /// As [`change`](Self::change); [`KeyError::NotHeld`] if the old key does not exist or has another value: then the new one was not
     /// taken.
     async fn reprepare_as(&self, old: Release, new: Reserve) -> Result<bool, KeyError> {
         self.change(KeyChange::Move { old, new }).await
     }
 
-    /// The keys that changes without a commit had left otherwise than commits alone would have, when the event `to` came, by name and
-    /// key: what copies of the commits before it do not say (see [`EventLog::read_copies`](crate::EventLog::read_copies)). It may read
-    /// the whole log.
+    /// Returns the keys, by name and key, whose state at event `to` differs from what the commits before it alone would have made it,
+    /// because of changes without a commit. Copies of commits lack these (see [`EventLog::read_copies`](crate::EventLog::read_copies)).
+    /// This may read the whole log.
     ///
     /// # Errors
-    /// What the store cannot do; [`StoreError::NotSupported`] where a log cannot be copied.
+    /// Failures of the store; [`StoreError::NotSupported`] if a log cannot be copied.
     async fn beside_commits(&self, to: SequenceNumber) -> Result<Vec<KeyState>, KeyError> {
         let _ = to;
         Err(StoreError::NotSupported("copying prepare keys from here".to_owned()).into())
@@ -115,42 +116,42 @@ pub trait PrepareKeys: Send + Sync + 'static {
 pub enum KeyChange {
     /// Takes a key that is free or expired.
     Prepare(Reserve),
-    /// Gives a key back.
+    /// Releases a key.
     Rollback(Release),
-    /// Puts another value in the place of any, or of this one.
+    /// Replaces any value, or this one.
     Reprepare {
-        /// The value that it must have; any when absent.
+        /// The value that the key must have; any value when absent.
         old: Option<KeyValue>,
-        /// The key, with what it is to have.
+        /// The key with its new value.
         new: Reserve,
     },
-    /// Takes one key and gives another of the same name back, or neither.
+    /// Takes one key and releases another of the same name, or does neither.
     Move {
-        /// The key that is given back. It names its value.
+        /// The key that is released, with its value.
         old: Release,
         /// The key that is taken.
         new: Reserve,
     },
 }
 
-/// Keys of one name, in ascending order of their bytes.
+/// Lists the keys of one name, in ascending byte order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeysQuery {
-    /// What the keys of this kind are called.
+    /// The name of this kind of keys.
     pub name: ByteString,
-    /// Only keys after this one; it need not be held.
+    /// Lists only keys after this one, which need not be held.
     pub after: Option<ByteString>,
-    /// Most keys wanted, 1–1,000.
+    /// The most keys to return, 1–1,000.
     pub limit: usize,
 }
 
 impl KeysQuery {
-    /// Asks for the first keys of this name.
+    /// Lists the first keys of this name.
     pub fn new(name: impl Into<ByteString>) -> Self {
         Self { name: name.into(), after: None, limit: limits::PAGE_DEFAULT }
     }
 
-    /// Checks the name and the limit. `after` is only compared, so any text will do.
+    /// Checks the name and the limit. `after` is only compared, so any string is valid.
     ///
     /// # Errors
     /// `invalid_keys` at `name`, `invalid_query` at `limit`.
@@ -163,7 +164,7 @@ impl KeysQuery {
 /// A page of a [`KeysQuery`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct KeyPage {
-    /// The keys. It may hold fewer than the limit, because values are large; only an empty page is the end.
+    /// The keys. There may be fewer than the limit, because values may be large; only an empty page is the end.
     pub keys: Vec<ListedKey>,
 }
 
@@ -188,62 +189,62 @@ impl KeyPage {
 pub struct ListedKey {
     /// The key.
     pub key: ByteString,
-    /// Who holds it.
+    /// Its holder.
     pub holder: KeyHolder,
 }
 
-/// A key, with who held it.
+/// A key with its holder at the time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyState {
-    /// What the keys of its kind are called.
+    /// The name of its kind of keys.
     pub name: ByteString,
     /// The key.
     pub key: ByteString,
-    /// Who held it, also when it had expired; none when nobody did.
+    /// The holder, also if it had expired; `None` if the key was free.
     pub holder: Option<KeyHolder>,
 }
 
-/// A key that is there.
+/// A key that exists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundKey {
-    /// Who holds it.
+    /// Its holder.
     pub holder: KeyHolder,
-    /// Whether its time was over when it was looked at, so that others may take it.
+    /// Whether it had expired when it was read, so that others may take it.
     pub expired: bool,
 }
 
-/// Why a change of a prepare key has no answer. Except for [`StoreError::Failed`] and [`StoreError::Unreachable`], nothing has changed.
+/// Why a request about prepare keys failed. Except for [`StoreError::Failed`] and [`StoreError::Unreachable`], nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// It breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The key that was to be given up for another is not there, or has another value.
-    #[error("the key {key:?} of {name} is not held, or not with this value; read again and decide anew")]
+    /// The key to be released for another does not exist or has another value.
+    #[error("key {key:?} of {name} is not held, or has another value; look it up and retry")]
     NotHeld {
-        /// What the keys of this kind are called.
+        /// The name of this kind of keys.
         name: String,
         /// The key.
         key: String,
     },
-    /// The value that is kept with a key is none of the type that was asked for.
+    /// The value of a key is not of the requested type.
     #[error("the value of the key {key:?} of {name} is of another type: {why}")]
     OtherType {
-        /// What the keys of this kind are called.
+        /// The name of this kind of keys.
         name: String,
         /// The key.
         key: String,
-        /// What does not fit.
+        /// The mismatch.
         why: String,
     },
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl KeyError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,
@@ -255,19 +256,19 @@ impl KeyError {
 }
 
 impl KeyHolder {
-    /// Whether [`KeyChange::Rollback`] gives the key back: by its value always, without it only before the very `ttl_at`.
+    /// Returns whether [`KeyChange::Rollback`] releases the key: always by its value, without it only before `ttl_at`.
     pub fn rolls_back(&self, value: Option<&KeyValue>, now: Timestamp) -> bool {
         value.map_or_else(|| self.ttl_at.is_none_or(|ttl_at| ttl_at > now), |value| *value == self.value)
     }
 
-    /// This key as somebody found it.
+    /// Returns this key as a look-up finds it.
     pub fn found(self, now: Timestamp) -> FoundKey {
         FoundKey { expired: !self.lives(now), holder: self }
     }
 }
 
 impl KeyChange {
-    /// What is called so: the name and key that it is about, or gives back.
+    /// Returns the name and key that it changes or releases.
     pub fn subject(&self) -> (&ByteString, &ByteString) {
         match self {
             Self::Prepare(it) | Self::Reprepare { new: it, .. } => (&it.name, &it.key),
@@ -275,7 +276,7 @@ impl KeyChange {
         }
     }
 
-    /// What it makes of the keys, as a commit would do it.
+    /// Returns the change of keys that a commit would make.
     pub fn made(&self) -> KeyChanges {
         match self {
             Self::Prepare(new) | Self::Reprepare { new, .. } => {
@@ -286,7 +287,7 @@ impl KeyChange {
         }
     }
 
-    /// Whether it happens, where `of` tells who holds a key.
+    /// Returns whether the change applies, given the holder of each key by `of`.
     ///
     /// # Errors
     /// [`KeyError::NotHeld`].
@@ -306,7 +307,7 @@ impl KeyChange {
         }
     }
 
-    /// The refusal of a move whose old key is not as it must be.
+    /// Returns the refusal of a move whose old key is not as required.
     pub fn not_held(&self) -> KeyError {
         let (name, key) = self.subject();
         KeyError::NotHeld { name: name.to_string(), key: key.to_string() }

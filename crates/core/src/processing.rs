@@ -24,7 +24,8 @@ mod progress;
 mod retry;
 
 pub use machine::{
-    ActError, Changes, Fetched, Machine, Outcome, Parked, Settings, SettleError, Settled, Taken, Wanted, shortened,
+    ActError, Changes, FAILING_MAX, Fetched, Machine, Outcome, Parked, Replay, Settings, SettleError, Settled, Taken,
+    Wanted, shortened,
 };
 pub use partition::{NO_PARTITION, PartitionBy};
 pub use progress::{Failing, Progress};

@@ -1,10 +1,10 @@
-//! The port of queries: what is known of aggregates, asked by what it says. Snapshots tell of the state, commits of what happened.
+//! The port of queries: finds snapshots and commits of aggregates by their content. Snapshots hold the state, commits what happened.
 //!
 //! ```text
-//!   services.rs   with types: SnapshotQueryService, EventStreamQueryService        typed.rs   what they answer
-//!   asked.rs      from what a person asks to what a store is asked                 answer.rs  from what is stored to what is answered
+//!   services.rs   typed: SnapshotQueryService, EventStreamQueryService             typed.rs   their results
+//!   asked.rs      from the caller's query to the store's                            answer.rs  from stored documents to results
 //!   of_store.rs   the port over a store's records and log: of_records.rs, of_log.rs
-//!                 candidates.rs (where to look in a log), commit_document.rs (a commit as a document), lowest.rs (the first of an order)
+//!                 candidates.rs (narrows a search), commit_document.rs (a commit as a document), lowest.rs (the first in order)
 //! ```
 
 mod answer;
@@ -31,10 +31,10 @@ pub use of_store::{DocumentQueries, DocumentReads, StoreDocuments};
 pub use services::{EventStreamQueryService, SnapshotQueryService};
 pub use typed::{MaterializedSnapshot, QueriedCommit, QueriedEvent};
 
-/// Which documents are asked for: those of the aggregates of a name.
+/// The documents to query: those of the aggregates of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum QuerySource {
-    /// Their snapshots, of which those of deleted aggregates are left out unless the condition says which are meant.
+    /// Their snapshots. Those of deleted aggregates are excluded unless the condition selects them.
     Snapshots(ByteString),
     /// Their commits.
     Commits(ByteString),
@@ -48,7 +48,7 @@ impl QuerySource {
         }
     }
 
-    /// What the documents are.
+    /// Returns the kind of the documents.
     pub fn kind(&self) -> DocumentKind {
         match self {
             Self::Snapshots(_) => DocumentKind::Snapshot,
@@ -68,31 +68,31 @@ impl QuerySource {
     }
 }
 
-/// Which documents are wanted, what of them, and in what order.
+/// Selects documents, their fields, and their order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DocumentQuery {
-    /// Which. Fields are named as answers show them: `aggregateId`, `state.total`, `body.name`.
+    /// The condition. Fields have the names that results show: `aggregateId`, `state.total`, `body.name`.
     pub condition: Condition,
-    /// Which of their fields; those that say which document it is always come along, unless they are left out.
+    /// The fields to return; those that identify a document are always included unless they are excluded explicitly.
     pub projection: Projection,
-    /// In what order, and by their ids where they are equal, in the direction of the last field; by their ids going up if it is empty.
+    /// The sort order. Documents that compare equal are ordered by id, in the direction of the last field; without a sort, ascending by id.
     pub sort: Vec<SortBy>,
-    /// Refuse with `query_answer_too_large` what would be more bytes; none for any number.
+    /// The most bytes of a result, beyond which the query is refused with `query_answer_too_large`; `None` for no limit.
     pub bytes_max: Option<usize>,
 }
 
 impl DocumentQuery {
-    /// The documents for which this holds.
+    /// Selects the documents that match this condition.
     pub fn new(condition: Condition) -> Self {
         Self { condition, ..Self::default() }
     }
 
-    /// Lowest first, after what was asked before.
+    /// Adds an ascending sort field.
     pub fn ascending(self, path: impl Into<String>) -> Self {
         self.sorted(path, Direction::Ascending)
     }
 
-    /// Highest first, after what was asked before.
+    /// Adds a descending sort field.
     pub fn descending(self, path: impl Into<String>) -> Self {
         self.sorted(path, Direction::Descending)
     }
@@ -102,12 +102,12 @@ impl DocumentQuery {
         self
     }
 
-    /// Only part of each document.
+    /// Returns only these fields.
     pub fn projection(self, projection: Projection) -> Self {
         Self { projection, ..self }
     }
 
-    /// Refuses an answer of more bytes.
+    /// Refuses a result of more bytes.
     pub fn bytes_max(self, bytes: usize) -> Self {
         Self { bytes_max: Some(bytes), ..self }
     }
@@ -119,12 +119,12 @@ impl From<Condition> for DocumentQuery {
     }
 }
 
-/// Which page is wanted.
+/// Selects a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pagination {
     /// Its number, from 1.
     pub index: u64,
-    /// How many documents a page has; 0 for all on the first.
+    /// The number of documents on a page; 0 for all on the first.
     pub size: u64,
 }
 
@@ -159,16 +159,17 @@ pub struct Paged<T> {
 ///
 /// An implementation MUST keep these promises; the conformance suite tests each.
 ///
-/// - **The same on every backend**: the same documents in the same order. Conditions mean what MongoDB means by them; windows of time are
-///   those of the store's clock.
-/// - **Order.** By the sort, then by the documents' ids, in the direction of the last sort field; without a sort by the ids going up.
-/// - **Current.** What was acknowledged before the query began is found. A list or a page of more than some hundred documents may be read
-///   in several moments: what does not change meanwhile is in it once. The total of a page is counted in a moment of its own.
-/// - **Nothing there** (no snapshot, no commit, of a name that nobody has used) is an empty answer and no error.
-/// - **Deleted** aggregates' snapshots are left out of everything, counts too, unless the condition is `Deleted` or joins it by `And`.
+/// - **The same on every backend**: the same documents in the same order. Conditions have MongoDB's semantics; windows of time are relative
+///   to the store's clock.
+/// - **Order.** By the sort, then by the documents' ids, in the direction of the last sort field; without a sort ascending by id.
+/// - **Current.** A write that was acknowledged before the query began is found. A list or a page of more than a few hundred documents may
+///   be read from several snapshots of the store: a document that does not change meanwhile appears exactly once. The total of a page is
+///   counted separately.
+/// - **No documents**, for example of an unused name, is an empty result and not an error.
+/// - **Deleted** aggregates' snapshots are excluded from every result and count, unless the condition is `Deleted` or joins it by `And`.
 #[async_trait]
 pub trait Queries: Send + Sync + 'static {
-    /// The documents that a query means, at most `limit` of them; 0 for all.
+    /// Returns the documents that match, at most `limit` of them; 0 for all.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -179,7 +180,7 @@ pub trait Queries: Send + Sync + 'static {
         limit: u64,
     ) -> Result<Vec<RawDocumentBuf>, ReadError>;
 
-    /// A page of the documents that a query means, and how many there are.
+    /// Returns a page of the documents that match, and their total number.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -190,26 +191,26 @@ pub trait Queries: Send + Sync + 'static {
         page: Pagination,
     ) -> Result<Paged<RawDocumentBuf>, ReadError>;
 
-    /// How many documents a condition means.
+    /// Counts the documents that match a condition.
     ///
     /// # Errors
     /// See [`ReadError`].
     async fn count(&self, source: &QuerySource, condition: &Condition) -> Result<u64, ReadError>;
 
-    /// Reads what [`list`](Self::list) would, and says how it was found instead of what.
+    /// Runs the same query as [`list`](Self::list) and explains how the documents were found instead of returning them.
     ///
     /// # Errors
     /// See [`ReadError`].
     async fn explain(&self, source: &QuerySource, query: DocumentQuery, limit: u64) -> Result<Explained, ReadError>;
 
-    /// Whether every commit of the name would be read to find these: nothing in the condition says where to look. It is false for
-    /// snapshots, and where somebody else knows.
+    /// Returns whether the query reads every commit of the name, because nothing in the condition narrows the search. It is false for
+    /// snapshots, and on a client, whose server decides.
     fn reads_every_commit(&self, source: &QuerySource, condition: &Condition) -> bool {
         let _ = (source, condition);
         false
     }
 
-    /// The first of the documents that a query means.
+    /// Returns the first document that matches.
     ///
     /// # Errors
     /// See [`ReadError`].

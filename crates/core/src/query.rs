@@ -1,4 +1,4 @@
-//! How the log and its aggregates are asked.
+//! Queries of the log and of its aggregates.
 
 use bytestring::ByteString;
 
@@ -8,7 +8,7 @@ use crate::{
     limits,
 };
 
-/// Which events a reader or follower wants: all of what is given must hold.
+/// Selects events of the log: an event passes if it satisfies every criterion that is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     /// The event has one of these types; empty means any type.
@@ -24,24 +24,24 @@ pub struct Filter {
 pub struct AggregateFilter {
     /// The aggregate's name.
     pub name: ByteString,
-    /// The aggregate's id; none means all ids.
+    /// The aggregate's id; `None` matches every id.
     pub id: Option<ByteString>,
 }
 
 impl Filter {
-    /// Whether it lets every event through.
+    /// Returns whether every event passes.
     #[inline]
     pub fn is_all(&self) -> bool {
         self.types.is_empty() && self.tags.is_empty() && self.aggregate.is_none()
     }
 
-    /// Whether `event` passes.
+    /// Returns whether `event` passes.
     pub fn admits(&self, event: &RecordedEvent) -> bool {
         let Aggregate { name, id } = &event.commit.aggregate;
         self.admits_of(name, id, &event.event_type, |tag| event.tags.iter().any(|has| **has == *tag))
     }
 
-    /// Whether an event that is lent passes.
+    /// Returns whether a borrowed event passes.
     #[inline]
     pub fn admits_ref(&self, event: &EventRef<'_>) -> bool {
         if self.is_all() {
@@ -62,7 +62,7 @@ impl Filter {
     /// Checks names, ids and tags.
     ///
     /// # Errors
-    /// The first that cannot occur in a log, with its path.
+    /// The first value that no event of a log can have, with its path.
     pub fn validate(&self) -> Result<(), Invalid> {
         self.types.iter().try_for_each(|name| valid_name("types", name))?;
         self.tags.iter().try_for_each(|tag| valid_id("tags", tag))?;
@@ -72,9 +72,9 @@ impl Filter {
     }
 }
 
-/// A page of the log.
+/// Reads one page of the log.
 ///
-/// `from` stands between events: number `n` is the gap before event `n`.
+/// `from` is a position between events: `n` is the gap before event `n`.
 ///
 /// ```text
 ///          event 0   event 1   event 2            head = 3
@@ -84,13 +84,13 @@ impl Filter {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogQuery {
-    /// Where to start; none is the beginning forwards, the head backwards.
+    /// The position to start at; `None` is the beginning when reading forwards, the head when reading backwards.
     pub from: Option<SequenceNumber>,
-    /// Most events wanted, 1–1,000.
+    /// The most events to return, 1–1,000.
     pub limit: usize,
-    /// From newer to older.
+    /// Reads from newer to older events.
     pub backwards: bool,
-    /// Which events.
+    /// The events to return.
     pub filter: Filter,
 }
 
@@ -104,32 +104,32 @@ impl LogQuery {
     /// Checks the limit and the filter.
     ///
     /// # Errors
-    /// `invalid_query` or what [`Filter::validate`] says.
+    /// `invalid_query`, and the errors of [`Filter::validate`].
     pub fn validate(&self) -> Result<(), Invalid> {
         valid_limit(self.limit)?;
         self.filter.validate()
     }
 }
 
-/// What a [`LogQuery`] found.
+/// The result of a [`LogQuery`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogPage {
-    /// The events, in the order asked for. Empty only at the end, also with a filter; a page may be shorter than its limit.
+    /// The events, in the requested order. Empty only at the end, also with a filter; a page may be shorter than its limit.
     pub events: Vec<RecordedEvent>,
-    /// Where to go on from.
+    /// The position to resume from.
     pub next: SequenceNumber,
-    /// The number of events in the log, of any kind.
+    /// The number of events in the log, whether or not they match.
     pub head: SequenceNumber,
 }
 
-/// A part of the log, from older to newer.
+/// Scans a range of the log, from older to newer events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanQuery {
-    /// The number of the first event that may be visited.
+    /// The lowest sequence number to visit.
     pub from: SequenceNumber,
-    /// Events of this number and later ones are not visited. One past the head is the head, as it is when the scan begins.
+    /// The sequence number to stop before. A number past the head means the head at the start of the scan.
     pub to: SequenceNumber,
-    /// Which events.
+    /// The events to return.
     pub filter: Filter,
 }
 
@@ -139,29 +139,29 @@ impl Default for ScanQuery {
     }
 }
 
-/// Commits of one aggregate, by version and time; both ranges include their ends.
+/// Reads commits of one aggregate, by version and time; both ranges include their ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AggregateQuery {
-    /// Which aggregate.
+    /// The aggregate.
     pub aggregate: Aggregate,
-    /// The first version wanted, from 1 (0 means the same).
+    /// The lowest version to return, from 1 (0 means the same).
     pub from_version: Version,
-    /// The last version wanted.
+    /// The highest version to return.
     pub to_version: Version,
-    /// The earliest commit time wanted.
+    /// The earliest commit time to return.
     pub from_time: Option<Timestamp>,
-    /// The latest commit time wanted.
+    /// The latest commit time to return.
     pub to_time: Option<Timestamp>,
-    /// Most commits wanted, 1–1,000.
+    /// The most commits to return, 1–1,000.
     pub limit: usize,
-    /// Takes the last `limit` commits of the range instead of the first; they still come in ascending order.
+    /// Returns the last `limit` commits of the range instead of the first, still in ascending order.
     pub last: bool,
-    /// Only if the aggregate has this tenantId; else it is as if there were none.
+    /// The tenantId the aggregate must have. An aggregate with another one is treated as unknown.
     pub tenant_id: Option<ByteString>,
 }
 
 impl AggregateQuery {
-    /// All versions, the first page.
+    /// Reads the first page of all versions.
     pub fn new(aggregate: Aggregate) -> Self {
         Self {
             aggregate,
@@ -175,12 +175,12 @@ impl AggregateQuery {
         }
     }
 
-    /// Just this version.
+    /// Reads this version only.
     pub fn single(aggregate: Aggregate, version: Version) -> Self {
         Self { from_version: version, to_version: version, limit: 1, ..Self::new(aggregate) }
     }
 
-    /// Just the last commit.
+    /// Reads the last commit only.
     pub fn last(aggregate: Aggregate) -> Self {
         Self { limit: 1, last: true, ..Self::new(aggregate) }
     }
@@ -205,28 +205,28 @@ impl AggregateQuery {
     }
 }
 
-/// What an [`AggregateQuery`] found.
+/// The result of an [`AggregateQuery`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct AggregateCommits {
-    /// The commits, in ascending order of version. Empty only at the end; it may be shorter than the limit.
+    /// The commits, in ascending order of version. Empty only at the end; a page may be shorter than the limit.
     pub commits: Vec<RecordedCommit>,
-    /// The aggregate's version now; 0 if it has no commit.
+    /// The aggregate's current version; 0 if it has no commit.
     pub version: Version,
 }
 
-/// Ids of the aggregates of one name, in ascending order of their bytes.
+/// Lists the ids of the aggregates of one name, in ascending byte order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AggregateIdsQuery {
     /// The aggregates' name.
     pub name: ByteString,
-    /// Only ids after this one; it need not exist.
+    /// Lists only ids after this one, which need not exist.
     pub after: Option<ByteString>,
-    /// Most ids wanted, 1–1,000.
+    /// The most ids to return, 1–1,000.
     pub limit: usize,
 }
 
 impl AggregateIdsQuery {
-    /// Checks the name and the limit. `after` is only compared, so any text will do.
+    /// Checks the name and the limit. `after` is only compared, so any string is valid.
     ///
     /// # Errors
     /// `invalid_name` or `invalid_query`, with the path.
@@ -236,17 +236,17 @@ impl AggregateIdsQuery {
     }
 }
 
-/// Names of aggregates, in ascending order of their bytes.
+/// Lists the names of aggregates, in ascending byte order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AggregateNamesQuery {
-    /// Only names after this one; it need not exist.
+    /// Lists only names after this one, which need not exist.
     pub after: Option<ByteString>,
-    /// Most names wanted, 1–1,000.
+    /// The most names to return, 1–1,000.
     pub limit: usize,
 }
 
 impl AggregateNamesQuery {
-    /// Checks the limit. `after` is only compared, so any text will do.
+    /// Checks the limit. `after` is only compared, so any string is valid.
     ///
     /// # Errors
     /// `invalid_query`, with the path.

@@ -1,4 +1,4 @@
-//! The port of snapshots: the state of each aggregate at a version, so that it need not be made of all its events again.
+//! The port of snapshots: the state of each aggregate at a version, so that loading it need not replay all its events.
 
 mod document;
 mod in_records;
@@ -19,24 +19,24 @@ use crate::{
 /// The state of an aggregate at a version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// What is known about the aggregate at that version.
+    /// The metadata of the aggregate at that version.
     pub info: AggregateInfo,
-    /// Its state, as JSON would show it.
+    /// Its state, with the fields of its JSON form.
     pub state: Data,
-    /// Which state it is, see [`AggregateType::STATE_REVISION`].
+    /// The revision of the state, see [`AggregateType::STATE_REVISION`].
     pub state_revision: u32,
-    /// When it was made; when it is saved, where nobody says.
+    /// The time it was taken; the time of saving when absent.
     pub time: Option<Timestamp>,
 }
 
 impl Snapshot {
-    /// A snapshot of an aggregate about which nothing else is known.
+    /// Creates a snapshot without further metadata.
     pub fn new(aggregate: Aggregate, version: Version, state: Data) -> Self {
         let info = AggregateInfo { version, ..AggregateInfo::new(aggregate) };
         Self { info, state, state_revision: 1, time: None }
     }
 
-    /// The snapshot of an aggregate as it is.
+    /// Takes a snapshot of a loaded aggregate.
     ///
     /// # Errors
     /// `invalid_data` or `invalid_integer` when the state cannot be stored.
@@ -47,7 +47,7 @@ impl Snapshot {
         Ok(Self { info: loaded.info.clone(), state, state_revision: A::STATE_REVISION, time: None })
     }
 
-    /// The aggregate as it was; none when the state is of another type or revision.
+    /// Returns the aggregate; `None` if the state is of another type or revision.
     pub fn loaded<A: AggregateType>(&self) -> Option<Loaded<A>> {
         if self.state_revision != A::STATE_REVISION || *self.info.aggregate.name != *A::NAME {
             return None;
@@ -55,7 +55,7 @@ impl Snapshot {
         Some(Loaded { state: self.state.decode().ok()?, info: self.info.clone() })
     }
 
-    /// Checks everything that needs no store.
+    /// Checks every rule that needs no store.
     ///
     /// # Errors
     /// The first rule that is broken, with its path.
@@ -78,9 +78,9 @@ impl Snapshot {
     }
 }
 
-/// The snapshots of one tenant: one for each aggregate, the newest that was saved.
+/// The snapshots of one tenant: for each aggregate the newest that was saved.
 ///
-/// They are kept in the layout of Wow's Mongo extension, in a collection `{name}_snapshot` for the aggregates of a name:
+/// They have the layout of Wow's Mongo extension, in one collection `{name}_snapshot` per aggregate name:
 ///
 /// ```text
 /// _id (the aggregate's id), contextName, aggregateName, tenantId, ownerId, spaceId, version int32, eventId, firstOperator, operator,
@@ -89,35 +89,35 @@ impl Snapshot {
 ///
 /// An implementation MUST keep these promises; the conformance suite tests each.
 ///
-/// - **Monotonic.** A snapshot of a lower version never takes the place of one of a higher, however many are saved at once; one of the same
-///   version does, whole. What is there and has no version that can be read is replaced.
-/// - **Durable.** What was answered survives `kill -9` and power loss.
-/// - **A copy of what the log says.** Losing a snapshot loses nothing but time. Whoever loads one of a version that the log has not
-///   reached, or of a state that cannot be read, makes the state of the events again.
+/// - **Monotonic.** A snapshot never replaces one of a higher version, however many are saved concurrently. It replaces one of the same
+///   version completely, and a document without a readable version.
+/// - **Durable.** An acknowledged snapshot survives `kill -9` and power loss.
+/// - **Derived from the log.** Losing a snapshot costs only time. A caller that loads one whose version the log has not reached, or whose
+///   state cannot be read, rebuilds the state from the events.
 #[async_trait]
 pub trait Snapshots: Send + Sync + 'static {
-    /// Makes ready what the aggregates of this name need: the collection with its indexes, and these beside them.
+    /// Declares the collection for the aggregates of this name, with its own indexes and these.
     ///
     /// # Errors
     /// As [`Records::declare`](crate::Records::declare); `invalid_name` for a name that is too long to have snapshots.
     async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError>;
 
-    /// Saves a snapshot unless there is one of a higher version; then it answers false, and nothing is changed.
+    /// Saves a snapshot. Returns false, and changes nothing, if there is one of a higher version.
     ///
-    /// The caller vouches that the log has reached the snapshot's version. A snapshot that comes from elsewhere is saved by
-    /// [`save_snapshot`], which checks it.
+    /// The caller ensures that the log has reached the snapshot's version. Save a snapshot from an outside source by [`save_snapshot`],
+    /// which checks that.
     ///
     /// # Errors
     /// See [`RecordError`].
     async fn save(&self, snapshot: &Snapshot) -> Result<bool, RecordError>;
 
-    /// The snapshot of an aggregate; none where there is none, or what is there is none.
+    /// Returns the snapshot of an aggregate; `None` if there is none or it cannot be read.
     ///
     /// # Errors
     /// See [`RecordError`].
     async fn load(&self, aggregate: &Aggregate) -> Result<Option<Snapshot>, RecordError>;
 
-    /// The version of an aggregate's snapshot; 0 where there is none.
+    /// Returns the version of an aggregate's snapshot; 0 if there is none.
     ///
     /// # Errors
     /// See [`RecordError`].
@@ -125,13 +125,13 @@ pub trait Snapshots: Send + Sync + 'static {
         Ok(self.load(aggregate).await?.map_or(0, |snapshot| snapshot.info.version))
     }
 
-    /// Waits until the snapshot of an aggregate is of this version or of a later one, for as long as that takes.
+    /// Waits, without a limit, until the snapshot of an aggregate has reached this version.
     ///
     /// # Errors
-    /// See [`RecordError`]; it also ends with [`StoreError::Closed`](crate::StoreError::Closed) when the store closes meanwhile.
+    /// See [`RecordError`]; also [`StoreError::Closed`](crate::StoreError::Closed) if the store closes while waiting.
     async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError>;
 
-    /// Deletes the snapshot of an aggregate, if it has this version where one is given. False where there was none.
+    /// Deletes the snapshot of an aggregate; given a version, only one of that version. Returns false if there was none.
     ///
     /// # Errors
     /// See [`RecordError`].

@@ -1,15 +1,15 @@
-//! Words in texts, as MongoDB's text indexes (version 3) see them without a language: no stems, no words that do not count.
+//! Words in texts, as MongoDB's text indexes (version 3) define them without a language: no stemming, no stop words.
 //!
 //! ```text
-//!   words.rs     a text is cut into words at delimiters.txt
-//!   folding.rs   case and accents are taken from letters: letters.txt and marks.txt
-//!   fields.rs    which texts of a document an index is of
-//!   entries.rs   what a text index holds of a document
-//!   search.rs    what is looked for: `word "a phrase" -without`
+//!   words.rs     splits a text into words at delimiters.txt
+//!   folding.rs   removes case and accents from letters: letters.txt and marks.txt
+//!   fields.rs    selects the texts of a document that an index covers
+//!   entries.rs   the entries that a text index has for a document
+//!   search.rs    the search string: `word "a phrase" -without`
 //! ```
 //!
-//! The three tables are those of MongoDB 6.0 and not of another version of Unicode: a letter that came later has one
-//! case and no accent, there and here. A test of the MongoDB adapter asks a server for every character.
+//! The three tables are those of MongoDB 6.0, not of a later version of Unicode: a letter added since has one case and no accent, on both
+//! backends. A test of the MongoDB adapter compares every character with a server.
 
 mod entries;
 mod fields;
@@ -26,7 +26,7 @@ pub use entries::{text_entries, text_entry};
 pub(crate) use fields::TextFields;
 pub use search::TextSearch;
 
-/// Why a condition with `MATCH` is refused where no text index is declared.
+/// The refusal of a condition with `MATCH` on a collection without a text index.
 pub fn no_text_index() -> Invalid {
     let message = "MATCH needs a text index of the collection, and there is none; declare one on the fields whose words are looked for, or use CONTAINS";
     Invalid::new(Code::NoTextIndex, "condition", message)

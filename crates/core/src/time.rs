@@ -51,6 +51,12 @@ impl Timestamp {
         (Self::FIRST_WRITABLE..=Self::LAST_WRITABLE).contains(&self)
     }
 
+    /// The nearest time that RFC 3339 can write. A clock that is far off does not make times that nobody can read.
+    #[must_use]
+    pub fn nearest_writable(self) -> Self {
+        self.clamp(Self::FIRST_WRITABLE, Self::LAST_WRITABLE)
+    }
+
     /// Reads RFC 3339, for example `2026-03-01T12:00:00.123Z`; digits below a millisecond are cut off.
     ///
     /// # Errors
@@ -104,6 +110,12 @@ pub trait Clock: Send + Sync + 'static {
     /// Waits for this long. Cancelling is safe.
     fn sleep(&self, time: Duration) -> Sleep<'_> {
         self.sleep_until(self.now().plus(time))
+    }
+
+    /// The time since a fixed point, for deadlines and for how long something took. It never goes backwards, and setting the wall clock
+    /// does not change it where the implementation has a clock that nobody sets.
+    fn elapsed(&self) -> Duration {
+        self.now().since(Timestamp::default())
     }
 }
 

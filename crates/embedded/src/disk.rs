@@ -1,12 +1,16 @@
 //! The disk under the store: the lowest trait, so that faults and crashes can be tested under the real code.
 
+mod above;
 mod memory;
+mod overlay;
 mod real;
 
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use above::Above;
 pub use memory::MemoryDisk;
+pub use overlay::Overlay;
 pub use real::RealDisk;
 
 /// A folder with files. Paths are relative to it and written with `/`.
@@ -73,6 +77,22 @@ pub trait Disk: Send + Sync + 'static {
     /// # Errors
     /// `WouldBlock` when another process has it, or what the system says.
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
+
+    /// Takes the folder for reading: beside other readers, but never beside a process that may write. Writes nothing.
+    ///
+    /// # Errors
+    /// `WouldBlock` when a process has it that may write, or what the system says.
+    fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
+        self.lock()
+    }
+
+    /// Whether the lock that this process took is still the one that others would meet. It costs one call of the system at most.
+    ///
+    /// # Errors
+    /// The lock or the folder was removed or replaced, so that another process may have the folder.
+    fn check_lock(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// How a file is opened.

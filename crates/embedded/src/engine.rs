@@ -57,12 +57,14 @@ pub(crate) use self::make::make;
 pub(crate) use self::open::{Damage, FILE, FORMAT_KEY};
 pub(crate) use self::view::{Range, View, after_prefix};
 
+use self::file::Patience;
 use self::journal::Journal;
 use self::moves::Moves;
 use self::snapshot::{Below, Snapshot};
 use self::writer::Queue;
 use crate::Options;
 use crate::disk::Disk;
+use crate::floor::Floor;
 use crate::options::SeededBug;
 
 /// Who owns the keys that begin with this byte.
@@ -105,13 +107,24 @@ pub(crate) struct Shared {
     moves: Moves,
     /// None until something is written for the first time: a tenant without records costs no file.
     database: Mutex<Option<redb::Database>>,
-    /// Whether the map is there and of this version's format.
-    made: Mutex<bool>,
+    made: Mutex<Made>,
+    /// What waits while the disk is full.
+    patience: Arc<Patience>,
+    floor: Floor,
     known: Known,
     snapshot: RwLock<Arc<Snapshot>>,
     refusal: RwLock<Option<StoreError>>,
     /// The number of batches made durable since opening; closed with the engine.
     batches: watch::Sender<Batches>,
+}
+
+/// What was made of the map since opening.
+#[derive(Default)]
+struct Made {
+    /// It is there and of this version's format.
+    map: bool,
+    /// It is new, and nothing says yet that there is one.
+    unnoted: bool,
 }
 
 /// What is known beside a map of whether it was ever made.
@@ -150,7 +163,8 @@ impl Engine {
         if options.has(SeededBug::ForgetJournalOnOpening) {
             let _ = journal::remove_all(&*disk, &dir);
         }
-        let (existing, refusal) = match open::existing(&disk, &dir, known.owner) {
+        let patience = Arc::new(Patience::default());
+        let (existing, refusal) = match open::existing(&disk, &dir, known.owner, &patience) {
             Ok(None) if known.made => (None, Some(Damage::lost(&dir))),
             Ok(existing) => (existing, None),
             Err(open::Failure::Damaged(damage)) => (None, Some(damage)),
@@ -176,7 +190,9 @@ impl Engine {
             journal: Mutex::new(journal),
             moves: Moves::default(),
             database: Mutex::new(database),
-            made: Mutex::new(false),
+            made: Mutex::default(),
+            patience,
+            floor: Floor::new(options),
             known,
             snapshot: RwLock::new(Arc::new(snapshot)),
             refusal: RwLock::new(refusal.map(StoreError::from)),
@@ -251,6 +267,11 @@ impl Engine {
         format!("{}/{FILE}", self.shared.dir)
     }
 
+    /// Refuses writes from now on.
+    pub(crate) fn refuse(&self, why: StoreError) {
+        self.shared.refusal.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+
     /// Why writes are refused; none when they are taken.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.shared.refusal()
@@ -288,6 +309,7 @@ impl Engine {
             // A thread that panicked has answered nobody and written nothing more; there is nothing left to save here.
             let _ = threads.writer.join();
             self.shared.moves.close();
+            self.shared.patience.end();
             let _ = threads.moves.join();
         }
         self.shared.close_files();
@@ -318,7 +340,8 @@ impl Shared {
     /// after a failure, because it may hold what nothing else does.
     fn end_journal(&self, database: &redb::Database) -> bool {
         let (journal, state) = (self.journal(), self.state());
-        if self.refusal().is_some() || !journal.is_begun() {
+        // Behind a lock that is gone, another process may have the journal.
+        if self.refusal().is_some() || !journal.is_begun() || self.disk.check_lock().is_err() {
             return false;
         }
         let ended = moves::end(database, state.above_the_map(), journal.sequence());

@@ -6,6 +6,7 @@
 
 pub mod disk;
 mod engine;
+mod floor;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -20,6 +21,7 @@ mod refused;
 mod store;
 mod streams;
 mod terms;
+mod turn;
 mod varint;
 mod whole;
 

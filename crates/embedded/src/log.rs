@@ -17,7 +17,6 @@ mod commit;
 mod conditions;
 mod copies;
 mod core;
-mod floor;
 mod heads;
 mod image;
 mod keeper;
@@ -118,6 +117,11 @@ impl Log {
 
     pub(crate) fn status(&self) -> LogStatus {
         self.core.status()
+    }
+
+    /// Refuses commits from now on.
+    pub(crate) fn refuse(&self, why: StoreError) {
+        self.core.refuse_with(why);
     }
 
     /// Takes no more commits, lets the waiting ones finish and ends the threads. Blocks until they have ended.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use annals_core::{Code, OpenError};
+use annals_core::{Code, OpenError, StoreError};
 
 use crate::format::FORMAT;
 
@@ -28,6 +28,39 @@ pub(crate) fn cannot_open(what: &str, error: &io::Error) -> OpenError {
             Code::NotAStore,
             format!("{what} is not a folder ({error}); name an empty or new folder, or the folder of a store"),
         ),
+        _ if is_out_of_files(error) => OpenError::new(
+            Code::TooManyFiles,
+            format!("{what} cannot be opened: {error}; raise the limit of open files and open it again"),
+        ),
         _ => OpenError::new(Code::ReadFailed, format!("{what} cannot be opened: {error}")),
+    }
+}
+
+/// Whether the disk has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether the process or the machine has no descriptor left for another file.
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Why nothing was written: the next try may succeed.
+pub(crate) fn not_begun(what: &str, error: &io::Error) -> StoreError {
+    let why = format!("{what}: {error}");
+    match error {
+        full if is_full(full) => StoreError::DiskFull(why),
+        short if is_out_of_files(short) => StoreError::other(
+            Code::TooManyFiles,
+            format!(
+                "no file can be opened, and nothing was stored ({why}); retry in a moment, or raise the limit of open files"
+            ),
+        ),
+        _ => StoreError::other(
+            Code::StoreFailed,
+            format!("nothing was stored, because there is nowhere to store it ({why}); check the disk and retry"),
+        ),
     }
 }

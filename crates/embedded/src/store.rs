@@ -22,8 +22,7 @@ use annals_core::{
 use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::Options;
-use crate::disk::{Disk, Open};
+use crate::disk::{Disk, Open, Overlay};
 use crate::engine::{Engine, Known};
 use crate::format::FORMAT;
 use crate::log::{Log, Packed, Place};
@@ -32,6 +31,7 @@ use crate::records::TenantRecords;
 use crate::refused::{cannot_open, newer_format};
 use crate::streams::LogStreams;
 use crate::whole::{format_of, seal, unseal, write_whole};
+use crate::{Options, Packing};
 
 mod store_file;
 mod tenant_file;
@@ -49,6 +49,9 @@ pub(crate) const ENGINE_DIR: &str = "_engine";
 pub(crate) const LOCK_FILE: &str = "lock";
 /// Segments are addressed with 32 bits.
 const SEGMENT_BYTES_CEILING: u64 = 2 * 1024 * 1024 * 1024;
+
+/// The segment, in memory, behind the last commit of a store that takes none.
+const READ_ONLY_SEGMENT_BYTES: u64 = 64 * 1024;
 
 /// An open embedded store.
 pub struct EmbeddedStore {
@@ -94,6 +97,29 @@ impl EmbeddedStore {
         // Behind their folders: a tenant that is named here is there.
         file.note(&*disk, tenants.keys().cloned())?;
         Ok(Self { disk, options, tenants, lock: Arc::new(Mutex::new(Some(lock))) })
+    }
+
+    /// Opens the store in this folder for reading and writes nothing to it: what opening has to repair is kept in memory. Writes are
+    /// refused with `store_read_only` and `why`. Other readers may have it open at the same time.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `not_a_store` where there is none.
+    pub fn open_to_read(disk: Arc<dyn Disk>, options: Options, why: &str) -> Result<Self, OpenError> {
+        let names = disk.list("").map_err(|error| cannot_open("the store", &error))?;
+        if !names.iter().any(|name| name == STORE_FILE) {
+            let message = format!("there is no store to be read, and none can be made: {why}");
+            return Err(OpenError::new(Code::NotAStore, message));
+        }
+        // Nothing is prepared for commits that will not come, or improved for readers that come later.
+        let packing = Packing { behind: usize::MAX, ..options.packing };
+        let (first, most) = (READ_ONLY_SEGMENT_BYTES, READ_ONLY_SEGMENT_BYTES);
+        let options = Options { packing, segment_bytes_first: first, segment_bytes_max: most, ..options };
+        let store = Self::open(Arc::new(Overlay::new(disk)), options)?;
+        tracing::warn!(why, "the store is opened to be read, and takes no writes");
+        let refusal = StoreError::ReadOnly(why.to_owned());
+        store.logs().for_each(|log| log.refuse(refusal.clone()));
+        store.engines().for_each(|(_, engine)| engine.refuse(refusal.clone()));
+        Ok(store)
     }
 
     /// Packs the closed segments of a log that are worth it, now. `progress` counts bytes of segments.

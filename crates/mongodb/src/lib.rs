@@ -13,6 +13,7 @@ mod connect;
 mod dolittle;
 mod hosts;
 mod identity;
+mod intake;
 mod layout;
 mod log;
 mod moment;
@@ -30,6 +31,8 @@ mod sessions;
 mod store;
 mod streams;
 mod tenants;
+mod timer;
+mod transaction;
 
 pub use dolittle::{DolittleTenants, dolittle_tenants};
 pub use options::{ConnectionOptions, Options, Requests, Tenant};

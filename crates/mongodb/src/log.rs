@@ -54,6 +54,7 @@ use crate::options::{Options, Requests};
 use crate::patience::Patience;
 use crate::refused::{malformed, message_of, reading, unreadable};
 use crate::sessions::Sessions;
+use crate::timer::Timer;
 pub(crate) use adopted::Adopted;
 use ahead::Ahead;
 use blocks::{Kept, Lacking};
@@ -119,6 +120,8 @@ pub(crate) struct Means {
     pub(crate) sessions: Arc<Sessions>,
     /// Blocks in memory.
     pub(crate) blocks: Arc<Kept>,
+    /// By which MongoDB and other processes are waited for.
+    pub(crate) timer: Timer,
 }
 
 /// A number that the sequencer tells.

@@ -47,8 +47,10 @@ pub struct Options {
     pub connection: ConnectionOptions,
     /// How long the sequencer's lease holds, 1 s to 60 s: another process takes over from one that was killed within four thirds of it.
     pub lease: Duration,
-    /// Where times come from.
+    /// Where the times in documents come from.
     pub clock: Arc<dyn Clock>,
+    /// What MongoDB and other processes are waited for by: deadlines, pauses and leases. It must go on by itself.
+    pub timer: Arc<dyn Clock>,
     /// Where ids come from.
     pub random: Arc<dyn Randomness>,
     /// Called at each step of the sequencer in this process: for tests, which end the process there or make it wait.
@@ -74,6 +76,7 @@ impl Default for Options {
             connection: ConnectionOptions::default(),
             lease: Duration::from_secs(3),
             clock: Arc::new(SystemClock),
+            timer: Arc::new(SystemClock),
             random: Arc::new(SystemRandomness::new()),
             at_step: step::nothing,
         }

@@ -1,7 +1,9 @@
 //! The log of a scope other than the default one: events that were received from other microservices, in the layout in which a Dolittle
-//! Runtime keeps them, `x-<scope>-event-log`. What receives events writes it; here it is read and followed, and nothing is committed.
+//! Runtime keeps them, `x-<scope>-event-log`. It is received, read and followed, and nothing is committed.
 //!
 //! ```text
+//!   scope/receive.rs     receives: events, where their subscription stands and the next number, by one transaction
+//!   scope/received.rs    what came with received events
 //!   scope/end.rs         how far the log reaches, and waiting for more
 //!   scope/read.rs        pages, and events by their numbers
 //!   scope/aggregates.rs  events of an aggregate, which a Runtime never writes here and a tool may
@@ -14,6 +16,8 @@
 mod aggregates;
 mod end;
 mod read;
+pub(crate) mod receive;
+mod received;
 mod stats;
 
 use std::sync::Arc;
@@ -32,6 +36,7 @@ use crate::layout::adopted::Reader;
 use crate::layout::foreign::StoredCommit;
 use crate::layout::mapping::Mapping;
 use crate::layout::names::{EVENT_LOG, STREAMS, of_scope};
+use crate::layout::received::{RECEIVED, SUBSCRIPTION_STATES};
 use crate::layout::schema;
 use crate::log::Means;
 use crate::options::Options;
@@ -48,6 +53,10 @@ pub(crate) struct ScopeLog {
     pub(crate) collection: String,
     /// Where it is kept how the scope's streams are.
     pub(crate) states: String,
+    /// Where the scope's subscriptions stand.
+    subscriptions: String,
+    /// What came with received events.
+    arrivals: String,
     /// The scope's UUID.
     pub(crate) id: Uuid,
     end: End,
@@ -74,7 +83,8 @@ impl ScopeLog {
         let reader = Reader { log: collection.clone(), store_id: identity.store_id, mapping };
         let end = End::at(end::last(&database, &collection).await.map_err(asked)?);
         let (tenant, scope) = (tenant.to_owned(), scope.to_owned());
-        Ok(Self { tenant, scope, database, collection, states, id, end, reader, means })
+        let (subscriptions, arrivals) = (of_scope(id, SUBSCRIPTION_STATES), of_scope(id, RECEIVED));
+        Ok(Self { tenant, scope, database, collection, states, subscriptions, arrivals, id, end, reader, means })
     }
 
     /// Wakes who waits with the news that nothing more comes.
@@ -138,7 +148,7 @@ impl ScopeLog {
 
     fn takes_no_commits(&self) -> StoreError {
         StoreError::NotSupported(format!(
-            "a commit to scope {:?} (on MongoDB its log is written by what receives events of other microservices; commit to the default \
+            "a commit to scope {:?} (on MongoDB its log holds only what was received from other microservices; commit to the default \
              scope)",
             self.scope
         ))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries,
+    DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries, Receiving,
     RecordSnapshots, Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
@@ -28,12 +28,14 @@ use crate::reach;
 use crate::records::{MongoDocuments, MongoRecords};
 use crate::refused::{Code, OpenError, asking};
 use crate::scope::ScopeLog;
+use crate::scope::receive::ScopeReceiving;
 use crate::scopes::{canonical, scopes};
 use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
 use crate::sessions::Sessions;
 use crate::streams::{LogOfStreams, MongoStreams};
 use crate::tenants::{Databases, databases, lease_database};
+use crate::timer::Timer;
 
 /// How long closing waits for answers of MongoDB to what is under way. With the next one it keeps the promise to stop within ten seconds.
 const ANSWERS_TIME_MAX: Duration = Duration::from_secs(6);
@@ -52,6 +54,8 @@ pub struct MongoStore {
     /// By tenant and scope.
     scopes: BTreeMap<Key, Arc<ScopeLog>>,
     streams: BTreeMap<Key, Arc<MongoStreams>>,
+    /// What receives into each scope but the default one.
+    receiving: BTreeMap<Key, Arc<ScopeReceiving>>,
     stop: watch::Sender<bool>,
     cluster: Arc<Cluster>,
     sessions: Arc<Sessions>,
@@ -73,6 +77,7 @@ impl MongoStore {
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
         check_lease(options.lease)?;
         check_answer_time(options.outcome_time)?;
+        let timer = Timer::new(options.timer.clone());
         let Connection { client, database, primary } = connect(url, &options.connection).await?;
         let databases = databases(&options, database.as_deref())?;
         let declared = scopes(&options)?;
@@ -80,7 +85,7 @@ impl MongoStore {
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let sessions = Sessions::new(client.database(lease_database(&databases)), &holder);
         let answers = Arc::new(Answers::new(primary.clone(), options.outcome_time));
-        let means = Means { answers, sessions, blocks: Arc::default() };
+        let means = Means { answers, sessions, blocks: Arc::default(), timer };
         let opening = databases.iter().map(|(tenant, names)| open_tenant(&client, tenant, names, &options, &means));
         let tenants: BTreeMap<_, _> = try_join_all(opening).await?.into_iter().collect();
         let records = tenants.iter().map(|(tenant, (log, _))| {
@@ -96,6 +101,9 @@ impl MongoStore {
         let snapshots = snapshots.collect();
         let scopes = open_scopes(&tenants, &declared, &options).await?;
         let streams = open_streams(&tenants, &scopes, &options);
+        let receiving =
+            |(key, log): (&Key, &Arc<ScopeLog>)| (key.clone(), Arc::new(ScopeReceiving::new(log.clone(), &options)));
+        let receiving = scopes.iter().map(receiving).collect();
         let logs = in_order_of_lease(&tenants);
         let indexed = schema::indexed_fields_of_commits(&options).into();
         let cluster = Arc::new(Cluster::new(client, logs, holder, options.lease, options.at_step));
@@ -103,9 +111,20 @@ impl MongoStore {
         let sequencer = tokio::spawn(sequencer::run(cluster.clone(), stopped));
         let sequencer = Mutex::new(Some(sequencer));
         let sessions = means.sessions;
-        let opened =
-            Self { tenants, records, snapshots, indexed, scopes, streams, primary, cluster, sessions, stop, sequencer };
-        Ok(opened)
+        Ok(Self {
+            tenants,
+            records,
+            snapshots,
+            indexed,
+            scopes,
+            streams,
+            receiving,
+            primary,
+            cluster,
+            sessions,
+            stop,
+            sequencer,
+        })
     }
 
     fn logs(&self) -> impl Iterator<Item = &Arc<Log>> {
@@ -117,6 +136,7 @@ impl MongoStore {
         join_all(self.logs().map(|log| log.drain())).await;
         join_all(self.records.values().chain(self.snapshots.values()).map(|records| records.close())).await;
         join_all(self.streams.values().map(|streams| streams.close())).await;
+        join_all(self.receiving.values().map(|receiving| receiving.close())).await;
     }
 
     /// Wakes who waits for logs to go on with the news that nothing more comes.
@@ -262,6 +282,14 @@ impl Store for MongoStore {
         streams.map(|streams| Arc::clone(streams) as _).ok_or(UnknownLog::Scope { tenant: key.0, scope: key.1 })
     }
 
+    fn receiving(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Receiving>, UnknownLog> {
+        self.log(tenant, scope)?;
+        // The default scope has none.
+        let key = (tenant.to_owned(), canonical(scope).into_owned());
+        let receiving = self.receiving.get(&key);
+        receiving.map(|receiving| Arc::clone(receiving) as _).ok_or(UnknownLog::Scope { tenant: key.0, scope: key.1 })
+    }
+
     fn sequencing(&self, tenant: &str) -> Result<Arc<dyn Sequencing>, UnknownLog> {
         let (log, _) = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
         Ok(Arc::new(AskSequencer { log: log.clone(), cluster: self.cluster.clone() }))
@@ -303,6 +331,7 @@ impl Store for MongoStore {
             self.logs().for_each(|log| log.give_up());
             self.records.values().chain(self.snapshots.values()).for_each(|records| records.give_up());
             self.streams.values().for_each(|streams| streams.give_up());
+            self.receiving.values().for_each(|receiving| receiving.give_up());
         }
         self.sessions.close().await;
         self.stop.send_replace(true);

@@ -24,19 +24,18 @@ mod reader;
 mod waiting;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::{
-    Appended, Identity, Randomness, ReadError, SequenceNumber, StoreError, StreamError, StreamEvent, StreamEvents,
-    StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
+    Appended, Identity, Randomness, ReadError, SequenceNumber, StreamError, StreamEvent, StreamEvents, StreamInfo,
+    StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
 };
 use async_trait::async_trait;
-use tokio::sync::{OnceCell, Semaphore, TryAcquireError};
+use tokio::sync::OnceCell;
 
 use crate::answers::Answers;
+use crate::intake::Intake;
 use crate::options::Options;
-use crate::patience::{Patience, given_up};
 use collections::Collections;
 pub(crate) use collections::LogOfStreams;
 use waiting::Waiting;
@@ -56,10 +55,7 @@ struct Inner {
     create: bool,
     known: Mutex<HashMap<String, Arc<Known>>>,
     waiting: Waiting,
-    places: Arc<Semaphore>,
-    places_max: usize,
-    closed: AtomicBool,
-    patience: Patience,
+    intake: Intake,
 }
 
 /// A stream that this process appends to.
@@ -81,10 +77,7 @@ impl MongoStreams {
             create: options.auto_init_schema,
             known: Mutex::default(),
             waiting: Waiting::default(),
-            places: Arc::new(Semaphore::new(options.waiting_max)),
-            places_max: options.waiting_max,
-            closed: AtomicBool::new(false),
-            patience: Patience::default(),
+            intake: Intake::new(options.waiting_max),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -93,26 +86,21 @@ impl MongoStreams {
         &self.inner.log.means().answers
     }
 
-    /// Takes no more verdicts, waits until those under way are answered, and wakes who waits.
+    /// Takes no more verdicts, waits until those in flight are answered, and wakes who waits.
     pub(crate) async fn close(&self) {
-        self.inner.closed.store(true, Ordering::SeqCst);
-        let all = u32::try_from(self.inner.places_max).unwrap_or(u32::MAX);
-        if let Ok(places) = self.inner.places.acquire_many(all).await {
-            places.forget();
-        }
-        self.stop();
+        self.inner.intake.drain().await;
+        self.inner.waiting.close();
     }
 
-    /// Answers what is under way without waiting for MongoDB any longer.
+    /// Answers what is in flight without waiting for MongoDB any longer.
     pub(crate) fn give_up(&self) {
-        self.stop();
-        self.inner.patience.end();
+        self.inner.intake.give_up();
+        self.inner.waiting.close();
     }
 
     /// Takes no more verdicts, and wakes who waits.
     pub(crate) fn stop(&self) {
-        self.inner.closed.store(true, Ordering::SeqCst);
-        self.inner.places.close();
+        self.inner.intake.stop();
         self.inner.waiting.close();
     }
 }
@@ -128,23 +116,9 @@ impl Inner {
 impl Streams for MongoStreams {
     async fn append(&self, verdicts: Verdicts) -> Result<Appended, StreamError> {
         verdicts.validate()?;
-        if self.inner.closed.load(Ordering::SeqCst) {
-            return Err(StoreError::Closed.into());
-        }
-        self.answers().expected().await?;
-        let place = self.inner.places.clone().try_acquire_owned().map_err(|error| match error {
-            TryAcquireError::Closed => StoreError::Closed,
-            TryAcquireError::NoPermits => StoreError::Overloaded,
-        })?;
         let inner = self.inner.clone();
-        // On a task of its own: a caller that goes away must not leave a transaction open, which would hold up the next one.
-        let task = tokio::spawn(async move {
-            let _place = place;
-            append::append(&inner, &verdicts).await
-        });
-        let ended = || StoreError::Unreachable("the task that appends has ended".to_owned());
-        let answer = self.inner.patience.during(task).await.ok_or_else(given_up)?;
-        answer.unwrap_or_else(|_| Err(ended().into()))
+        let work = Box::pin(async move { append::append(&inner, &verdicts).await });
+        self.inner.intake.run(self.answers(), work).await
     }
 
     async fn read(&self, query: StreamQuery) -> Result<StreamPage, ReadError> {

@@ -1,9 +1,10 @@
 //! Handlers in Rust.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::handlers::HandlerError;
-use annals_core::{CommitError, NewCommit, ReadError, RecordChange, RecordedEvent, StoreError};
+use annals_core::{ByteString, CommitError, NewCommit, ReadError, RecordChange, RecordedEvent, StoreError};
 use async_trait::async_trait;
 
 /// Processes the events of a handler in this process.
@@ -22,7 +23,16 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// [`HandleFailure`]: the events are handed over again as the definition's retry policy says, or as the failure says.
     async fn handle(&self, events: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure>;
+
+    /// Returns how long one attempt may take, from 100 ms to 12 hours, which is what it is unless this says otherwise. Afterwards the
+    /// attempt is dropped and counts as failed.
+    fn attempt_max(&self) -> Duration {
+        ATTEMPT_MAX
+    }
 }
+
+/// How long an attempt may take unless a handler says otherwise.
+const ATTEMPT_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// A handler that its owner keeps a hold of.
 #[async_trait]
@@ -30,11 +40,16 @@ impl<H: Handler + ?Sized> Handler for Arc<H> {
     async fn handle(&self, events: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
         (**self).handle(events, effects).await
     }
+
+    fn attempt_max(&self) -> Duration {
+        (**self).attempt_max()
+    }
 }
 
-/// What happens with the success of a handler, exactly once.
+/// What happens with the success of a handler, exactly once, and what the handler can know of the attempt.
 #[derive(Debug, Default)]
 pub struct Effects {
+    pub(crate) attempt: Attempt,
     pub(crate) records: Vec<RecordChange>,
     /// With the event that each follows from.
     pub(crate) commits: Vec<(EventKey, NewCommit)>,
@@ -51,6 +66,32 @@ impl Effects {
     pub fn commit(&mut self, cause: &RecordedEvent, commit: NewCommit) {
         self.commits.push(((cause.commit.commit_id, cause.ordinal), commit));
     }
+}
+
+impl Effects {
+    /// Which attempt of the first event this is, from 1. The other events are attempted for the first time.
+    pub fn attempt(&self) -> u32 {
+        self.attempt.number
+    }
+
+    /// What the attempt before failed with; none in the first attempt.
+    pub fn last_reason(&self) -> Option<&str> {
+        self.attempt.last_reason.as_deref()
+    }
+
+    /// The replay that delivers these events again, if the handler had passed them when an operator began it. A handler whose work cannot
+    /// be undone succeeds without doing it again.
+    pub fn replay(&self) -> Option<&str> {
+        self.attempt.replay.as_deref()
+    }
+}
+
+/// What is known of an attempt.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Attempt {
+    pub number: u32,
+    pub last_reason: Option<String>,
+    pub replay: Option<ByteString>,
 }
 
 /// What names an event for ever: its commit and its place there.

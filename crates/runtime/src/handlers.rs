@@ -2,18 +2,19 @@
 //! [`Handlers`].
 
 mod acts;
+mod definitions;
 mod status;
 mod waiting;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use annals_core::handlers::{
-    Act, DefinitionRecord, Delivery, FAILING_PARTITIONS, HANDLERS, HandlerDefinition, HandlerError, HandlerPage,
-    HandlerStatus, Handlers, PARKED_EVENTS, PROCESSORS, PartitionPage, PullBody, SettleBody, SettleResult,
-    partitions_of,
+    Act, ActPage, ActRecord, DefinitionRecord, Delivery, FAILING_PARTITIONS, HANDLERS, HandlerDefinition, HandlerError,
+    HandlerPage, HandlerStatus, Handlers, PARKED_EVENTS, PROCESSORS, PartitionPage, PullBody, Reason, SettleBody,
+    SettleResult, partitions_of,
 };
 use annals_core::{
     Clock, DEFAULT_SCOPE, EventLog, Expected, RecordChange, RecordError, RecordQuery, RecordType, Records, StoreError,
@@ -39,6 +40,9 @@ pub(crate) struct TenantHandlers {
     log: Arc<dyn EventLog>,
     streams: Arc<dyn Streams>,
     owners: Mutex<HashMap<String, Running>>,
+    /// Whether the definitions are watched, which other processes may change.
+    watched: AtomicBool,
+    me: Weak<Self>,
 }
 
 /// The owner of a handler in this process.
@@ -80,17 +84,27 @@ impl Host {
         let log = Arc::clone(&handlers.log);
         let shared = Arc::clone(&handlers.shared);
         let task = format!("worker/{tenant}/{name}");
-        supervise(&shared, task, Local { handlers, name, handler: Arc::new(handler), log, lanes, batch });
+        let clock = Arc::clone(&shared.options.clock);
+        supervise(&shared, task, Local { handlers, name, handler: Arc::new(handler), log, clock, lanes, batch });
         Ok(())
     }
 }
 
 impl TenantHandlers {
-    pub fn new(shared: Arc<Shared>, tenant: &str) -> Result<Self, UnknownLog> {
+    pub fn new(shared: Arc<Shared>, tenant: &str) -> Result<Arc<Self>, UnknownLog> {
         let records = shared.store.records(tenant)?;
         let log = shared.store.log(tenant, DEFAULT_SCOPE)?;
         let streams = shared.store.streams(tenant, DEFAULT_SCOPE)?;
-        Ok(Self { shared, tenant: tenant.to_owned(), records, log, streams, owners: Mutex::default() })
+        Ok(Arc::new_cyclic(|me| Self {
+            shared,
+            tenant: tenant.to_owned(),
+            records,
+            log,
+            streams,
+            owners: Mutex::default(),
+            watched: AtomicBool::new(false),
+            me: Weak::clone(me),
+        }))
     }
 
     pub fn stop(&self) -> StopSignal {
@@ -128,6 +142,7 @@ impl TenantHandlers {
 
     /// Starts the owner of a handler, unless it runs.
     fn start(&self, definition: HandlerDefinition, local: bool) -> mpsc::Sender<Command> {
+        self.watch_definitions();
         let mut owners = locked(&self.owners);
         let name = definition.name.to_string();
         let known = owners.get(&name);
@@ -246,7 +261,7 @@ impl Handlers for TenantHandlers {
             if let Some(setting) = known.fixed_difference(&definition) {
                 return Err(HandlerError::Changed { name: definition.name.clone(), setting: setting.to_owned() });
             }
-            if known != definition {
+            if known.write() != definition.write() {
                 let record = DefinitionRecord { definition: definition.write(), ..found.value };
                 match handlers.replace_if(&record, Expected::Revision(found.revision)).await {
                     Ok(_) => {}
@@ -254,7 +269,7 @@ impl Handlers for TenantHandlers {
                     Err(error) => return Err(error.into()),
                 }
                 if let Some(owner) = self.running(&definition.name) {
-                    let _ = owner.send(Command::Redefine { definition }).await;
+                    let _ = owner.send(Command::Redefine { definition: Box::new(definition) }).await;
                 }
             }
             return Ok(false);
@@ -269,11 +284,21 @@ impl Handlers for TenantHandlers {
         self.status(self.definition(name).await?).await
     }
 
-    async fn delete(&self, name: &str) -> Result<(), HandlerError> {
+    async fn delete(&self, name: &str, reason: Reason) -> Result<(), HandlerError> {
         self.open()?;
+        reason.validate()?;
         self.definition(name).await?;
         let any = || Expected::AbsentOr(annals_core::Condition::All);
-        self.records.delete_if(HANDLERS, name.into(), any()).await?;
+        self.records.declare(<ActRecord as RecordType>::collection()).await?;
+        // It comes after every write of the owner.
+        let place = (self.clock().now(), u64::MAX, self.shared.options.random.bits());
+        let act = ActRecord::new(&format!("handler/{name}"), "delete", reason, place);
+        let recorded = TypedRecords::replacement(&act, any())?;
+        let deleted = RecordChange::delete_if(HANDLERS, name, Expected::Present);
+        match self.records.write(vec![deleted, recorded]).await {
+            Err(RecordError::NotAsExpected { .. }) => return Err(HandlerError::Unknown(name.into())),
+            written => written?,
+        };
         if let Some(owner) = self.running(name) {
             let (answer, answered) = oneshot::channel();
             if owner.send(Command::Delete { answer }).await.is_ok() {
@@ -305,7 +330,11 @@ impl Handlers for TenantHandlers {
         self.partitions_page(name, after, limit).await
     }
 
-    async fn act(&self, name: &str, act: Act, reason: &str) -> Result<(), HandlerError> {
+    async fn act(&self, name: &str, act: Act, reason: Reason) -> Result<(), HandlerError> {
         self.carry_out(name, act, reason).await
+    }
+
+    async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError> {
+        self.acts_page(name, after, limit).await
     }
 }

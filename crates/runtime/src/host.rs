@@ -9,6 +9,7 @@
 //!                        └─ drain()  before the store is closed: tasks end, leases are released
 //! ```
 
+mod beside;
 mod lease;
 mod stages;
 mod supervise;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use annals_core::handlers::Handlers;
-use annals_core::{Clock, Randomness, Store, UnknownLog, new_uuid};
+use annals_core::{Clock, Lease, Randomness, Store, Timestamp, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use tokio::sync::watch;
 
@@ -82,6 +83,7 @@ impl Host {
     /// Starts a host on an open store. Tasks begin when they are needed.
     pub fn start(store: Arc<dyn Store>, options: HostOptions) -> Self {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
+        beside::entered(&store, &process);
         let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
         Self(Arc::new(Inner { shared: Arc::new(shared), tenants: Mutex::default() }))
     }
@@ -99,7 +101,7 @@ impl Host {
         if let Some(known) = tenants.get(tenant) {
             return Ok(Arc::clone(known));
         }
-        let handlers = Arc::new(TenantHandlers::new(Arc::clone(&self.0.shared), tenant)?);
+        let handlers = TenantHandlers::new(Arc::clone(&self.0.shared), tenant)?;
         tenants.insert(tenant.to_owned(), Arc::clone(&handlers));
         Ok(handlers)
     }
@@ -129,12 +131,29 @@ impl Host {
                 tracing::warn!("tasks did not end in time; their leases run out by themselves");
             }
         }
+        beside::left(&shared.process);
+    }
+}
+
+impl Shared {
+    /// Whether leases decide who owns a task: other processes may have the store open, or another host of this process.
+    pub fn may_share(&self) -> bool {
+        self.store.is_shared() || beside::is_shared(&self.store)
+    }
+
+    /// Whether this lease is in force: its holder renews it, or is another host of this process on a store that is not shared.
+    pub fn holds(&self, lease: &Lease, now: Timestamp) -> bool {
+        match self.store.is_shared() {
+            true => lease.until() > now,
+            false => !lease.is_released() && beside::is_running(&lease.holder),
+        }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.stop.send_replace(true);
+        beside::left(&self.shared.process);
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::time::{Duration, timeout};
 use crate::media;
 use crate::options::{Options, Stop};
 use crate::problem::Problem;
+use crate::reader::{Awaiting, READER, Reader};
 use crate::state::Server;
 
 /// The body of a request, as the connection or a router hands it over.
@@ -202,7 +203,11 @@ impl Budget {
 
 fn permits(bodies: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
     let bytes = u32::try_from(bytes).map_err(|_| overloaded())?;
-    Arc::clone(bodies).try_acquire_many_owned(bytes).map_err(|_| overloaded())
+    Arc::clone(bodies).try_acquire_many_owned(bytes).map_err(|_| {
+        // Others may hold the bytes and send no more; the next try finds room.
+        let _ = READER.try_with(|reader| reader.presses());
+        overloaded()
+    })
 }
 
 fn overloaded() -> Problem {
@@ -229,6 +234,8 @@ pub(crate) struct Drained<B: RequestBody> {
     body: Option<B>,
     /// None when nothing is left to drain.
     drain: Option<Arc<Drain>>,
+    /// While more of it is waited for.
+    awaiting: Option<Awaiting>,
 }
 
 impl<B: RequestBody> Drained<B> {
@@ -236,7 +243,7 @@ impl<B: RequestBody> Drained<B> {
     pub fn new(body: B, headers: &HeaderMap, drain: &Arc<Drain>) -> Self {
         // A client that waits for "100 Continue" has not sent its body and need not.
         let wanted = !body.is_end_stream() && !headers.contains_key(header::EXPECT);
-        Self { body: Some(body), drain: wanted.then(|| Arc::clone(drain)) }
+        Self { body: Some(body), drain: wanted.then(|| Arc::clone(drain)), awaiting: None }
     }
 }
 
@@ -247,6 +254,13 @@ impl<B: RequestBody> Body for Drained<B> {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(cx);
+        match &frame {
+            Poll::Ready(_) => self.awaiting = None,
+            Poll::Pending if self.awaiting.is_none() => {
+                self.awaiting = READER.try_with(Reader::awaits_body).ok();
+            }
+            Poll::Pending => {}
+        }
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
             self.drain = None;
         }
@@ -264,6 +278,7 @@ impl<B: RequestBody> Body for Drained<B> {
 
 impl<B: RequestBody> Drop for Drained<B> {
     fn drop(&mut self) {
+        self.awaiting = None;
         let (Some(body), Some(drain)) = (self.body.take(), self.drain.take()) else { return };
         // A body that is dropped with its runtime has no connection any more.
         if !body.is_end_stream()
@@ -289,5 +304,22 @@ async fn discard(mut body: impl RequestBody, drain: Arc<Drain>) {
     tokio::select! {
         () = drained => {}
         () = drain.stop.stopped() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// This runtime has one thread, which parses a small body itself.
+    #[tokio::test]
+    async fn a_large_body_is_parsed_where_it_delays_no_other_request() {
+        let here = thread::current().id();
+        for (bytes, on_worker) in [(PARSED_AT_ONCE_BYTES_MAX, true), (PARSED_AT_ONCE_BYTES_MAX + 1, false)] {
+            let parsed = parse(bytes, || thread::current().id()).await.expect("parsed");
+            assert_eq!(parsed == here, on_worker, "{bytes} bytes");
+        }
     }
 }

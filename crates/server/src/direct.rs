@@ -51,10 +51,15 @@ impl Direct {
             Some((server, gate)) if request.uri().path() == commits::PATH && request.method() == Method::POST => {
                 gate.pass(gate.draining(request), |request| commits::answer(server, request)).await
             }
-            _ => match self.router.clone().call(request.map(Body::new)).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            },
+            _ => self.route(request.map(Body::new)).await,
+        }
+    }
+
+    /// Answers a request of which it is known that it is let in, and that it is no commit.
+    pub async fn route(&self, request: Request<Body>) -> Response<Body> {
+        match self.router.clone().call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
         }
     }
 }

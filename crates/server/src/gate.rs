@@ -19,6 +19,7 @@ use crate::problem::Problem;
 use crate::query::{self, path_is_encoded};
 use crate::route::Permission;
 use crate::state::Server;
+use crate::unread::ChangedNothing;
 
 /// The gate of one operation.
 #[derive(Clone)]
@@ -90,7 +91,12 @@ impl Gate {
                     request.extensions_mut().insert(principal);
                 }
                 match AssertUnwindSafe(handler(request)).catch_unwind().await {
-                    Ok(response) => response,
+                    Ok(mut response) => {
+                        if matches!(self.permission, Permission::Reader) {
+                            response.extensions_mut().insert(ChangedNothing);
+                        }
+                        response
+                    }
                     Err(_) => {
                         let path = self.route.path();
                         tracing::error!(path, "a handler panicked; the message stands above");

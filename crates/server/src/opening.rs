@@ -67,6 +67,14 @@ impl Opening {
         }
     }
 
+    /// Answers a request without a body that was let in before.
+    pub async fn answer_again(&self, request: Request<Body>) -> Response<Body> {
+        match self.open.get() {
+            Some((api, _)) => api.route(request).await,
+            None => Problem::new(Code::NotReady, "the store is not open yet").into_response(),
+        }
+    }
+
     fn not_yet(&self, request: &Request<Incoming>) -> Response<Body> {
         if self.callers == Callers::ThisMachine
             && let Some(refused) = site::refuse(request.headers(), request.uri())

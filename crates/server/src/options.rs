@@ -7,6 +7,9 @@ use annals_core::{QueryGuard, limits};
 use annals_runtime::Host;
 use tokio::sync::watch;
 
+use crate::connections::Connections;
+use crate::unread::Unread;
+
 /// The limits of a server. The default suits a server that takes what the store takes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -21,17 +24,25 @@ pub struct Options {
     pub commits_in_flight_max: usize,
     /// Most bytes of request bodies held at once, over all requests; more is `overloaded`. 512 MiB.
     pub body_bytes_in_flight_max: usize,
-    /// Most open connections; more wait to be accepted. 10,000.
+    /// Most bytes of answers held at once that their clients have not read, over all connections; more is `overloaded`. 512 MiB.
+    pub answer_bytes_in_flight_max: usize,
+    /// Most open connections; for another one, those make room that have been idle longest, at least a second, or else it waits. Fewer
+    /// where the process may not open so many files. 10,000.
     pub connections_max: usize,
     /// How long the next bytes of a body may take to arrive; longer is `request_timeout`. 30 s.
     pub body_idle_max: Duration,
     /// How long a connection may take to send the headers of its next request, or be idle before it; longer closes it. 95 s, a
     /// little more than the pools of common clients keep an idle connection.
     pub header_wait_max: Duration,
+    /// How long a client may take none of an answer that waits for it; longer closes its connection, and a stream of events ends with an
+    /// event that says so. 30 s.
+    pub write_wait_max: Duration,
     /// How often a quiet event stream sends a comment. 15 s.
     pub comment_interval: Duration,
     /// How long requests under way may take once the server stops; then their connections are cut. 8 s.
     pub stop_wait_max: Duration,
+    /// How long a query of records, snapshots or commits may run; longer is `query_took_too_long`. 10 s.
+    pub query_time_max: Duration,
     /// What queries may ask for. [`QueryGuard::default`].
     pub query_guard: QueryGuard,
     /// Who is let in. Anyone.
@@ -41,6 +52,10 @@ pub struct Options {
     pub host: Option<Host>,
     /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
     pub stop: Stop,
+    /// What is held for clients.
+    pub(crate) unread: Unread,
+    /// Those that are open.
+    pub(crate) connections: Connections,
 }
 
 impl Default for Options {
@@ -51,15 +66,20 @@ impl Default for Options {
             header_bytes_max: 64 * 1024,
             commits_in_flight_max: 4_096,
             body_bytes_in_flight_max: 512 * 1024 * 1024,
+            answer_bytes_in_flight_max: 512 * 1024 * 1024,
             connections_max: 10_000,
             body_idle_max: Duration::from_secs(30),
             header_wait_max: Duration::from_secs(95),
+            write_wait_max: Duration::from_secs(30),
             comment_interval: Duration::from_secs(15),
             stop_wait_max: Duration::from_secs(8),
+            query_time_max: Duration::from_secs(10),
             query_guard: QueryGuard::default(),
             callers: Callers::Anyone,
             host: None,
             stop: Stop::default(),
+            unread: Unread::default(),
+            connections: Connections::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::problem::Problem;
 
@@ -113,6 +113,17 @@ impl<'de> Deserialize<'de> for From {
                 .map_err(|message| D::Error::custom(format_args!("{message}, nor the word end"))),
         }
     }
+}
+
+/// The parameters of a list in order of names.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    /// Resumes after this name or key.
+    pub after: Option<String>,
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    pub limit: Option<Limit>,
 }
 
 /// The length of a page. A number that memory cannot count is past every limit, which the check of the page then says.

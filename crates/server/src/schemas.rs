@@ -17,7 +17,8 @@ pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
 pub(crate) use event::{AggregatePage, Event, LogPage};
 pub(crate) use handler::{
-    Deliveries, FailingPartitionPage, HandlerDefinition, HandlerPage, HandlerStatus, Pull, Reason, Settled, Settlements,
+    Deliveries, EventAct, FailingPartitionPage, HandlerActPage, HandlerDefinition, HandlerMove, HandlerPage,
+    HandlerReplay, HandlerStatus, Pull, Reason, Settled, Settlements,
 };
 pub(crate) use key::{FoundKey, KeyChange, KeyChanged, KeyRollback};
 pub(crate) use record::{

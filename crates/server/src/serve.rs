@@ -10,17 +10,22 @@ use std::time::Duration;
 use annals_core::Store;
 use annals_runtime::{Host, HostOptions};
 use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::direct::Direct;
+use crate::door::Door;
 use crate::opening::{Obstacle, Opening};
 use crate::options::Options;
+use crate::reader::{READER, Reader};
 use crate::wire_guard::WireGuard;
 
 /// Serves the API of `store` until `shutdown` is done, then stops as [`serve_router`] says.
@@ -96,7 +101,7 @@ async fn serve_api<E>(
     let mut ended = Ok(());
     tracing::info!(address = %listener.local_addr()?, "listening");
     let mut connections = JoinSet::new();
-    let places = Arc::new(Semaphore::new(options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let mut door = Door::new(&options);
     let mut shutdown = pin!(shutdown);
     let mut opening = pin!(opening);
     loop {
@@ -116,7 +121,11 @@ async fn serve_api<E>(
                 }
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            accepted = accept(&listener, &places) => accepted,
+            () = options.connections.pressed() => {
+                options.connections.free_memory();
+                continue;
+            }
+            entered = door.next(&listener) => entered,
         };
         let connection = Connection { api: Arc::clone(&api), options: options.clone(), _place: place };
         connections.spawn(connection.serve(stream));
@@ -160,23 +169,6 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The next connection, once there is a place for it.
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
-    // Nobody closes the semaphore.
-    let Ok(place) = Arc::clone(places).acquire_owned().await else { return std::future::pending().await };
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
-            Err(error) => {
-                // Out of file descriptors, most likely: connections that end make room, and asking again at once would not.
-                const PAUSE: Duration = Duration::from_millis(50);
-                tracing::warn!(%error, "a connection could not be accepted");
-                sleep(PAUSE).await;
-            }
-        }
-    }
-}
-
 /// Most requests under way on one HTTP/2 connection; more wait at the client.
 const STREAMS_MAX: u32 = 256;
 /// Most streams that a client resets before they were looked at, and most that are reset because they break the protocol; a
@@ -200,24 +192,71 @@ impl Connection {
         let options = &self.options;
         // Answers are written whole, so waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
-        let stream = WireGuard::new(stream, options.header_wait_max, options.stop.clone());
+        let reader = Reader::new(options);
+        let _open = options.connections.enter(Arc::clone(&reader));
+        let stream = WireGuard::new(stream, options.header_wait_max, options.stop.clone(), Arc::clone(&reader));
         let service = service_fn(|request| {
-            let api = Arc::clone(&self.api);
-            async move { Ok::<_, Infallible>(api.answer(request).await) }
+            let (api, current) = (Arc::clone(&self.api), Arc::clone(&reader));
+            // On the heap, because the connection keeps room for it as long as it lives, and a follower lives long.
+            let answered = Box::pin(async move { Ok::<_, Infallible>(answer(&api, &current, request).await) });
+            READER.scope(Arc::clone(&reader), answered)
         });
         let builder = builder(options);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = options.stop.stopped() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let mut gone = pin!(reader.gone());
+        let ended = loop {
+            tokio::select! {
+                ended = connection.as_mut() => break ended,
+                why = gone.as_mut() => {
+                    tracing::debug!(why, "a connection is cut");
+                    return;
+                }
+                () = reader.ends() => connection.as_mut().graceful_shutdown(),
+                () = options.stop.stopped() => {
+                    connection.as_mut().graceful_shutdown();
+                    break connection.await;
+                }
             }
         };
         if let Err(error) = ended {
             tracing::debug!(error, "a connection ended early");
         }
     }
+}
+
+/// Answers one request of a connection, once its client has read enough of the answers before.
+async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>) -> Response<Body> {
+    let http2 = request.version() == Version::HTTP_2;
+    let busy = reader.busy();
+    reader.room().await;
+    let again = (http2 && request.method() == Method::GET).then(|| without_body(&request));
+    let mut response = api.answer(request).await;
+    if let Some(again) = again
+        && reader.refuses(&response)
+    {
+        // Many were asked for at once: they are made again one at a time, when the client has read what was made before.
+        drop(response);
+        let _turn = reader.turn().await;
+        reader.until_read().await;
+        response = api.answer_again(again).await;
+    }
+    let mut response = reader.counted(response, http2, busy);
+    // No page may take an answer for a script, or embed it.
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    response
+}
+
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+fn without_body(request: &Request<Incoming>) -> Request<Body> {
+    let mut copy = Request::new(Body::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    copy
 }
 
 fn builder(options: &Options) -> Builder<TokioExecutor> {

@@ -39,10 +39,26 @@ pub(crate) fn refuse(headers: &HeaderMap, uri: &Uri) -> Option<Problem> {
 
 /// Says why a request is refused; none when it is let in.
 fn foreign(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-    let host = headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
-    let host = host.or_else(|| uri.authority().map(Authority::as_str));
+    let mut hosts = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let (named, authority) = (hosts.next(), uri.authority().map(Authority::as_str));
+    // Whoever stands between may go by one, and this by the other.
+    if hosts.next().is_some() {
+        return Some("the request names its host twice".to_owned());
+    }
+    if let (Some(named), Some(authority)) = (named, authority)
+        && !named.eq_ignore_ascii_case(authority)
+    {
+        return Some(format!("the request is for {authority:?}, and its Host is {named:?}"));
+    }
+    let host = named.or(authority);
     if let Some(host) = host.filter(|host| !is_this_machine(host)) {
         return Some(format!("{host:?} is not a name of this machine; use 127.0.0.1 or localhost"));
+    }
+    // Browsers say this of every request, also of those without an origin: `none` is what the user typed.
+    if let Some(site) = headers.get("sec-fetch-site")
+        && !matches!(site.as_bytes(), b"same-origin" | b"none")
+    {
+        return Some(format!("a browser sends the request from another site ({site:?})"));
     }
     // Browsers send it with every request that could change something.
     let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
@@ -94,6 +110,28 @@ mod tests {
         headers.insert(header::ORIGIN, "http://127.0.0.1".parse().expect("a header value"));
         assert!(foreign(&headers, &Uri::from_static("/")).is_some());
         assert!(foreign(&HeaderMap::new(), &Uri::from_static("http://example.org/")).is_some());
+    }
+
+    #[test]
+    fn a_request_that_names_two_hosts_is_kept_out() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, "127.0.0.1:7171".parse().expect("a header value"));
+        let (same, other) = ("http://127.0.0.1:7171/", "http://example.org/");
+        assert_eq!(foreign(&headers, &Uri::from_static(same)), None);
+        assert!(foreign(&headers, &Uri::from_static(other)).is_some());
+        assert!(foreign(&headers, &Uri::from_static("http://localhost:7171/")).is_some());
+        headers.append(header::HOST, "127.0.0.1:7171".parse().expect("a header value"));
+        assert!(foreign(&headers, &Uri::from_static("/")).is_some());
+    }
+
+    #[test]
+    fn what_a_browser_fetches_for_another_site_is_kept_out() {
+        for (site, kept_out) in [("cross-site", true), ("same-site", true), ("same-origin", false), ("none", false)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, "127.0.0.1:7171".parse().expect("a header value"));
+            headers.insert("sec-fetch-site", site.parse().expect("a header value"));
+            assert_eq!(foreign(&headers, &Uri::from_static("/v1/log")).is_some(), kept_out, "{site}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::metrics::Metrics;
 use crate::options::Options;
+use crate::pool::Pool;
 use crate::problem::Problem;
 use crate::v1::backup;
 
@@ -22,6 +23,8 @@ pub(crate) struct Server {
     commits: Semaphore,
     /// One permit for each byte of the request bodies that are held.
     pub bodies: Arc<Semaphore>,
+    /// Where long queries run.
+    pub pool: Pool,
     /// One permit for each backup in flight.
     pub backups: Arc<Semaphore>,
 }
@@ -34,12 +37,23 @@ impl Server {
         Self {
             host,
             metrics: Metrics::new(labels),
+            pool: Pool::default(),
             commits: permits(options.commits_in_flight_max),
             bodies: Arc::new(permits(options.body_bytes_in_flight_max)),
             backups: Arc::new(permits(backup::AT_ONCE)),
             store,
             options,
         }
+    }
+
+    /// Runs a query that may be long.
+    pub async fn query<T, E>(&self, query: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        Problem: From<E>,
+    {
+        self.pool.run(self.options.query_time_max, query).await
     }
 
     /// Takes a place among the writes in flight, or refuses with `overloaded`; `then` says what the caller does next.

@@ -1,11 +1,13 @@
 //! The machine's clock and randomness. This is a crate because `annals-core` may read neither, while every adapter and the runtime
 //! need both when the caller provides none. Nothing else in the product reads the time or asks for random bits.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use annals_core::{Clock, Randomness, Sleep, Timestamp};
 use siphasher::sip128::SipHasher13;
+use tokio::time::Instant;
 
 /// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -21,7 +23,7 @@ impl Clock for SystemClock {
             Ok(since) => since.as_millis() as i64,
             Err(before) => -(before.duration().as_millis() as i64),
         };
-        Timestamp::from_millis(millis)
+        Timestamp::from_millis(millis).nearest_writable()
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
@@ -39,6 +41,12 @@ impl Clock for SystemClock {
     /// Monotonic: setting the wall clock neither shortens nor prolongs it.
     fn sleep(&self, time: Duration) -> Sleep<'_> {
         Box::pin(tokio::time::sleep(time))
+    }
+
+    /// Monotonic, and by the same clock as [`sleep`](Self::sleep).
+    fn elapsed(&self) -> Duration {
+        static FIRST: OnceLock<Instant> = OnceLock::new();
+        Instant::now().saturating_duration_since(*FIRST.get_or_init(Instant::now))
     }
 }
 
@@ -85,6 +93,14 @@ mod tests {
         let at = clock.now().plus(Duration::from_millis(20));
         clock.sleep_until(at).await;
         assert!(clock.now() >= at);
+    }
+
+    #[tokio::test]
+    async fn a_sleep_takes_at_least_as_long_by_the_time_that_nobody_sets() {
+        let clock = SystemClock;
+        let begun = clock.elapsed();
+        clock.sleep(Duration::from_millis(20)).await;
+        assert!(clock.elapsed() >= begun + Duration::from_millis(20));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The handlers of a server's tenant, over HTTP, behind the same port as handlers in this process.
 
 use annals_core::handlers::{
-    Act, ActBody, Delivery, HandlerDefinition, HandlerError, HandlerPage, HandlerStatus, Handlers, PartitionPage,
-    PullBody, SettleBody, SettleResult, read_deliveries,
+    Act, ActBody, ActPage, Delivery, HandlerDefinition, HandlerError, HandlerPage, HandlerStatus, Handlers,
+    PartitionPage, PullBody, Reason, SettleBody, SettleResult, read_deliveries,
 };
 use annals_core::{Code, Invalid, ReadError, StoreError};
 use async_trait::async_trait;
@@ -106,8 +106,10 @@ impl Handlers for HandlersClient {
         self.ask(Method::GET, Path::below(&["handlers", name]), String::new()).await
     }
 
-    async fn delete(&self, name: &str) -> Result<(), HandlerError> {
-        let answer = self.send(Method::DELETE, Path::below(&["handlers", name]), String::new()).await?;
+    async fn delete(&self, name: &str, reason: Reason) -> Result<(), HandlerError> {
+        let Reason { reason, by } = reason;
+        let body = ActBody { reason, by, position: None, to: None, from: None };
+        let answer = self.send(Method::DELETE, Path::below(&["handlers", name]), json(&body)).await?;
         if answer.status.is_success() { Ok(()) } else { Err(refused(&answer)) }
     }
 
@@ -133,12 +135,16 @@ impl Handlers for HandlersClient {
         self.ask(Method::GET, page(&["handlers", name, "partitions"], after, limit), String::new()).await
     }
 
-    async fn act(&self, name: &str, act: Act, reason: &str) -> Result<(), HandlerError> {
+    async fn act(&self, name: &str, act: Act, reason: Reason) -> Result<(), HandlerError> {
         let path = match act.partition() {
             None => Path::below(&["handlers", name, act.name()]),
-            Some(partition) => Path::below(&["handlers", name, "partitions", partition, act.name()]),
+            Some(of) => Path::below(&["handlers", name, "partitions", Act::path_of(of), act.name()]),
         };
-        let answer = self.send(Method::POST, path, json(&ActBody { reason: reason.to_owned() })).await?;
+        let answer = self.send(Method::POST, path, json(&act.body(reason))).await?;
         if answer.status.is_success() { Ok(()) } else { Err(refused(&answer)) }
+    }
+
+    async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError> {
+        self.ask(Method::GET, page(&["handlers", name, "acts"], after, limit), String::new()).await
     }
 }

@@ -1,4 +1,4 @@
-//! What a store held when an import began: whether the import may begin, and what it has written when it fails.
+//! The content of a store at the start of an import: decides whether the import may begin, and what it had written if it fails.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use crate::operations::OperationError;
 
 type Outcome<T> = Result<T, OperationError>;
 
-/// The store as it was before.
+/// The store as it was before the import.
 pub(super) struct Begun {
-    /// Each log under its name, with its head.
+    /// Each log by name, with its head.
     logs: Vec<(String, Arc<dyn EventLog>, SequenceNumber)>,
-    /// The records of each tenant, with the number of their newest change.
+    /// The records of each tenant, with the number of the newest change.
     records: Vec<(String, Arc<dyn Records>, ChangeNumber)>,
 }
 
 impl Begun {
-    /// Looks at everything that can be known to stand in the way before something is written.
+    /// Checks for every obstacle that can be known before anything is written.
     pub(super) async fn look(store: &dyn Store, exported: &[ExportedLog]) -> Outcome<Self> {
         let mut begun = Self { logs: Vec::new(), records: Vec::new() };
         for log in exported {
             let refused = |error: annals_core::UnknownLog| OperationError::new(error.code(), error.to_string());
             let open = store.log(&log.tenant, &log.scope).map_err(refused)?;
-            // Of no commits: a store that takes none says so.
+            // Copies of no commits: a store that accepts none refuses here.
             let stored = open.store_copies(Vec::new()).await;
             stored.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
             let head = open.head().await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
@@ -42,7 +42,7 @@ impl Begun {
         Ok(begun)
     }
 
-    /// Adds to the error of an import what that had written. What cannot be asked any more is left out.
+    /// Adds what the import had written to its error. Logs and records that can no longer be read are left out.
     pub(super) async fn tell(self, error: OperationError) -> OperationError {
         let mut written = Vec::new();
         for (tenant, records, before) in self.records {
@@ -60,7 +60,7 @@ impl Begun {
         let written = match written.is_empty() {
             true => "no event and no record was written".to_owned(),
             false => {
-                format!("written before that: {}; an import of the same export goes on from there", written.join(", "))
+                format!("written before that: {}; an import of the same export resumes from there", written.join(", "))
             }
         };
         OperationError::new(error.code, format!("{}; {written}", error.message))

@@ -1,5 +1,5 @@
-//! Prepare keys in an export that somebody changed without a commit. What commits did to keys is beside their events; here is what differs
-//! from that, in its last state.
+//! Prepare keys in an export that were changed without a commit. Changes by commits are exported with their events; these lines have the
+//! final state of the keys that differ from that.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -24,34 +24,34 @@ struct KeyLine {
     key: StateLine,
 }
 
-/// Who holds it; nobody where there is no value.
+/// The value of its holder; absent if the key is free.
 #[derive(Serialize, Deserialize)]
 struct StateLine {
     name: ByteString,
     key: ByteString,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value_bson: Option<String>,
-    /// Milliseconds since 1970-01-01 UTC, for times that RFC 3339 cannot write.
+    /// Milliseconds since 1970-01-01 UTC, for times that RFC 3339 cannot represent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ttl_at_millis: Option<i64>,
 }
 
-/// The line behind the keys.
+/// The line after the keys.
 #[derive(Serialize, Deserialize)]
 pub(super) struct KeysEnd {
     pub(super) keys_end: MovedKeys,
 }
 
-/// The keys of a tenant that were exported or imported beside its commits.
+/// The keys of a tenant that were exported or imported besides its commits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedKeys {
     /// The tenant.
     pub tenant: String,
-    /// How many they are.
+    /// Their number.
     pub keys: u64,
 }
 
-/// Writes the keys as they were at the log's head. They belong to the tenant, and its default log says what happened to them.
+/// Writes the keys as they were at the head of the log. They belong to the tenant, and its default log records their changes.
 pub(super) async fn export(
     store: &dyn Store,
     log: &ExportedLog,
@@ -83,8 +83,8 @@ fn refused(error: KeyError) -> OperationError {
     OperationError::new(error.code(), error.to_string())
 }
 
-/// Commits that are copied change keys without being judged again, so they must find no key that somebody has changed here without a
-/// commit. An import of the same file changes such keys behind the last of its commits only.
+/// Copied commits change keys without a check, so no key may have been changed here without a commit. An import of the same file changes
+/// such keys only after the last of its commits.
 pub(super) async fn none_of_others(store: &dyn Store, log: &ExportedLog) -> Outcome<()> {
     let open_log = store.log(&log.tenant, &log.scope);
     let open_log = open_log.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
@@ -98,7 +98,7 @@ pub(super) async fn none_of_others(store: &dyn Store, log: &ExportedLog) -> Outc
     }
 }
 
-/// The refusal of an import because of a key.
+/// Returns the refusal of an import because of a key.
 fn taken(tenant: &str, name: &str, key: &str, holder: Option<&KeyHolder>) -> OperationError {
     let held = match holder {
         None => "was given back here without a commit".to_owned(),
@@ -115,11 +115,11 @@ fn taken(tenant: &str, name: &str, key: &str, holder: Option<&KeyHolder>) -> Ope
     OperationError::new(Code::KeyTaken, message)
 }
 
-/// Keys that are being imported, behind the commits of their tenant.
+/// Keys that are being imported, after the commits of their tenant.
 pub(super) struct Changing {
     keys: Arc<dyn PrepareKeys>,
     tenant: String,
-    /// Those that somebody had changed here before; looked up once it matters.
+    /// Keys that were changed here before; looked up when first needed.
     there: OnceCell<BTreeSet<(ByteString, ByteString)>>,
     count: u64,
 }
@@ -129,7 +129,7 @@ impl Changing {
         Ok(Self { keys: open(store, log)?, tenant: log.tenant.clone(), there: OnceCell::new(), count: 0 })
     }
 
-    /// Takes the line of the next key, and sees to it that the key is held as the line says.
+    /// Reads the line of the next key and gives the key the state that the line has.
     pub(super) async fn take(&mut self, line: &[u8]) -> Outcome<Result<(), String>> {
         let KeyLine { key: StateLine { name, key, value_bson, ttl_at_millis } } = match serde_json::from_slice(line) {
             Ok(line) => line,
@@ -163,13 +163,13 @@ impl Changing {
     }
 }
 
-/// The keys that somebody has changed without a commit.
+/// Returns the keys that were changed without a commit.
 async fn changed(keys: &dyn PrepareKeys) -> Outcome<BTreeSet<(ByteString, ByteString)>> {
     let states = keys.beside_commits(SequenceNumber::MAX).await.map_err(refused)?;
     Ok(states.into_iter().map(|state| (state.name, state.key)).collect())
 }
 
-/// What makes of a key that is held by `found` one that is held by `due`, which differ.
+/// Returns the change from a key held by `found` to one held by `due`, which differ.
 fn change(name: &ByteString, key: &ByteString, found: Option<KeyHolder>, due: Option<KeyHolder>) -> KeyChange {
     let (name, key) = (name.clone(), key.clone());
     match (found, due) {

@@ -1,7 +1,7 @@
-//! Reading an export into an open store.
+//! Imports an export into an open store.
 //!
-//! Every commit is copied with the number it had, which the log checks, so nothing can come in between. What is there already is
-//! compared event by event: an import that was interrupted goes on where it was, and one into a log of other events is refused.
+//! Each commit is copied with its sequence number, which the log checks, so no other writer can interleave. Events that the log already
+//! has are compared one by one: an interrupted import resumes, and an import into a log with other events is refused.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Read};
@@ -24,19 +24,19 @@ use super::{
 };
 use crate::operations::OperationError;
 
-/// Longest line that is believed: 8 MiB of data may take six times as much as JSON, and twice as much in hexadecimal beside it.
+/// The longest line that is accepted: 8 MiB of data may take six times as much as JSON, and twice as much in hexadecimal beside it.
 const LINE_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// Most commits that are stored at once, and most bytes of data, or a transaction.
+/// The most commits, and the most bytes of data, that are stored at once; a transaction is never split.
 const COMMITS_MAX: usize = 256;
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 type Outcome<T> = Result<T, OperationError>;
 
-/// An export of which the first line has been read.
+/// An export whose first line has been read.
 pub struct ExportReader<R> {
     input: R,
     header: Header,
-    /// The number of the line that was read last.
+    /// The number of the last line that was read.
     line: u64,
 }
 
@@ -44,7 +44,7 @@ impl<R: BufRead + Send> ExportReader<R> {
     /// Reads the first line.
     ///
     /// # Errors
-    /// `newer_format` for the export of a newer version; `invalid_backup` for what is no export; `unreadable_input`.
+    /// `newer_format` for an export of a newer version; `invalid_backup` if the input is not an export; `unreadable_input`.
     pub fn new(input: R) -> Outcome<Self> {
         let header = Header {
             annals_export: 0,
@@ -72,24 +72,24 @@ impl<R: BufRead + Send> ExportReader<R> {
         Ok(reader)
     }
 
-    /// The tenants and scopes that the store must have declared.
+    /// Returns the tenants and scopes that the store must have declared.
     pub fn logs(&self) -> Vec<(String, String)> {
         self.header.logs.iter().map(|log| (log.tenant.clone(), log.scope.clone())).collect()
     }
 
-    /// Copies everything into the store: records are inserted, commits keep their numbers, verdicts are appended to streams, keys
-    /// are taken and given back; and compares what is there at the end with the hashes of the export. `progress` counts events.
+    /// Copies everything into the store: inserts records, stores commits with their numbers, appends verdicts to streams, takes and
+    /// releases keys. Finally compares the content of the store with the hashes of the export. `progress` counts events.
     ///
-    /// Nobody else may write to the store meanwhile. It reads its input on the caller's task.
+    /// No other writer may use the store meanwhile. It reads its input on the caller's task.
     ///
     /// # Errors
-    /// They say what was written before; the import can be run again, and goes on there. Before anything is written:
-    /// `not_supported_by_store` where a store takes no import, and `key_taken` where prepare keys were changed without a commit that no
-    /// import of this file can have changed.
+    /// Each error names what had been written; running the import again resumes from there. Before anything is written:
+    /// `not_supported_by_store` if the store accepts no import, and `key_taken` if prepare keys were changed without a commit, other than
+    /// by an import of this file.
     ///
-    /// `other_events` when a log holds other events, `other_records` when a collection holds other records, `verdicts_differ` when a
-    /// stream does, `key_taken` when a prepare key is held otherwise; `invalid_backup` when the export ends early or was altered, which
-    /// the line of the error says; `unknown_tenant`, `unknown_scope`, `unreadable_input`, and what committing, writing and appending say.
+    /// `other_events` if a log has other events, `other_records` if a collection has other records, `verdicts_differ` if a stream differs,
+    /// `key_taken` if a prepare key has another holder; `invalid_backup` with the line number if the export is truncated or was altered;
+    /// `unknown_tenant`, `unknown_scope`, `unreadable_input`, and the errors of committing, writing and appending.
     pub async fn import_into(self, store: &dyn Store, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Outcome<Moved> {
         let begun = Begun::look(store, &self.header.logs).await?;
         match self.all_into(store, progress).await {
@@ -140,7 +140,7 @@ impl<R: BufRead + Send> ExportReader<R> {
         }
     }
 
-    /// The records of all tenants.
+    /// Imports the records of all tenants.
     async fn records(&mut self, store: &dyn Store) -> Outcome<Vec<MovedCollection>> {
         let mut moved = Vec::new();
         loop {
@@ -162,7 +162,7 @@ impl<R: BufRead + Send> ExportReader<R> {
         }
     }
 
-    /// How many events of a log follow.
+    /// Reads how many events of a log follow.
     fn head_of(&mut self, log: &ExportedLog) -> Outcome<SequenceNumber> {
         let line = self.line_within()?;
         let LogHead { tenant, scope, head } = self.parsed::<LogLine>(&line)?.log;
@@ -170,7 +170,7 @@ impl<R: BufRead + Send> ExportReader<R> {
         if follows { Ok(head) } else { Err(self.invalid("another log follows than the first line says")) }
     }
 
-    /// The streams of a log.
+    /// Imports the streams of a log.
     async fn streams(&mut self, store: &dyn Store, log: &ExportedLog, moved: &mut Vec<MovedStream>) -> Outcome<()> {
         let before = moved.len();
         loop {
@@ -192,7 +192,7 @@ impl<R: BufRead + Send> ExportReader<R> {
         }
     }
 
-    /// The keys of a log's tenant.
+    /// Imports the keys of a log's tenant.
     async fn keys(&mut self, store: &dyn Store, log: &ExportedLog, moved: &mut Vec<MovedKeys>) -> Outcome<()> {
         let mut changing = Changing::new(store, log)?;
         let end = loop {
@@ -207,7 +207,7 @@ impl<R: BufRead + Send> ExportReader<R> {
         Ok(())
     }
 
-    /// A line that must be there.
+    /// Reads a line that must exist.
     fn line_within(&mut self) -> Outcome<Vec<u8>> {
         self.next_line()?.ok_or_else(|| self.invalid("the export ends early"))
     }
@@ -216,11 +216,11 @@ impl<R: BufRead + Send> ExportReader<R> {
         serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))
     }
 
-    /// The event of a line, and what the line says of its commit.
+    /// Parses the event of a line, and what the line has about its commit.
     fn event(&self, line: &[u8]) -> Outcome<(RecordedEvent, Option<CopyLine>)> {
         let parsed: EventLine = serde_json::from_slice(line).map_err(|error| self.invalid(&error.to_string()))?;
         let mut event = RecordedEvent::from(parsed);
-        // Looked for as text first: few lines have it.
+        // A substring search comes first: few lines have it.
         let has = |name: &[u8]| line.windows(name.len()).any(|part| part == name);
         if !has(b"\"data_bson\"") && !has(b"\"copy\"") {
             return Ok((event, None));
@@ -260,15 +260,15 @@ fn invalid(line: u64, why: &str) -> OperationError {
 struct Copying<'a> {
     log: Arc<dyn EventLog>,
     exported: &'a ExportedLog,
-    /// The number of events that were there.
+    /// The number of events that the log had.
     head: SequenceNumber,
-    /// Commits of them that were read and not compared yet.
+    /// Commits among them that were read and not compared yet.
     there: VecDeque<CommitCopy>,
     next: SequenceNumber,
     hash: EventsHash,
-    /// The transaction that was begun last.
+    /// The current transaction.
     transaction: Option<TransactionPlace>,
-    /// The commit whose events still come.
+    /// The commit whose events are being read.
     open: Option<CommitCopy>,
     ready: Vec<CommitCopy>,
     bytes: usize,
@@ -295,9 +295,9 @@ impl<'a> Copying<'a> {
         })
     }
 
-    /// Takes the next event.
+    /// Adds the next event.
     async fn take(&mut self, mut event: RecordedEvent, copy: Option<CopyLine>, line: u64) -> Outcome<()> {
-        let wrong = || invalid(line, &format!("event {} does not follow on", event.sequence_number));
+        let wrong = || invalid(line, &format!("event {} is out of order", event.sequence_number));
         if event.sequence_number != self.next {
             return Err(wrong());
         }
@@ -321,13 +321,13 @@ impl<'a> Copying<'a> {
         Ok(())
     }
 
-    /// The place of the commit with this id, where an early version did not write its transaction's id.
+    /// Returns the place of the commit with this id, for exports of an early version, which lack the transaction's id.
     fn place_of(&self, commit_id: Uuid, place: &PlaceLine) -> TransactionPlace {
         let id = self.transaction.filter(|_| place.place > 0).map_or(commit_id, |begun| begun.id);
         TransactionPlace { id, place: place.place, count: place.count }
     }
 
-    /// The open commit is whole: what is there already is compared, what is not is stored in its turn.
+    /// Completes the open commit: compares it if the log already has it, and queues it otherwise.
     async fn close(&mut self) -> Outcome<()> {
         let Some(copy) = self.open.take() else { return Ok(()) };
         self.hash.add_commit(&copy.commit.events, &copy.keys);
@@ -359,7 +359,7 @@ impl<'a> Copying<'a> {
         stored.map_err(|error| OperationError::new(error.code(), error.to_string()))
     }
 
-    /// Stores the rest, reads the log back and compares it with what the export says.
+    /// Stores the rest, reads the log back and compares it with the export.
     async fn finish(mut self, due: MovedLog, line: u64) -> Outcome<MovedLog> {
         self.close().await?;
         self.store().await?;
@@ -387,7 +387,7 @@ impl<'a> Copying<'a> {
     }
 }
 
-/// Whether an event goes on with a commit. A line alone says the time of its event only.
+/// Returns whether an event continues a commit. A line has only the time of its event.
 fn belongs(event: &RecordedEvent, open: &CommitCopy) -> bool {
     let info = &open.commit.info;
     let transaction = event.commit.transaction.or(info.transaction);

@@ -1,4 +1,4 @@
-//! Records in an export: every collection with its indexes, and its documents in the order of their `_id`s.
+//! Records in an export: each collection with its indexes, and its documents in order of `_id`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::write::{besides, line, unwritten, written};
 use super::{from_hex, to_hex};
 use crate::operations::OperationError;
 
-/// Most records that are inserted at once, and most bytes of them.
+/// The most records, and the most bytes of them, that are inserted at once.
 const RECORDS_MAX: usize = 256;
 const BYTES_MAX: usize = 8 * 1024 * 1024;
-/// What the error says that a batch fails with because some of it is there.
+/// The message of the error with which a batch fails because some of its records exist.
 const ID_INDEX: &str = "_id_";
 
 type Outcome<T> = Result<T, OperationError>;
@@ -34,30 +34,30 @@ pub(super) struct CollectionLine {
 pub(super) struct Declared {
     tenant: String,
     name: String,
-    /// In the order of their names: in which order they were made is no part of what they mean.
+    /// In order of name: the order of creation has no meaning.
     indexes: Vec<Index>,
 }
 
-/// The line behind the records of a collection.
+/// The line after the records of a collection.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CollectionEnd {
     pub(super) collection_end: MovedCollection,
 }
 
-/// A collection that was exported or imported whole.
+/// A collection that was exported or imported completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedCollection {
     /// Its tenant.
     pub tenant: String,
     /// Its name.
     pub name: String,
-    /// How many records it holds.
+    /// The number of its records.
     pub records: u64,
     /// The hash of their documents.
     pub records_hash: String,
 }
 
-/// A record of an export: its document as JSON, and its bytes where JSON does not say all of it.
+/// A record of an export: its document as JSON, and its bytes if JSON cannot represent it.
 #[derive(Serialize, Deserialize)]
 struct RecordLine {
     record: Data,
@@ -65,7 +65,7 @@ struct RecordLine {
     record_bson: Option<String>,
 }
 
-/// Writes every collection of a tenant.
+/// Writes each collection of a tenant.
 pub(super) async fn export(
     store: &dyn Store,
     tenant: &str,
@@ -107,7 +107,7 @@ fn stored(document: RawDocumentBuf) -> Outcome<Data> {
     Data::from_stored(document.into_bytes().into()).map_err(damaged)
 }
 
-/// What was counted of a collection.
+/// The counts of a collection.
 #[derive(Default)]
 struct Tally {
     records: u64,
@@ -126,7 +126,7 @@ impl Tally {
     }
 }
 
-/// The documents of a collection, page by page.
+/// Reads the documents of a collection, page by page.
 struct Pages(Option<RecordQuery>);
 
 impl Pages {
@@ -146,7 +146,7 @@ impl Pages {
 pub(super) struct Filling {
     records: Arc<dyn Records>,
     declared: Declared,
-    /// Whether records of it may be deleted at any moment, because they have expired.
+    /// Whether its records may be deleted at any time because they have expired.
     expires: bool,
     tally: Tally,
     ready: Vec<RawDocumentBuf>,
@@ -154,7 +154,7 @@ pub(super) struct Filling {
 }
 
 impl Filling {
-    /// Declares the collection. Indexes that let records expire come last, so that nothing is deleted before it was compared.
+    /// Declares the collection. Indexes with an expiry are declared last, so that no record is deleted before it was compared.
     pub(super) async fn new(store: &dyn Store, declared: Declared) -> Outcome<Self> {
         let records = store.records(&declared.tenant);
         let records = records.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
@@ -169,7 +169,7 @@ impl Filling {
         Ok(Self { records, declared, expires, tally: Tally::default(), ready: Vec::new(), bytes: 0 })
     }
 
-    /// Takes the line of the next record.
+    /// Reads the line of the next record.
     pub(super) async fn take(&mut self, line: &[u8]) -> Outcome<Result<(), String>> {
         let document = match document(line) {
             Ok(document) => document,
@@ -201,17 +201,17 @@ impl Filling {
         }
     }
 
-    /// For an import that goes on where another one ended.
+    /// Compares a batch of which some records exist, for an import that resumes another.
     async fn store_or_compare(&self, document: &RawDocumentBuf) -> Outcome<()> {
         let id = document.get("_id").ok().flatten().and_then(|id| Bson::try_from(id).ok()).unwrap_or(Bson::Null);
         match self.records.get(&self.declared.name, &id).await.map_err(refused)? {
             Some(there) if there.document == *document => Ok(()),
-            Some(_) => Err(self.other(&format!("record {id} is there, and is another"))),
+            Some(_) => Err(self.other(&format!("record {id} exists with other content"))),
             None => self.records.insert(&self.declared.name, document.clone()).await.map(drop).map_err(refused),
         }
     }
 
-    /// Stores the rest, compares what was read and what is there with what the export says, and declares the other indexes.
+    /// Stores the rest, compares the imported and the stored records with the export, and declares the remaining indexes.
     pub(super) async fn finish(mut self, due: MovedCollection) -> Outcome<Result<MovedCollection, String>> {
         self.store().await?;
         let Declared { tenant, name, indexes } = self.declared.clone();
@@ -247,7 +247,7 @@ fn expiring(index: &Index) -> bool {
     index.expires_after_seconds.is_some()
 }
 
-/// The document of a line.
+/// Returns the document of a line.
 fn document(line: &[u8]) -> Result<RawDocumentBuf, String> {
     let RecordLine { record, record_bson } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let exact = match record_bson {

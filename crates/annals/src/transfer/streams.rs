@@ -1,4 +1,4 @@
-//! Streams in an export: the entries of each, and how far the log was judged.
+//! Streams in an export: the entries and the progress of each.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::ExportedLog;
 use super::write::line;
 use crate::operations::OperationError;
 
-/// Most entries that are appended at once.
+/// The most entries that are appended at once.
 const ENTRIES_MAX: usize = 5_000;
 
 type Outcome<T> = Result<T, OperationError>;
@@ -30,13 +30,13 @@ pub(super) struct Named {
     name: String,
 }
 
-/// The line behind the entries of a stream.
+/// The line after the entries of a stream.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StreamEnd {
     pub(super) stream_end: MovedStream,
 }
 
-/// A stream that was exported or imported whole.
+/// A stream that was exported or imported completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedStream {
     /// Its tenant.
@@ -47,11 +47,11 @@ pub struct MovedStream {
     pub name: String,
     /// The number of its entries.
     pub entries: u64,
-    /// How far its filter has judged the log.
+    /// The progress of its filter.
     pub progress: SequenceNumber,
 }
 
-/// Writes every stream of a log, as far as the log is exported.
+/// Writes each stream of a log, up to the exported head of the log.
 pub(super) async fn export(
     store: &dyn Store,
     log: &ExportedLog,
@@ -79,7 +79,7 @@ async fn export_one(
     out: &mut (dyn Write + Send),
 ) -> Outcome<MovedStream> {
     line(out, &StreamLine { stream: Named { name: info.name.to_string() } })?;
-    // What is appended meanwhile is left out: `info` was read before, and says how far the entries below its head were judged.
+    // Entries appended meanwhile are left out: `info` was read before, and its progress covers the entries below its head.
     let mut query = StreamQuery { limit: limits::PAGE_MAX, to: info.head, ..StreamQuery::new(info.name.clone()) };
     let mut entries = 0;
     'pages: loop {
@@ -113,9 +113,9 @@ pub(super) struct Appending {
     name: String,
     /// The number of events in the log before it.
     head: SequenceNumber,
-    /// How far the stream that is there was judged: a run of verdicts must not lie across it.
+    /// The progress of the existing stream: a run of verdicts must not cross it.
     there: SequenceNumber,
-    /// Where the run under way begins.
+    /// Where the current run begins.
     from: SequenceNumber,
     included: Vec<Included>,
     entries: u64,
@@ -130,7 +130,7 @@ impl Appending {
         Ok(Self { streams, tenant, scope, name, head, there, from: 0, included: Vec::new(), entries: 0 })
     }
 
-    /// Takes the line of the next entry.
+    /// Reads the line of the next entry.
     pub(super) async fn take(&mut self, line: &[u8]) -> Outcome<Result<(), String>> {
         let entry: StreamEntry = match serde_json::from_slice(line) {
             Ok(entry) => entry,
@@ -138,7 +138,7 @@ impl Appending {
         };
         let next = self.included.last().map_or(self.from, |last| last.sequence_number + 1);
         if entry.position != self.entries || !(next..self.head).contains(&entry.sequence_number) {
-            return Ok(Err(format!("entry {} does not follow on", entry.position)));
+            return Ok(Err(format!("entry {} is out of order", entry.position)));
         }
         if (self.from + 1..=entry.sequence_number).contains(&self.there) {
             self.append(self.there).await?;
@@ -151,7 +151,7 @@ impl Appending {
         Ok(Ok(()))
     }
 
-    /// Appends what was judged up to `to`; where it was appended before, the store compares it.
+    /// Appends the verdicts up to `to`; the store compares those that it already has.
     async fn append(&mut self, to: SequenceNumber) -> Outcome<()> {
         if to <= self.from {
             return Ok(());
@@ -166,7 +166,7 @@ impl Appending {
         })
     }
 
-    /// Appends the rest, and compares the stream with what the export says.
+    /// Appends the rest, and compares the stream with the export.
     pub(super) async fn finish(mut self, due: MovedStream) -> Outcome<Result<MovedStream, String>> {
         let next = self.included.last().map_or(self.from, |last| last.sequence_number + 1);
         let same = (&due.tenant, &due.scope, &due.name) == (&self.tenant, &self.scope, &self.name);

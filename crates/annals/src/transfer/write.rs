@@ -1,4 +1,4 @@
-//! Writing an export.
+//! Writes an export.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::{
 };
 use crate::operations::OperationError;
 
-/// Writes the records of an open store, and every log with its streams, each up to the head that it has when its records are written.
+/// Writes the records of an open store, then each log with its streams, up to the head that it has once the records are written.
 /// `progress` counts events.
 ///
 /// # Errors
-/// What reading the store says; `disk_full` and `unwritable_output` when `out` cannot be written.
+/// The errors of reading the store; `disk_full` and `unwritable_output` if `out` cannot be written.
 pub async fn export(
     store: &dyn Store,
     out: &mut (dyn Write + Send),
@@ -28,8 +28,8 @@ pub async fn export(
     write(store, true, out, progress).await
 }
 
-/// The same without records and streams: every log, with its prepare keys. It is what is left of a store whose records are damaged, and
-/// its first line says so.
+/// Writes only the logs of a store, with their prepare keys, and neither records nor streams. This is what remains of a store whose records
+/// are damaged; the first line marks it.
 ///
 /// # Errors
 /// As for [`export`].
@@ -50,7 +50,7 @@ async fn write(
     let mut logs = Vec::new();
     for status in store.status() {
         let (tenant, scope) = (status.tenant, status.scope);
-        // It reads what is left as if that were all.
+        // A damaged log reads like a shorter one.
         if let Some(damage @ StoreError::Damaged(_)) = status.refusing {
             return Err(OperationError::new(damage.code(), format!("{tenant}/{scope}: {damage}")));
         }
@@ -60,7 +60,7 @@ async fn write(
         let (store_id, incarnation) = (identity.store_id, identity.incarnation);
         logs.push(ExportedLog { tenant, scope, store_id, incarnation, head: status.head });
     }
-    // Asked before anything is written: half an export looks like a whole one.
+    // Checked before anything is written: half an export looks like a complete one.
     for log in &logs {
         let can_be_copied = open(store, log)?.read_copies(log.head).await;
         can_be_copied.map_err(|error| OperationError::new(error.code(), error.to_string()).advise(UNCOPIED))?;
@@ -73,7 +73,7 @@ async fn write(
     }
     let collections = moved.collections.len() as u64;
     line(out, &RecordsEnd { records_end: Collections { collections } })?;
-    // Now, so that no record was written by someone who had read further.
+    // Read now, so that no record was written by a reader of later events.
     for log in &mut logs {
         log.head =
             open(store, log)?.head().await.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
@@ -102,7 +102,7 @@ async fn write(
     Ok(moved)
 }
 
-/// What to do where a log cannot be exported.
+/// The advice for a log that cannot be exported.
 const UNCOPIED: &str = "Export an embedded store; a store on MongoDB is copied with the tools of MongoDB, or event by event with `annals log read`.";
 
 fn open(store: &dyn Store, log: &ExportedLog) -> Result<Arc<dyn EventLog>, OperationError> {

@@ -218,7 +218,7 @@ async fn an_import_that_is_refused_says_what_it_has_written() {
     let error = imported(&bytes[..bytes.len() - 30], &target).await.expect_err("it ends early");
     let head = target.log("other", "partner").expect("a log").head().await.expect("its head");
     let logs = format!("the events 0 to {} of other/partner", head - 1);
-    for part in ["written before that: 3 records of other", &logs, "goes on from there"] {
+    for part in ["written before that: 3 records of other", &logs, "resumes from there"] {
         assert!(error.message.contains(part), "{part}: {error}");
     }
     imported(&bytes, &target).await.expect("it goes on");

@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::target::open_options;
 
-/// Turn a MongoDB that Wow or a Dolittle Runtime wrote into a store; without --apply only print the plan
+/// Turn a MongoDB database that Wow or a Dolittle Runtime wrote into a store; without --apply only print the plan
 #[derive(Debug, Args)]
 #[command(
     after_help = "Never changes what other software wrote. Commits in {aggregate}_event_stream are assigned sequence numbers; \

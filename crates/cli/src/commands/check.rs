@@ -11,11 +11,11 @@ use crate::failure::Stop;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// Check every checksum of a store that no process has open, and every promise that its bytes can prove
+/// Check a store that no process has open: every checksum, and every invariant that its files can prove
 #[derive(Debug, Args)]
 #[command(
     after_help = "Writes nothing. Each damaged place is printed with its file, byte and sequence number, and what to do; the exit \
-                  code is 6 then.\n\nExample:\n  annals check --store embedded:./data"
+                  code is then 6.\n\nExample:\n  annals check --store embedded:./data"
 )]
 pub struct Check {}
 

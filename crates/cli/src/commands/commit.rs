@@ -48,17 +48,17 @@ pub struct Commit {
     /// The version the aggregate must have: a number, any, empty or exists
     #[arg(long, value_name = "VERSION", requires = "aggregate", allow_hyphen_values = true)]
     expect: Option<String>,
-    /// Identifies the request, so that a repeat is recognised
+    /// The id of the request: a repeat returns the first outcome and adds nothing
     #[arg(long, value_name = "ID", requires = "aggregate")]
     request_id: Option<String>,
     /// The stage to wait for: committed (stored), logged (has its sequence number), snapshot (the aggregate's snapshot has reached it),
     /// or handled:NAME (the handler has handled its events)
     #[arg(long, value_name = "STAGE", requires = "aggregate")]
     wait: Option<String>,
-    /// Groups everything that follows from one cause
+    /// The id that correlates everything with the same cause
     #[arg(long, value_name = "ID", requires = "aggregate")]
     correlation_id: Option<String>,
-    /// The direct cause
+    /// The id of the direct cause
     #[arg(long, value_name = "ID", requires = "aggregate")]
     causation_id: Option<String>,
 }

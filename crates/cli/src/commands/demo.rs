@@ -15,7 +15,7 @@ use crate::{listen, signals};
 /// Where the demo keeps its store from run to run.
 const FOLDER: &str = "./demo-data";
 
-/// Run the demo: a service that executes programs, on this engine, with a page that shows its events
+/// Run the demo: a code-execution service on an event store, with a web page that shows its events
 #[derive(Debug, Args)]
 #[command(
     after_help = "Its store stays in ./demo-data (or at --store, with the folders of programs beside it in NAME.demo), and the next run continues with it.\n\nExample:\n  annals demo --fresh"
@@ -60,11 +60,7 @@ impl Run for Demo {
         let store = annals::open(&url).await?;
         let mut settings = Settings::new(store, url, folder.work(), io::stdout());
         settings.listen = listen;
-        let stopped = async {
-            if let Err(failure) = signals::stop().await {
-                failure.print();
-            }
-        };
+        let stopped = signals::caught()?;
         let ended = annals_example_execution::run(settings, stopped).await;
         ended.map_err(|error| Failure::new(error.code(), error.to_string()).into())
     }

@@ -1,10 +1,12 @@
 //! `annals handler …`.
 
+mod shown;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use annals::ByteString;
-use annals::handlers::{Act, HandlerDefinition, HandlerStatus, PartitionStatus};
+use annals::handlers::{Act, End, HandlerDefinition, Place, Reason};
+use annals::{ByteString, Code, Timestamp};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -15,6 +17,7 @@ use crate::failure::{Failure, Stop};
 use crate::lines;
 use crate::output::Output;
 use crate::target::Target;
+use shown::{print, print_act, print_partition};
 
 /// Define, list and operate handlers: programs that pull events and settle them, in order per partition
 #[derive(Debug, Args)]
@@ -37,11 +40,14 @@ enum What {
     #[command(after_help = "Example:\n  annals handler show billing")]
     Show(Named),
     /// Delete a handler with its position, failing partitions and parked events
-    #[command(after_help = "Example:\n  annals handler delete billing")]
-    Delete(Named),
+    #[command(after_help = "Example:\n  annals handler delete billing --reason 'nobody reads the invoices'")]
+    Delete(Operate),
     /// List the failing partitions of a handler
-    #[command(after_help = "Example:\n  annals handler partitions billing")]
-    Partitions(Named),
+    #[command(visible_alias = "partitions", after_help = "Example:\n  annals handler failing billing")]
+    Failing(Named),
+    /// List what operators did to a handler, the newest first, also after it was deleted
+    #[command(after_help = "Example:\n  annals handler acts billing")]
+    Acts(Named),
     /// Hand out no more events; those in flight can be settled
     #[command(after_help = "Example:\n  annals handler pause billing --reason 'the mail server moves'")]
     Pause(Operate),
@@ -53,10 +59,20 @@ enum What {
     Retry(OperatePartition),
     /// Skip a failing partition's event: it is recorded, and the partition continues
     #[command(after_help = "Example:\n  annals handler skip billing order/o-1 --reason 'it was sent by hand'")]
-    Skip(OperatePartition),
+    Skip(OperateEvent),
     /// Park a failing partition's event, and let the partition continue
     #[command(after_help = "Example:\n  annals handler park billing order/o-1 --reason 'for the day shift'")]
-    Park(OperatePartition),
+    Park(OperateEvent),
+    /// Continue at another position; what is passed over is not delivered
+    #[command(
+        after_help = "Failing partitions at that position or after it are forgotten; a move forward forgets all of them.\n\nExample:\n  annals handler move billing latest --reason 'the backlog was imported'"
+    )]
+    Move(OperatePlace),
+    /// Deliver events again that the handler has passed; their deliveries are marked
+    #[command(
+        after_help = "Example:\n  annals handler replay billing 2026-03-01T00:00:00Z --reason 'the amounts were rounded'"
+    )]
+    Replay(OperatePlace),
 }
 
 #[derive(Debug, Args)]
@@ -66,23 +82,51 @@ struct Named {
 }
 
 #[derive(Debug, Args)]
-struct Operate {
-    /// The handler's name
-    name: String,
+struct Why {
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     reason: String,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Operate {
+    /// The handler's name
+    name: String,
+    #[command(flatten)]
+    why: Why,
+}
+
+#[derive(Debug, Args)]
+struct OperatePlace {
+    /// The handler's name
+    name: String,
+    /// A position, beginning, latest or a time
+    #[arg(value_name = "WHERE")]
+    place: String,
+    #[command(flatten)]
+    why: Why,
 }
 
 #[derive(Debug, Args)]
 struct OperatePartition {
     /// The handler's name
     name: String,
-    /// The partition, as `annals handler partitions` prints it
+    /// The partition, as `annals handler failing` prints it
     partition: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
+    #[command(flatten)]
+    why: Why,
+}
+
+#[derive(Debug, Args)]
+struct OperateEvent {
+    #[command(flatten)]
+    of: OperatePartition,
+    /// The position of the event that is meant; the act is refused when another one is the partition's next
+    #[arg(long, value_name = "POSITION")]
+    position: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -90,7 +134,7 @@ struct Put {
     /// The handler's name
     name: String,
     /// A file with the definition, the body of PUT /v1/handlers/NAME; - for standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["types", "stream", "partition_by", "concurrency", "start"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["types", "stream", "condition", "partition_by", "concurrency", "start", "stop_at"])]
     file: Option<PathBuf>,
     /// Handle only events of this type; may be repeated
     #[arg(long = "type", value_name = "TYPE", conflicts_with = "stream")]
@@ -98,15 +142,21 @@ struct Put {
     /// Handle the events of this stream
     #[arg(long, value_name = "STREAM")]
     stream: Option<String>,
+    /// Handle only events that pass this condition, as JSON
+    #[arg(long, value_name = "JSON")]
+    condition: Option<String>,
     /// What decides an event's partition: none, aggregate or data.PATH
     #[arg(long, value_name = "WHAT")]
     partition_by: Option<String>,
     /// How many partitions are in flight at most
     #[arg(long, value_name = "COUNT")]
     concurrency: Option<u32>,
-    /// Where to start: beginning, latest or a sequence number
+    /// Where to start: beginning, latest, a sequence number or a time
     #[arg(long, value_name = "WHERE")]
     start: Option<String>,
+    /// End before the first event at or after this time
+    #[arg(long, value_name = "TIME")]
+    stop_at: Option<String>,
 }
 
 impl Run for Handler {
@@ -117,22 +167,56 @@ impl Run for Handler {
             What::Put(args) => put(context, args).await,
             What::List => reading(context, list).await,
             What::Show(args) => reading(context, async |target, output| show(target, output, &args.name).await).await,
-            What::Delete(args) => delete(context, &args.name).await,
-            What::Partitions(args) => {
+            What::Delete(args) => delete(context, args).await,
+            What::Acts(args) => reading(context, async |target, output| acts(target, output, &args.name).await).await,
+            What::Failing(args) => {
                 reading(context, async |target, output| partitions(target, output, &args.name).await).await
             }
-            What::Pause(args) => operate(context, &args.name, Act::Pause, &args.reason).await,
-            What::Resume(args) => operate(context, &args.name, Act::Resume, &args.reason).await,
-            What::Retry(args) => operate(context, &args.name, Act::Retry(args.partition()), &args.reason).await,
-            What::Skip(args) => operate(context, &args.name, Act::Skip(args.partition()), &args.reason).await,
-            What::Park(args) => operate(context, &args.name, Act::Park(args.partition()), &args.reason).await,
+            What::Pause(args) => operate(context, &args.name, Act::Pause, &args.why).await,
+            What::Resume(args) => operate(context, &args.name, Act::Resume, &args.why).await,
+            What::Retry(args) => operate(context, &args.name, Act::Retry(args.partition()), &args.why).await,
+            What::Skip(OperateEvent { of, position }) => {
+                let act = Act::Skip { partition: of.partition(), position: *position };
+                operate(context, &of.name, act, &of.why).await
+            }
+            What::Park(OperateEvent { of, position }) => {
+                let act = Act::Park { partition: of.partition(), position: *position };
+                operate(context, &of.name, act, &of.why).await
+            }
+            What::Move(args) => operate(context, &args.name, Act::Move { to: args.place()? }, &args.why).await,
+            What::Replay(args) => operate(context, &args.name, Act::Replay { from: args.place()? }, &args.why).await,
         }
+    }
+}
+
+impl Why {
+    fn reason(&self) -> Reason {
+        Reason { reason: self.reason.clone(), by: self.by.clone() }
     }
 }
 
 impl OperatePartition {
     fn partition(&self) -> ByteString {
         self.partition.as_str().into()
+    }
+}
+
+impl OperatePlace {
+    fn place(&self) -> Result<Place, Failure> {
+        match &*self.place {
+            "beginning" => Ok(Place::End(End::Beginning)),
+            "latest" => Ok(Place::End(End::Latest)),
+            text => match text.parse() {
+                Ok(position) => Ok(Place::Position(position)),
+                Err(_) => match Timestamp::parse(text) {
+                    Ok(time) => Ok(Place::Time { time }),
+                    Err(why) => Err(Failure::new(
+                        Code::InvalidBody,
+                        format!("WHERE is a position, beginning, latest or a time, and {why}"),
+                    )),
+                },
+            },
+        }
     }
 }
 
@@ -180,8 +264,18 @@ fn definition(args: &Put) -> Result<String, Failure> {
     }
     body.extend(args.concurrency.map(|count| ("concurrency".to_owned(), json!(count))));
     if let Some(start) = &args.start {
-        let number = start.parse::<u64>().map(|number| json!({ "sequence_number": number }));
-        body.insert("start".to_owned(), number.unwrap_or_else(|_| json!(start)));
+        let read = match (start.parse::<u64>(), Timestamp::parse(start)) {
+            (Ok(number), _) => json!({ "sequence_number": number }),
+            (Err(_), Ok(time)) => json!({ "time": time }),
+            (Err(_), Err(_)) => json!(start),
+        };
+        body.insert("start".to_owned(), read);
+    }
+    body.extend(args.stop_at.iter().map(|time| ("stop_at".to_owned(), json!(time))));
+    if let Some(condition) = &args.condition {
+        let read = serde_json::from_str::<Value>(condition);
+        let read = read.map_err(|error| Failure::new(Code::NotJson, format!("--condition is not JSON: {error}")))?;
+        body.insert("condition".to_owned(), read);
     }
     Ok(Value::Object(body).to_string())
 }
@@ -202,34 +296,11 @@ async fn show(target: &Target, output: &mut Output, name: &str) -> Result<(), St
     print(output, &target.handlers.get(name).await?)
 }
 
-fn print(output: &mut Output, status: &HandlerStatus) -> Result<(), Stop> {
-    match output.format() {
-        Format::Json => output.json(status),
-        Format::Table => {
-            output.head(format_args!(
-                "{:<24}  {:<8}  {:>12}  {:>10}  {:>8}  {:>8}  REASON",
-                "NAME", "STATE", "POSITION", "LAG", "FAILING", "PARKED"
-            ))?;
-            let state = json!(status.state);
-            output.text(format_args!(
-                "{:<24}  {:<8}  {:>12}  {:>10}  {:>8}  {:>8}  {}",
-                status.name,
-                state.as_str().unwrap_or_default(),
-                status.position,
-                status.lag,
-                status.failing,
-                status.parked,
-                status.last_reason.as_deref().unwrap_or("-")
-            ))
-        }
-    }
-}
-
-async fn delete(context: &Context, name: &str) -> Result<(), Stop> {
+async fn delete(context: &Context, args: &Operate) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.handlers.delete(name).await?;
+            target.handlers.delete(&args.name, args.why.reason()).await?;
             let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "deleted": true }))?,
@@ -252,28 +323,23 @@ async fn partitions(target: &Target, output: &mut Output, name: &str) -> Result<
     }
 }
 
-fn print_partition(output: &mut Output, failing: &PartitionStatus) -> Result<(), Stop> {
-    match output.format() {
-        Format::Json => output.json(failing),
-        Format::Table => {
-            output.head(format_args!(
-                "{:<32}  {:>10}  {:>8}  {:<24}  REASON",
-                "PARTITION", "NUMBER", "ATTEMPTS", "RETRY_AT"
-            ))?;
-            let retry_at = failing.retry_at.map_or_else(|| "-".to_owned(), |at| at.to_string());
-            output.text(format_args!(
-                "{:<32}  {:>10}  {:>8}  {:<24}  {}",
-                failing.partition, failing.sequence_number, failing.attempts, retry_at, failing.reason
-            ))
+async fn acts(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
+    let mut after: Option<ByteString> = None;
+    loop {
+        let page = target.handlers.acts(name, after.as_deref(), 1_000).await?;
+        page.items.iter().try_for_each(|act| print_act(output, act))?;
+        after = page.cursor;
+        if after.is_none() {
+            return Ok(());
         }
     }
 }
 
-async fn operate(context: &Context, name: &str, act: Act, reason: &str) -> Result<(), Stop> {
+async fn operate(context: &Context, name: &str, act: Act, why: &Why) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.handlers.act(name, act, reason).await?;
+            target.handlers.act(name, act, why.reason()).await?;
             let mut output = context.output();
             show(target, &mut output, name).await?;
             output.flush()

@@ -39,7 +39,7 @@ pub struct Import {
     /// Import an export of a whole store, into a store and not through a server
     #[arg(long, conflicts_with_all = ["id_prefix", "keep_going"])]
     whole: bool,
-    /// The prefix of the request ids of lines without one, which end in the line number; standard input has no digest to make one from
+    /// The prefix of the request ids of lines without one, followed by the line number; required for such lines on standard input
     #[arg(long, value_name = "PREFIX")]
     id_prefix: Option<String>,
     /// Continue after a line that is refused

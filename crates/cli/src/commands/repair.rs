@@ -10,7 +10,7 @@ use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::progress::Progress;
 
-/// Cut a damaged log, keep the part that is cut off, and begin a new incarnation; or rebuild the indexes of records
+/// Truncate a damaged log, set the removed part aside, and begin a new incarnation; or rebuild the indexes of records
 #[derive(Debug, Args)]
 #[command(
     after_help = "`annals check` prints where the damage begins. Nothing is lost: removed files move to cut/ in the store's folder. Streams \

@@ -12,7 +12,7 @@ use crate::failure::Stop;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// Make a new store from a backup; it begins a new incarnation
+/// Create a new store from a backup; it begins a new incarnation
 #[derive(Debug, Args)]
 #[command(
     after_help = "The folder of --store must be new or empty.\n\nExample:\n  annals restore --from backup.tar --store \

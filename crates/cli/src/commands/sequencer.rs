@@ -7,7 +7,7 @@ use crate::cli::Format;
 use crate::context::{Context, Reaches};
 use crate::failure::Stop;
 
-/// Show which process assigns sequence numbers, and how far it is; for a store on MongoDB
+/// Show which process assigns sequence numbers, and its lag; for a store on MongoDB
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  annals sequencer --server http://127.0.0.1:4000")]
 pub struct Sequencer {}

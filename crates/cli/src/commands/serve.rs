@@ -50,9 +50,14 @@ impl Run for Serve {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let config = &context.config;
         let address = address(config).await?;
+        if let Err(error) = server::raise_open_files() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
         let indexes = config.snapshots.declared()?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
-        let options = target::open_options(config, false);
+        let mut options = target::open_options(config, false);
+        // A server that was killed on a full disk comes up again, and its readers are served until there is room.
+        options.read_only_on = &[Code::DiskFull];
         let obstacle = server::Obstacle::default();
         obstacle.say("it is being opened");
         let mut opening = Box::pin(async {
@@ -65,16 +70,13 @@ impl Run for Serve {
             Err(_) => None,
         };
         let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
+        // Before the address is printed: a process that has read it may stop the server at once.
+        let stopped = signals::caught()?;
         let mut output = Output::new(None);
         // Whoever started this may not read what it prints, and the server runs all the same.
         let _ = output
             .text(format_args!("Serving {} on http://{address} until Ctrl-C.", annals::shown_url(&config.store.url)));
         let _ = output.flush();
-        let stopped = async {
-            if let Err(failure) = signals::stop().await {
-                failure.print();
-            }
-        };
         let mut limits = server::Options::default();
         // Without credentials whoever gets through may do everything, and a browser gets through from any page.
         limits.callers = server::Callers::ThisMachine;

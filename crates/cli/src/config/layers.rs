@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::Config;
@@ -21,6 +22,8 @@ pub struct Layers {
     /// Every section with every key; only their values change.
     values: Table,
     origins: Origins,
+    /// The line of each value that a file set, as `annals.toml:7`.
+    lines: BTreeMap<String, String>,
 }
 
 impl Layers {
@@ -31,22 +34,27 @@ impl Layers {
             keys.as_table().into_iter().flatten().map(move |(key, _)| format!("{section}.{key}"))
         });
         let origins = keys.map(|key| (key, "default".to_owned())).collect();
-        Ok(Self { values, origins })
+        Ok(Self { values, origins, lines: BTreeMap::new() })
     }
 
     pub fn file(&mut self, path: &Path) -> Result<(), Failure> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| Failure::config(format!("{shown}: {error}")))?;
         let table: Table = text.parse().map_err(|error| Failure::config(format!("{shown}: {error}")))?;
+        let lines = lines(&text);
+        let place = |key: &str| lines.get(key).map_or_else(|| shown.clone(), |line| format!("{shown}:{line}"));
         for (section, keys) in table {
             let Value::Table(keys) = keys else {
-                return Err(self.unknown(&section, &shown));
+                return Err(self.unknown(&section, &place(&section)));
             };
             if !self.values.contains_key(&section) {
-                return Err(self.unknown(&section, &shown));
+                return Err(self.unknown(&section, &place(&section)));
             }
             for (key, value) in keys {
-                self.set(&format!("{section}.{key}"), &shown, value)?;
+                let key = format!("{section}.{key}");
+                self.set(&key, &place(&key), value)?;
+                self.origins.insert(key.clone(), shown.clone());
+                self.lines.insert(key.clone(), place(&key));
             }
         }
         Ok(())
@@ -108,10 +116,10 @@ impl Layers {
     }
 
     pub fn finish(self) -> Result<(Config, Origins), Failure> {
-        let origins = self.origins;
-        let config = serde_path_to_error::deserialize(self.values).map_err(|error| {
+        let Self { values, origins, lines } = self;
+        let config = serde_path_to_error::deserialize(values).map_err(|error| {
             let key = error.path().to_string();
-            let origin = origins.get(&key).map(String::as_str).unwrap_or("configuration");
+            let origin = lines.get(&key).or(origins.get(&key)).map(String::as_str).unwrap_or("configuration");
             Failure::config(format!("{key} ({origin}): {}", error.inner().to_string().trim()))
         })?;
         Ok((config, origins))
@@ -129,6 +137,7 @@ impl Layers {
             return Err(Failure::config(format!("{key} ({origin}): it takes a value of type {wanted}, not {given}")));
         }
         *current = value;
+        self.lines.remove(key);
         self.origins.insert(key.to_owned(), origin.to_owned());
         Ok(())
     }
@@ -137,6 +146,21 @@ impl Layers {
         let known: Vec<&str> = self.origins.keys().map(String::as_str).collect();
         Failure::config(format!("{origin}: there is no key {key:?}; the keys are {}", known.join(", ")))
     }
+}
+
+/// Returns the line of each section and of each dotted key of a valid file.
+fn lines(text: &str) -> BTreeMap<String, usize> {
+    let mut lines = BTreeMap::new();
+    let line = |at: usize| text[..at].matches('\n').count() + 1;
+    let Ok(sections) = DeTable::parse(text) else { return lines };
+    for (section, keys) in sections.get_ref() {
+        lines.insert(section.get_ref().to_string(), line(section.span().start));
+        let DeValue::Table(keys) = keys.get_ref() else { continue };
+        for key in keys.keys() {
+            lines.insert(format!("{}.{}", section.get_ref(), key.get_ref()), line(key.span().start));
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -210,6 +234,30 @@ mod tests {
             let refused = layers().file(&file).expect_err(text);
             assert!(refused.message.contains(says), "{text}: {refused}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_named_with_its_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.toml");
+        for (text, line) in [
+            ("# comment\n[store]\nurll = \"x\"", 3),
+            ("\n[stor]\nurl = \"x\"", 2),
+            ("[log]\n\n[server]\ndev = \"yes\"", 4),
+            ("[log]\nlevel = \"info\"\nformat = \"xml\"", 3),
+        ] {
+            std::fs::write(&file, text).expect("written");
+            let mut layers = layers();
+            let refused = layers.file(&file).and_then(|()| layers.finish().map(drop)).expect_err(text);
+            let place = format!("{}:{line}", file.display());
+            assert!(refused.message.contains(&place), "{text}: {refused}");
+        }
+        std::fs::write(&file, "[log]\nformat = \"json\"\n").expect("written");
+        let mut layers = layers();
+        layers.file(&file).expect("a good file");
+        layers.environment([("ANNALS__LOG__FORMAT".into(), "xml".into())].into_iter()).expect("a known key");
+        let refused = layers.finish().expect_err("refused");
+        assert!(refused.message.contains("(environment ANNALS__LOG__FORMAT)"), "{refused}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What queries over HTTP may ask for.
+//! Limits of queries over HTTP.
 
 use annals::QueryGuard;
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueriesSection {
-    /// Filter documents of MongoDB (RAW). `--dev` allows them, too; those that run code are never allowed.
+    /// Allows filter documents of MongoDB (RAW), as does `--dev`; operators that run code are never allowed.
     pub allow_raw: bool,
-    /// Operators that no index serves, and conditions on commits that do not say where to look.
+    /// Allows operators without index support, and conditions on commits that read all of them.
     pub allow_expensive: bool,
-    /// Pages and counts of every document.
+    /// Allows pages and counts of every document.
     pub allow_everything: bool,
-    /// Most conditions inside one another.
+    /// The deepest nesting of a condition.
     pub depth_max: usize,
-    /// Most parts of a condition.
+    /// The most parts of a condition.
     pub parts_max: usize,
-    /// Most values of one operator.
+    /// The most values of one operator.
     pub values_max: usize,
-    /// Most documents of a list.
+    /// The most documents of a list.
     pub list_max: u64,
-    /// Most documents of a page.
+    /// The most documents of a page.
     pub page_max: u64,
-    /// How far pages reach: page number times documents of a page.
+    /// The farthest page: page number times page size.
     pub reach_max: u64,
-    /// Most bytes of documents that are answered at once, or held to be sorted.
+    /// The most bytes of documents in one response, or held for sorting.
     pub answer_bytes_max: usize,
 }
 
@@ -47,7 +47,7 @@ impl Default for QueriesSection {
 }
 
 impl QueriesSection {
-    /// The guard of a server; `dev` is whether it is for development, where only the bytes of an answer have a limit.
+    /// Returns the guard of a server; in development (`dev`) only the bytes of a response are limited.
     pub fn guard(&self, dev: bool) -> QueryGuard {
         let mut guard = if dev { QueryGuard::open() } else { QueryGuard::default() };
         guard.answer_bytes_max = self.answer_bytes_max;

@@ -7,6 +7,7 @@ mod run;
 mod bad_input;
 mod command_line;
 mod configuration;
+mod crowds;
 mod demo;
 mod documents;
 mod exporting;

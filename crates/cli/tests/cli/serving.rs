@@ -97,6 +97,22 @@ fn a_store_that_a_server_has_open_is_locked_and_the_error_says_how_to_go_on() {
 }
 
 #[test]
+fn removing_the_lock_beside_a_running_server_lets_nobody_in_and_loses_no_commit() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let there = ["commit", "--server", &server.url, "--aggregate", "order/o-1", "--type", "t"];
+    run(folder.path(), &there).ok();
+    std::fs::remove_file(folder.path().join("data/lock")).expect("removed");
+    run(folder.path(), &["commit", "--aggregate", "order/o-2", "--type", "t"]).refused("store_locked", 6);
+    run(folder.path(), &there).refused("store_failed", 6);
+    run(folder.path(), &["commit", "--aggregate", "order/o-2", "--type", "t"]).refused("store_locked", 6);
+    server.kill();
+    let kept = run(folder.path(), &["log", "read"]).ok().json();
+    assert!(!kept.is_empty(), "what was acknowledged is there");
+    run(folder.path(), &["check"]).ok();
+}
+
+#[test]
 fn it_stops_on_sigterm_with_exit_code_0_although_someone_follows() {
     let folder = folder();
     let server = Server::start(folder.path());
@@ -148,5 +164,13 @@ fn an_unknown_tenant_or_scope_of_a_server_is_one_sentence() {
     for (flag, name, code) in [("--tenant", "acme", "unknown_tenant"), ("--scope", "received", "unknown_scope")] {
         let said = run(folder.path(), &["log", "read", "--server", &server.url, flag, name]).refused(code, 4);
         assert!(said.contains(name) && !said.contains(": :"), "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_has_printed_its_address_stops_cleanly_at_once() {
+    let folder = folder();
+    for round in 0..20 {
+        assert_eq!(Server::start(folder.path()).terminate(), Some(0), "round {round}");
     }
 }

@@ -102,6 +102,71 @@ fn a_store_that_cannot_be_written_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_store_that_may_not_be_written_is_read_counted_exported_and_backed_up() {
+    let folder = folder();
+    let input = lines((0..20).map(|n| body("o-1", json!({ "n": n }))));
+    run_with(folder.path(), &["commit"], &input).ok();
+    let declare = ["record", "declare", "things"];
+    run(folder.path(), &declare).ok();
+    run(folder.path(), &["record", "insert", "things", "--document", "{\"_id\": \"a\", \"n\": 7}"]).ok();
+    // As a process leaves it that was killed in the middle of a batch.
+    let segment = folder.path().join("data/tenants/default/default/0000000001.segment");
+    fs::remove_file(folder.path().join("data/tenants/default/default/checkpoint.json")).expect("removed");
+    let exported = run(folder.path(), &["export", "-"]).ok().out;
+    fs::remove_file(folder.path().join("data/tenants/default/default/checkpoint.json")).expect("removed");
+    let before = contents(&folder.path().join("data"));
+    let out = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(&out, fs::Permissions::from_mode(0o777)).expect("set");
+    let backup = out.path().join("b.tar").display().to_string();
+    set_mode(folder.path(), 0o555, 0o444);
+    let ran: Vec<Ran> = [
+        &["log", "read"][..],
+        &["stats"],
+        &["export", "-"],
+        &["record", "find", "things"],
+        &["aggregate", "read", "order", "o-1"],
+        &["backup", "--to", &backup],
+        &["check"],
+    ]
+    .iter()
+    .map(|command| run_without_rights(folder.path(), command))
+    .collect();
+    set_mode(folder.path(), 0o755, 0o644);
+    assert!(contents(&folder.path().join("data")) == before, "nothing was written to {}", segment.display());
+    let mut ran = ran.into_iter().map(Ran::ok);
+    assert_eq!(ran.next().expect("log read").json().len(), 20);
+    assert_eq!(ran.next().expect("stats").json()[0]["events"], 20);
+    // The first line says when it was made.
+    let content = |export: String| export.split_once('\n').expect("lines").1.to_owned();
+    assert_eq!(content(ran.next().expect("export").out), content(exported));
+    assert!(ran.next().expect("record find").out.contains("\"n\":7"));
+    assert!(ran.all(|ran| !ran.out.is_empty()));
+    run(folder.path(), &["restore", "--from", &backup, "--store", "embedded:./restored"]).ok();
+    assert_eq!(run(folder.path(), &["log", "read", "--store", "embedded:./restored"]).ok().json().len(), 20);
+}
+
+#[test]
+fn a_torn_tail_that_is_cut_is_said_and_its_bytes_are_kept() {
+    let folder = folder();
+    run_with(folder.path(), &["commit"], &lines((0..3).map(|n| body("o-1", json!({ "n": n }))))).ok();
+    let log = folder.path().join("data/tenants/default/default");
+    let segment = log.join("0000000001.segment");
+    let mut bytes = fs::read(&segment).expect("read");
+    let end = bytes.iter().rposition(|byte| *byte != 0).expect("commits").next_multiple_of(8) + 64;
+    bytes[end..end + 10].copy_from_slice(b"torn bytes");
+    fs::write(&segment, bytes).expect("written");
+    let ran = run(folder.path(), &["log", "read"]).ok();
+    assert_eq!(ran.json().len(), 3);
+    assert!(ran.err.contains("cut ") && ran.err.contains(".cut"), "{}", ran.err);
+    let kept = files(&log).into_iter().find(|file| file.extension().is_some_and(|name| name == "cut"));
+    let kept = fs::read(kept.expect("what was cut is kept")).expect("read");
+    assert!(kept.windows(10).any(|bytes| bytes == b"torn bytes"), "{kept:?}");
+    let again = run(folder.path(), &["log", "read"]).ok();
+    assert!(!again.err.contains("cut "), "{}", again.err);
+    run(folder.path(), &["check"]).ok();
+}
+
+#[test]
 fn a_store_damaged_in_the_middle_is_read_up_to_there_and_takes_no_commits() {
     let folder = folder();
     let input = lines((0..200).map(|n| body("o-1", json!({ "n": n, "marker": format!("marker-{n}-") }))));

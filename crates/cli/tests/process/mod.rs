@@ -57,6 +57,12 @@ impl Server {
         Self { process, url, _out: out }
     }
 
+    /// The number of its process.
+    #[allow(dead_code, reason = "not every binary of tests asks")]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends SIGKILL and waits for the end.
     #[allow(dead_code, reason = "not every test binary kills")]
     pub fn kill(mut self) {

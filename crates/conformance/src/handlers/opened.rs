@@ -7,7 +7,8 @@ use std::time::Duration;
 use annals_core::handlers::{Delivery, HandlerDefinition, Handlers, PullBody, SettleBody, SettleResult, Settlement};
 use annals_core::processing::{PartitionBy, ProcessingRetry};
 use annals_core::{
-    Aggregate, Clock, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, NewCommit, Reached, Store, limits,
+    Aggregate, Clock, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, Reached,
+    Store, limits,
 };
 use annals_runtime::{Host, HostOptions};
 
@@ -80,6 +81,13 @@ impl Opened {
             let commit = NewCommit::new("order", *id).event(event(event_type, n as u64));
             self.log.commit(commit.wait_until(Reached::Logged)).await.expect("committed");
         }
+    }
+
+    /// Commits an event with this data.
+    pub async fn commit_data(&self, name: &str, id: &str, data: &serde_json::Value) {
+        let placed = NewEvent::new("placed", Data::from_value(data).expect("a document"));
+        let commit = NewCommit::new(name, id).event(placed);
+        self.log.commit(commit.wait_until(Reached::Logged)).await.expect("committed");
     }
 
     /// Commits events of these types to an aggregate, and waits for a stage, at most 50 s of the clock.

@@ -1,4 +1,4 @@
-//! An aggregate as it is at a version.
+//! An aggregate at a version.
 
 use std::ops::Deref;
 
@@ -8,40 +8,40 @@ use super::effect::{Effect, Tags};
 use super::{AggregateType, Known, StoredEvent, Upcasters};
 use crate::{Aggregate, Code, CommitInfo, DEFAULT_TENANT_ID, RecordedCommit, Timestamp, Version};
 
-/// The key of a commit's header that says who gave the command; Wow's name.
+/// The key of a commit's header that names the operator who issued the command, as in Wow.
 pub const OPERATOR_HEADER: &str = "command_operator";
 
-/// An aggregate as it is at a version: its state, which it can be used as, and what is known about it.
+/// An aggregate at a version: its state, to which it dereferences, and its metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded<A> {
-    /// Its state: the type's default where there is no commit.
+    /// Its state: the type's default before the first commit.
     pub state: A,
-    /// What is known about it.
+    /// Its metadata.
     pub info: AggregateInfo,
 }
 
-/// What is known about an aggregate at a version, besides its state.
+/// The metadata of an aggregate at a version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AggregateInfo {
     /// Its name and id.
     pub aggregate: Aggregate,
-    /// The number of its commits; 0 when there is none.
+    /// The number of its commits.
     pub version: Version,
     /// Its tenantId.
     pub tenant_id: ByteString,
-    /// Whose it is: what its last commit said that named an owner, or an effect; or empty.
+    /// Its owner, as the last commit or effect that named one says; or empty.
     pub owner_id: ByteString,
-    /// Where it is, in the same way.
+    /// Its space, in the same way.
     pub space_id: ByteString,
     /// Whether it is deleted.
     pub deleted: bool,
     /// Its tags.
     pub tags: Tags,
-    /// The id of its last commit; empty when there is none.
+    /// The id of its last commit; empty before the first.
     pub commit_id: ByteString,
-    /// Who gave the command of its first commit; or empty.
+    /// The operator who issued the command of its first commit; or empty.
     pub first_operator: ByteString,
-    /// Who gave the command of its last commit; or empty.
+    /// The operator who issued the command of its last commit; or empty.
     pub operator: ByteString,
     /// The time of its first commit.
     pub first_time: Timestamp,
@@ -50,7 +50,7 @@ pub struct AggregateInfo {
 }
 
 impl AggregateInfo {
-    /// What is known about an aggregate without commits.
+    /// Creates the metadata of an aggregate without commits.
     pub fn new(aggregate: Aggregate) -> Self {
         Self {
             aggregate,
@@ -76,7 +76,7 @@ impl AggregateInfo {
             self.first_operator = operator.clone();
             self.first_time = commit.time;
         }
-        // A commit that names none says nothing about it.
+        // A commit that names none changes none.
         for (has, names) in [(&mut self.owner_id, &commit.owner_id), (&mut self.space_id, &commit.space_id)] {
             if !names.is_empty() {
                 *has = names.clone();
@@ -100,22 +100,22 @@ impl AggregateInfo {
     }
 }
 
-/// Why a commit of an aggregate makes no state.
+/// Why a commit could not be applied to an aggregate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{aggregate} version {version}{}: {message}", .event.map(|ordinal| format!(", event {ordinal}")).unwrap_or_default())]
 pub struct EvolveError {
-    /// Whose commit it is.
+    /// The aggregate.
     pub aggregate: Box<Aggregate>,
     /// The commit's version.
     pub version: Version,
-    /// The place in the commit of the event that cannot be read; none where the commit is not the aggregate's next one.
+    /// The ordinal of the event that cannot be read; `None` if the commit is not the aggregate's next one.
     pub event: Option<usize>,
-    /// What is wrong, as one sentence.
+    /// The problem, as one sentence.
     pub message: String,
 }
 
 impl EvolveError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         Code::UnreadableEvent
     }
@@ -126,7 +126,7 @@ impl EvolveError {
     }
 }
 
-/// An event as its type knows it today; none when it is discarded.
+/// Returns an event in its current form; `None` if an upcaster discards it.
 ///
 /// # Errors
 /// See [`EvolveError`].
@@ -147,17 +147,17 @@ pub fn known_event<A: AggregateType>(
 }
 
 impl<A: AggregateType> Loaded<A> {
-    /// The aggregate of this id before its first commit.
+    /// Creates the aggregate of this id, before its first commit.
     pub fn new(id: impl Into<ByteString>) -> Self {
         Self { state: A::default(), info: AggregateInfo::new(Aggregate::new(A::NAME, id)) }
     }
 
-    /// Its version: the number of its commits.
+    /// Returns its version: the number of its commits.
     pub fn version(&self) -> Version {
         self.info.version
     }
 
-    /// The aggregate after its next commit.
+    /// Returns the aggregate after its next commit.
     ///
     /// # Errors
     /// See [`EvolveError`].
@@ -165,7 +165,7 @@ impl<A: AggregateType> Loaded<A> {
         self.after_events(&commit.info, commit.events.iter().map(StoredEvent::from), upcasters)
     }
 
-    /// The aggregate after its next commit, of which these are the events.
+    /// Returns the aggregate after its next commit, given its events.
     ///
     /// # Errors
     /// See [`EvolveError`].

@@ -1,5 +1,7 @@
 //! Judging documents by a condition.
 
+use std::collections::HashSet;
+
 use bson::raw::{RawArray, RawDocument};
 use bson::{Bson, RawBson, RawBsonRef};
 
@@ -28,6 +30,10 @@ enum Node {
         path: Vec<String>,
         with: Vec<Operand>,
     },
+    OneOf {
+        path: Vec<String>,
+        values: Box<OneOf>,
+    },
     Exists {
         path: Vec<String>,
     },
@@ -41,6 +47,16 @@ enum Node {
     },
     /// What cannot be judged.
     Nothing,
+}
+
+/// Values of which one is to be equal: it is looked up, however many there are.
+#[derive(Debug, Clone)]
+struct OneOf {
+    /// In the encoding of the order.
+    encodings: HashSet<Vec<u8>>,
+    /// One is null, or is missing.
+    nothing: bool,
+    not_a_number: bool,
 }
 
 /// A value to compare with, in the encoding of the order.
@@ -103,10 +119,7 @@ impl Node {
             path: path.clone(),
             with: vec![Operand::new(comparison, value)],
         };
-        let one_of = |values: &[Bson]| Self::Compare {
-            path: path.clone(),
-            with: values.iter().map(|value| Operand::new(Comparison::Eq, value)).collect(),
-        };
+        let one_of = |values: &[Bson]| Self::OneOf { path: path.clone(), values: Box::new(OneOf::new(values)) };
         let not = |node| Self::Not(Box::new(node));
         let find = |side, fragment| Self::Find { path: path.clone(), search: Search::new(side, fragment) };
         match test {
@@ -146,6 +159,15 @@ impl Node {
                 Some(RawBsonRef::Array(array)) => inner.matches_element(array),
                 _ => false,
             }),
+            Self::OneOf { path, values } => {
+                let mut encoding = Vec::new();
+                walk(document, path, AtArray::Elements, &mut |value| {
+                    encoding.clear();
+                    let value = value.unwrap_or(RawBsonRef::Undefined);
+                    encode(value, &mut encoding);
+                    values.admit(&value, &encoding)
+                })
+            }
             Self::Compare { path, with } => {
                 let mut encoding = Vec::new();
                 walk(document, path, AtArray::Elements, &mut |value| {
@@ -169,6 +191,27 @@ impl Node {
             }
             _ => false,
         })
+    }
+}
+
+impl OneOf {
+    fn new(values: &[Bson]) -> Self {
+        let operands: Vec<_> = values.iter().map(|value| Operand::new(Comparison::Eq, value)).collect();
+        let nothing = |operand: &Operand| matches!(operand.type_order, TypeOrder::Null | TypeOrder::Undefined);
+        Self {
+            nothing: operands.iter().any(nothing),
+            not_a_number: operands.iter().any(|operand| operand.not_a_number),
+            // Values that are no number have an encoding too, and are equal to nothing by it.
+            encodings: operands.into_iter().filter(|it| !it.not_a_number).map(|it| it.encoding).collect(),
+        }
+    }
+
+    /// Whether one value passes. A missing one comes as undefined, which is null here.
+    fn admit(&self, value: &RawBsonRef<'_>, encoding: &[u8]) -> bool {
+        if matches!(TypeOrder::of(value), TypeOrder::Null | TypeOrder::Undefined) {
+            return self.nothing;
+        }
+        if is_not_a_number(value) { self.not_a_number } else { self.encodings.contains(encoding) }
     }
 }
 
@@ -215,5 +258,54 @@ fn is_not_a_number(value: &RawBsonRef<'_>) -> bool {
         RawBsonRef::Double(value) => value.is_nan(),
         RawBsonRef::Decimal128(value) => (u128::from_le_bytes(value.bytes()) >> 122) & 0b1_1111 == 0b1_1111,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Decimal128, doc};
+
+    use super::*;
+
+    /// Every kind of value, and some that are equal across types.
+    fn values() -> Vec<Bson> {
+        let decimal = |text: &str| Bson::Decimal128(text.parse::<Decimal128>().expect("a decimal"));
+        vec![
+            Bson::Null,
+            Bson::Undefined,
+            Bson::MinKey,
+            Bson::MaxKey,
+            1.into(),
+            1i64.into(),
+            1.0.into(),
+            decimal("1"),
+            f64::NAN.into(),
+            decimal("NaN"),
+            (-0.0).into(),
+            0.into(),
+            "1".into(),
+            "".into(),
+            true.into(),
+            doc! { "a": 1 }.into(),
+            vec![Bson::from(1), Bson::Null].into(),
+            Bson::Array(Vec::new()),
+        ]
+    }
+
+    #[test]
+    fn one_of_several_is_what_each_of_them_alone_would_be() {
+        let values = values();
+        for (n, one) in values.iter().enumerate() {
+            for other in &values[n..] {
+                let wanted = [one.clone(), other.clone()];
+                let each = wanted.each_ref().map(|value| Matcher::new(&Condition::field("f", Test::Eq(value.clone()))));
+                let together = Matcher::new(&Condition::field("f", Test::In(wanted.to_vec())));
+                for found in values.iter().map(|value| doc! { "f": value }).chain([doc! {}]) {
+                    let raw = bson::raw::RawDocumentBuf::try_from(&found).expect("a document");
+                    let due = each.iter().any(|matcher| matcher.matches(&raw));
+                    assert_eq!(together.matches(&raw), due, "{found} in {wanted:?}");
+                }
+            }
+        }
     }
 }

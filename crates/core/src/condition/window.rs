@@ -1,7 +1,7 @@
-//! Windows of time that move with the clock: `today`, `lastWeek`, `recentDays`.
+//! Windows of time relative to the clock: `today`, `lastWeek`, `recentDays`.
 //!
-//! A day begins at the first moment that the zone's rules give it, and ends one millisecond before the next one begins. So a week in which
-//! the clocks change is an hour longer or shorter, as people there have it.
+//! A day begins at its first instant in the time zone, and ends one millisecond before the next day begins. A week with a change to or from
+//! daylight-saving time is therefore an hour shorter or longer.
 
 mod pattern;
 
@@ -17,18 +17,18 @@ use super::operator::Operator;
 use super::{Now, Test};
 use crate::limits;
 
-/// A window of time. Fields hold milliseconds since 1970-01-01 UTC, or texts in a pattern whose texts sort as their times do.
+/// A window of time. Fields hold milliseconds since 1970-01-01 UTC, or strings in a pattern that sorts chronologically.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
-    /// Which days.
+    /// The days of the window.
     pub days: Days,
-    /// The zone whose days they are, for example `Europe/Berlin`; without one, the one it is resolved with.
+    /// The time zone of the days, for example `Europe/Berlin`; when absent, that of the caller who resolves the window.
     pub zone: Option<String>,
-    /// How the field's times are written, for example `yyyy-MM-dd HH:mm:ss`.
+    /// The pattern of the field's times, for example `yyyy-MM-dd HH:mm:ss`.
     pub pattern: Option<String>,
 }
 
-/// Which days a window holds. Weeks begin on Monday.
+/// The days of a window. Weeks begin on Monday.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "most of them say it")]
@@ -40,15 +40,15 @@ pub enum Days {
     LastWeek,
     ThisMonth,
     LastMonth,
-    /// The last so many, today included.
+    /// This many days up to and including today.
     Recent(u32),
-    /// All before the last so many.
+    /// All days before the last this many.
     Earlier(u32),
-    /// All before today at this time.
+    /// All time before today at this time of day.
     BeforeToday(TimeOfDay),
 }
 
-/// A time of the day, in whole milliseconds since midnight.
+/// A time of day, in whole milliseconds since midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeOfDay(u32);
 
@@ -59,17 +59,17 @@ impl From<Days> for Window {
 }
 
 impl Window {
-    /// The days of this zone, named as in the IANA database.
+    /// Sets the time zone, by its name in the IANA database.
     pub fn in_zone(self, zone: impl Into<String>) -> Self {
         Self { zone: Some(zone.into()), ..self }
     }
 
-    /// The field holds texts of this pattern.
+    /// Sets the pattern of the strings that the field holds.
     pub fn written_as(self, pattern: impl Into<String>) -> Self {
         Self { pattern: Some(pattern.into()), ..self }
     }
 
-    /// What a field must pass to lie in it now.
+    /// Returns the test that a field passes if it is in the window now.
     pub(super) fn resolved(&self, now: &Now) -> Result<Test, String> {
         let zone = match &self.zone {
             Some(name) => zone(name)?,
@@ -97,19 +97,19 @@ impl Window {
     }
 }
 
-/// The zone of a name.
+/// Returns the time zone of this name.
 pub(super) fn zone(name: &str) -> Result<TimeZone, String> {
     TimeZone::get(name).map_err(|_| format!("zone {name:?} is not known; name one as Europe/Berlin or UTC"))
 }
 
 enum Bounds {
     Before(Zoned),
-    /// Both ends are in it.
+    /// Both ends are included.
     Within(Zoned, Zoned),
 }
 
 impl Bounds {
-    /// None past the years that can be written.
+    /// Returns `None` outside of the years that can be represented.
     fn of(days: Days, now: &Now, zone: &TimeZone) -> Option<Self> {
         let here = jiff::Timestamp::from_millisecond(now.at.as_millis()).ok()?.to_zoned(zone.clone());
         let today = here.date();
@@ -144,12 +144,12 @@ fn at(date: Date, time: TimeOfDay) -> Option<jiff::civil::DateTime> {
 }
 
 impl TimeOfDay {
-    /// So many seconds after midnight; none from a whole day on.
+    /// Returns the time this many seconds after midnight; `None` from 24 hours on.
     pub const fn from_seconds(seconds: u32) -> Option<Self> {
         if seconds < 86_400 { Some(Self(seconds * 1_000)) } else { None }
     }
 
-    /// Reads `12:00`, `12:00:30` or `12:00:30.5`; what is below a millisecond is cut off.
+    /// Reads `12:00`, `12:00:30` or `12:00:30.5`; digits below a millisecond are dropped.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
@@ -164,7 +164,7 @@ impl TimeOfDay {
         Ok(Self(seconds * 1_000 + time.millisecond() as u32))
     }
 
-    /// Hours, minutes, seconds, milliseconds.
+    /// Returns hours, minutes, seconds and milliseconds.
     fn parts(self) -> [u32; 4] {
         let seconds = self.0 / 1_000;
         [seconds / 3_600, seconds / 60 % 60, seconds % 60, self.0 % 1_000]

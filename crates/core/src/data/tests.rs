@@ -52,6 +52,19 @@ fn an_integer_beyond_int64_is_refused_and_never_rounded() {
 }
 
 #[test]
+fn zero_with_a_sign_stays_an_integer_and_a_double_keeps_its_sign() {
+    let data = Data::from_json(r#"{"i":-0,"a":[-0,-0.0,-0e1],"s":"-0 \"-0","-0":-01234}"#);
+    assert!(data.is_err(), "-01234 is not JSON");
+    let data = Data::from_json(r#"{"i":-0,"a":[-0,-0.0],"s":"-0 \"-0","-0":-0}"#).expect("valid");
+    let raw = data.as_raw();
+    assert_eq!((raw.get_i64("i").ok(), raw.get_i64("-0").ok()), (Some(0), Some(0)));
+    assert_eq!(raw.get_str("s").ok(), Some("-0 \"-0"));
+    let array = raw.get_array("a").expect("an array");
+    assert_eq!(array.get_i64(0).ok(), Some(0));
+    assert!(array.get_f64(1).expect("a double").is_sign_negative());
+}
+
+#[test]
 fn key_order_is_kept() {
     let json = r#"{"z":1,"a":{"y":2,"b":3},"m":[]}"#;
     assert_eq!(format!("{:?}", Data::from_json(json).expect("valid")), json);

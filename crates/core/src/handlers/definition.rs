@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::processing::{PartitionBy, ProcessingRetry, Settings};
-use crate::{ByteString, Code, Filter, Invalid, SequenceNumber, valid_name};
+use crate::processing::{FAILING_MAX, PartitionBy, ProcessingRetry, Settings};
+use crate::{ByteString, Code, Condition, Filter, Invalid, SequenceNumber, Timestamp, valid_name};
 
 /// The body of `PUT /v1/handlers/{name}`, with the name.
 ///
@@ -17,12 +17,16 @@ pub struct HandlerDefinition {
     pub name: ByteString,
     /// What it handles.
     pub source: HandlerSource,
+    /// Which events of its source it handles: those whose [document](crate::event_document) this holds for.
+    pub condition: Option<Condition>,
     /// What decides an event's partition.
     pub partition_by: PartitionBy,
     /// How many partitions are in flight at most, 1–256.
     pub concurrency: u32,
     /// Where it begins; decided by its first definition.
     pub start: Start,
+    /// Where it ends: before the first event of its own at or after this time.
+    pub stop_at: Option<Timestamp>,
     /// How many events of one partition are delivered together at most, 1–1,000.
     pub batch: u32,
     /// When a failed event is delivered again.
@@ -52,6 +56,8 @@ pub enum Start {
     Latest,
     /// With the event of this number, or the first after it.
     SequenceNumber(SequenceNumber),
+    /// With the first event at or after this time, which may be in the future.
+    Time(Timestamp),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -62,11 +68,15 @@ struct Body {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     types: Option<Vec<ByteString>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    condition: Option<Condition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     partition_by: Option<String>,
     #[serde(default = "one")]
     concurrency: u32,
     #[serde(default)]
     start: Start,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stop_at: Option<Timestamp>,
     #[serde(default = "one")]
     batch: u32,
     #[serde(default)]
@@ -90,9 +100,11 @@ impl HandlerDefinition {
         Self {
             name: name.into(),
             source: HandlerSource::Log { types: Vec::new() },
+            condition: None,
             partition_by: PartitionBy::None,
             concurrency: 1,
             start: Start::Beginning,
+            stop_at: None,
             batch: 1,
             retry: ProcessingRetry::default(),
         }
@@ -108,6 +120,12 @@ impl HandlerDefinition {
     #[must_use]
     pub fn stream(self, stream: impl Into<ByteString>) -> Self {
         Self { source: HandlerSource::Stream(stream.into()), ..self }
+    }
+
+    /// Handles only events whose document this condition holds for.
+    #[must_use]
+    pub fn matching(self, condition: Condition) -> Self {
+        Self { condition: Some(condition), ..self }
     }
 
     /// Partitions by this, with so many partitions in flight.
@@ -133,9 +151,11 @@ impl HandlerDefinition {
         let definition = Self {
             name: name.into(),
             source,
+            condition: body.condition.filter(|condition| *condition != Condition::All),
             partition_by: body.partition_by.map_or(Ok(PartitionBy::None), |text| PartitionBy::parse(&text))?,
             concurrency: body.concurrency,
             start: body.start,
+            stop_at: body.stop_at,
             batch: body.batch,
             retry: body.retry,
         };
@@ -152,9 +172,11 @@ impl HandlerDefinition {
         let body = Body {
             stream,
             types,
+            condition: self.condition.clone(),
             partition_by: Some(self.partition_by.text()),
             concurrency: self.concurrency,
             start: self.start,
+            stop_at: self.stop_at,
             batch: self.batch,
             retry: self.retry,
         };
@@ -165,7 +187,7 @@ impl HandlerDefinition {
     /// Checks names and limits.
     ///
     /// # Errors
-    /// `invalid_name` or `invalid_handler`, with the path.
+    /// `invalid_name`, `invalid_handler` or `invalid_condition`, with the path.
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidHandler, path, message));
         valid_name("name", &self.name)?;
@@ -177,6 +199,15 @@ impl HandlerDefinition {
                 types.iter().enumerate().try_for_each(|(n, name)| valid_name(&format!("types[{n}]"), name))?;
             }
             HandlerSource::Stream(stream) => valid_name("stream", stream)?,
+        }
+        if let Some(condition) = &self.condition {
+            condition.validate()?;
+            condition.judgeable()?;
+        }
+        if let (Start::Time(start), Some(stop)) = (self.start, self.stop_at)
+            && stop <= start
+        {
+            return invalid("stop_at", format!("{stop} is not after the start, {start}; no event is in between"));
         }
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
             return invalid("concurrency", format!("{} is not between 1 and {CONCURRENCY_MAX}", self.concurrency));
@@ -198,21 +229,36 @@ impl HandlerDefinition {
             concurrency: self.concurrency as usize,
             batch: self.batch as usize,
             retry: self.retry,
+            failing_max: FAILING_MAX,
         }
     }
 
-    /// Which events of the log it handles, where that is its source.
+    /// Which events of the log can be its own, where that is its source; the log's indexes lead to them. Types that the condition asks for
+    /// are among it.
     pub fn filter(&self) -> Option<Filter> {
-        match &self.source {
-            HandlerSource::Log { types } => Some(Filter { types: types.clone(), ..Filter::default() }),
-            HandlerSource::Stream(_) => None,
-        }
+        let HandlerSource::Log { types } = &self.source else { return None };
+        let asked = || {
+            let texts = self.condition.as_ref()?.texts_of("type")?;
+            // A text that is no name is the type of no event.
+            let names = texts.iter().filter(|text| valid_name("type", text).is_ok());
+            Some(names.map(|name| ByteString::from(name.as_str())).collect())
+        };
+        let types = if types.is_empty() { asked().unwrap_or_default() } else { types.clone() };
+        Some(Filter { types, ..Filter::default() })
+    }
+
+    /// The condition as it is written: numbers that mean the same are the same then, whatever their types.
+    fn condition_text(&self) -> Option<String> {
+        let condition = self.condition.as_ref()?;
+        // A condition that is valid can be written.
+        Some(serde_json::to_string(condition).unwrap_or_default())
     }
 
     /// The setting that a later definition may not change and `other` changes.
     pub fn fixed_difference(&self, other: &Self) -> Option<&'static str> {
         [
             ("source", self.source != other.source),
+            ("condition", self.condition_text() != other.condition_text()),
             ("partition_by", self.partition_by != other.partition_by),
             ("start", self.start != other.start),
         ]
@@ -237,6 +283,8 @@ mod tests {
             r#"{"types":["a","b"],"partition_by":"aggregate","concurrency":8,"start":"latest"}"#,
             r#"{"stream":"stream-1","partition_by":"data.customer.id","start":{"sequence_number":7},"batch":5}"#,
             r#"{"retry":{"first_ms":5,"attempts":3,"then":"park"}}"#,
+            r#"{"condition":{"field":"data.total","operator":"GT","value":5},"start":{"time":"2026-03-01T12:00:00.000Z"}}"#,
+            r#"{"stop_at":"2026-03-01T12:00:00.000Z"}"#,
         ] {
             let read = HandlerDefinition::read("billing", json.as_bytes()).expect(json);
             assert_eq!(HandlerDefinition::read("billing", read.write().as_bytes()), Ok(read), "{json}");
@@ -257,6 +305,23 @@ mod tests {
             assert_eq!(refused(json), (Code::InvalidHandler, path.to_owned()), "{json}");
         }
         assert_eq!(refused(r#"{"types":["a b"]}"#), (Code::InvalidName, "types[0]".to_owned()));
-        assert_eq!(refused(r#"{"condition":{}}"#).0, Code::InvalidBody);
+        assert_eq!(refused(r#"{"conditions":{}}"#).0, Code::InvalidBody);
+        let late = r#"{"start":{"time":"2026-03-01T12:00:00Z"},"stop_at":"2026-03-01T12:00:00Z"}"#;
+        assert_eq!(refused(late), (Code::InvalidHandler, "stop_at".to_owned()));
+        for condition in [r#"{"operator":"MATCH","value":"word"}"#, r#"{"field":"time","operator":"TODAY"}"#] {
+            let json = format!(r#"{{"condition":{condition}}}"#);
+            assert_eq!(refused(&json), (Code::InvalidCondition, "condition".to_owned()), "{json}");
+        }
+    }
+
+    #[test]
+    fn the_types_that_a_condition_asks_for_are_found_by_the_log_s_index() {
+        let read =
+            |json: &str| HandlerDefinition::read("h", json.as_bytes()).expect(json).filter().expect("of the log");
+        let one = read(r#"{"condition":{"field":"type","operator":"IN","value":["placed","no name"]}}"#);
+        assert_eq!(one.types, ["placed"]);
+        let both = read(r#"{"types":["paid"],"condition":{"field":"type","operator":"EQ","value":"placed"}}"#);
+        assert_eq!(both.types, ["paid"], "the condition decides about each of them");
+        assert!(read(r#"{"condition":{"field":"data.a","operator":"EQ","value":"placed"}}"#).is_all());
     }
 }

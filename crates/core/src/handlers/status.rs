@@ -18,12 +18,18 @@ pub struct HandlerStatus {
     pub lag: u64,
     /// How old the event at `position` is; 0 when there is none.
     pub lag_seconds: u64,
-    /// When the position moved last, as far as the owner knows.
+    /// When the position moved last, as stored.
     pub last_progress: Option<Timestamp>,
+    /// How many seconds ago that was.
+    #[serde(default)]
+    pub seconds_since_progress: Option<u64>,
     /// Those who pulled lately.
     pub workers: Vec<WorkerStatus>,
     /// How many partitions are failing.
     pub failing: u64,
+    /// How many of them wait for an operator.
+    #[serde(default)]
+    pub blocked: u64,
     /// How many events are parked or skipped.
     pub parked: u64,
     /// What it is doing.
@@ -31,6 +37,12 @@ pub struct HandlerStatus {
     /// What the last failure said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
+    /// The replay that is not over yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayStatus>,
+    /// Whether it has come to its `stop_at`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
     /// The process that hands out its events; absent when none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
@@ -46,10 +58,34 @@ pub enum HandlerState {
     Running,
     /// An operator paused it.
     Paused,
-    /// It has no partitions, and its event failed for the last time: an operator must retry, skip or park it.
+    /// It delivers nothing new until an operator decides: it has no partitions and its event failed for the last time, or too many
+    /// partitions are failing.
     Blocked,
-    /// No process hands out its events, because no worker pulls.
+    /// No process hands out its events, because no worker pulls or because it has come to its `stop_at`.
     Stopped,
+}
+
+/// A replay: events at or above `from` and below `to` are delivered again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayStatus {
+    /// Its id, which is in its deliveries and that of the act.
+    pub id: ByteString,
+    /// Where it began.
+    pub from: u64,
+    /// Where the handler was then.
+    pub to: u64,
+}
+
+/// What a failing partition is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartitionState {
+    /// Its event is attempted again at a known time.
+    Retrying,
+    /// Its event waits for an operator.
+    Blocked,
+    /// Its event succeeded or was taken out, and it processes what came meanwhile.
+    CatchingUp,
 }
 
 /// A worker that pulled lately.
@@ -68,6 +104,8 @@ pub struct WorkerStatus {
 pub struct PartitionStatus {
     /// Its name.
     pub partition: ByteString,
+    /// What it is doing.
+    pub state: PartitionState,
     /// The position of its next event.
     pub position: u64,
     /// The sequence number of the event that failed.
@@ -82,6 +120,10 @@ pub struct PartitionStatus {
     pub last_failed: Timestamp,
     /// How many positions of the source it is behind the handler.
     pub behind: u64,
+    /// How old the event is that failed last.
+    pub lag_seconds: u64,
+    /// Since when its next event is at `position`.
+    pub since: Timestamp,
 }
 
 /// A page of handlers.

@@ -27,6 +27,9 @@ pub struct DefinitionRecord {
     pub definition: String,
     /// The position of its source where it begins.
     pub start: i64,
+    /// Events from there on are passed over until one is of this time or later; for a start in the future.
+    #[serde(rename = "startsAt", default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<DateTime>,
     /// The store whose position that is.
     pub store: String,
     /// The store's incarnation when it was defined.
@@ -52,6 +55,27 @@ pub struct ProcessorRecord {
     pub ahead: Vec<(i64, i64)>,
     /// Whether an operator paused it.
     pub paused: bool,
+    /// The number of its failing partitions.
+    #[serde(default)]
+    pub failing: i64,
+    /// How many of them wait for an operator.
+    #[serde(default)]
+    pub blocked: i64,
+    /// Whether it delivers nothing new until an operator decides.
+    #[serde(rename = "isBlocked", default)]
+    pub is_blocked: bool,
+    /// Whether it has come to its `stop_at`.
+    #[serde(default)]
+    pub ended: bool,
+    /// Events are passed over until one is of this time or later.
+    #[serde(rename = "startsAt", default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<DateTime>,
+    /// The replay that is not over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayMark>,
+    /// Failing partitions at this position or after it are to be forgotten before anything else is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgets: Option<i64>,
     /// When the position moved last.
     #[serde(rename = "lastProgress")]
     pub last_progress: Option<DateTime>,
@@ -62,6 +86,17 @@ pub struct ProcessorRecord {
     pub store: String,
     /// The store's incarnation when it was written.
     pub incarnation: i64,
+}
+
+/// A replay, as its processor's record names it; [`ReplayRecord`](super::ReplayRecord) holds the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayMark {
+    /// The id of its act.
+    pub id: String,
+    /// Where it began.
+    pub from: i64,
+    /// Where the processor was then.
+    pub to: i64,
 }
 
 /// A failing partition of a processor.
@@ -85,6 +120,11 @@ pub struct FailingRecord {
     /// When it is attempted again; null when an operator must decide.
     #[serde(rename = "retryAt")]
     pub retry_at: Option<DateTime>,
+    /// Since when its next event is at `position`.
+    pub since: DateTime,
+    /// The time of the event that failed.
+    #[serde(rename = "eventTime")]
+    pub event_time: DateTime,
 }
 
 /// What names a partition.
@@ -165,8 +205,14 @@ fn time(date: DateTime) -> Timestamp {
 
 impl DefinitionRecord {
     /// The record of a definition that begins at this position of its source.
-    pub fn of(definition: &HandlerDefinition, start: u64, identity: &Identity, defined: Timestamp) -> Self {
+    pub fn of(
+        definition: &HandlerDefinition,
+        (start, starts_at): (u64, Option<Timestamp>),
+        identity: &Identity,
+        defined: Timestamp,
+    ) -> Self {
         Self {
+            starts_at: starts_at.map(date),
             name: definition.name.to_string(),
             definition: definition.write(),
             start: start.cast_signed(),
@@ -189,6 +235,35 @@ impl DefinitionRecord {
 }
 
 impl ProcessorRecord {
+    /// How a processor begins: at the start of its definition.
+    pub fn first(name: &str, epoch: i64, defined: &DefinitionRecord) -> Self {
+        Self {
+            name: name.to_owned(),
+            epoch,
+            turn: 0,
+            position: defined.start,
+            ahead: Vec::new(),
+            paused: false,
+            failing: 0,
+            blocked: 0,
+            is_blocked: false,
+            ended: false,
+            starts_at: defined.starts_at,
+            replay: None,
+            forgets: None,
+            last_progress: None,
+            last_reason: None,
+            // So that a start of before a restore is taken back like a position of before it.
+            store: defined.store.clone(),
+            incarnation: defined.incarnation,
+        }
+    }
+
+    /// Events are passed over until one is of this time or later.
+    pub fn starts_at(&self) -> Option<Timestamp> {
+        self.starts_at.map(time)
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         let number = i64::cast_unsigned;
@@ -230,6 +305,8 @@ impl FailingRecord {
             reason: failing.reason.clone(),
             last_failed: date(failing.last_failed),
             retry_at: failing.retry_at.map(date),
+            since: date(failing.since),
+            event_time: date(failing.event_time),
         }
     }
 
@@ -248,6 +325,8 @@ impl FailingRecord {
             reason: self.reason,
             last_failed: time(self.last_failed),
             retry_at: self.retry_at.map(time),
+            since: time(self.since),
+            event_time: time(self.event_time),
         }
     }
 }

@@ -81,14 +81,6 @@ pub struct SettleResult {
     pub error: Option<String>,
 }
 
-/// The body of an operator's act.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ActBody {
-    /// Why, for the record.
-    pub reason: String,
-}
-
 impl PullBody {
     /// Checks the numbers.
     ///
@@ -108,20 +100,6 @@ impl PullBody {
         }
         if self.worker.len() > crate::limits::ID_BYTES_MAX {
             return invalid("worker", format!("is longer than {} bytes", crate::limits::ID_BYTES_MAX));
-        }
-        Ok(())
-    }
-}
-
-impl ActBody {
-    /// Checks that there is a reason.
-    ///
-    /// # Errors
-    /// `invalid_body` at `reason`.
-    pub fn validate(&self) -> Result<(), Invalid> {
-        if self.reason.trim().is_empty() {
-            let message = "is empty; say why, because it is kept with what was done";
-            return Err(Invalid::new(Code::InvalidBody, "reason", message));
         }
         Ok(())
     }
@@ -164,6 +142,7 @@ pub fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
                 "attempt": i64::from(delivery.attempt),
                 "last_reason": delivery.last_reason.as_deref(),
                 "until": delivery.until.as_millis(),
+                "replay": delivery.replay.as_deref(),
             }
         })
         .collect();
@@ -194,6 +173,7 @@ pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
         attempt: i64,
         last_reason: Option<String>,
         until: i64,
+        replay: Option<String>,
     }
     let (first, rest) = split_document(bytes)?.ok_or("the answer is cut off")?;
     let page: Page = bson::deserialize_from_slice(first).map_err(|error| error.to_string())?;
@@ -210,6 +190,7 @@ pub fn read_deliveries(bytes: &[u8]) -> Result<Vec<Delivery>, String> {
         attempt: u32::try_from(about.attempt).unwrap_or(u32::MAX),
         last_reason: about.last_reason,
         until: Timestamp::from_millis(about.until),
+        replay: about.replay.map(Into::into),
     });
     Ok(deliveries.collect())
 }

@@ -136,8 +136,6 @@ impl<'a> Cursor<'a> {
         match self.rest.first() {
             _ if zero_ahead => return None,
             Some(b'.' | b'e' | b'E') => {}
-            // Zero with a sign is a float, which is not usual.
-            _ if negative && magnitude == 0 => return None,
             _ => return Some(Number::Integer(if negative { -magnitude } else { magnitude })),
         }
         if self.rest.first() == Some(&b'.') {

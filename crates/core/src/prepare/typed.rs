@@ -1,4 +1,4 @@
-//! The prepare keys of one name, with values of a type of one's own.
+//! The prepare keys of one name, with values of the caller's own type.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,51 +12,51 @@ use serde::de::DeserializeOwned;
 use super::{FoundKey, KeyError, PrepareKeys};
 use crate::{ByteString, Code, Invalid, KeyValue, Release, Reserve, Timestamp, valid_name};
 
-/// The prepare keys of one name, for example `user_name`, with values of one type, for example who holds them.
+/// The prepare keys of one name, for example `user_name`, with values of one type, for example the id of the holder.
 pub struct PrepareKey<T> {
     name: ByteString,
     keys: Arc<dyn PrepareKeys>,
     of: PhantomData<fn(T) -> T>,
 }
 
-/// A value with the time until which it is kept.
+/// A value with its expiry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepared<T> {
-    /// What is kept with the key.
+    /// The value of the key.
     pub value: T,
-    /// From when on others may take the key; never when absent.
+    /// The time from which others may take the key; never when absent.
     pub ttl_at: Option<Timestamp>,
 }
 
 impl<T> Prepared<T> {
-    /// A value that is kept until it is given back.
+    /// Creates a value that is held until it is released.
     pub fn for_ever(value: T) -> Self {
         Self { value, ttl_at: None }
     }
 
-    /// A value that others may take the key from when this time has passed.
+    /// Creates a value that expires at this time.
     pub fn until(value: T, ttl_at: Timestamp) -> Self {
         Self { value, ttl_at: Some(ttl_at) }
     }
 }
 
 impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
-    /// The keys of this name.
+    /// Returns the keys of this name.
     ///
     /// # Errors
-    /// `invalid_keys` for what is no name.
+    /// `invalid_keys` for an invalid name.
     pub fn new(keys: Arc<dyn PrepareKeys>, name: impl Into<ByteString>) -> Result<Self, Invalid> {
         let name = name.into();
         valid_name("name", &name).map_err(|fault| Invalid { code: Code::InvalidKeys, ..fault })?;
         Ok(Self { name, keys, of: PhantomData })
     }
 
-    /// What these keys are called.
+    /// Returns the name of these keys.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Takes a key; false when it is held. See [`PrepareKeys::prepare`].
+    /// Takes a key; returns false if it is held. See [`PrepareKeys::prepare`].
     ///
     /// # Errors
     /// As [`PrepareKeys::change`].
@@ -64,7 +64,7 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         self.keys.prepare(self.reserve(key, new)?).await
     }
 
-    /// The value that is kept with a key which has not expired. See [`PrepareKeys::get`].
+    /// Returns the value of a key that has not expired. See [`PrepareKeys::get`].
     ///
     /// # Errors
     /// As [`PrepareKeys::look`]; [`KeyError::OtherType`].
@@ -75,7 +75,7 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         }
     }
 
-    /// The value that is kept with a key, expired or not, and its time. See [`PrepareKeys::look`].
+    /// Returns the value of a key, expired or not, with its expiry. See [`PrepareKeys::look`].
     ///
     /// # Errors
     /// As [`PrepareKeys::look`]; [`KeyError::OtherType`].
@@ -88,7 +88,7 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         }
     }
 
-    /// Gives a key back that has not expired, whatever its value. See [`PrepareKeys::rollback`].
+    /// Releases a key that has not expired, whatever its value. See [`PrepareKeys::rollback`].
     ///
     /// # Errors
     /// As [`PrepareKeys::change`].
@@ -96,7 +96,7 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         self.keys.rollback(Release::new(self.name.clone(), key)).await
     }
 
-    /// Gives a key back that has this value, expired or not. See [`PrepareKeys::rollback`].
+    /// Releases a key that has this value, expired or not. See [`PrepareKeys::rollback`].
     ///
     /// # Errors
     /// As [`PrepareKeys::change`].
@@ -104,7 +104,7 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         self.keys.rollback(Release::new(self.name.clone(), key).of_value(value_of(value)?)).await
     }
 
-    /// Gives a key that is there another value. See [`PrepareKeys::reprepare`].
+    /// Gives an existing key another value. See [`PrepareKeys::reprepare`].
     ///
     /// # Errors
     /// As [`PrepareKeys::change`].
@@ -125,11 +125,11 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         self.keys.reprepare(Some(value_of(old)?), self.reserve(key, new)?).await
     }
 
-    /// Takes the key `new_key` and gives `old_key` back, which has the value `old`: both or neither. False when the new one is held. See
-    /// [`PrepareKeys::reprepare_as`].
+    /// Takes the key `new_key` and releases `old_key`, which has the value `old`: both or neither. Returns false if the new one is held.
+    /// See [`PrepareKeys::reprepare_as`].
     ///
     /// # Errors
-    /// As [`PrepareKeys::change`]; [`KeyError::NotHeld`] when the old key is not there or has another value.
+    /// As [`PrepareKeys::change`]; [`KeyError::NotHeld`] if the old key does not exist or has another value.
     pub async fn reprepare_as(
         &self,
         (old_key, old): (impl Into<ByteString>, &T),
@@ -139,14 +139,14 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         self.keys.reprepare_as(old, self.reserve(new_key, new)?).await
     }
 
-    /// Takes a key and calls `action` with whether it was taken. When the action fails or panics, a key that was taken is given back, and
-    /// then the action's outcome passed on.
+    /// Takes a key and calls `action` with whether it was taken. If the action fails or panics, a key that was taken is released before the
+    /// action's outcome is returned.
     ///
-    /// The key is not given back where nobody is left to do it: when this future is dropped, the process ends, or the store cannot be
-    /// asked any more. A key for an action that may end so is best taken with a `ttl_at`; a commit that reserves it has no such gap.
+    /// The key is not released if this future is dropped, the process ends, or the store becomes unreachable. Take the key for such an
+    /// action with a `ttl_at`; a commit that reserves the key has no such gap.
     ///
     /// # Errors
-    /// The action's; and, before it is called, as [`PrepareKeys::change`].
+    /// Those of the action; before it is called, those of [`PrepareKeys::change`].
     pub async fn using<R, E: From<KeyError>, F: Future<Output = Result<R, E>>>(
         &self,
         key: impl Into<ByteString>,
@@ -158,7 +158,7 @@ impl<T: Serialize + DeserializeOwned> PrepareKey<T> {
         let taken = self.keys.prepare(reserve).await?;
         let outcome = ended(async { action(taken).await }).await;
         if taken && !matches!(outcome, Ok(Ok(_))) {
-            // What went wrong first is what the caller must know of.
+            // The first failure is the one that the caller must see.
             let _ = self.keys.rollback(held).await;
         }
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
@@ -179,7 +179,7 @@ fn value_of(value: &impl Serialize) -> Result<KeyValue, KeyError> {
     KeyValue::new(value).map_err(|why| Invalid::new(Code::InvalidKeys, "value", why).into())
 }
 
-/// What becomes of a future: its output, or the panic that ended it.
+/// The outcome of a future: its output, or the panic that ended it.
 async fn ended<T>(future: impl Future<Output = T>) -> std::thread::Result<T> {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {

@@ -1,6 +1,7 @@
 //! Which event is handed out next, and what becomes of it. See [`processing`](super).
 
 mod acts;
+mod replay;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -14,10 +15,13 @@ use super::{Failing, ProcessingRetry, Progress};
 use crate::{SequenceNumber, Timestamp};
 
 pub use acts::ActError;
+pub use replay::Replay;
 pub use settle::{Outcome, SettleError, Settled, shortened};
 
 /// Most events that are read and neither settled nor part of a failing partition.
 const WINDOW_MAX: usize = 1_000;
+/// Most failing partitions of a processor. With as many it hands out no new events, because any could be of another one.
+pub const FAILING_MAX: usize = 10_000;
 
 /// How a processor hands events out.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,6 +34,8 @@ pub struct Settings {
     pub batch: usize,
     /// When a failed event is attempted again.
     pub retry: ProcessingRetry,
+    /// Most failing partitions; [`FAILING_MAX`] for those that people define.
+    pub failing_max: usize,
 }
 
 /// An event of the source, as far as the machine needs to know it.
@@ -41,6 +47,8 @@ pub struct Fetched {
     pub sequence_number: SequenceNumber,
     /// Its partition.
     pub partition: ByteString,
+    /// When it happened.
+    pub time: Timestamp,
 }
 
 /// An event that is handed out. It counts as in flight until its token is settled or its lease ends.
@@ -54,6 +62,8 @@ pub struct Taken {
     pub attempt: u32,
     /// What the attempt before said.
     pub last_reason: Option<String>,
+    /// The replay that hands it out again, if it had been passed when that began.
+    pub replay: Option<ByteString>,
 }
 
 /// A failing partition that is due: the task is to look up its first event from `from` to before `to`.
@@ -127,6 +137,7 @@ pub struct Machine {
     due: BTreeSet<(Timestamp, ByteString)>,
     changed: HashSet<ByteString>,
     parked: Vec<Parked>,
+    replay: Option<Replay>,
 }
 
 impl Machine {
@@ -151,6 +162,7 @@ impl Machine {
             due: BTreeSet::new(),
             changed: HashSet::new(),
             parked: Vec::new(),
+            replay: None,
         };
         for state in failing {
             machine.due.extend(state.retry_at.map(|at| (at, state.partition.clone())));
@@ -305,7 +317,8 @@ impl Machine {
                 flight.events.push_back((token, event.clone()));
                 // Only the first event of a batch was attempted before.
                 let (attempt, last_reason) = if at == 0 { (attempt, last_reason.clone()) } else { (1, None) };
-                taken.push(Taken { token, event, attempt, last_reason });
+                let replay = self.replay_of(&event).cloned();
+                taken.push(Taken { token, event, attempt, last_reason, replay });
             }
             self.in_flight.insert(partition, flight);
         }
@@ -322,14 +335,44 @@ impl Machine {
             let reason = (failing.state.attempts > 0).then(|| failing.state.reason.clone());
             return Some((failing.next.iter().cloned().collect(), failing.state.attempts + 1, reason));
         }
+        if self.is_full() {
+            return None;
+        }
         let (_, partition) = self.ready.pop_first()?;
+        let count = self.batch_of(&partition).min(max).max(1);
         let queue = self.waiting.get_mut(&partition)?;
-        let count = queue.len().min(self.settings.batch).min(max).max(1);
         let events = queue.drain(..count).collect();
         if queue.is_empty() {
             self.waiting.remove(&partition);
         }
         Some((events, 1, None))
+    }
+
+    /// Whether as many partitions are failing, or may be once the events in flight have failed, as can be. Then only they are attempted.
+    pub fn is_full(&self) -> bool {
+        let (most, failing) = (self.settings.failing_max, self.failing.len());
+        let near = self.settings.partitioned && failing + self.in_flight.len() >= most;
+        near && failing + self.in_flight.keys().filter(|name| !self.failing.contains_key(*name)).count() >= most
+    }
+
+    /// Whether nothing new is handed out until an operator decides.
+    pub fn is_blocked(&self) -> bool {
+        let is_stuck = |failing: &FailingNow| failing.state.retry_at.is_none();
+        match self.settings.partitioned {
+            true => self.failing.len() >= self.settings.failing_max,
+            false => self
+                .failing
+                .values()
+                .any(|failing| is_stuck(failing) && !self.in_flight.contains_key(&failing.state.partition)),
+        }
+    }
+
+    /// How many partitions are failing, and how many of them wait for an operator.
+    pub fn failing_counts(&self) -> (usize, usize) {
+        let failing = self.failing.len();
+        // Those that are due some time, and those that are being attempted.
+        let attempted = self.in_flight.keys().filter(|name| self.failing.contains_key(*name)).count();
+        (failing, failing.saturating_sub(self.due.len() + attempted))
     }
 
     /// What changed since this was called last, for one batch of records.

@@ -65,7 +65,6 @@ impl PartitionBy {
         };
         match partition {
             None => ByteString::from_static(NO_PARTITION),
-            Some(text) if text.is_empty() => ByteString::from_static(NO_PARTITION),
             Some(text) if text.len() > limits::ID_BYTES_MAX + limits::NAME_BYTES_MAX + 1 => digest(&text).into(),
             Some(text) => text.into(),
         }

@@ -74,6 +74,10 @@ pub struct Failing {
     pub last_failed: Timestamp,
     /// When it is attempted again; none when only an operator can tell.
     pub retry_at: Option<Timestamp>,
+    /// Since when its next event is at `position`.
+    pub since: Timestamp,
+    /// The time of the event that failed last.
+    pub event_time: Timestamp,
 }
 
 #[cfg(test)]

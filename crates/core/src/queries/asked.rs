@@ -1,27 +1,27 @@
-//! From what a person asks to what a store is asked.
+//! Translates a query as a caller writes it into a query in the terms of a store.
 
 use super::{DocumentQuery, Pagination, QuerySource};
 use crate::{Code, Condition, DocumentKind, Invalid, Now, Projection, RecordQuery, SortBy};
 
-/// A query as a store is asked it: names of fields as they are stored, times that do not move, and what is deleted left out.
+/// A query in the terms of a store: stored field names, fixed times, and deleted aggregates excluded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredQuery {
-    /// Which documents.
+    /// The documents to find.
     pub condition: Condition,
-    /// What of them is answered.
+    /// The fields to return.
     pub projection: Projection,
-    /// In what order; then by `_id`, in the direction of the last field.
+    /// The sort order; documents that compare equal are ordered by `_id`, in the direction of the last field.
     pub sort: Vec<SortBy>,
-    /// How many of the first are passed over.
+    /// The number of documents to skip.
     pub skip: u64,
-    /// At most how many then; 0 for none.
+    /// The most documents to return; 0 for none.
     pub limit: u64,
-    /// Most bytes of an answer.
+    /// The most bytes of an answer.
     pub bytes_max: Option<usize>,
 }
 
 impl StoredQuery {
-    /// What a store is asked for a list; a `limit` of 0 is all.
+    /// Translates a list query; a `limit` of 0 means all.
     ///
     /// # Errors
     /// `invalid_query`, `invalid_condition`, `invalid_name`.
@@ -31,7 +31,7 @@ impl StoredQuery {
         let DocumentQuery { condition, projection, sort, bytes_max } = query;
         let asked =
             RecordQuery { condition, projection, sort, limit: 1, ..RecordQuery::new("") }.resolved(kind, now)?;
-        // Before anything is added, so that places are those of what was asked.
+        // Before anything is added, so that places in errors refer to the caller's query.
         asked.validate()?;
         if kind == DocumentKind::Commit {
             asked.condition.each_path(&mut |path| answered_of_commits(path, Code::InvalidCondition, "condition"))?;
@@ -45,10 +45,10 @@ impl StoredQuery {
         Ok(Self { condition, projection, sort, skip: 0, limit, bytes_max })
     }
 
-    /// The same, of a page.
+    /// Translates a query of a page.
     ///
     /// # Errors
-    /// `invalid_query` for a page 0, or one so far that its place has no number.
+    /// `invalid_query` for page 0, or for a page whose offset overflows.
     pub(super) fn on_page(self, page: Pagination) -> Result<Self, Invalid> {
         let invalid = |message: &str| Invalid::new(Code::InvalidQuery, "pagination.index", message);
         let before = page.index.checked_sub(1).ok_or_else(|| invalid("is 0; pages count from 1"))?;
@@ -60,10 +60,10 @@ impl StoredQuery {
     }
 }
 
-/// Of what Annals keeps in a commit's `annals`, what is answered; the rest is of a backend.
+/// The fields of a commit's `annals` that are returned; the others belong to a backend.
 pub(super) const ANSWERED: [&str; 4] = ["commandId", "correlationId", "causationId", "times"];
 
-/// Refuses paths to what is not answered: it is not on every backend, and nobody's business.
+/// Refuses paths to fields that are not returned: they are internal, and do not exist on every backend.
 fn answered_of_commits(path: &str, code: Code, at: &str) -> Result<(), Invalid> {
     let inside = match path.split_once('.') {
         None if path == "annals" => "",

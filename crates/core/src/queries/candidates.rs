@@ -1,23 +1,23 @@
-//! Where in a log to look for the commits that a condition means.
+//! Narrows a search of a log to the commits that may match a condition.
 
 use bson::Bson;
 use bytestring::ByteString;
 
 use crate::{AggregateFilter, Condition, Filter, Test, Version, valid_id, valid_name};
 
-/// Commits among which are all that a condition means; each is judged.
+/// A superset of the commits that match a condition; each is then evaluated.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Candidates {
-    /// Those of aggregates of these ids, with versions in the range.
+    /// Commits of these aggregates, with versions in the range.
     Aggregates { ids: Vec<ByteString>, from: Version, to: Version },
-    /// Those with events that pass the filter, whose terms the log has an index for.
+    /// Commits with events that pass the filter, whose terms the log indexes.
     Events(Filter),
-    /// All of the name.
+    /// All commits of the name.
     Name,
 }
 
 impl Candidates {
-    /// Where to look, by what the condition asks of every commit.
+    /// Derives the candidates from the requirements that the condition has for every commit.
     pub(super) fn of(name: &ByteString, condition: &Condition) -> Self {
         if let Some(ids) = condition.texts_of("aggregateId") {
             let ids = ids.into_iter().filter(|id| valid_id("aggregateId", id).is_ok()).map(Into::into).collect();
@@ -32,18 +32,18 @@ impl Candidates {
         }
     }
 
-    /// Whether nothing can be found there.
+    /// Returns whether there are no candidates.
     pub(super) fn is_nowhere(&self) -> bool {
         match self {
             Self::Aggregates { ids, from, to } => ids.is_empty() || from > to,
-            // A filter without any would let every event through.
+            // A filter without any would pass every event.
             Self::Events(filter) => filter.types.is_empty() && filter.tags.is_empty(),
             Self::Name => false,
         }
     }
 }
 
-/// What at least one event of every commit must have.
+/// Derives the requirements for at least one event of every commit.
 enum Term {
     Tag(ByteString),
     Types(Vec<ByteString>),
@@ -72,7 +72,7 @@ fn events_of(condition: &Condition) -> Option<Term> {
     }
 }
 
-/// The same of a condition on one event.
+/// Derives the same from a condition on one event.
 fn events_of_one(condition: &Condition) -> Option<Term> {
     match condition {
         Condition::And(children) => children.iter().find_map(events_of_one),
@@ -88,7 +88,7 @@ fn term(field: &str, test: &Test) -> Option<Term> {
         Test::AllIn(values) => values.get(..1)?,
         _ => return None,
     };
-    // Nothing, or a list, is not what the log has terms of: where there is no tag, there is a null.
+    // The log has no terms for null or a list: an event without tags has null.
     if values.iter().any(|value| !matches!(value, Bson::String(_))) {
         return None;
     }
@@ -102,7 +102,7 @@ fn term(field: &str, test: &Test) -> Option<Term> {
     }
 }
 
-/// The versions that a condition admits, or more.
+/// Returns a range that includes every version the condition admits.
 fn versions(condition: &Condition) -> (Version, Version) {
     let whole = |value: &Bson| match value {
         Bson::Int32(number) => Some(i64::from(*number)),
@@ -110,7 +110,7 @@ fn versions(condition: &Condition) -> (Version, Version) {
         _ => None,
     };
     let from = |value: &Bson| whole(value).map_or(0, |number| number.max(0).cast_unsigned());
-    // Nothing has version 0, so a range up to it is empty.
+    // No commit has version 0, so a range up to it is empty.
     let to = |value: &Bson| whole(value).map_or(Version::MAX, |number| number.max(0).cast_unsigned());
     match condition {
         Condition::And(children) => {

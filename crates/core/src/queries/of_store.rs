@@ -1,4 +1,4 @@
-//! The port over what a store has: what every store does alike, and the stores whose records and log are asked.
+//! The port over the documents of a store: what all stores share, and its implementation over records and a log.
 
 use std::sync::Arc;
 
@@ -11,29 +11,28 @@ use super::of_records::RecordsOfSnapshots;
 use super::{DocumentQuery, Paged, Pagination, Queries, QuerySource, StoredQuery};
 use crate::{Clock, Condition, EventLog, Explained, Now, ReadError, Records};
 
-/// How a store reads documents. What it is asked was checked and is in its own terms; what it answers goes through
-/// [`Answered`](super::Answered).
+/// Reads documents of a store. Queries are validated and in the store's terms; results pass through [`Answered`](super::Answered).
 #[async_trait]
 pub trait DocumentReads: Send + Sync + 'static {
-    /// The wanted documents, in order.
+    /// Returns the documents that match, in order.
     ///
     /// # Errors
     /// See [`ReadError`].
     async fn find(&self, source: &QuerySource, query: &StoredQuery) -> Result<Vec<RawDocumentBuf>, ReadError>;
 
-    /// How many documents a condition means.
+    /// Counts the documents that match a condition.
     ///
     /// # Errors
     /// See [`ReadError`].
     async fn count(&self, source: &QuerySource, condition: &Condition) -> Result<u64, ReadError>;
 
-    /// How the wanted documents are found.
+    /// Explains how the documents are found.
     ///
     /// # Errors
     /// See [`ReadError`].
     async fn explain(&self, source: &QuerySource, query: &StoredQuery) -> Result<Explained, ReadError>;
 
-    /// As [`Queries::reads_every_commit`], of a condition in the store's terms.
+    /// As [`Queries::reads_every_commit`], for a condition in the store's terms.
     fn reads_every_commit(&self, source: &QuerySource, condition: &Condition) -> bool;
 }
 
@@ -44,7 +43,7 @@ pub struct DocumentQueries<R> {
 }
 
 impl<R: DocumentReads> DocumentQueries<R> {
-    /// Queries of what is read so; windows of time are those of this clock.
+    /// Creates queries over these documents; windows of time are relative to this clock.
     pub fn new(reads: R, clock: Arc<dyn Clock>) -> Self {
         Self { reads, clock }
     }
@@ -74,7 +73,7 @@ impl<R: DocumentReads> Queries for DocumentQueries<R> {
         let asked = self.asked(source, query, 0)?.on_page(page)?;
         let list = self.reads.find(source, &asked).await?;
         let found = list.len() as u64;
-        // A page that is not full is the last, and says how many there are.
+        // A page that is not full is the last, which gives the total.
         let is_last = found < asked.limit && (found > 0 || asked.skip == 0);
         let total = match is_last {
             true => asked.skip + found,
@@ -95,20 +94,20 @@ impl<R: DocumentReads> Queries for DocumentQueries<R> {
     fn reads_every_commit(&self, source: &QuerySource, condition: &Condition) -> bool {
         match (source, self.asked(source, condition.clone().into(), 0)) {
             (QuerySource::Commits(_), Ok(asked)) => self.reads.reads_every_commit(source, &asked.condition),
-            // What cannot be asked is refused when it is.
+            // An invalid query is refused when it runs.
             _ => false,
         }
     }
 }
 
-/// The documents of a store whose snapshots are records and whose commits are in a log that has an index.
+/// The documents of a store whose snapshots are records and whose commits are in an indexed log.
 pub struct StoreDocuments {
     snapshots: RecordsOfSnapshots,
     commits: LogCommits,
 }
 
 impl StoreDocuments {
-    /// The snapshots in these records, and the commits of this log; `context` is whose they are, Wow's bounded context.
+    /// Creates documents from the snapshots in these records and the commits of this log; `context` is Wow's bounded context.
     pub fn new(records: Arc<dyn Records>, log: Arc<dyn EventLog>, context: impl Into<ByteString>) -> Self {
         Self { snapshots: RecordsOfSnapshots(records), commits: LogCommits::new(log, context.into()) }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with records.
+//! Errors of records.
 
 use bson::Document;
 
@@ -16,40 +16,40 @@ pub enum RecordError {
     #[error("collection {0:?} is not declared; declare it first")]
     UnknownCollection(String),
     /// The record is not as the change expected.
-    #[error("record {id} of {collection:?} is not as expected ({}); read it again and decide anew", found(*.actual))]
+    #[error("record {id} of {collection:?} is not as expected ({}); read it again and retry", found(*.actual))]
     NotAsExpected {
         /// Its collection.
         collection: String,
         /// Its `_id`, for people.
         id: String,
-        /// Which of the changes expected it, from 0.
+        /// The index of the change that expected it, from 0.
         change: usize,
-        /// The record's revision now; none when there is no such record.
+        /// The record's current revision; `None` if there is no such record.
         actual: Option<Revision>,
     },
-    /// Another record has the same entry in a unique index.
-    #[error("index {index} of {collection:?} allows one record with {key}; another one has it")]
+    /// Another record has the same key in a unique index.
+    #[error("index {index} of {collection:?} allows one record with {key}, and another one has it")]
     DuplicateKey {
         /// The collection.
         collection: String,
         /// The index's name; `_id_` for the id.
         index: String,
-        /// The fields of the index and the values that are taken.
+        /// The fields of the index, with the values that are taken.
         key: Box<Document>,
-        /// Which of the changes it was, from 0.
+        /// The index of the change, from 0.
         change: usize,
     },
-    /// An index of this name is there and is something else.
+    /// An index of this name exists with another definition.
     #[error("index {index} of {collection:?} {message}")]
     IndexConflict {
         /// The collection.
         collection: String,
         /// The index's name.
         index: String,
-        /// What differs, and what to do.
+        /// The difference, and what to do.
         message: String,
     },
-    /// The store cannot do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -59,7 +59,7 @@ fn found(actual: Option<Revision>) -> String {
 }
 
 impl RecordError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,
@@ -71,7 +71,7 @@ impl RecordError {
         }
     }
 
-    /// Why records were not read; what can only go wrong with changes then does not.
+    /// Converts the error of a read, which has none of the errors of a write.
     pub fn of_reading(self) -> ReadError {
         match self {
             Self::Invalid(invalid) => invalid.into(),
@@ -81,26 +81,24 @@ impl RecordError {
     }
 }
 
-/// Why changes cannot be read.
+/// Why changes could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangesError {
-    /// Changes after the given one are not kept any more.
+    /// Changes after the given one are no longer retained.
     #[error(
-        "changes after {after} are gone, the oldest that is kept is {oldest}; read the collections anew and follow from the newest change"
+        "changes after {after} are no longer retained, the oldest is {oldest}; read the collections again and follow from the newest change"
     )]
     Gone {
-        /// What was asked for.
+        /// The requested number.
         after: ChangeNumber,
-        /// The oldest change that is kept.
+        /// The oldest change that is retained.
         oldest: ChangeNumber,
     },
-    /// No change has this number yet: it is another store's.
-    #[error(
-        "change {after} has not happened here, the newest is {last}; the number is of another store or incarnation"
-    )]
+    /// No change has this number yet: it belongs to another store.
+    #[error("there is no change {after} yet, the newest is {last}; the number belongs to another store or incarnation")]
     Unknown {
-        /// What was asked for.
+        /// The requested number.
         after: ChangeNumber,
         /// The newest change.
         last: ChangeNumber,
@@ -108,13 +106,13 @@ pub enum ChangesError {
     /// It breaks a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The store cannot answer.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl ChangesError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Gone { .. } => Code::ChangesGone,

@@ -34,6 +34,7 @@ impl ChangeFollower {
                 self.after = last.number;
                 return Ok(changes);
             }
+            drop(changes);
             self.records.wait_past_change(self.after).await?;
         }
     }

@@ -9,38 +9,40 @@ pub enum StreamError {
     /// The verdicts break a rule of the API.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// Events were judged that the log does not have.
-    #[error("the verdicts reach up to {to}, but the log has {head} events; judge only what was read from it")]
+    /// The verdicts cover events that the log does not contain.
+    #[error(
+        "the verdicts reach up to {to}, but the log has {head} events; append verdicts only on events that were read from it"
+    )]
     BeyondLog {
-        /// One past the last event that was judged.
+        /// One past the last event that was evaluated.
         to: SequenceNumber,
         /// The number of events in the log.
         head: SequenceNumber,
     },
-    /// The stream's filter does not stand where the verdicts begin.
-    #[error("the verdicts begin at {from}, but the stream was judged up to {progress}; go on from there")]
+    /// The stream's progress is not where the verdicts begin.
+    #[error("the verdicts begin at {from}, but the progress of the stream is {progress}; resume from there")]
     Moved {
         /// Where the verdicts begin.
         from: SequenceNumber,
-        /// Where the stream's filter stands: the next sequence number to judge.
+        /// The progress of the stream: the next sequence number to evaluate.
         progress: SequenceNumber,
     },
-    /// The events were judged before, and otherwise.
+    /// The events already have different verdicts.
     #[error(
-        "event {sequence_number} was judged otherwise before; two filters write to this stream, or the filter has changed: \
+        "event {sequence_number} already has a different verdict; two filters write to this stream, or the filter has changed: \
          give it a stream of its own"
     )]
     VerdictsDiffer {
-        /// The first event of which the verdicts say something else.
+        /// The first event with a different verdict.
         sequence_number: SequenceNumber,
     },
-    /// The store cannot take them.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl StreamError {
-    /// The stable code of this error.
+    /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(invalid) => invalid.code,

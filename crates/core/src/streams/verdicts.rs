@@ -1,4 +1,4 @@
-//! What a filter says of events, and what became of it.
+//! The verdicts of a filter on events, and the outcome of appending them.
 
 use std::ops::Range;
 
@@ -11,54 +11,54 @@ use crate::{
     limits,
 };
 
-/// What a filter says of every event from `from` to before `to`: those in `included` are in the stream, the others are not.
+/// The verdicts of a filter on every event from `from` to before `to`: those in `included` are in the stream, the others are not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdicts {
     /// The stream's name, for example `stream-0f8e…`.
     pub stream: ByteString,
-    /// The first event that was judged: the filter's progress.
+    /// The first event that was evaluated: the filter's progress.
     pub from: SequenceNumber,
-    /// One past the last event that was judged: the filter's next progress.
+    /// One past the last event that was evaluated: the filter's next progress.
     pub to: SequenceNumber,
-    /// What is in the stream, ascending; at most 10,000 events.
+    /// The events in the stream, in ascending order; at most 10,000.
     pub included: Vec<Included>,
 }
 
-/// An event that is in a stream.
+/// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Included {
-    /// The event.
+    /// The sequence number of the event.
     pub sequence_number: SequenceNumber,
-    /// Its partition; none in a stream without partitions.
+    /// Its partition; `None` in a stream without partitions.
     pub partition: Option<ByteString>,
 }
 
 impl Included {
-    /// An event without a partition.
+    /// Includes an event without a partition.
     pub fn new(sequence_number: SequenceNumber) -> Self {
         Self { sequence_number, partition: None }
     }
 
-    /// An event of a partition.
+    /// Includes an event in a partition.
     pub fn of(sequence_number: SequenceNumber, partition: impl Into<ByteString>) -> Self {
         Self { sequence_number, partition: Some(partition.into()) }
     }
 }
 
 impl Verdicts {
-    /// Verdicts on the events from `from` to before `to`, none of them included.
+    /// Creates verdicts on the events from `from` to before `to` that include none of them.
     pub fn new(stream: impl Into<ByteString>, judged: Range<SequenceNumber>) -> Self {
         Self { stream: stream.into(), from: judged.start, to: judged.end, included: Vec::new() }
     }
 
-    /// Adds an event that is included.
+    /// Includes an event.
     #[must_use]
     pub fn include(mut self, included: Included) -> Self {
         self.included.push(included);
         self
     }
 
-    /// Checks the name, the range, and that what is included is ascending and within it.
+    /// Checks the name and the range, and that the included events are in ascending order and within it.
     ///
     /// # Errors
     /// `invalid_name`, `invalid_range`, `invalid_verdicts` or `invalid_id`, with the path.
@@ -93,10 +93,10 @@ impl Verdicts {
     }
 }
 
-/// What became of accepted verdicts.
+/// The outcome of accepted verdicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// The positions of what was included, in its order; empty, where the next one would have stood, when nothing was.
+    /// The positions of the included events, in order. Empty, at the next free position, if none was included.
     pub positions: Range<StreamPosition>,
     /// True when these verdicts were appended before: nothing was added, and this is the first outcome.
     pub duplicate: bool,

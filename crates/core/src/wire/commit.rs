@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use super::plain;
-use crate::json::{strict::Strict, wide_integer};
+use crate::json::{strict::Strict, wide_integer, without_signed_zeros};
 use crate::{
     Aggregate, AppendCondition, Code, CommitOutcome, Data, EventPattern, ExpectedVersion, Invalid, KeyChanges,
     Metadata, NewCommit, NewEvent, Reached, Release, Reserve, Timestamp, Wait,
@@ -199,6 +199,7 @@ pub fn reached_stage(reached: &str) -> Option<ByteString> {
 /// # Errors
 /// As [`parse_commit`].
 pub fn parse_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, Invalid> {
+    let json = &*without_signed_zeros(json);
     let error = match parse_strictly::<T>(json) {
         Ok(value) => match wide_integer(json) {
             None => return Ok(value),
@@ -207,7 +208,11 @@ pub fn parse_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, Invalid> {
         Err(error) => error,
     };
     if !error.is_data() {
-        return Err(Invalid::new(Code::NotJson, "", format!("not JSON: {error}")));
+        // An integer of more than 308 digits is JSON, although serde_json says otherwise.
+        return Err(match wide_integer(json).filter(|_| error.to_string().starts_with(OUT_OF_RANGE)) {
+            Some(wide) => too_wide(wide),
+            None => Invalid::new(Code::NotJson, "", format!("not JSON: {error}")),
+        });
     }
     // A refusal by content is only that if the rest is JSON at all.
     if let Err(syntax) = serde_json::from_slice::<serde::de::IgnoredAny>(json) {
@@ -231,6 +236,9 @@ fn parse_strictly<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Err
     deserializer.end()?;
     Ok(value)
 }
+
+/// What serde_json says of a number that no double is near.
+const OUT_OF_RANGE: &str = "number out of range";
 
 fn too_wide((path, token): (String, String)) -> Invalid {
     Invalid::new(Code::InvalidInteger, path, format!("{token} does not fit into 64 bits with a sign"))

@@ -3,10 +3,10 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
@@ -17,14 +17,49 @@ use super::{Disk, DiskFile, Open};
 const LOCK_FILE: &str = "lock";
 
 /// A folder of the operating system.
+///
+/// The lock is taken twice: on the file `lock`, as every version takes it, and on the folder itself, which nobody removes by mistake. A
+/// file system that locks no folders (NFS) leaves it at the file. While the lock is held, every call that goes by a name first looks
+/// whether the name `lock` is still the file that was locked: a folder that was moved away and replaced is not written to.
 pub struct RealDisk {
     root: PathBuf,
+    held: Arc<Mutex<Option<FileId>>>,
+}
+
+/// The file under a name: its device and inode.
+type FileId = (u64, u64);
+
+/// What is locked, until it is dropped.
+struct Guard {
+    _files: Vec<File>,
+    held: Arc<Mutex<Option<FileId>>>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 impl RealDisk {
     /// The folder at `root`, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), held: Arc::default() }
+    }
+
+    /// The folder's own lock; none where the file system has none for folders.
+    fn lock_folder(&self, take: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<Option<File>> {
+        let Ok(folder) = File::open(&self.root) else { return Ok(None) };
+        match take(&folder) {
+            Ok(()) => Ok(Some(folder)),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(_)) => Ok(None),
+        }
+    }
+
+    fn id_of_lock(&self) -> io::Result<FileId> {
+        let found = fs::metadata(self.path(LOCK_FILE))?;
+        Ok((found.dev(), found.ino()))
     }
 
     fn path(&self, relative: &str) -> PathBuf {
@@ -55,16 +90,21 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &str, open: Open) -> io::Result<Arc<dyn DiskFile>> {
+        if open != Open::Read {
+            self.check_lock()?;
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(open != Open::Read).create_new(open == Open::Create);
         Ok(Arc::new(RealFile { file: options.open(self.path(path))?, slow: AtomicBool::new(false) }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check_lock()?;
         fs::rename(self.path(from), self.path(to))
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
+        self.check_lock()?;
         fs::remove_file(self.path(path))
     }
 
@@ -82,12 +122,50 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let folder = self.lock_folder(File::try_lock)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(LOCK_FILE))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
-            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
+        file.try_lock().map_err(not_taken)?;
+        let known = file.metadata()?;
+        let id = (known.dev(), known.ino());
+        if self.id_of_lock()? != id {
+            // It was replaced between opening it and locking it.
+            return Err(io::ErrorKind::WouldBlock.into());
         }
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+        Ok(Box::new(Guard { _files: folder.into_iter().chain([file]).collect(), held: self.held.clone() }))
+    }
+
+    fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let mut files: Vec<File> = self.lock_folder(File::try_lock_shared)?.into_iter().collect();
+        match File::open(self.path(LOCK_FILE)) {
+            Ok(file) => {
+                file.try_lock_shared().map_err(not_taken)?;
+                files.push(file);
+            }
+            // A store that was copied without it: then the folder's lock has to do.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Box::new(Guard { _files: files, held: Arc::default() }))
+    }
+
+    fn check_lock(&self) -> io::Result<()> {
+        let Some(due) = *self.held.lock().unwrap_or_else(PoisonError::into_inner) else { return Ok(()) };
+        match self.id_of_lock() {
+            Ok(found) if found == due => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Err(io::Error::other(format!(
+                "{} was removed or replaced, so another process may have this store open",
+                self.path(LOCK_FILE).display()
+            ))),
+        }
+    }
+}
+
+fn not_taken(error: TryLockError) -> io::Error {
+    match error {
+        TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+        TryLockError::Error(error) => error,
     }
 }
 

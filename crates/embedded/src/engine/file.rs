@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::disk::DiskFile;
+use crate::refused::is_full;
 
 /// What is written at once when the file grows.
 const ZEROS: usize = 1024 * 1024;
@@ -13,8 +15,83 @@ const HEADER_BYTES: u64 = PAGE_BYTES;
 /// redb's pages.
 const PAGE_BYTES: u64 = 4096;
 
+/// What moves the journal into the map waits while the disk is full: redb would take the failed write for the end of the map, and all
+/// that it was to write is in the journal.
+#[derive(Default)]
+pub(super) struct Patience {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Only what moves the journal waits; everybody else is told.
+    moving: bool,
+    for_room: bool,
+    ended: bool,
+}
+
+/// How often a full disk is tried.
+const TRY_EVERY: Duration = Duration::from_millis(250);
+
+impl Patience {
+    fn state(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something waits for room.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.state().for_room
+    }
+
+    /// Lets writes wait as long as `work` runs.
+    pub(super) fn while_moving<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.state().moving = true;
+        let done = work();
+        self.state().moving = false;
+        done
+    }
+
+    /// Lets nothing wait any longer.
+    pub(super) fn end(&self) {
+        self.state().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Calls `write` until it fails for another reason than a full disk, or not at all.
+    fn until_there_is_room(&self, mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+        loop {
+            match write() {
+                Err(error) if is_full(&error) && self.wait(&error) => {}
+                written => {
+                    self.state().for_room = false;
+                    return written;
+                }
+            }
+        }
+    }
+
+    fn wait(&self, why: &io::Error) -> bool {
+        let mut state = self.state();
+        if !state.moving || state.ended {
+            return false;
+        }
+        if !std::mem::replace(&mut state.for_room, true) {
+            tracing::warn!(%why, "moving the journal of records and streams waits for room on the disk");
+        }
+        let (state, _) = self
+            .changed
+            .wait_timeout_while(state, TRY_EVERY, |state| !state.ended)
+            .unwrap_or_else(PoisonError::into_inner);
+        !state.ended
+    }
+}
+
 /// The file under the map.
-pub(super) struct MapFile(pub(super) Arc<dyn DiskFile>);
+pub(super) struct MapFile {
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) patience: Arc<Patience>,
+}
 
 impl fmt::Debug for MapFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,32 +102,32 @@ impl fmt::Debug for MapFile {
 impl MapFile {
     /// Whether it can be a map at all. In a file that is empty redb would begin a new one, and nobody would miss the old.
     pub(super) fn is_whole(&self) -> io::Result<bool> {
-        Ok(self.0.length()? >= 2 * PAGE_BYTES)
+        Ok(self.file.length()? >= 2 * PAGE_BYTES)
     }
 
     /// Ends the file at the end of a page: whoever was growing it may have been stopped in the middle of one, behind everything that
     /// is referred to. A file that was cut elsewhere gets zeros in place of what it lost, which no checksum passes.
     pub(super) fn end_at_a_page(&self) -> io::Result<()> {
-        let length = self.0.length()?;
+        let length = self.file.length()?;
         let missing = length.next_multiple_of(PAGE_BYTES) - length;
-        if missing == 0 { Ok(()) } else { self.0.write_at(&vec![0; missing as usize], length) }
+        if missing == 0 { Ok(()) } else { self.file.write_at(&vec![0; missing as usize], length) }
     }
 
     /// Makes durable what reading the file shows. After a failed sync the page cache shows bytes that the disk may not hold and that
     /// no later sync would write. Whatever the header refers to was synced before it was written, and so was not part of such a sync;
     /// what may be missing is the header itself and the file's length.
     pub(super) fn make_durable_again(&self) -> io::Result<()> {
-        let length = self.0.length()?;
+        let length = self.file.length()?;
         for (from, to) in [(0, HEADER_BYTES.min(length)), (length.saturating_sub(1), length)] {
             let mut bytes = vec![0; (to - from) as usize];
             self.read_whole(from, &mut bytes)?;
-            self.0.write_at(&bytes, from)?;
+            self.file.write_at(&bytes, from)?;
         }
-        self.0.sync()
+        self.file.sync()
     }
 
     fn read_whole(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        match self.0.read_at(out, offset)? {
+        match self.file.read_at(out, offset)? {
             count if count == out.len() => Ok(()),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
@@ -59,7 +136,7 @@ impl MapFile {
 
 impl redb::StorageBackend for MapFile {
     fn len(&self) -> io::Result<u64> {
-        self.0.length()
+        self.file.length()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -68,24 +145,26 @@ impl redb::StorageBackend for MapFile {
 
     /// The file grows by zeros that are really there: a full disk is noticed now, and later syncs change no length.
     fn set_len(&self, length: u64) -> io::Result<()> {
-        let mut end = self.0.length()?;
+        let mut end = self.file.length()?;
         if length < end {
-            return self.0.truncate(length);
+            return self.file.truncate(length);
         }
         let zeros = vec![0; ZEROS.min((length - end) as usize)];
-        while end < length {
-            let count = (length - end).min(ZEROS as u64);
-            self.0.write_at(&zeros[..count as usize], end)?;
-            end += count;
-        }
-        Ok(())
+        self.patience.until_there_is_room(|| {
+            while end < length {
+                let count = (length - end).min(ZEROS as u64);
+                self.file.write_at(&zeros[..count as usize], end)?;
+                end += count;
+            }
+            Ok(())
+        })
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync()
+        self.file.sync()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_at(data, offset)
+        self.patience.until_there_is_room(|| self.file.write_at(data, offset))
     }
 }

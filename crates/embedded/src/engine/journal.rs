@@ -54,6 +54,15 @@ pub(super) struct Begun {
     pub(super) files: [bool; 2],
 }
 
+/// Why a batch is not in the journal.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Nothing was written: the next batch may be.
+    Before(io::Error),
+    /// What is written is unknown.
+    Within(io::Error),
+}
+
 /// The journal of a map, to be written.
 pub(super) struct Journal {
     disk: Arc<dyn Disk>,
@@ -96,7 +105,7 @@ impl Journal {
     ///
     /// # Errors
     /// What the system says. Nothing may be appended then.
-    pub(super) fn begin(&mut self, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn begin(&mut self, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> Result<(), Fault> {
         self.make(self.current, syncs, name)
     }
 
@@ -104,14 +113,23 @@ impl Journal {
     ///
     /// # Errors
     /// As there.
-    pub(super) fn begin_other(&mut self, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn begin_other(&mut self, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> Result<(), Fault> {
         self.make(1 - self.current, syncs, name)
     }
 
-    fn make(&mut self, place: usize, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> io::Result<()> {
+    fn make(&mut self, place: usize, syncs: bool, name: impl FnOnce(Begun) -> io::Result<()>) -> Result<(), Fault> {
         if self.files[place].is_some() {
             return Ok(());
         }
+        let file = self.make_file(place, syncs).map_err(Fault::Before)?;
+        let mut files = self.files.each_ref().map(Option::is_some);
+        files[place] = true;
+        name(Begun { mark: self.mark, files }).map_err(Fault::Within)?;
+        self.files[place] = Some(File { file, length: FIRST_BYTES });
+        Ok(())
+    }
+
+    fn make_file(&self, place: usize, syncs: bool) -> io::Result<Arc<dyn DiskFile>> {
         let path = format!("{}/{}", self.dir, FILES[place]);
         // One that is there belongs to no journal: the map did not name it when it was opened.
         remove(&*self.disk, &path)?;
@@ -123,24 +141,22 @@ impl Journal {
             file.sync()?;
             self.disk.sync_dir(&self.dir)?;
         }
-        let mut files = self.files.each_ref().map(Option::is_some);
-        files[place] = true;
-        name(Begun { mark: self.mark, files })?;
-        self.files[place] = Some(File { file, length: FIRST_BYTES });
-        Ok(())
+        Ok(file)
     }
 
     /// Appends a batch. It is durable then, unless the sync is left to chance.
     ///
     /// # Errors
-    /// What the system says. The batch may or may not be there then, and nothing may be appended any more.
-    pub(super) fn append(&mut self, writes: &[Write], syncs: bool) -> io::Result<()> {
-        let length = batch::encode(&mut self.out, self.mark, self.sequence + 1, writes)?;
-        let file = self.files[self.current].as_mut().ok_or_else(|| io::Error::other("the journal was not begun"))?;
+    /// What the system says. Where it was not said before the batch was written, the batch may or may not be there, and nothing may be
+    /// appended any more.
+    pub(super) fn append(&mut self, writes: &[Write], syncs: bool) -> Result<(), Fault> {
+        let length = batch::encode(&mut self.out, self.mark, self.sequence + 1, writes).map_err(Fault::Before)?;
+        let file = self.files[self.current].as_mut();
+        let file = file.ok_or_else(|| Fault::Within(io::Error::other("the journal was not begun")))?;
         file.grow(self.offset + self.out.len() as u64)?;
-        file.file.write_at(&self.out, self.offset)?;
+        file.file.write_at(&self.out, self.offset).map_err(Fault::Within)?;
         if syncs {
-            file.file.sync()?; // ◀── durable here
+            file.file.sync().map_err(Fault::Within)?; // ◀── durable here
         }
         self.offset += length as u64;
         self.sequence += 1;
@@ -156,15 +172,15 @@ impl Journal {
 
 impl File {
     /// Makes room up to `end`, durably before anything is written there: so a file that ends within a batch was cut.
-    fn grow(&mut self, end: u64) -> io::Result<()> {
+    fn grow(&mut self, end: u64) -> Result<(), Fault> {
         let mut length = self.length;
         while length < end {
             let zeros = vec![0; length.min(GROWTH_MAX) as usize];
-            self.file.write_at(&zeros, length)?;
+            self.file.write_at(&zeros, length).map_err(Fault::Before)?;
             length += zeros.len() as u64;
         }
         if length > self.length {
-            self.file.sync()?;
+            self.file.sync().map_err(Fault::Within)?;
             self.length = length;
         }
         Ok(())

@@ -23,7 +23,7 @@ pub(crate) fn make(
     mut entries: Entries<'_>,
     options: &Options,
 ) -> Result<u64, DumpFault> {
-    let database = open::new(disk, dir).map_err(DumpFault::Io)?;
+    let database = open::new(disk, dir, &Arc::default()).map_err(DumpFault::Io)?;
     let (mut count, mut batch, mut more) = (0, Vec::new(), true);
     while more {
         let mut bytes = 0;

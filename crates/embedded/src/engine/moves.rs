@@ -120,8 +120,8 @@ impl Shared {
     fn move_piece(&self, due: &Due) -> Result<(), StoreError> {
         let database = self.database();
         let Some(database) = &*database else { return Err(StoreError::Closed) };
-        put(database, due.writes.iter(), |journal| journal.insert(MOVED, due.up_to).map(drop))
-            .map_err(|error| StoreError::Failed(open::io_error(error).to_string()))?;
+        let moved = || put(database, due.writes.iter(), |journal| journal.insert(MOVED, due.up_to).map(drop));
+        self.patience.while_moving(moved).map_err(|error| StoreError::Failed(open::io_error(error).to_string()))?;
         let below = Below::take(database)?;
         self.publish(|state| state.moved(below));
         Ok(())

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use annals_core::{OpenError, StoreError};
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition, TableError};
 
-use super::file::MapFile;
+use super::file::{MapFile, Patience};
 use super::journal::Torn;
 use super::recent::Recent;
 use super::{Space, journal, moves};
@@ -86,11 +86,16 @@ pub(super) struct Opened {
 
 /// Opens the map where there is one, moves into it what the journal holds, and removes that. Every page is read and its checksum
 /// compared: damage is found now and never taken for data.
-pub(super) fn existing(disk: &Arc<dyn Disk>, dir: &str, owner: Option<u64>) -> Result<Option<Opened>, Failure> {
+pub(super) fn existing(
+    disk: &Arc<dyn Disk>,
+    dir: &str,
+    owner: Option<u64>,
+    patience: &Arc<Patience>,
+) -> Result<Option<Opened>, Failure> {
     let path = format!("{dir}/{FILE}");
     let refused = |error: &io::Error| Failure::Refused(cannot_open(&path, error));
     let file = match disk.open(&path, Open::Write) {
-        Ok(file) => MapFile(file),
+        Ok(file) => MapFile { file, patience: patience.clone() },
         Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(&**disk, dir).map(|()| None),
         Err(error) => return Err(refused(&error)),
     };
@@ -148,7 +153,7 @@ pub(super) fn on(
 }
 
 /// Makes an empty map, under another name until it is whole.
-pub(super) fn new(disk: &Arc<dyn Disk>, dir: &str) -> io::Result<Database> {
+pub(super) fn new(disk: &Arc<dyn Disk>, dir: &str, patience: &Arc<Patience>) -> io::Result<Database> {
     let path = format!("{dir}/{FILE}");
     let unfinished = format!("{path}{UNFINISHED}");
     disk.create_dir(dir)?;
@@ -157,8 +162,8 @@ pub(super) fn new(disk: &Arc<dyn Disk>, dir: &str) -> io::Result<Database> {
         _ => {}
     }
     let file = disk.open(&unfinished, Open::Create)?;
-    let database =
-        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(MapFile(file)).map_err(io_error)?;
+    let file = MapFile { file, patience: patience.clone() };
+    let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file).map_err(io_error)?;
     note_format(&database).map_err(io_error)?;
     disk.rename(&unfinished, &path)?;
     disk.sync_dir(dir)?;

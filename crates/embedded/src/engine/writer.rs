@@ -6,10 +6,11 @@ use std::time::Duration;
 use annals_core::StoreError;
 
 use super::change::Change;
-use super::journal::{Begun, Journal};
+use super::journal::{Begun, Fault, Journal};
 use super::snapshot::{Below, Snapshot};
 use super::{Batches, Shared, moves, open};
 use crate::options::SeededBug;
+use crate::refused::not_begun;
 
 /// Writes of one batch at most: more would not make a sync cheaper per write, and would let the first wait for the last.
 const BATCH_MAX: usize = 1_024;
@@ -79,59 +80,109 @@ impl Shared {
             let mut answers = Vec::with_capacity(jobs.len());
             let outcome = match self.refusal() {
                 Some(refusal) => Err(refusal),
-                None => self.guarded_turn(jobs, &mut answers).inspect_err(|error| self.refuse(error.clone())),
+                None => self.guarded_turn(jobs, &mut answers).unwrap_or_else(|fault| Err(self.judged(fault))),
             };
             answers.into_iter().for_each(|answer: Answer| answer(outcome.clone()));
         }
     }
 
     /// A write that panics is a defect; it must not leave everybody who waits behind it without an answer.
-    fn guarded_turn(&self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), StoreError> {
+    fn guarded_turn(&self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<Result<(), StoreError>, Fault> {
         let turn = std::panic::AssertUnwindSafe(|| self.turn(jobs, answers));
-        let defect = |_| Err(StoreError::Failed(format!("{}: a write panicked", self.dir)));
+        let defect = |_| Err(Fault::Within(std::io::Error::other("a write panicked")));
         std::panic::catch_unwind(turn).unwrap_or_else(defect)
     }
 
-    /// One batch: every write is run, and all of them are made durable together.
-    fn turn(&self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), StoreError> {
+    /// What callers are told. Where it is unknown what was written, nothing is written from now on.
+    fn judged(&self, fault: Fault) -> StoreError {
+        match fault {
+            Fault::Before(error) => not_begun(&self.dir, &error),
+            Fault::Within(error) => {
+                let failed = StoreError::Failed(format!("{}: {error}", self.dir));
+                self.refuse(failed.clone());
+                failed
+            }
+        }
+    }
+
+    /// One batch: every write is run, and all of them are made durable together. What is refused inside was not begun.
+    fn turn(&self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<Result<(), StoreError>, Fault> {
         let mut journal = self.journal();
-        let failed = |what: std::io::Error| StoreError::Failed(format!("{}: {what}", self.dir));
         if jobs.is_empty() {
-            return if self.moves.idle() { self.move_recent(&mut journal).map_err(failed) } else { Ok(()) };
+            if self.moves.idle() {
+                self.move_recent(&mut journal)?;
+            }
+            return Ok(Ok(()));
         }
         let mut change = Change::new(self.state(), self.options.has(SeededBug::KeepRefusedWrites));
         answers.extend(jobs.into_iter().map(|job| job(&mut change)));
         let (written, recent) = change.finish();
         if written.is_empty() {
             // All that anyone saw had been durable before.
-            return Ok(());
+            return Ok(Ok(()));
         }
-        self.make().map_err(failed)?;
-        journal.begin(self.syncs_journal(), |begun| self.name(begun)).map_err(failed)?;
-        journal.append(&written, !self.options.has(SeededBug::AnswerWritesBeforeSync)).map_err(failed)?;
+        if let Err(refused) = self.has_room() {
+            return Ok(Err(refused));
+        }
+        self.make()?;
+        journal.begin(self.syncs_journal(), |begun| self.name(begun))?;
+        journal.append(&written, !self.options.has(SeededBug::AnswerWritesBeforeSync))?;
+        self.disk.check_lock().map_err(Fault::Within)?;
         self.publish(|state| Snapshot { recent, below: state.below.clone() });
         self.batches.send_modify(|batches: &mut Batches| batches.durable += 1);
         // What is answered now is durable; who comes next is told.
-        self.move_enough(&mut journal).unwrap_or_else(|error| self.refuse(failed(error)));
-        Ok(())
+        if let Err(fault) = self.move_enough(&mut journal) {
+            match fault {
+                // It is tried again behind the next batch.
+                Fault::Before(error) => tracing::warn!(dir = self.dir, %error, "the journal is moved later"),
+                within @ Fault::Within(_) => drop(self.judged(within)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Refuses what there is no room for: on the disk, or in memory while the map has no room on the disk.
+    fn has_room(&self) -> Result<(), StoreError> {
+        let looked = self.floor.check(&*self.disk, self.options.clock.now());
+        if let Err(lost @ StoreError::Failed(_)) = &looked {
+            self.refuse(lost.clone());
+        }
+        looked?;
+        match self.patience.waits_for_room() && self.recent_is_full() {
+            true => {
+                Err(StoreError::DiskFull(format!("{}: there is no room to move the journal into the map", self.dir)))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn recent_is_full(&self) -> bool {
+        self.state().recent.bytes() >= self.options.journal_bytes_max.saturating_mul(BEHIND_MAX)
     }
 
     /// Makes the map where nothing was ever written, and one that an older version made one of this version's.
-    fn make(&self) -> std::io::Result<()> {
-        if std::mem::replace(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner), true) {
+    fn make(&self) -> Result<(), Fault> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.map {
             return Ok(());
         }
         let mut database = self.database();
         match &*database {
-            Some(database) => open::upgrade(database)?,
+            Some(database) => open::upgrade(database).map_err(Fault::Within)?,
             None => {
-                *database = Some(open::new(&self.disk, &self.dir)?);
-                (self.known.note)()?;
+                let new = open::new(&self.disk, &self.dir, &self.patience).map_err(Fault::Before)?;
+                *database = Some(new);
+                made.unnoted = true;
             }
         }
+        if made.unnoted {
+            (self.known.note)().map_err(Fault::Before)?;
+            made.unnoted = false;
+        }
         let Some(database) = &*database else { return Ok(()) };
-        let below = Below::take(database).map_err(|error| std::io::Error::other(error.to_string()))?;
+        let below = Below::take(database).map_err(|error| Fault::Within(std::io::Error::other(error.to_string())))?;
         self.publish(|state| state.moved(below));
+        made.map = true;
         Ok(())
     }
 
@@ -148,19 +199,19 @@ impl Shared {
     }
 
     /// Moves what is recent into the map once it is worth it, and waits for the map when it is too slow.
-    fn move_enough(&self, journal: &mut Journal) -> std::io::Result<()> {
+    fn move_enough(&self, journal: &mut Journal) -> Result<(), Fault> {
         let (bytes, enough) = (self.state().recent.bytes(), self.options.journal_bytes_max);
         if bytes < enough {
             return Ok(());
         }
-        if bytes >= enough.saturating_mul(BEHIND_MAX) {
-            self.moves.until_idle(|| self.refusal().is_some());
+        if self.recent_is_full() {
+            self.moves.until_idle(|| self.refusal().is_some() || self.patience.waits_for_room());
         }
         if self.moves.idle() { self.move_recent(journal) } else { Ok(()) }
     }
 
     /// Begins to move what is recent into the map; nothing is being moved.
-    fn move_recent(&self, journal: &mut Journal) -> std::io::Result<()> {
+    fn move_recent(&self, journal: &mut Journal) -> Result<(), Fault> {
         let recent = self.state().recent;
         if recent.is_empty() {
             return Ok(());

@@ -17,7 +17,7 @@ use crate::record::{self, Stamp, derived_event_id};
 
 pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
     commit.validate()?;
-    let now = core.options.clock.now();
+    let now = core.options.clock.now().nearest_writable();
     let digest = commit.content_digest(&core.key.0);
     let kept = Kept::of(core, &commit, now)?;
     let request_id = commit.request_id.clone();
@@ -38,7 +38,7 @@ pub(super) async fn commit(core: &Core, commit: NewCommit) -> Result<CommitOutco
 
 pub(super) async fn transact(core: &Core, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
     transaction.validate()?;
-    let now = core.options.clock.now();
+    let now = core.options.clock.now().nearest_writable();
     let digest = transaction.content_digest(&core.key.0);
     // Nothing is waited for: numbers are given when it is stored.
     let NewTransaction { commits, expect, request_id, wait: _ } = transaction;
@@ -132,7 +132,7 @@ pub(super) async fn judged(core: &Core, request: Box<Request>) -> Result<Verdict
     if let Some(refusal) = core.refusal() {
         return Err(refusal);
     }
-    core.floor.check(&*core.place.disk, request.now)?;
+    core.check_disk(request.now)?;
     let request = match core.noticed(probe(core, request))? {
         Probed::Repeat(found) => return Ok(Verdict::Repeat(found)),
         Probed::New(request) => request,

@@ -118,7 +118,7 @@ async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitErro
     // What was received is of no aggregate, which a commit may not be.
     let own = commits.iter().zip(&infos).filter(|(_, info)| info.received.is_none());
     own.map(|(commit, _)| commit).try_for_each(NewCommit::validate)?;
-    let now = core.options.clock.now();
+    let now = core.options.clock.now().nearest_writable();
     let received = infos.first().and_then(|info| info.received.as_ref());
     let request_id = match received {
         Some(from) => Some(from.sequence_number.to_string().into()),
@@ -143,7 +143,7 @@ async fn begin(core: &Core, copies: Vec<CommitCopy>) -> Result<Begun, CommitErro
     if let Some(refusal) = core.refusal() {
         return Err(refusal.into());
     }
-    core.floor.check(&*core.place.disk, now)?;
+    core.check_disk(now)?;
     let request = match core.noticed(probe(core, request))? {
         Probed::Repeat(found) => {
             let actual = core.noticed(found.record())?.commit.events[0].sequence_number;

@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use annals_core::{LogStatus, SequenceNumber, StoreError};
+use annals_core::{LogStatus, SequenceNumber, StoreError, Timestamp};
 use tokio::sync::{Semaphore, watch};
 
 use super::Place;
-use super::floor::Floor;
 use super::heads::Heads;
 use super::packer::Signal;
 use super::queue::Queue;
 use super::segment::View;
 use crate::Options;
+use crate::floor::Floor;
 use crate::terms::TermKey;
 
 /// How many KiB of encoded commits may wait for the writer; callers beyond wait for room.
@@ -109,6 +109,15 @@ impl Core {
         self.refusal.get().cloned()
     }
 
+    /// Refuses a commit on a full disk, and all from now on once the store's lock is gone.
+    pub(super) fn check_disk(&self, now: Timestamp) -> Result<(), StoreError> {
+        let looked = self.floor.check(&*self.place.disk, now);
+        if let Err(lost @ StoreError::Failed(_)) = &looked {
+            self.refuse(lost.clone());
+        }
+        looked
+    }
+
     /// Passes an answer on unless it tells of the end of the log: where the log is damaged, nobody knows what stands behind its
     /// readable part, and "no more" or "none" would be a guess.
     pub(super) fn unless_about_the_end<T>(&self, answer: T, about_the_end: bool) -> Result<T, StoreError> {
@@ -121,6 +130,11 @@ impl Core {
     /// Refuses commits from now on. The first reason stays.
     pub(super) fn refuse(&self, why: StoreError) {
         tracing::error!(tenant = self.place.tenant, scope = self.place.scope, %why, "the log refuses commits");
+        self.refuse_with(why);
+    }
+
+    /// The same where it is no fault of the log.
+    pub(super) fn refuse_with(&self, why: StoreError) {
         self.refusal.get_or_init(|| why);
     }
 

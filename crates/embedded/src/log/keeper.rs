@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 
-use annals_core::SequenceNumber;
+use annals_core::{SequenceNumber, StoreError};
 
 use super::Place;
 use super::core::Core;
@@ -18,6 +18,7 @@ use crate::disk::Open;
 use crate::format::{SEGMENT_HEADER, SegmentHeader};
 use crate::index::{FileIndex, Index, MemoryIndex, read};
 use crate::options::SeededBug;
+use crate::refused::{is_full, not_begun};
 use crate::whole::{UNFINISHED, seal, write_whole};
 
 /// Zeros are synced after so many bytes, so that they never pile up in front of the writer's own sync.
@@ -36,7 +37,7 @@ enum State {
     Idle,
     Preparing,
     Ready(Ready),
-    Failed(String),
+    Failed(StoreError),
 }
 
 enum Job {
@@ -84,7 +85,7 @@ impl Preparation {
     }
 
     /// Takes the next segment, with room for `least` bytes. Waits for it if need be, and tries once more after a failure.
-    pub(super) fn take(&self, least: u64, capacity: u64) -> Result<Ready, String> {
+    pub(super) fn take(&self, least: u64, capacity: u64) -> Result<Ready, StoreError> {
         let mut state = self.state();
         let mut asked = false;
         loop {
@@ -184,7 +185,7 @@ impl Keeper {
                 self.next_number = ready.at.number + 1;
                 State::Ready(ready)
             }
-            Err(error) => State::Failed(format!("{error}; a new segment needs up to {capacity} bytes")),
+            Err(error) => State::Failed(not_begun(&format!("a new segment of up to {capacity} bytes"), &error)),
         };
         self.preparation.changed.notify_all();
     }
@@ -196,7 +197,7 @@ fn create_what_fits(core: &Core, number: u64, mut capacity: u64) -> io::Result<R
     loop {
         let room = core.floor.leaves_room(&*place.disk, capacity);
         match room.and_then(|()| create(place, options, number, capacity)) {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull && capacity / 2 >= options.segment_bytes_first => {
+            Err(error) if is_full(&error) && capacity / 2 >= options.segment_bytes_first => {
                 capacity /= 2;
             }
             made => return made,

@@ -8,6 +8,7 @@ use super::core::Core;
 use super::read::Candidates;
 use super::segment::runs;
 use super::stats::give_way;
+use crate::turn::Turn;
 
 /// Other tasks have their turn after so many bytes; a read counts as [`READ_BYTES`] more.
 const TURN_BYTES: u64 = 512 * 1024;
@@ -24,7 +25,7 @@ pub(super) async fn scan(
     let view = core.view();
     let (from, end) = (query.from, query.to.min(head));
     let mut buffer = Vec::new();
-    let mut turn = 0;
+    let (mut turn, mut began) = (0, Turn::begin());
     let start = view.position_of(from).unwrap_or(0);
     for segment in view.segments[start..].iter().take_while(|segment| segment.first < end) {
         let first = segment.index.ordinal_of(from)?.unwrap_or(0);
@@ -52,9 +53,9 @@ pub(super) async fn scan(
                     return Ok(ControlFlow::Break(next));
                 }
                 turn += buffer.len() as u64 + READ_BYTES;
-                if turn >= TURN_BYTES {
-                    turn = 0;
+                if turn >= TURN_BYTES || began.is_over() {
                     give_way().await;
+                    (turn, began) = (0, Turn::begin());
                 }
             }
         }

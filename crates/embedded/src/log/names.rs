@@ -31,3 +31,8 @@ pub(crate) fn index_number(name: &str) -> Option<u64> {
     let number = name.strip_suffix(INDEX)?;
     (number.len() >= 10).then(|| number.parse().ok()).flatten()
 }
+
+/// The file that keeps what recovery cut from a segment at an offset. Nothing reads it.
+pub(super) fn cut(segment: &str, offset: u64) -> String {
+    format!("{segment}.{offset}.cut")
+}

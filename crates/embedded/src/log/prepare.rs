@@ -22,7 +22,7 @@ impl PrepareKeys for Log {
     async fn change(&self, change: KeyChange) -> Result<bool, KeyError> {
         change.validate()?;
         let core = &self.core;
-        let now = core.options.clock.now();
+        let now = core.options.clock.now().nearest_writable();
         let encoded = encode(core, &change, now);
         let room = room_for(core, encoded.payload.len()).await?;
         match judged(core, Request::commit_of(encoded, None, now, room)).await? {
@@ -45,14 +45,14 @@ impl PrepareKeys for Log {
         let holder = core.noticed(holder(core, name, key))?;
         // Whoever took or gave it back behind the damage is not known.
         let holder = core.unless_about_the_end(holder, true)?;
-        let now = core.options.clock.now();
+        let now = core.options.clock.now().nearest_writable();
         Ok(holder.map(|holder| holder.found(now)))
     }
 
     async fn list(&self, query: KeysQuery) -> Result<KeyPage, KeyError> {
         query.validate()?;
         let core = &self.core;
-        let page = core.noticed(list_keys::list(core, &query, core.options.clock.now()).await)?;
+        let page = core.noticed(list_keys::list(core, &query, core.options.clock.now().nearest_writable()).await)?;
         // Whoever took or gave keys back behind the damage is not known.
         Ok(core.unless_about_the_end(page, true)?)
     }

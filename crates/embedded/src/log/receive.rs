@@ -114,7 +114,7 @@ async fn request(
     batch: &ReceivedBatch,
     count: Version,
 ) -> Result<Box<Request>, StoreError> {
-    let now = core.options.clock.now();
+    let now = core.options.clock.now().nearest_writable();
     let ids: Vec<Uuid> = batch.events.iter().map(|_| new_uuid(now, &*core.options.random)).collect();
     let place = |place| TransactionPlace { id: ids[0], place, count: ids.len() as u32 };
     let mut encoded = Vec::with_capacity(ids.len());

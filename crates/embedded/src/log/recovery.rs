@@ -30,7 +30,7 @@ use crate::packed::Packed;
 use crate::record::Record;
 use crate::refused::{cannot_open, newer_format};
 use crate::terms::TermKey;
-use crate::whole::{UNFINISHED, unseal};
+use crate::whole::{UNFINISHED, unseal, write_whole};
 
 type Threads = Option<(Writer, Keeper)>;
 
@@ -379,13 +379,25 @@ impl Recovery<'_> {
         }
     }
 
+    /// Keeps what is cut in a file beside the log, for a person to look at. Opening does not depend on it: a disk may be full.
+    fn keep_cut(&self, at: &SegmentFile, offset: u64, length: u64) -> String {
+        let name = names::cut(&at.name, offset);
+        let mut bytes = vec![0; length as usize];
+        let kept = at.file.read_at(&mut bytes, offset);
+        match kept.and_then(|_| write_whole(&*self.place.disk, &self.place.dir, &name, &bytes)) {
+            Ok(_) => format!("they are kept in {name}"),
+            Err(error) => format!("they could not be kept ({error})"),
+        }
+    }
+
     fn settle_batch(&mut self, at: &SegmentFile, last: &Last) -> Result<(), Fault> {
         let scan = &last.scan;
         if last.dirty_to > scan.end {
             let cut = last.dirty_to - scan.end;
+            let kept = self.keep_cut(at, scan.end, cut);
             self.notes.push(format!(
                 "cut {cut} bytes behind the last whole batch from {} at offset {}; an answer was never given for them unless the disk \
-                 lost what it had synced",
+                 lost what it had synced; {kept}",
                 at.name, scan.end
             ));
             if !self.options.has(SeededBug::LeaveTornTailInPlace) {

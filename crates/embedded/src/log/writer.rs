@@ -5,6 +5,7 @@
 //!   starts, below which everything was synced before; recovery relies on that.
 //! - Nothing is published and nobody is answered before the sync of the batch in which it was judged.
 //! - After a failed write or sync nothing is written any more: what the file holds is unknown until it is opened again.
+//! - Nobody is answered unless the store's lock was still this process's after the sync of the batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -263,7 +264,9 @@ impl Writer {
         let file = &self.active.at.file;
         let written = file.write_at(&batch.bytes, self.end);
         let published_early = written.is_ok() && self.defect_before_sync(batch);
-        if let Err(error) = written.and_then(|()| file.sync())
+        // The lock last: a commit that another process could not see is not acknowledged.
+        let lock = || self.core.place.disk.check_lock();
+        if let Err(error) = written.and_then(|()| file.sync()).and_then(|()| lock())
             && !self.core.options.has(SeededBug::GoOnAfterFailedSync)
         {
             let failed = StoreError::Failed(format!("{}: {error}", self.active.at.name));
@@ -305,7 +308,7 @@ impl Writer {
     /// Goes on in the next segment, which has room for a frame of this length.
     fn roll(&mut self, frame_length: u64) -> Result<(), StoreError> {
         let least = SEGMENT_HEADER + frame_length;
-        let ready = self.preparation.take(least, self.next_capacity(least)).map_err(StoreError::DiskFull)?;
+        let ready = self.preparation.take(least, self.next_capacity(least))?;
         let closed = std::mem::replace(&mut self.active, segment(ready.at, self.next));
         self.end = SEGMENT_HEADER;
         self.capacity = ready.capacity;

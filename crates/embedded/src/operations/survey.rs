@@ -22,14 +22,18 @@ pub(super) struct Locked {
     _guard: Option<Box<dyn Send + Sync>>,
 }
 
-/// Takes the lock of a store that is there. A folder that nobody can write to needs none.
+/// Takes the lock of a store that is there; in a folder that this process cannot write to, one beside other readers.
 pub(super) fn lock(disk: &dyn Disk) -> Outcome<Locked> {
     let names = disk.list("").map_err(|error| unreadable("the store", &error))?;
     if !names.iter().any(|name| name == STORE_FILE) {
         let message = "the folder holds no store.json, so there is no store; name the folder of a store";
         return Err(OperationError::new(Code::NotAStore, message));
     }
-    match disk.lock() {
+    let locked = disk.lock().or_else(|error| match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => disk.lock_to_read(),
+        _ => Err(error),
+    });
+    match locked {
         Ok(guard) => Ok(Locked { _guard: Some(guard) }),
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(Locked { _guard: None }),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OperationError::new(

@@ -70,7 +70,7 @@ impl Sweeper {
         loop {
             match self.sweep() {
                 Ok(()) => {}
-                Err(RecordError::Store(StoreError::Closed)) => return,
+                Err(RecordError::Store(StoreError::Closed | StoreError::ReadOnly(_))) => return,
                 Err(error) => tracing::warn!(%error, "what has expired could not be deleted; it is tried again"),
             }
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);

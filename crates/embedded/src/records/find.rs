@@ -17,9 +17,6 @@ use super::scan::{Candidate, Examined, Scan};
 use super::{keys, value};
 use crate::engine::{Engine, View};
 
-/// Places that are looked at before others may run.
-const PLACES_AT_ONCE: usize = 1_000;
-
 /// A page of records.
 pub(super) async fn find(
     engine: &Engine,
@@ -118,7 +115,7 @@ pub(super) async fn count(
         count += u64::from(matcher.matches(value::parts(&candidate.id, &candidate.stored)?.1));
         Ok::<_, RecordError>(ControlFlow::Continue(()))
     };
-    while !scan.step(&*view, PLACES_AT_ONCE, &mut visit)? {
+    while !scan.step(&*view, &mut visit)? {
         let_others_run().await;
     }
     Ok(count)
@@ -220,7 +217,7 @@ async fn in_order(
         found.extend(wanted.judge(candidate)?);
         Ok::<_, RecordError>(if found.len() > limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
-    while !scan.step(view, PLACES_AT_ONCE, &mut visit)? {
+    while !scan.step(view, &mut visit)? {
         let_others_run().await;
     }
     Ok(found)
@@ -250,7 +247,7 @@ async fn lowest(
         }
         Ok::<_, RecordError>(ControlFlow::Continue(()))
     };
-    while !scan.step(view, PLACES_AT_ONCE, &mut visit)? {
+    while !scan.step(view, &mut visit)? {
         let_others_run().await;
     }
     Ok(lowest.into_sorted_vec())

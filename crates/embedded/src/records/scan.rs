@@ -8,6 +8,10 @@ use annals_core::StoreError;
 use super::plan::Plan;
 use super::{entries, keys};
 use crate::engine::{Range, View};
+use crate::turn::Turn;
+
+/// Places that are looked at before others may run, however fast that was.
+const PLACES_AT_ONCE: usize = 1_000;
 
 /// A record that may match.
 pub(super) struct Candidate {
@@ -76,14 +80,14 @@ impl Scan {
         self.examined
     }
 
-    /// Visits up to so many places. Answers whether there are none left or the visitor has enough.
+    /// Visits places for a while. Answers whether there are none left or the visitor has enough.
     pub(super) fn step<E: From<StoreError>>(
         &mut self,
         view: &dyn View,
-        places: usize,
         visit: &mut dyn FnMut(Candidate) -> Result<ControlFlow<()>, E>,
     ) -> Result<bool, E> {
-        let mut left = places;
+        let turn = Turn::begin();
+        let mut left = PLACES_AT_ONCE;
         while let Some(range) = self.ranges.front() {
             let found = if self.plan.descending { view.descending(range)? } else { view.ascending(range)? };
             let mut last = None;
@@ -102,6 +106,9 @@ impl Scan {
                 self.examined.documents += 1;
                 if visit(candidate)?.is_break() {
                     return Ok(true);
+                }
+                if turn.is_over() {
+                    left = 0;
                 }
             }
             match last.filter(|_| left == 0) {

@@ -1,9 +1,7 @@
-//! The fault battery: concurrent clients on a failing disk, life after life, and their history checked after each.
+//! The fault battery of the log: concurrent clients on a failing disk, life after life, and their history checked at the end.
 //!
-//! One seed is one store that lives several times. In each life something may go wrong (an operation fails, the process ends in the
-//! middle of one, a sync hangs, the disk is full) while clients commit, repeat, read and follow. Then the process ends, in an orderly
-//! way, by kill -9 or by power loss, and the next life opens what is left. Everything that anybody was told in any life must hold in
-//! all later ones.
+//! In each life something may go wrong (an operation fails, the process ends in the middle of one, a sync hangs, the disk is full) while
+//! clients commit, repeat, read and follow.
 
 mod life;
 
@@ -15,8 +13,8 @@ use annals_conformance::history::{Checked, History};
 use annals_conformance::model::{EPOCH, Operations, Shape, Variety};
 use annals_embedded::Options;
 
-use crate::faulty_disk::FaultyDisk;
-use crate::stores::{PACK_ALWAYS, PACK_NEVER, block_on, open, repeatable};
+use crate::lives::{self, Lives, run_seeds};
+use crate::stores::{PACK_ALWAYS, PACK_NEVER, block_on, repeatable};
 
 /// What goes wrong in the lives of one seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +26,8 @@ enum Theme {
     TornBatches,
 }
 
-/// What one seed does.
+/// What the lives of one seed have told, and what they are about.
 pub struct Battery {
-    random: fastrand::Rng,
-    disk: Arc<FaultyDisk>,
-    options: Options,
     /// Moved on by the clients, so that reservations of prepare keys expire.
     clock: Arc<ManualClock>,
     history: Arc<History>,
@@ -42,13 +37,12 @@ pub struct Battery {
     /// Where the follower goes on, across lives.
     followed: u64,
     plot: life::Plot,
-    /// What happened, for the message of a failure.
-    story: Vec<String>,
 }
 
-impl Battery {
-    pub fn new(seed: u64, change: impl FnOnce(&mut Options)) -> Self {
-        let mut random = fastrand::Rng::with_seed(seed);
+impl lives::Battery for Battery {
+    type Checked = Checked;
+
+    fn begin(random: &mut fastrand::Rng, change: &dyn Fn(&mut Options)) -> (Self, Options) {
         let theme = if random.u8(0..4) == 0 { Theme::TornBatches } else { Theme::Any };
         let clock = Arc::new(ManualClock::at(EPOCH));
         let mut options = Options { clock: clock.clone(), ..repeatable(random.u64(..)) };
@@ -72,78 +66,39 @@ impl Battery {
             Theme::TornBatches => (12, 13),
         };
         let clients = (0..clients).map(|_| Operations::new(random.u64(..), shape)).collect();
-        let disk = FaultyDisk::new(random.u64(..));
-        Self {
-            random,
-            disk,
-            options,
-            clock,
-            history: History::new(),
-            clients,
-            theme,
-            lives,
-            followed: 0,
-            plot: life::Plot::default(),
-            story: Vec::new(),
-        }
+        let (history, plot) = (History::new(), life::Plot::default());
+        (Self { clock, history, clients, theme, lives, followed: 0, plot }, options)
     }
 
-    /// Lives a few times and checks everything.
-    ///
-    /// # Errors
-    /// What was broken, and the story of how.
-    pub async fn run(mut self) -> Result<Checked, String> {
-        let checked = self.lives().await;
-        checked.map_err(|broken| format!("{broken}\nstory:\n  {}", self.story.join("\n  ")))
+    fn count(&self, _: &mut fastrand::Rng) -> usize {
+        self.lives
     }
 
-    async fn lives(&mut self) -> Result<Checked, String> {
-        for life in 0..self.lives {
-            self.live(life).await?;
-        }
-        // What is served now was told, so it must survive losing power at once.
-        self.check("at last").await?;
-        self.next_disk(false);
-        self.check("after a last power loss").await
+    async fn live(&mut self, lives: &mut Lives, life: usize) -> Result<(), String> {
+        self.live_once(lives, life).await
     }
 
-    /// Opens the store without faults and checks the history against all it holds.
-    async fn check(&mut self, when: &str) -> Result<Checked, String> {
-        let opened = open(self.disk.clone(), self.options.clone()).map_err(|error| format!("{when}: {error}"))?;
+    /// Checks the history against all that the store holds.
+    async fn check(&mut self, lives: &mut Lives) -> Result<Checked, String> {
+        let opened = lives.open()?;
         let status = opened.status();
-        self.story.push(format!("{when}: head {}, recovery {:?}", status.head, status.recovery));
+        lives.story.push(format!("opened: head {}, recovery {:?}", status.head, status.recovery));
         if let Some(refusal) = status.refusing {
-            return Err(format!("{when}: {refusal}"));
+            return Err(refusal.to_string());
         }
         let log = self.history.watch("checker", opened.log.clone());
-        self.history.check(&log).await.map_err(|broken| format!("{when}: {broken}"))
+        self.history.check(&log).await.map_err(|broken| broken.to_string())
     }
 
-    /// Ends the process, by kill -9 or by power loss, and takes the disk that the next one finds.
-    fn next_disk(&mut self, power_stays: bool) {
-        self.story.extend(self.disk.fired());
-        self.disk = if power_stays { self.disk.after_kill() } else { self.disk.after_power_loss() };
-        self.story.push(if power_stays { "kill -9".into() } else { "power loss".into() });
+    fn add(sum: &mut Checked, seed: Checked) {
+        sum.commits += seed.commits;
+        sum.acknowledged += seed.acknowledged;
+        sum.duplicates += seed.duplicates;
+        sum.refusals += seed.refusals;
+        sum.key_refusals += seed.key_refusals;
+        sum.unknown += seed.unknown;
+        sum.reads += seed.reads;
     }
-}
-
-/// Runs seeds until one fails.
-///
-/// # Errors
-/// The seed and what was broken.
-pub async fn run_seeds(seeds: impl Iterator<Item = u64>, change: impl Fn(&mut Options)) -> Result<Checked, String> {
-    let mut sum = Checked::default();
-    for seed in seeds {
-        let checked = Battery::new(seed, &change).run().await.map_err(|broken| format!("seed {seed}: {broken}"))?;
-        sum.commits += checked.commits;
-        sum.acknowledged += checked.acknowledged;
-        sum.duplicates += checked.duplicates;
-        sum.refusals += checked.refusals;
-        sum.key_refusals += checked.key_refusals;
-        sum.unknown += checked.unknown;
-        sum.reads += checked.reads;
-    }
-    Ok(sum)
 }
 
 /// The seed to run again.
@@ -153,7 +108,8 @@ const SOAK_SECONDS: &str = "ANNALS_SOAK_SECONDS";
 
 #[test]
 fn whatever_the_disk_does_the_promises_hold() {
-    let checked = block_on(run_seeds(0..400, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
+    let done = block_on(run_seeds::<Battery>(0..400, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
+    let checked = done.checked;
     assert!(checked.acknowledged > 5_000 && checked.unknown > 100 && checked.duplicates > 300, "{checked:?}");
     assert!(checked.key_refusals > 1_000, "{checked:?}");
 }
@@ -163,7 +119,7 @@ fn whatever_the_disk_does_the_promises_hold() {
 #[test]
 fn one_seed_holds_again_and_again() {
     let seed = std::env::var(FAULT_SEED).ok().and_then(|text| text.parse().ok()).unwrap_or(7);
-    block_on(run_seeds(std::iter::repeat_n(seed, 50), |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
+    block_on(run_seeds::<Battery>(std::iter::repeat_n(seed, 50), |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
 }
 
 /// New seeds for as long as `cargo xtask soak` asks; otherwise the same fifty, so that what nobody changed does not fail by chance.
@@ -175,7 +131,7 @@ fn the_promises_hold_for_new_seeds() {
         let time_is_up = tokio::spawn(tokio::time::sleep(Duration::from_secs(seconds)));
         loop {
             let first = if seconds == 0 { 1_000_000 } else { fastrand::u64(1_000_000..u64::MAX / 2) };
-            run_seeds(first..first + 50, |_| {}).await.unwrap_or_else(|broken| panic!("{broken}"));
+            run_seeds::<Battery>(first..first + 50, |_| {}).await.unwrap_or_else(|broken| panic!("{broken}"));
             if time_is_up.is_finished() {
                 return;
             }

@@ -1,5 +1,4 @@
-//! One client, the model of `annals-conformance` beside it, and a store that is closed, killed or loses power every now and then. With
-//! nothing under way at these moments, every answer must be exactly the model's.
+//! The log beside the model of `annals-conformance`.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use annals_core::{Clock, Store};
 use annals_embedded::Options;
 use annals_embedded::disk::RealDisk;
 
-use crate::faulty_disk::FaultyDisk;
+use crate::lives::{Modelled, beside_its_model};
 use crate::stores::{Opened, PACK_ALWAYS, PACK_NEVER, block_on, open, tiny_segments};
 
 struct Run {
@@ -20,13 +19,17 @@ struct Run {
     operations: Operations,
 }
 
-impl Run {
-    fn new(seed: u64) -> Self {
+impl Modelled for Run {
+    fn begin(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let bytes_max = [20, 200, 1_000][random.usize(0..3)];
         let operations = Operations::new(random.u64(..), Shape { bytes_max, ..Shape::default() });
         let clock = Arc::new(ManualClock::at(EPOCH));
         Self { random, clock, model: Model::default(), operations }
+    }
+
+    fn random(&mut self) -> &mut fastrand::Rng {
+        &mut self.random
     }
 
     fn options(&mut self) -> Options {
@@ -48,34 +51,17 @@ impl Run {
     }
 
     /// The whole log, compared with the model's.
-    async fn compare(&self, opened: &Opened) -> Result<(), String> {
+    async fn compare(&self, opened: &Opened) -> Result<u64, String> {
         let events = read_all(&opened.log).await.map_err(|error| error.to_string())?;
-        self.model.check_log(&events)
+        self.model.check_log(&events)?;
+        Ok(events.len() as u64)
     }
-}
-
-async fn on_a_faulty_disk(seed: u64) -> Result<usize, String> {
-    let mut run = Run::new(seed);
-    let mut disk = FaultyDisk::new(seed);
-    for _ in 0..run.random.usize(2..10) {
-        let opened = open(disk.clone(), run.options()).map_err(|error| error.to_string())?;
-        run.compare(&opened).await?;
-        run.work(&opened).await?;
-        if run.random.u8(0..3) == 0 {
-            opened.store.close().await;
-        }
-        disk = if run.random.bool() { disk.after_kill() } else { disk.after_power_loss() };
-    }
-    let opened = open(disk, run.options()).map_err(|error| error.to_string())?;
-    run.compare(&opened).await?;
-    Ok(run.model.events().len())
 }
 
 #[test]
 fn a_store_that_is_closed_killed_or_loses_power_does_what_the_model_does() {
-    let events: usize = (0..120)
-        .map(|seed| block_on(on_a_faulty_disk(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")))
-        .sum();
+    let lived = |seed| block_on(beside_its_model::<Run>(seed, 10, |_| {}));
+    let events: u64 = (0..120).map(|seed| lived(seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"))).sum();
     assert!(events > 10_000, "only {events} events were committed");
 }
 
@@ -83,7 +69,7 @@ fn a_store_that_is_closed_killed_or_loses_power_does_what_the_model_does() {
 fn a_store_on_a_real_disk_does_what_the_model_does() {
     for seed in 0..4 {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let mut run = Run::new(seed);
+        let mut run = Run::begin(seed);
         block_on(async {
             for _ in 0..5 {
                 let disk = Arc::new(RealDisk::new(folder.path()));

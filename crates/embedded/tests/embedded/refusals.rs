@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use annals_conformance::history::read_all;
-use annals_core::{Code, Data, EventLog, NewCommit, NewEvent, OpenError, Store};
+use annals_core::bson::rawdoc;
+use annals_core::{Code, Collection, Condition, Data, EventLog, NewCommit, NewEvent, OpenError, RecordChange, Store};
 use annals_embedded::disk::{Disk, DiskFile, MemoryDisk, Open, RealDisk};
 use annals_embedded::{EmbeddedStore, FORMAT, Options};
 
@@ -156,6 +157,9 @@ impl Disk for ReadOnly {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         denied()
     }
+    fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
+        Ok(Box::new(()))
+    }
 }
 
 #[test]
@@ -170,6 +174,49 @@ fn a_folder_that_may_not_be_written_is_refused_and_left_alone() {
     assert_eq!(disk.files(), kept);
     let opened = open(disk, tiny_segments()).expect("with the right to write it opens");
     assert_eq!(block_on(read_all(&opened.log)).expect("the log is read").len(), 20);
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_is_read_whatever_state_a_killed_process_left_it_in() {
+    block_on(async {
+        for seed in 0..40 {
+            let disk = FaultyDisk::new(seed);
+            let opened = open(disk.clone(), repeatable(seed)).expect("it opens");
+            commit_some(&opened.log, 10 + seed as usize).await;
+            let records = opened.store.records("default").expect("the tenant");
+            records.declare(Collection::new("things")).await.expect("declared");
+            for n in 0..seed as i32 {
+                let change = RecordChange::insert("things", rawdoc! { "_id": n });
+                records.write(vec![change]).await.expect("written");
+            }
+            let disk = disk.after_power_loss();
+            drop((opened, records));
+            let kept = disk.files();
+            let read_only = Arc::new(ReadOnly(disk.clone()));
+            let store = EmbeddedStore::open_to_read(read_only, repeatable(seed), "it may not").expect("it opens");
+            let log = store.log("default", "default").expect("the log");
+            assert_eq!(read_all(&log).await.expect("the log is read").len(), 10 + seed as usize);
+            let records = store.records("default").expect("the tenant");
+            if seed > 0 {
+                let counted = records.count("things", &Condition::All).await.expect("counted");
+                assert_eq!(counted, seed);
+            }
+            assert_eq!(log.commit(commit(0)).await.expect_err("read-only").code(), Code::StoreReadOnly);
+            let put = vec![RecordChange::insert("things", rawdoc! { "_id": -1 })];
+            assert_eq!(records.write(put).await.expect_err("read-only").code(), Code::StoreReadOnly);
+            let mut backup = store.backup(None).expect("a backup begins");
+            while backup.next().expect("it is read").is_some() {}
+            store.close().await;
+            assert_eq!(disk.files(), kept, "nothing was written");
+        }
+    });
+}
+
+#[test]
+fn where_no_store_is_none_is_made_to_be_read() {
+    let nothing = Arc::new(ReadOnly(FaultyDisk::new(1)));
+    let Err(error) = EmbeddedStore::open_to_read(nothing, tiny_segments(), "it may not") else { panic!("it opens") };
+    assert_eq!(error.code, Code::NotAStore);
 }
 
 /// A full disk refuses commits with `disk_full`, each at once; reads go on; with room again commits go on; nothing is lost, before and
@@ -228,5 +275,22 @@ fn a_full_disk_has_no_room_for_a_new_store_but_opens_an_old_one() {
         }
         disk.set_room(None);
         opened.log.commit(commit(n)).await.expect("with room commits go on");
+    });
+}
+
+#[test]
+fn a_clock_past_the_year_9999_makes_times_that_can_be_read() {
+    block_on(async {
+        let clock = annals_conformance::ManualClock::at(annals_core::Timestamp::from_millis(i64::MAX - 1));
+        let options = Options { clock: Arc::new(clock), ..tiny_segments() };
+        let opened = open(FaultyDisk::new(1), options).expect("it opens");
+        commit_some(&opened.log, 3).await;
+        for event in read_all(&opened.log).await.expect("the log is read") {
+            assert_eq!(event.time, annals_core::Timestamp::LAST_WRITABLE);
+        }
+        let records = opened.store.records("default").expect("the tenant");
+        records.declare(Collection::new("things")).await.expect("declared");
+        records.write(vec![RecordChange::insert("things", rawdoc! { "_id": 1 })]).await.expect("written");
+        assert_eq!(records.count("things", &Condition::All).await.expect("counted"), 1);
     });
 }

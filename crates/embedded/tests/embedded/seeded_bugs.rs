@@ -3,7 +3,8 @@
 
 use annals_embedded::SeededBug;
 
-use crate::battery::run_seeds;
+use crate::battery::Battery;
+use crate::lives::run_seeds;
 use crate::stores::block_on;
 
 /// Seeds within which every defect is caught.
@@ -15,7 +16,7 @@ const ROUNDS: u64 = 4;
 #[track_caller]
 fn is_caught(bug: SeededBug) {
     for seed in (0..ROUNDS).flat_map(|_| 0..SEEDS) {
-        if block_on(run_seeds(seed..=seed, |options| options.seeded_bug = Some(bug))).is_err() {
+        if block_on(run_seeds::<Battery>(seed..=seed, |options| options.seeded_bug = Some(bug))).is_err() {
             return;
         }
     }
@@ -24,7 +25,8 @@ fn is_caught(bug: SeededBug) {
 
 #[test]
 fn a_store_without_a_defect_passes_the_same_seeds() {
-    block_on(run_seeds(0..SEEDS, |options| options.seeded_bug = None)).unwrap_or_else(|broken| panic!("{broken}"));
+    block_on(run_seeds::<Battery>(0..SEEDS, |options| options.seeded_bug = None))
+        .unwrap_or_else(|broken| panic!("{broken}"));
 }
 
 macro_rules! caught {

@@ -24,6 +24,7 @@ use crate::refused::asking;
 use crate::sequencer::Cluster;
 use crate::sequencer::catch_up::Turn;
 use crate::sessions::Sessions;
+use crate::timer::Timer;
 
 /// Events that are taken in together.
 const BATCH_MAX: usize = 1000;
@@ -81,7 +82,8 @@ async fn work(
     let adopted = Adopted::read(database, &identity).await.map_err(asked)?;
     let context = report.context.clone();
     let answers = Arc::new(Answers::new(place.primary.clone(), options.outcome_time));
-    let means = Means { answers, sessions: Sessions::new(place.lease.clone(), &holder), blocks: Arc::default() };
+    let sessions = Sessions::new(place.lease.clone(), &holder);
+    let means = Means { answers, sessions, blocks: Arc::default(), timer: Timer::new(options.timer.clone()) };
     let log = Log::new(&place.tenant, database.clone(), database.clone(), options, context, adopted, means);
     let cluster = Cluster::new(place.client.clone(), vec![log.clone()], holder, options.lease, options.at_step);
     let head = number(turn, &cluster, &log, &mut |events| progress(done + events, all.max(done + events))).await?;

@@ -88,8 +88,13 @@ impl Reader {
         self.commit(&find(document)?)
     }
 
+    /// The id of the commit that an event is, which follows from its number.
+    pub(crate) fn commit_id(&self, number: SequenceNumber) -> Uuid {
+        Uuid::new_v5(&self.store_id, format!("{}/{number}", self.log).as_bytes())
+    }
+
     pub(crate) fn commit(&self, found: &Found<'_>) -> Result<StoredCommit, String> {
-        let commit_id = Uuid::new_v5(&self.store_id, format!("{}/{}", self.log, found.number).as_bytes());
+        let commit_id = self.commit_id(found.number);
         let source = ByteString::from(&*found.source);
         let (aggregate, version) = match &found.applied {
             Some(applied) => {

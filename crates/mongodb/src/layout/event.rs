@@ -46,20 +46,17 @@ pub(crate) fn write(
     let mut out = Writer::with_capacity(event.data.as_bytes().len() + 640);
     out.decimal("_id", number);
     out.whole("Content", event.data.as_bytes());
-    out.document("Aggregate", |aggregate| {
-        // An event that was committed at any version is applied by no aggregate, as the Runtime means it.
-        aggregate.boolean("WasAppliedByAggregate", commit.applied);
-        aggregate.uuid("TypeId", if commit.applied { common.aggregate } else { Uuid::nil() });
-        aggregate.int64("TypeGeneration", i64::from(commit.applied));
-        aggregate.decimal("Version", if commit.applied { common.before + place as u64 } else { 0 });
-    });
+    // An event that was committed at any version is applied by no aggregate, as the Runtime means it.
+    let before = commit.applied.then(|| (common.aggregate, common.before + place as u64));
+    write_applied(&mut out, before);
     out.document("EventHorizon", |horizon| {
         horizon.boolean("FromEventHorizon", false);
         horizon.decimal("ExternalEventLogSequenceNumber", 0);
         horizon.date("Received", NEVER_MILLIS);
         horizon.uuid("Consent", Uuid::nil());
     });
-    out.document("ExecutionContext", |context| write_context(context, common));
+    let context = Context { correlation: common.correlation, microservice: Uuid::nil(), tenant: common.tenant };
+    out.document("ExecutionContext", |out| context.write(out));
     out.document("Metadata", |metadata| {
         metadata.date("Occurred", event.time.as_millis());
         metadata.text("EventSource", &commit.info.aggregate.id);
@@ -70,17 +67,38 @@ pub(crate) fn write(
     out.raw()
 }
 
-fn write_context(context: &mut Writer, common: &Common<'_>) {
-    context.uuid("Correlation", common.correlation);
-    context.binary("SpanId", 0x00, &[0; 8]);
-    context.uuid("Microservice", Uuid::nil());
-    context.uuid("Tenant", common.tenant);
-    context.document("Version", |version| {
-        for part in ["Major", "Minor", "Patch", "Build"] {
-            version.int32(part, 0);
-        }
-        version.text("PreRelease", "");
+/// The sub-document of the aggregate that applied the event, with how many it had applied before it. The Runtime's readers of every era
+/// take one with defaults for an event that none applied.
+pub(super) fn write_applied(out: &mut Writer, applied: Option<(Uuid, u64)>) {
+    let (aggregate, before) = applied.unwrap_or_default();
+    out.document("Aggregate", |out| {
+        out.boolean("WasAppliedByAggregate", applied.is_some());
+        out.uuid("TypeId", aggregate);
+        out.int64("TypeGeneration", i64::from(applied.is_some()));
+        out.decimal("Version", before);
     });
-    context.text("Environment", "");
-    context.array("Claims", |_| {});
+}
+
+/// In which execution an event was committed.
+pub(super) struct Context {
+    pub(super) correlation: Uuid,
+    pub(super) microservice: Uuid,
+    pub(super) tenant: Uuid,
+}
+
+impl Context {
+    pub(super) fn write(&self, out: &mut Writer) {
+        out.uuid("Correlation", self.correlation);
+        out.binary("SpanId", 0x00, &[0; 8]);
+        out.uuid("Microservice", self.microservice);
+        out.uuid("Tenant", self.tenant);
+        out.document("Version", |version| {
+            for part in ["Major", "Minor", "Patch", "Build"] {
+                version.int32(part, 0);
+            }
+            version.text("PreRelease", "");
+        });
+        out.text("Environment", "");
+        out.array("Claims", |_| {});
+    }
 }

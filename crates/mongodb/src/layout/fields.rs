@@ -1,6 +1,10 @@
 //! Reads fields of documents that other software may have written: numbers in any of BSON's types, and what is missing.
+//!
+//! A document of this store's own that is read seldom is a struct, which [`read`] reads. What is read for every event is read by hand.
 
-use mongodb::bson::{Decimal128, RawBsonRef, RawDocument};
+use mongodb::bson::{self, Bson, Decimal128, Document, RawBsonRef, RawDocument};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 /// A value inside a document, as its bytes. What it is read as decides what it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +145,38 @@ impl<'a> Field<'a> {
     }
 }
 
+/// Reads a document as a struct.
+///
+/// # Errors
+/// A sentence that names the field.
+pub(crate) fn read<T: DeserializeOwned>(document: &RawDocument) -> Result<T, String> {
+    bson::deserialize_from_slice(document.as_bytes()).map_err(|error| {
+        let why = |error: &bson::error::Error| error.message.clone().unwrap_or_else(|| error.to_string());
+        // The path is looked for once there is something to say of it.
+        let Ok(again) = Document::try_from(document).map(Bson::Document) else { return why(&error) };
+        match serde_path_to_error::deserialize::<_, T>(bson::Deserializer::new(again)) {
+            Err(error) if error.path().iter().next().is_some() => format!("{}: {}", error.path(), why(error.inner())),
+            _ => why(&error),
+        }
+    })
+}
+
+/// For a field of such a struct: a whole number in any type that can hold one, as people write them who mend a document.
+///
+/// # Errors
+/// For what is no whole number.
+pub(crate) fn whole<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
+    let value = Bson::deserialize(value)?;
+    let found = match &value {
+        Bson::Int32(n) => Some((*n).into()),
+        Bson::Int64(n) => Some(*n),
+        Bson::Double(n) => integer_of(RawBsonRef::Double(*n)),
+        Bson::Decimal128(n) => integer_of(RawBsonRef::Decimal128(*n)),
+        _ => None,
+    };
+    found.ok_or_else(|| serde::de::Error::custom(format!("{value} is no whole number")))
+}
+
 /// A whole number in any type that can hold one.
 pub(crate) fn integer(document: &RawDocument, key: &str) -> Option<i64> {
     integer_of(document.get(key).ok()??)
@@ -152,7 +188,7 @@ fn integer_of(value: RawBsonRef<'_>) -> Option<i64> {
         RawBsonRef::Int32(value) => Some(value.into()),
         RawBsonRef::Int64(value) => Some(value),
         RawBsonRef::Double(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => Some(value as i64),
-        RawBsonRef::Decimal128(value) => whole(&value.to_string()),
+        RawBsonRef::Decimal128(value) => of_decimal(&value.to_string()),
         _ => None,
     }
 }
@@ -163,7 +199,7 @@ pub(crate) fn natural(document: &RawDocument, key: &str) -> Option<u64> {
 }
 
 /// `5`, `5.0` and `5E0` are the same decimal.
-fn whole(decimal: &str) -> Option<i64> {
+fn of_decimal(decimal: &str) -> Option<i64> {
     if let Ok(value) = decimal.parse() {
         return Some(value);
     }
@@ -230,6 +266,34 @@ mod tests {
                 assert_eq!(value.and_then(Field::integer), integer(&document, name), "{name}");
                 assert_eq!(value.and_then(Field::text), text(&document, name), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn a_struct_is_read_with_numbers_of_any_type_and_what_is_wrong_is_named() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Kept {
+            #[serde(deserialize_with = "whole")]
+            head: i64,
+            inner: Option<Inner>,
+        }
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Inner {
+            names: Vec<String>,
+        }
+        let read = |document: Document| read::<Kept>(&RawDocumentBuf::try_from(&document).expect("encodes"));
+        let seven: Decimal128 = "7".parse().expect("a decimal");
+        for head in [Bson::Int32(7), Bson::Int64(7), Bson::Double(7.0), Bson::Decimal128(seven)] {
+            assert_eq!(read(doc! { "head": head, "other": 1 }), Ok(Kept { head: 7, inner: None }));
+        }
+        for (broken, parts) in [
+            (doc! {}, ["head", "missing"]),
+            (doc! { "head": "x" }, ["head", "no whole number"]),
+            (doc! { "head": 1.5 }, ["head", "no whole number"]),
+            (doc! { "head": 1, "inner": { "names": ["a", 1] } }, ["inner.names[1]", "string"]),
+        ] {
+            let why = read(broken).expect_err("it is broken");
+            assert!(parts.iter().all(|part| why.contains(part)), "{parts:?} in {why}");
         }
     }
 

@@ -241,6 +241,24 @@ pub(crate) async fn ensure_scope(database: &Database, log: &str, states: &str, c
     reconcile(database, states, &[stream_states()], &[], create).await
 }
 
+/// What receiving into a scope needs: the Dolittle Runtime's index of subscriptions, and ours, by which no event of a subscription is in
+/// the log twice.
+///
+/// # Errors
+/// `unsuitable_server` or `unreachable`.
+pub(crate) async fn ensure_received(
+    database: &Database,
+    subscriptions: &str,
+    arrivals: &str,
+    create: bool,
+) -> Result<(), OpenError> {
+    const KEY: &[&str] = &["Microservice", "Tenant", "Stream", "Partition"];
+    const EXTERNAL: &[&str] = &["microservice", "tenant", "stream", "partition", "external"];
+    let standing = Index::unique("Microservice_1_Tenant_1_Stream_1_Partition_1", KEY);
+    reconcile(database, subscriptions, &[standing], &[], create).await?;
+    reconcile(database, arrivals, &[Index::unique("subscription_1_external_1", EXTERNAL)], &[], create).await
+}
+
 /// No two streams in one collection.
 fn stream_states() -> Index {
     Index::unique("collection_1", &["collection"])

@@ -48,6 +48,14 @@ impl End {
         self.head.send_replace(None);
     }
 
+    /// Wakes readers where the numbers from `first` to `next` were written by this process. Where the head stands before them, a look finds
+    /// out what is between.
+    pub(super) fn received(&self, first: SequenceNumber, next: SequenceNumber) {
+        if self.seen() == first {
+            self.publish(next);
+        }
+    }
+
     fn publish(&self, head: SequenceNumber) {
         self.head.send_if_modified(|known| match known {
             Some(known) if *known < head => {
@@ -142,6 +150,6 @@ async fn look(log: &ScopeLog, head: SequenceNumber) -> Result<SequenceNumber, Re
         if known > head {
             return Ok(known);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        log.means.timer.pause(LOOK_EVERY).await;
     }
 }

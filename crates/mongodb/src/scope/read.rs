@@ -1,13 +1,21 @@
 //! Pages of the log of a scope, and events by their numbers.
 
-use annals_core::{AggregateFilter, Filter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, limits};
-use mongodb::bson::{Bson, Document, doc};
+use std::collections::BTreeSet;
+
+use annals_core::{
+    AggregateFilter, ByteString, Filter, LogPage, LogQuery, ReadError, RecordedEvent, SequenceNumber, limits,
+};
+use mongodb::Cursor;
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
+use uuid::Uuid;
 
 use super::ScopeLog;
+use super::received::{Found, recorded};
 use crate::layout::guid::source_forms;
 use crate::layout::mapping::Kind;
+use crate::layout::names::uuid_of;
 use crate::layout::writer::decimal;
-use crate::refused::{deleted, malformed, reading};
+use crate::refused::{deleted, reading};
 
 /// Events that are looked up at once.
 const EVENTS_MAX: usize = 1_000;
@@ -23,39 +31,48 @@ pub(super) async fn page(log: &ScopeLog, query: LogQuery) -> Result<LogPage, Rea
     let Some(mut filter) = passing(log, &query.filter) else {
         return Ok(LogPage { events: Vec::new(), next: end, head });
     };
-    let (low, high) = if query.backwards { (0, from) } else { (from, head) };
-    filter.insert("_id", doc! { "$gte": decimal(low), "$lt": decimal(high) });
-    let order = if query.backwards { -1 } else { 1 };
     let all = log.all();
-    let found = all.find(filter).sort(doc! { "_id": order }).limit(query.limit as i64);
-    let mut found = found.await.map_err(|error| reading(&error))?;
-    let (mut events, mut bytes): (Vec<RecordedEvent>, usize) = (Vec::new(), 0);
-    while found.advance().await.map_err(|error| reading(&error))? {
-        let event = recorded(log, found.current())?;
-        let number = event.sequence_number;
-        bytes += event.data.as_bytes().len();
-        if !events.is_empty() && bytes > limits::PAGE_BYTES_MAX {
-            let next = if query.backwards { number + 1 } else { number };
-            return Ok(LogPage { events, next, head });
-        }
-        events.push(event);
-        if events.len() == query.limit {
-            let next = if query.backwards { number } else { number + 1 };
+    let order = if query.backwards { -1 } else { 1 };
+    let mut next = from;
+    loop {
+        let (low, high) = if query.backwards { (0, next) } else { (next, head) };
+        filter.insert("_id", doc! { "$gte": decimal(low), "$lt": decimal(high) });
+        let found = all.find(filter.clone()).sort(doc! { "_id": order }).limit(query.limit as i64);
+        let (page, after) = take(log, &query, found.await.map_err(|error| reading(&error))?).await?;
+        next = after.unwrap_or(end);
+        let mut events = recorded(log, page).await?;
+        // A UUID that stands for a name is found under both, and each of its events is called by one of them.
+        events.retain(|event| query.filter.admits(event));
+        if !events.is_empty() || next == end {
             return Ok(LogPage { events, next, head });
         }
     }
-    Ok(LogPage { events, next: end, head })
 }
 
-fn recorded(log: &ScopeLog, found: &mongodb::bson::RawDocument) -> Result<RecordedEvent, ReadError> {
-    let (number, commit) = log.read_one(found)?;
-    let event = commit.recorded(number).events.pop();
-    event.ok_or_else(|| {
-        malformed(&log.database, &log.collection, found, format_args!("event {number} holds nothing")).into()
-    })
+/// The events of a page, and where the next one begins unless these are all.
+async fn take(
+    log: &ScopeLog,
+    query: &LogQuery,
+    mut found: Cursor<RawDocumentBuf>,
+) -> Result<(Vec<Found>, Option<SequenceNumber>), ReadError> {
+    let (mut page, mut bytes): (Vec<Found>, usize) = (Vec::new(), 0);
+    while found.advance().await.map_err(|error| reading(&error))? {
+        let one = Found::read(log, found.current())?;
+        let number = one.number;
+        bytes += one.bytes();
+        if !page.is_empty() && bytes > limits::PAGE_BYTES_MAX {
+            return Ok((page, Some(if query.backwards { number + 1 } else { number })));
+        }
+        page.push(one);
+        if page.len() == query.limit {
+            return Ok((page, Some(if query.backwards { number } else { number + 1 })));
+        }
+    }
+    Ok((page, None))
 }
 
-/// What the documents have that pass; none where nothing can. It lets through exactly what [`Filter::admits`] does.
+/// What the documents have that pass; none where nothing can. It lets through what [`Filter::admits`] does, and may let through more: what
+/// an event of this store's receiving is called is not in its document.
 fn passing(log: &ScopeLog, filter: &Filter) -> Option<Document> {
     let mut passing = Document::new();
     // The layout has no place for tags.
@@ -63,10 +80,10 @@ fn passing(log: &ScopeLog, filter: &Filter) -> Option<Document> {
         return None;
     }
     if !filter.types.is_empty() {
-        let forms: Vec<Bson> = filter.types.iter().flat_map(|name| forms(log, Kind::Event, name)).collect();
-        if forms.is_empty() {
-            return None;
-        }
+        let mapping = &log.reader.mapping;
+        let uuids = |name: &ByteString| [mapping.uuid(Kind::Event, name), uuid_of(Kind::Event.word(), name)];
+        let uuids: BTreeSet<Uuid> = filter.types.iter().flat_map(uuids).collect();
+        let forms: Vec<Bson> = uuids.iter().flat_map(|uuid| source_forms(&uuid.hyphenated().to_string())).collect();
         passing.insert("Metadata.TypeId", doc! { "$in": forms });
     }
     if let Some(AggregateFilter { name, id }) = &filter.aggregate {
@@ -94,7 +111,7 @@ fn forms(log: &ScopeLog, kind: Kind, name: &str) -> Vec<Bson> {
 }
 
 pub(super) async fn events(log: &ScopeLog, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>, ReadError> {
-    let (mut events, mut bytes): (Vec<RecordedEvent>, usize) = (Vec::with_capacity(numbers.len()), 0);
+    let (mut events, mut bytes): (Vec<Found>, usize) = (Vec::with_capacity(numbers.len()), 0);
     for some in numbers.chunks(EVENTS_MAX) {
         let wanted: Vec<Bson> = some.iter().map(|number| decimal(*number).into()).collect();
         let all = log.all();
@@ -102,16 +119,16 @@ pub(super) async fn events(log: &ScopeLog, numbers: &[SequenceNumber]) -> Result
         let mut found = found.await.map_err(|error| reading(&error))?;
         for number in some {
             let there = found.advance().await.map_err(|error| reading(&error))?;
-            let event = if there { Some(recorded(log, found.current())?) } else { None };
-            let event = event.filter(|event| event.sequence_number == *number);
+            let event = if there { Some(Found::read(log, found.current())?) } else { None };
+            let event = event.filter(|event| event.number == *number);
             let gone = || deleted(&log.database, &log.collection, format_args!("event {number}"));
             let event = event.ok_or_else(gone)?;
-            bytes += event.data.as_bytes().len();
+            bytes += event.bytes();
             if !events.is_empty() && bytes > limits::PAGE_BYTES_MAX {
-                return Ok(events);
+                return recorded(log, events).await;
             }
             events.push(event);
         }
     }
-    Ok(events)
+    recorded(log, events).await
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use annals_core::{LogStats, ReadError};
+use annals_core::{LogStats, ReadError, limits};
 use mongodb::bson::doc;
 
 use super::ScopeLog;
+use super::received::{Found, recorded};
 use crate::layout::writer::decimal;
 use crate::refused::reading;
 
-/// Events between two reports.
-const TOLD_EVERY: u64 = 1_000;
+/// Events between two reports, at most.
+const TOLD_EVERY: usize = 1_000;
 
 pub(super) async fn count(log: &ScopeLog, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<LogStats, ReadError> {
     let head = log.read_head().await?;
@@ -19,22 +20,33 @@ pub(super) async fn count(log: &ScopeLog, progress: &mut (dyn FnMut(u64, u64) + 
     let all = log.all();
     let found = all.find(doc! { "_id": { "$lt": decimal(head) } }).sort(doc! { "_id": 1 });
     let mut found = found.await.map_err(|error| reading(&error))?;
-    while found.advance().await.map_err(|error| reading(&error))? {
-        let (_, commit) = log.read_one(found.current())?;
-        stats.commits += 1;
-        stats.bytes += found.current().as_bytes().len() as u64;
-        for event in &commit.events {
-            *stats.events_by_type.entry(event.event_type.clone()).or_default() += 1;
+    let (mut some, mut bytes) = (Vec::new(), 0);
+    loop {
+        let more = found.advance().await.map_err(|error| reading(&error))?;
+        if more {
+            let size = found.current().as_bytes().len();
+            stats.bytes += size as u64;
+            bytes += size;
+            some.push(Found::read(log, found.current())?);
+        }
+        if more && some.len() < TOLD_EVERY && bytes < limits::PAGE_BYTES_MAX {
+            continue;
+        }
+        bytes = 0;
+        for event in recorded(log, std::mem::take(&mut some)).await? {
+            stats.commits += 1;
             stats.oldest = Some(stats.oldest.map_or(event.time, |oldest| oldest.min(event.time)));
             stats.newest = Some(stats.newest.map_or(event.time, |newest| newest.max(event.time)));
+            *stats.events_by_type.entry(event.event_type).or_default() += 1;
+            let aggregate = &event.commit.aggregate;
+            if aggregate.event_source().is_none() && aggregates.insert(aggregate.clone()) {
+                *stats.aggregates_by_name.entry(aggregate.name.clone()).or_default() += 1;
+            }
         }
-        let aggregate = commit.info.aggregate;
-        if aggregate.event_source().is_none() && aggregates.insert((aggregate.name.clone(), aggregate.id)) {
-            *stats.aggregates_by_name.entry(aggregate.name).or_default() += 1;
+        if !more {
+            break;
         }
-        if stats.commits.is_multiple_of(TOLD_EVERY) {
-            progress(stats.commits, head);
-        }
+        progress(stats.commits, head);
     }
     stats.aggregates = aggregates.len() as u64;
     progress(head, head);

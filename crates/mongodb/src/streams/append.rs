@@ -10,45 +10,29 @@
 //! So of two filters that write to one stream one comes first, and the other is judged by what that left. Nothing is answered that does
 //! not rest on majority.
 
-use std::time::Duration;
-
-use annals_core::bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::{Appended, Code, Invalid, StoreError, StreamError, Verdicts};
+use async_trait::async_trait;
 use mongodb::ClientSession;
 use mongodb::bson::{Document, doc};
-use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
-use mongodb::options::ReadConcern;
-use tokio::time::Instant;
+use mongodb::error::Error;
 
 use super::collections::Collections;
 use super::meta::{self, Meta};
 use super::reader::{refused, repeat};
 use super::{Inner, entries};
-use crate::connect::strict;
 use crate::layout::names::EVENT_LOG_METADATA;
 use crate::layout::stream::NO_PARTITION;
 use crate::layout::writer::decimal;
-use crate::refused::{code_of, message_of};
-use crate::sessions::was_ended;
+use crate::refused::message_of;
+use crate::transaction::{Backoff, Ended, Fill, NotInserted, TIME_MAX, attempt, insert};
 
-/// How long a transaction is tried again that the server gave up, or of which it is not known whether it happened.
-const TIME_MAX: Duration = Duration::from_secs(30);
-/// Between two tries, at first and at most.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
-/// Bytes of one command, but for one entry that is larger; the server takes 16 MiB.
-const COMMAND_BYTES_MAX: usize = 12 * 1024 * 1024;
-
-/// How a try ended.
-enum Try {
-    Stored,
-    /// The stream is not where it was believed to be; nothing was stored.
+/// Why nothing was stored.
+enum Left {
+    /// The stream is not where it was believed to be.
     Moved,
-    /// The server gave it up, and nothing was stored.
-    Again(Error),
-    /// The server does not take it.
+    /// An entry is refused.
     Refused(StoreError),
-    /// The commit was sent, and its outcome could not be found out in time.
-    Unknown(Error),
 }
 
 pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appended, StreamError> {
@@ -59,8 +43,9 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
     let begin = || meta::begin(collections, &verdicts.stream, &inner.identity, inner.create);
     known.collection.get_or_try_init(begin).await?;
     let _turn = known.turn.lock().await;
-    let ends = now() + TIME_MAX;
-    let mut pause = PAUSES.0;
+    let timer = &inner.log.means().timer;
+    let ends = timer.now() + TIME_MAX;
+    let mut backoff = Backoff::default();
     // An append that may have happened in an earlier round of the loop.
     let mut unknown = None;
     loop {
@@ -79,34 +64,32 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
         let due = entries::of(collections, &verdicts.included, meta.head).await?;
         let head = meta.head + due.len() as u64;
         let by = format!("{:032x}", inner.random.bits());
-        let moves = Moves { verdicts, meta: &meta, head, by: &by };
-        let error = match attempt(inner, &moves, &due, ends).await {
-            Try::Stored => {
+        let moves = Moves { collections, verdicts, meta: &meta, head, by: &by, entries: &due };
+        let error = match attempt(inner.log.means(), &moves, ends).await {
+            Ended::Stored => {
                 inner.waiting.moved(&verdicts.stream, head);
                 return Ok(Appended { positions: meta.head..head, duplicate: false });
             }
-            Try::Moved => continue,
-            Try::Refused(error) => return Err(error.into()),
-            Try::Again(error) => error,
+            Ended::Left(Left::Moved) => continue,
+            Ended::Left(Left::Refused(error)) => return Err(error.into()),
+            Ended::Refused(error) => {
+                let sentence = format!("MongoDB refuses the verdicts: {}", message_of(&error));
+                return Err(StoreError::ReadOnly(sentence).into());
+            }
+            Ended::Again(error) => error,
             // The second time there is no time left to find it out again.
-            Try::Unknown(error) if unknown.is_some() => return Err(unreachable(&error)),
-            Try::Unknown(error) => {
+            Ended::Unknown(error) if unknown.is_some() => return Err(unreachable(&error)),
+            Ended::Unknown(error) => {
                 fence(collections, &verdicts.stream).await.map_err(|_| unreachable(&error))?;
                 unknown = Some(by);
                 continue;
             }
         };
-        if now() >= ends {
+        if timer.is_past(ends) {
             return Err(unreachable(&error));
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSES.1);
+        backoff.pause(timer, inner.random.bits()).await;
     }
-}
-
-/// A deadline's clock; nothing of it is stored.
-fn now() -> Instant {
-    Instant::now()
 }
 
 fn unreachable(error: &Error) -> StreamError {
@@ -141,135 +124,47 @@ async fn fence(collections: &Collections, stream: &str) -> mongodb::error::Resul
 
 /// What a transaction makes of a stream.
 struct Moves<'a> {
+    collections: &'a Collections,
     verdicts: &'a Verdicts,
     /// How it is believed to be.
     meta: &'a Meta,
     head: u64,
     by: &'a str,
+    entries: &'a [RawDocumentBuf],
 }
 
-async fn attempt(inner: &Inner, moves: &Moves<'_>, entries: &[RawDocumentBuf], ends: Instant) -> Try {
-    let filled = async {
-        let mut taken = inner.log.means().sessions.take().await?;
-        let session = &mut taken.session;
-        session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
-        match fill(&inner.collections, session, moves, entries).await {
-            Ok(None) => Ok(Ok(taken)),
-            Ok(Some(not)) => {
-                taken.abort().await;
-                Ok(Err(not))
-            }
-            Err(error) => {
-                taken.abort().await;
-                Err(error)
-            }
-        }
-    };
-    match filled.await {
-        Ok(Ok(mut taken)) => {
-            let tried = commit(&mut taken.session, ends).await;
-            taken.done();
-            tried
-        }
-        Ok(Err(not)) => not,
-        Err(error) => judged(error),
-    }
-}
+#[async_trait]
+impl Fill for Moves<'_> {
+    type Left = Left;
 
-/// An error before the commit was sent: nothing was stored.
-fn judged(error: Error) -> Try {
-    if error.contains_label(TRANSIENT_TRANSACTION_ERROR) || was_ended(&error) || code_of(&error).is_none() {
-        return Try::Again(error);
-    }
-    Try::Refused(StoreError::ReadOnly(format!("MongoDB refuses the verdicts: {}", message_of(&error))))
-}
-
-/// Sends the commit until its outcome is known: the server knows which of its transactions happened.
-async fn commit(session: &mut ClientSession, ends: Instant) -> Try {
-    loop {
-        let error = match session.commit_transaction().await {
-            Ok(()) => return Try::Stored,
-            Err(error) => error,
-        };
-        if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) && !was_ended(&error) {
-            return judged(error);
+    async fn fill(&self, session: &mut ClientSession) -> mongodb::error::Result<Result<(), Left>> {
+        let Self { collections, verdicts, meta, head, by, entries } = self;
+        let database = &collections.database;
+        let states = database.collection::<Document>(&collections.states);
+        let believed = doc! { "_id": &*verdicts.stream, "progress": meta.progress as i64, "head": meta.head as i64 };
+        let then = doc! { "$set": { "progress": verdicts.to as i64, "head": *head as i64, "by": *by } };
+        if states.update_one(believed, then).session(&mut *session).await?.matched_count != 1 {
+            return Ok(Err(Left::Moved));
         }
-        tracing::warn!(error = message_of(&error), "whether verdicts were stored is unknown; asking again");
-        if now() >= ends {
-            return Try::Unknown(error);
+        if entries.is_empty() {
+            return Ok(Ok(()));
         }
-        tokio::time::sleep(PAUSES.1).await;
+        let offsets = database.collection::<Document>(EVENT_LOG_METADATA);
+        let offset = doc! { "$set": { "NextEventOffset": decimal(*head) } };
+        offsets.update_one(doc! { "_id": &meta.collection }, offset).upsert(true).session(&mut *session).await?;
+        let error = insert(database, session, &meta.collection, entries).await?;
+        Ok(error.map_or(Ok(()), |error| Err(Left::Refused(not_inserted(&meta.collection, &error.into())))))
     }
-}
-
-/// Writes everything; otherwise says why the transaction is of no use.
-async fn fill(
-    collections: &Collections,
-    session: &mut ClientSession,
-    Moves { verdicts, meta, head, by }: &Moves<'_>,
-    entries: &[RawDocumentBuf],
-) -> mongodb::error::Result<Option<Try>> {
-    let database = &collections.database;
-    let states = database.collection::<Document>(&collections.states);
-    let believed = doc! { "_id": &*verdicts.stream, "progress": meta.progress as i64, "head": meta.head as i64 };
-    let then = doc! { "$set": { "progress": verdicts.to as i64, "head": *head as i64, "by": *by } };
-    if states.update_one(believed, then).session(&mut *session).await?.matched_count != 1 {
-        return Ok(Some(Try::Moved));
-    }
-    if entries.is_empty() {
-        return Ok(None);
-    }
-    let offsets = database.collection::<Document>(EVENT_LOG_METADATA);
-    let offset = doc! { "$set": { "NextEventOffset": decimal(*head) } };
-    offsets.update_one(doc! { "_id": &meta.collection }, offset).upsert(true).session(&mut *session).await?;
-    for part in parts(entries) {
-        let answer = database.run_raw_command(insert(&meta.collection, part)).session(&mut *session).await?;
-        if let Some(error) = answer.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document()) {
-            return Ok(Some(not_inserted(&meta.collection, error)));
-        }
-    }
-    Ok(None)
-}
-
-/// Entries that fit into one command.
-fn parts(entries: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
-    let mut parts = Vec::new();
-    let (mut start, mut bytes) = (0, 0);
-    for (at, entry) in entries.iter().enumerate() {
-        let size = entry.as_bytes().len() + 16;
-        if at > start && bytes + size > COMMAND_BYTES_MAX {
-            parts.push(&entries[start..at]);
-            (start, bytes) = (at, 0);
-        }
-        bytes += size;
-    }
-    parts.push(&entries[start..]);
-    parts
-}
-
-/// A command of our own: the driver's own insert leaves out which index a duplicate is in.
-fn insert(collection: &str, entries: &[RawDocumentBuf]) -> RawDocumentBuf {
-    let mut documents = RawArrayBuf::new();
-    entries.iter().for_each(|entry| documents.push(&**entry));
-    let mut command = RawDocumentBuf::new();
-    command.append(cstr!("insert"), collection);
-    command.append(cstr!("ordered"), true);
-    command.append(cstr!("documents"), documents);
-    command
 }
 
 /// The state was where it was believed to be, so an entry that is there already is not of this store.
-fn not_inserted(collection: &str, error: &Document) -> Try {
-    const DUPLICATE_KEY: i32 = 11000;
-    let message = error.get_str("errmsg").unwrap_or("the server gave no reason");
-    if !error.get_i32("code").is_ok_and(|code| code == DUPLICATE_KEY) {
-        return Try::Refused(StoreError::ReadOnly(format!("MongoDB refuses an entry of {collection}: {message}")));
-    }
-    let of_position = error.get_document("keyPattern").is_ok_and(|keys| keys.contains_key("_id"));
-    let what = if of_position { "at its position" } else { "of its event" };
-    let value = error.get_document("keyValue").map(ToString::to_string).unwrap_or_default();
+fn not_inserted(collection: &str, error: &NotInserted) -> StoreError {
+    let Some((_, value)) = &error.duplicate else {
+        return StoreError::ReadOnly(format!("MongoDB refuses an entry of {collection}: {}", error.message));
+    };
+    let what = if error.has_same_id() { "at its position" } else { "of its event" };
     let sentence = format!(
         "{collection} has an entry {what} that this store has not written ({value}); stop the other software that writes to it"
     );
-    Try::Refused(StoreError::other(Code::MalformedDocument, sentence))
+    StoreError::other(Code::MalformedDocument, sentence)
 }

@@ -13,18 +13,25 @@ use crate::server::{Databases, two_tenants};
 pub struct Mongo {
     databases: Databases,
     clock: Arc<ManualClock>,
+    scopes: Vec<String>,
 }
 
 impl Mongo {
     pub fn new() -> Self {
-        Self { databases: Databases::new(), clock: Arc::new(ManualClock::at(EPOCH)) }
+        Self { databases: Databases::new(), clock: Arc::new(ManualClock::at(EPOCH)), scopes: Vec::new() }
+    }
+
+    /// A store with another scope than the default one.
+    pub fn with_scope(scope: &str) -> Self {
+        Self { scopes: vec![scope.to_owned()], ..Self::new() }
     }
 }
 
 #[async_trait]
 impl Subject for Mongo {
     async fn open(&self) -> Arc<dyn Store> {
-        Arc::new(self.databases.store(Options { clock: self.clock.clone(), ..two_tenants() }).await)
+        let (clock, scopes) = (self.clock.clone(), self.scopes.clone());
+        Arc::new(self.databases.store(Options { clock, scopes, ..two_tenants() }).await)
     }
 
     fn clock(&self) -> Arc<ManualClock> {
@@ -36,7 +43,7 @@ impl Subject for Mongo {
 fn in_a_hundred_years() -> Mongo {
     const CENTURY: i64 = 100 * 366 * 24 * 60 * 60 * 1000;
     let later = Timestamp::from_millis(EPOCH.as_millis() + CENTURY);
-    Mongo { databases: Databases::new(), clock: Arc::new(ManualClock::at(later)) }
+    Mongo { clock: Arc::new(ManualClock::at(later)), ..Mongo::new() }
 }
 
 mod replica_set {

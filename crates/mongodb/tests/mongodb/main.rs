@@ -27,6 +27,8 @@ mod prepare;
 mod proxy;
 mod readers;
 mod reading;
+mod receiving;
+mod receiving_faults;
 mod records;
 mod records_differences;
 mod rights;

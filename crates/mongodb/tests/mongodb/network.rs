@@ -12,17 +12,22 @@ use crate::server::{Databases, log_of, order, until, url};
 
 /// A store whose every connection goes through the relay.
 pub async fn opened(outcome_time: Duration) -> (Databases, Proxy, Arc<MongoStore>, Arc<dyn EventLog>) {
+    let (databases, proxy, store) = opened_as("annals", Options { outcome_time, ..Options::default() }).await;
+    let log = log_of(&store);
+    log.commit(order("a", 0)).await.expect("committed");
+    (databases, proxy, store, log)
+}
+
+/// The same with these options, and a name by which the server knows its connections.
+pub async fn opened_as(name: &str, options: Options) -> (Databases, Proxy, Arc<MongoStore>) {
     let databases = Databases::new();
     let place = url();
     let host = place.trim_start_matches("mongodb://").split(['/', ',']).next().expect("a host").to_owned();
     let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
     let proxy = Proxy::to(port).await;
-    let through = format!("mongodb://{}/{}?directConnection=true", proxy.address, databases.name);
-    let options = Options { outcome_time, ..Options::default() };
+    let through = format!("mongodb://{}/{}?directConnection=true&appName={name}", proxy.address, databases.name);
     let store = Arc::new(MongoStore::open(&through, options).await.expect("the store opens"));
-    let log = log_of(&store);
-    log.commit(order("a", 0)).await.expect("committed");
-    (databases, proxy, store, log)
+    (databases, proxy, store)
 }
 
 /// Sends a commit whose answer gets lost, and cuts the network once it is stored.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals_core::{
     Aggregate, AggregateFilter, AggregateIdsQuery, AggregateQuery, Code, DEFAULT_TENANT, EventLog, Filter, Follower,
-    Included, LogQuery, RecordedEvent, Store, StoreError, StreamQuery, Streams, Subscription, Verdicts,
+    Included, LogQuery, RecordedEvent, Store, StoreError, StreamQuery, Streams, Verdicts,
 };
 use annals_mongodb::adopt::AdoptNames;
 use annals_mongodb::{MongoStore, Options};
@@ -261,20 +261,6 @@ async fn commits_to_a_scope_are_refused_by_name() {
     assert_eq!(log(&store, "inbox").request_exists(&Aggregate::new("order", "a"), "r").await, Ok(false));
     log_of(&store).commit(order("a", 1)).await.expect("the default scope takes it");
     assert_eq!(log(&store, "inbox").head().await, Ok(0));
-    store.close().await;
-}
-
-/// Until this store writes what a Runtime does, nobody is told that a batch was received.
-#[tokio::test]
-async fn receiving_into_a_scope_is_refused_by_name() {
-    let databases = Databases::new();
-    let store = databases.store(options(&["inbox"])).await;
-    let receiving = store.receiving(DEFAULT_TENANT, "inbox").expect("the scope is declared");
-    let id = || "p".into();
-    let subscription = Subscription { producer: id(), tenant: id(), stream: id(), partition: id() };
-    let error = receiving.state(&subscription).await.expect_err("refused");
-    assert_eq!(error.code(), Code::NotSupportedByStore, "{error}");
-    assert!(store.receiving(DEFAULT_TENANT, "unknown").is_err());
     store.close().await;
 }
 

@@ -17,6 +17,7 @@ use annals_core::{CommitError, CommitOutcome, EventLog, ExpectedVersion, NewComm
 use annals_mongodb::{MongoStore, Options, Step};
 use serde_json::{Value, json};
 
+use crate::receiving_faults::{options_of, receive_for_ever};
 use crate::server::{Databases, log_of, order};
 
 /// What a child is to do.
@@ -71,7 +72,7 @@ async fn write(plan: Value) {
         let times = plan["times"].as_u64().unwrap_or(1) as u32;
         let _ = SIGNAL.set((step, text("signal"), AtomicU32::new(times)));
     }
-    let options = Options { at_step: signal_at, ..Options::default() };
+    let options = options_of(&plan, Options { at_step: signal_at, ..Options::default() });
     let store = loop {
         match MongoStore::open(&text("url"), options.clone()).await {
             Ok(store) => break store,
@@ -81,6 +82,10 @@ async fn write(plan: Value) {
     };
     say("opened", &json!({}));
     let log = log_of(&store);
+    if let Some(partition) = plan["receive"].as_str() {
+        let told = |events, duplicate| say("received", &json!({ "events": events, "duplicate": duplicate }));
+        receive_for_ever(&store, partition, told).await;
+    }
     if let Some(key) = plan["keyed"].as_str() {
         let keyed = order("keyed", 1).reserve(Reserve::new("user", key, serde_json::from_str("1").expect("a value")));
         let records = store.records("default").expect("declared");
@@ -180,6 +185,8 @@ pub struct Said {
     pub opened: u64,
     /// What became of the commit with a key, and of the record.
     pub keyed: Option<Value>,
+    /// Batches that were received.
+    pub received: Vec<Value>,
 }
 
 impl Said {
@@ -190,6 +197,7 @@ impl Said {
         match what {
             "opened" => self.opened += 1,
             "keyed" => self.keyed = Some(value),
+            "received" => self.received.push(value),
             "sent" => drop(self.open.insert(caller, value["request"].as_str().unwrap_or_default().to_owned())),
             "told" => {
                 if value["store"] != true {

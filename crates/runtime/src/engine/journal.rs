@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::handlers::{FAILING_PARTITIONS, FailingRecord, ParkedRecord, ProcessorRecord, partitions_of};
+use annals_core::handlers::{
+    ActRecord, FAILING_PARTITIONS, FailingRecord, ParkedRecord, ProcessorRecord, ReplayRecord, partitions_of,
+};
 use annals_core::order::Direction;
-use annals_core::processing::{Changes, Failing};
+use annals_core::processing::{Changes, Failing, Replay};
 use annals_core::{
     Clock, Condition, Expected, Lease, RecordChange, RecordError, RecordQuery, RecordType, Records, SortBy, StoreError,
     TypedRecords, limits,
@@ -37,7 +39,9 @@ impl Journal {
         records.declare(<Lease as RecordType>::collection()).await?;
         records.declare(<ProcessorRecord as RecordType>::collection()).await?;
         records.declare(<FailingRecord as RecordType>::collection()).await?;
-        records.declare(<ParkedRecord as RecordType>::collection()).await
+        records.declare(<ParkedRecord as RecordType>::collection()).await?;
+        records.declare(<ActRecord as RecordType>::collection()).await?;
+        records.declare(<ReplayRecord as RecordType>::collection()).await
     }
 
     /// Takes over a processor: from now on only writes of this epoch are taken. `first` is how it begins when it is new.
@@ -81,6 +85,35 @@ impl Journal {
             let Some(cursor) = next else { return Ok(failing) };
             query = query.after(cursor);
         }
+    }
+
+    /// The replay that is not over.
+    pub async fn replay(&self) -> Result<Option<Replay>, RecordError> {
+        let Some(mark) = &self.record.replay else { return Ok(None) };
+        let replays = TypedRecords::<ReplayRecord>::declared(Arc::clone(&self.records));
+        let found = replays.get(mark.id.as_str()).await?;
+        // The mark is what a restore has clamped.
+        Ok(found.map(|found| Replay { to: mark.to.cast_unsigned(), ..found.value.read() }))
+    }
+
+    /// Forgets the failing partitions that an act has left behind, if it has: so many may be deleted only in several batches.
+    pub async fn forget(&mut self, failing: &mut Vec<Failing>) -> Result<(), NotWritten> {
+        let Some(from) = self.record.forgets.map(i64::cast_unsigned) else { return Ok(()) };
+        let forgotten: Vec<_> = failing.extract_if(.., |failing| failing.position >= from).collect();
+        let progress = self.record.progress();
+        for some in forgotten.chunks(limits::PAGE_MAX) {
+            let failing = some.iter().map(|failing| (failing.partition.clone(), None)).collect();
+            let changes = Changes { progress: progress.clone(), failing, parked: Vec::new() };
+            self.write(changes, &[], |_| ()).await?;
+        }
+        let kept = failing.len();
+        let blocked = failing.iter().filter(|failing| failing.retry_at.is_none()).count();
+        let nothing = Changes { progress, failing: Vec::new(), parked: Vec::new() };
+        let done = |record: &mut ProcessorRecord| {
+            record.forgets = None;
+            (record.failing, record.blocked, record.is_blocked) = (kept as i64, blocked as i64, false);
+        };
+        self.write(nothing, &[], done).await
     }
 
     /// Writes what changed, and the effects with it, all or none. `edit` changes the processor's record further.

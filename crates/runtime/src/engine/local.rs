@@ -5,17 +5,17 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use annals_core::handlers::{Delivery, DeliveryFailure, HandlerError, PullBody, Settlement};
-use annals_core::{EventLog, NewCommit, RecordedEvent, StoreError};
+use annals_core::{Clock, EventLog, NewCommit, RecordedEvent, StoreError};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::owner::Settling;
-use crate::handler::{Effects, EventKey, HandleFailure, Handler, RetryWish};
+use crate::handler::{Attempt, Effects, EventKey, HandleFailure, Handler, RetryWish};
 use crate::handlers::TenantHandlers;
 use crate::host::{Ended, Supervised, message_of};
 
-/// How long one attempt may take. The task is watched here, so this bounds nothing but a handler that never returns.
-const LEASE_MS: u64 = 12 * 60 * 60 * 1_000;
+/// How long one attempt may take at least and at most, in milliseconds, as a lease may.
+const LEASE_MS: (u64, u64) = (100, 12 * 60 * 60 * 1_000);
 /// How long one pull waits.
 const WAIT_MS: u64 = 20_000;
 
@@ -25,6 +25,7 @@ pub(crate) struct Local<H> {
     pub name: String,
     pub handler: Arc<H>,
     pub log: Arc<dyn EventLog>,
+    pub clock: Arc<dyn Clock>,
     /// How many partitions at once.
     pub lanes: usize,
     pub batch: usize,
@@ -58,19 +59,30 @@ impl<H: Handler> Supervised for Local<H> {
 
 impl<H: Handler> Local<H> {
     async fn pull(&self, max: usize) -> Result<Vec<Delivery>, HandlerError> {
-        let body = PullBody { max, wait_ms: WAIT_MS, lease_ms: LEASE_MS, worker: "in this process".to_owned() };
+        let lease_ms = u64::try_from(self.handler.attempt_max().as_millis()).unwrap_or(u64::MAX);
+        let lease_ms = lease_ms.clamp(LEASE_MS.0, LEASE_MS.1);
+        let body = PullBody { max, wait_ms: WAIT_MS, lease_ms, worker: "in this process".to_owned() };
         self.handlers.take(&self.name, body).await
     }
 
     /// Handles the deliveries of one partition, and settles them.
     async fn attempt(&self, deliveries: Vec<Delivery>) -> Result<(), HandlerError> {
         let events: Vec<RecordedEvent> = deliveries.iter().map(|delivery| delivery.event.clone()).collect();
-        let mut effects = Effects::default();
-        let handling = AssertUnwindSafe(self.handler.handle(&events, &mut effects)).catch_unwind().await;
-        let handled = match handling {
-            Ok(Ok(())) => self.commit(std::mem::take(&mut effects.commits)).await,
-            Ok(Err(failure)) => Err(failure),
-            Err(panic) => Err(HandleFailure::new(format!("the handler panicked: {}", message_of(&*panic)))),
+        let first = &deliveries[0];
+        let attempt =
+            Attempt { number: first.attempt, last_reason: first.last_reason.clone(), replay: first.replay.clone() };
+        let mut effects = Effects { attempt, ..Effects::default() };
+        let handling = async {
+            match AssertUnwindSafe(self.handler.handle(&events, &mut effects)).catch_unwind().await {
+                Ok(Ok(())) => self.commit(std::mem::take(&mut effects.commits)).await,
+                Ok(Err(failure)) => Err(failure),
+                Err(panic) => Err(HandleFailure::new(format!("the handler panicked: {}", message_of(&*panic)))),
+            }
+        };
+        let handled = tokio::select! {
+            handled = handling => handled,
+            // Its owner has counted it as failed, and will hand it out again.
+            () = self.clock.sleep_until(first.until) => return Ok(()),
         };
         let settling = match handled {
             Ok(()) => Settling {

@@ -1,7 +1,9 @@
 //! The task that owns a processor: it holds the lease, feeds the state machine, hands events out and stores what becomes of them.
 
+mod act;
 mod command;
 mod hand_out;
+mod marks;
 mod settle;
 mod stand_by;
 
@@ -64,6 +66,10 @@ struct Work<'o> {
     last_pull: Timestamp,
     last_stored: Timestamp,
     last_reason: Option<String>,
+    /// Events are passed over until one is of this time or later.
+    starts_at: Option<Timestamp>,
+    /// Whether everything up to the source's `stop_at` was read.
+    ended: bool,
     /// Whether the look-up of a failing partition's next event is to be continued.
     catching_up: bool,
 }
@@ -74,6 +80,8 @@ enum Stop {
     Done,
     /// Another process owns the processor.
     Lost,
+    /// It is to begin again from what is stored, because an act or a definition changed it.
+    Again,
     Failed(String),
 }
 
@@ -82,6 +90,7 @@ impl Supervised for Owner {
         loop {
             match self.own().await {
                 Stop::Done => return Ended::Done,
+                Stop::Again => {}
                 Stop::Lost => tracing::info!(task = self.task, "another process took the task over"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
@@ -102,7 +111,7 @@ impl Owner {
             Err(stop) => return stop,
         };
         let stop = work.run().await;
-        if !matches!(stop, Stop::Lost) {
+        if !matches!(stop, Stop::Lost | Stop::Again) {
             let _ = work.store_progress().await;
             work.leases.release(&work.held).await;
         }
@@ -114,25 +123,17 @@ impl<'o> Work<'o> {
     async fn begin(owner: &'o mut Owner, leases: Leases, held: Held) -> Result<Self, Stop> {
         let clock = Arc::clone(&owner.shared.options.clock);
         let defined = stand_by::defined(owner).await?;
-        let first = ProcessorRecord {
-            name: owner.task.clone(),
-            epoch: held.epoch(),
-            turn: 0,
-            position: defined.start,
-            ahead: Vec::new(),
-            paused: false,
-            last_progress: None,
-            last_reason: None,
-            // So that a start of before a restore is taken back like a position of before it.
-            store: defined.store,
-            incarnation: defined.incarnation,
-        };
+        owner.source = owner.source.redefined(&owner.definition);
+        let first = ProcessorRecord::first(&owner.task, held.epoch(), &defined);
         let mut journal = Journal::take_over(Arc::clone(&owner.records), Arc::clone(&clock), first).await?;
         let mut failing = journal.failing().await.map_err(NotWritten::from)?;
+        journal.forget(&mut failing).await?;
         let progress = stand_by::clamped(owner, &mut journal, &mut failing).await?;
         let first_token = held.epoch().cast_unsigned() << 40;
-        let machine = Machine::resume(owner.definition.settings(), progress, failing, first_token);
-        let reader = Reader::start(owner.source.clone(), machine.read_to(), Arc::clone(&clock));
+        let mut machine = Machine::resume(owner.definition.settings(), progress, failing, first_token);
+        machine.replaying(journal.replay().await.map_err(NotWritten::from)?);
+        let starts_at = journal.record().starts_at();
+        let reader = Reader::start(owner.source.clone(), machine.read_to(), starts_at, Arc::clone(&clock));
         let (now, last_reason) = (clock.now(), journal.record().last_reason.clone());
         Ok(Self {
             owner,
@@ -150,6 +151,8 @@ impl<'o> Work<'o> {
             last_pull: now,
             last_stored: now,
             last_reason,
+            starts_at,
+            ended: false,
             catching_up: false,
             clock,
         })
@@ -175,7 +178,7 @@ impl<'o> Work<'o> {
         self.serve(now);
         self.answer_waiters();
         self.forget();
-        self.wait().await
+        self.wait(now).await
     }
 
     /// Ends leases that have run out.
@@ -183,10 +186,11 @@ impl<'o> Work<'o> {
         if self.machine.expire(now, self.random()) > 0 { self.store(&[]).await } else { Ok(()) }
     }
 
-    async fn wait(&mut self) -> Result<(), Stop> {
+    /// Waits for something to happen after `now`, up to which everything was done.
+    async fn wait(&mut self, now: Timestamp) -> Result<(), Stop> {
         let clock = Arc::clone(&self.clock);
-        let reads = self.machine.room() > 0 && self.bytes < HELD_BYTES_MAX;
-        let next_look = self.next_look();
+        let reads = !self.ended && self.machine.room() > 0 && self.bytes < HELD_BYTES_MAX;
+        let next_look = self.next_look(now);
         let mut stop = self.owner.shared.stop.subscribe();
         tokio::select! {
             biased;
@@ -212,7 +216,11 @@ impl<'o> Work<'o> {
                 self.last_reason = Some(format!("reading: {error}"));
                 Ok(())
             }
-            Some(Ok(Page { events, next })) => {
+            Some(Ok(Page { events, next, ended, begun })) => {
+                self.ended = ended;
+                if begun {
+                    self.starts_at = None;
+                }
                 let mut known = Vec::with_capacity(events.len());
                 for (fetched, event) in events {
                     self.hold(fetched.position, event);
@@ -268,16 +276,15 @@ impl<'o> Work<'o> {
         if due && !self.leases.renew(&mut self.held).await.map_err(NotWritten::from)? {
             return Err(Stop::Lost);
         }
-        let shared = self.owner.shared.store.is_shared();
+        let shared = self.owner.shared.may_share();
         let idle = self.pulls.is_empty() && now.since(self.last_pull) >= IDLE_MAX && self.machine.is_idle();
         if shared && idle && !self.owner.local.load(Ordering::Relaxed) { Err(Stop::Done) } else { Ok(()) }
     }
 
-    /// When to look again if nothing happens before.
-    fn next_look(&self) -> Timestamp {
-        let now = self.clock.now();
+    /// When to look again if nothing happens before: what became due since `now`, when this turn began, has not been seen yet.
+    fn next_look(&self, now: Timestamp) -> Timestamp {
         let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
-        let idles = self.owner.shared.store.is_shared().then(|| self.last_pull.max(now).plus(IDLE_MAX));
+        let idles = self.owner.shared.may_share().then(|| self.last_pull.max(now).plus(IDLE_MAX));
         let pulls = self.pulls.iter().map(|pull| pull.ends).min();
         if self.catching_up && !self.pulls.is_empty() {
             return now;
@@ -287,19 +294,6 @@ impl<'o> Work<'o> {
         let looks = [stores, idles, pulls, retry, lease, self.leases.renew_at(&self.held)];
         let first = looks.into_iter().flatten().filter(|at| *at > now).min();
         first.unwrap_or(now.plus(Duration::from_secs(3600)))
-    }
-
-    fn is_unstored(&self) -> bool {
-        self.machine.has_changes() || self.journal.record().progress() != *self.machine.progress()
-    }
-
-    /// Stores all that changed, and these effects with it.
-    async fn store(&mut self, effects: &[annals_core::RecordChange]) -> Result<(), NotWritten> {
-        let changes = self.machine.changes();
-        let reason = self.last_reason.clone();
-        self.journal.write(changes, effects, |record| record.last_reason = reason).await?;
-        self.last_stored = self.clock.now();
-        Ok(())
     }
 
     async fn store_progress(&mut self) -> Result<(), NotWritten> {

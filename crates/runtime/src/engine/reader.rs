@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::{Clock, ReadError, StoreError};
+use annals_core::{Clock, ReadError, StoreError, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::source::{Found, Source};
+use super::source::{Following, Found, Source};
 
 /// The first and the longest pause after a failed read.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -16,6 +16,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 pub(crate) struct Page {
     pub events: Vec<Found>,
     pub next: u64,
+    /// Whether the source ends here, because the next event is at or after its `stop_at`.
+    pub ended: bool,
+    /// Whether an event was seen at which it begins or that follows it.
+    pub begun: bool,
 }
 
 /// A task that reads; it ends when this is dropped.
@@ -31,10 +35,11 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    /// Reads from a position on.
-    pub fn start(source: Source, from: u64, clock: Arc<dyn Clock>) -> Self {
+    /// Reads from a position on, and passes over events until one is of the time or later.
+    pub fn start(source: Source, from: u64, starts_at: Option<Timestamp>, clock: Arc<dyn Clock>) -> Self {
         let (out, pages) = mpsc::channel(1);
-        Self { pages, task: tokio::spawn(read(source, from, clock, out)) }
+        let following = source.follow(from, starts_at);
+        Self { pages, task: tokio::spawn(read(source, following, clock, out)) }
     }
 
     /// The next page. None once the source cannot be read any more.
@@ -43,16 +48,20 @@ impl Reader {
     }
 }
 
-async fn read(source: Source, from: u64, clock: Arc<dyn Clock>, out: mpsc::Sender<Result<Page, ReadError>>) {
-    let mut following = source.follow(from);
+async fn read(
+    source: Source,
+    mut following: Following,
+    clock: Arc<dyn Clock>,
+    out: mpsc::Sender<Result<Page, ReadError>>,
+) {
     let mut pause = PAUSES.0;
     loop {
-        let page = match source.step(&mut following).await {
-            Ok((events, next)) => Ok(Page { events, next }),
-            Err(error) => Err(error),
-        };
+        let page = source.step(&mut following).await;
         let failed = page.is_err();
-        let ends = matches!(page, Err(ReadError::Store(StoreError::Closed) | ReadError::Invalid(_)));
+        let ends = match &page {
+            Ok(page) => page.ended,
+            Err(error) => matches!(error, ReadError::Store(StoreError::Closed) | ReadError::Invalid(_)),
+        };
         if out.send(page).await.is_err() || ends {
             return;
         }

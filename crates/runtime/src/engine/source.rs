@@ -2,36 +2,50 @@
 
 use std::sync::Arc;
 
-use annals_core::handlers::{HandlerDefinition, HandlerSource, Start};
+use annals_core::handlers::{HandlerDefinition, HandlerSource, Place, Start};
 use annals_core::processing::{Fetched, PartitionBy, Wanted};
 use annals_core::{
-    AggregateFilter, ByteString, EventLog, Filter, Follower, LogQuery, Partitions, ReadError, RecordedEvent,
-    StreamFollower, StreamQuery, Streams, limits,
+    AggregateFilter, ByteString, EventLog, Filter, Follower, LogQuery, Matcher, Partitions, ReadError, RecordedEvent,
+    StreamFollower, StreamQuery, Streams, Timestamp, event_document, limits,
 };
 
 use super::owner::Awaited;
+use super::reader::Page;
 
 /// Pages that one look-up of a partition's next event reads at most, where no index leads to it.
 const PAGES_MAX: usize = 4;
+/// Entries of a page where an index leads to the partition and a condition may reject some.
+const INDEXED_PAGE: usize = 100;
 
 /// The source of one processor.
 #[derive(Clone)]
 pub(crate) struct Source {
+    log: Arc<dyn EventLog>,
+    streams: Arc<dyn Streams>,
     events: Events,
+    /// What its events must pass.
+    matcher: Option<Arc<Matcher>>,
     partition_by: PartitionBy,
+    stop_at: Option<Timestamp>,
 }
 
 #[derive(Clone)]
 enum Events {
-    Log { log: Arc<dyn EventLog>, filter: Filter },
-    Stream { streams: Arc<dyn Streams>, name: ByteString },
+    Log(Filter),
+    Stream(ByteString),
 }
 
 /// An event, and what the state machine knows of it.
 pub(crate) type Found = (Fetched, RecordedEvent);
 
 /// What follows a source.
-pub(crate) enum Following {
+pub(crate) struct Following {
+    from: FollowingFrom,
+    /// Events are passed over until one is of this time or later.
+    starts_at: Option<Timestamp>,
+}
+
+enum FollowingFrom {
     Log(Follower),
     Stream(StreamFollower),
 }
@@ -40,47 +54,88 @@ impl Source {
     /// The source of a handler.
     pub fn of(definition: &HandlerDefinition, log: Arc<dyn EventLog>, streams: Arc<dyn Streams>) -> Self {
         let events = match &definition.source {
-            HandlerSource::Log { types } => {
-                Events::Log { log, filter: Filter { types: types.clone(), ..Filter::default() } }
-            }
-            HandlerSource::Stream(name) => Events::Stream { streams, name: name.clone() },
+            HandlerSource::Log { .. } => Events::Log(definition.filter().unwrap_or_default()),
+            HandlerSource::Stream(name) => Events::Stream(name.clone()),
         };
-        Self { events, partition_by: definition.partition_by.clone() }
+        Self {
+            log,
+            streams,
+            events,
+            matcher: definition.condition.as_ref().map(|condition| Arc::new(Matcher::new(condition))),
+            partition_by: definition.partition_by.clone(),
+            stop_at: definition.stop_at,
+        }
     }
 
-    /// Follows it from a position.
-    pub fn follow(&self, from: u64) -> Following {
-        match &self.events {
-            Events::Log { log, filter } => Following::Log(Follower::new(Arc::clone(log), from, filter.clone())),
-            Events::Stream { streams, name } => {
-                Following::Stream(StreamFollower::new(Arc::clone(streams), name.clone(), from, Partitions::All))
+    /// The source of the same handler under another definition.
+    pub fn redefined(&self, definition: &HandlerDefinition) -> Self {
+        Self::of(definition, Arc::clone(&self.log), Arc::clone(&self.streams))
+    }
+
+    /// Follows it from a position, and passes over events until one is of the time or later.
+    pub fn follow(&self, from: u64, starts_at: Option<Timestamp>) -> Following {
+        let from = match &self.events {
+            Events::Log(filter) => FollowingFrom::Log(Follower::new(Arc::clone(&self.log), from, filter.clone())),
+            Events::Stream(name) => {
+                let streams = Arc::clone(&self.streams);
+                FollowingFrom::Stream(StreamFollower::new(streams, name.clone(), from, Partitions::All))
             }
-        }
+        };
+        Following { from, starts_at }
     }
 
     /// The number of its events: the position that the next one gets.
     pub async fn head(&self) -> Result<u64, ReadError> {
         match &self.events {
-            Events::Log { log, .. } => log.head().await,
-            Events::Stream { streams, name } => Ok(streams.stream(name).await?.head),
+            Events::Log(_) => self.log.head().await,
+            Events::Stream(name) => Ok(self.streams.stream(name).await?.head),
         }
     }
 
-    /// The position where a processor begins.
-    pub async fn start(&self, start: Start) -> Result<u64, ReadError> {
-        match (start, &self.events) {
-            (Start::Beginning, _) => Ok(0),
-            (Start::Latest, _) => self.head().await,
-            (Start::SequenceNumber(number), Events::Log { .. }) => Ok(number),
-            (Start::SequenceNumber(number), Events::Stream { streams, name }) => {
-                streams.position_of(name, number).await
-            }
+    /// The position where a processor begins, and the time until which it passes over events from there on.
+    pub async fn start(&self, start: Start) -> Result<(u64, Option<Timestamp>), ReadError> {
+        match start {
+            Start::Beginning => Ok((0, None)),
+            Start::Latest => Ok((self.head().await?, None)),
+            Start::SequenceNumber(number) => Ok((self.position_of(number).await?, None)),
+            Start::Time(time) => match self.at_time(time).await? {
+                Some(position) => Ok((position, None)),
+                None => Ok((self.head().await?, Some(time))),
+            },
         }
     }
 
-    /// The first event at a position or after it.
+    /// The position that a place means now.
+    pub async fn place(&self, place: Place) -> Result<u64, ReadError> {
+        use annals_core::handlers::End;
+        match place {
+            Place::Position(position) => Ok(position),
+            Place::End(End::Beginning) => Ok(0),
+            Place::End(End::Latest) => self.head().await,
+            Place::SequenceNumber { sequence_number } => self.position_of(sequence_number).await,
+            Place::Time { time } => match self.at_time(time).await? {
+                Some(position) => Ok(position),
+                None => self.head().await,
+            },
+        }
+    }
+
+    /// The position of the first event at or after a time; none when there is no such event yet.
+    async fn at_time(&self, time: Timestamp) -> Result<Option<u64>, ReadError> {
+        match first_at(&*self.log, time).await? {
+            Some(number) => Ok(Some(self.position_of(number).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The first event at a position or after it, whatever the condition makes of it.
     pub async fn first(&self, from: u64) -> Result<Option<RecordedEvent>, ReadError> {
         Ok(self.page(from, 1, None).await?.0.into_iter().next().map(|(_, event)| event))
+    }
+
+    /// Whether the condition, if there is one, holds for an event.
+    fn admits(&self, event: &RecordedEvent) -> bool {
+        self.matcher.as_ref().is_none_or(|matcher| matcher.matches(&event_document(event)))
     }
 
     /// The next event of a failing partition, and up to which position there is none before it.
@@ -90,10 +145,14 @@ impl Source {
             if from >= wanted.to {
                 return Ok((None, wanted.to));
             }
-            let limit = if indexed.is_some() { 1 } else { limits::PAGE_MAX };
+            let limit = match (&indexed, &self.matcher) {
+                (None, _) => limits::PAGE_MAX,
+                (Some(_), Some(_)) => INDEXED_PAGE,
+                (Some(_), None) => 1,
+            };
             let (page, next) = self.page(from, limit, indexed.as_ref()).await?;
             let at_end = page.is_empty();
-            let of_it = |(fetched, _): &Found| fetched.partition == wanted.partition;
+            let of_it = |(fetched, event): &Found| fetched.partition == wanted.partition && self.admits(event);
             let found = page.into_iter().take_while(|(event, _)| event.position < wanted.to).find(of_it);
             if found.is_some() {
                 return Ok((found, wanted.to));
@@ -109,7 +168,7 @@ impl Source {
     /// The filter by which the log's index leads to a partition, if it does.
     fn index_of(&self, partition: &str) -> Option<AggregateFilter> {
         match (&self.partition_by, &self.events) {
-            (PartitionBy::Aggregate, Events::Log { .. }) => {
+            (PartitionBy::Aggregate, Events::Log(_)) => {
                 let (name, id) = partition.split_once('/').filter(|(name, _)| !name.is_empty())?;
                 Some(AggregateFilter { name: name.into(), id: Some(id.into()) })
             }
@@ -117,7 +176,7 @@ impl Source {
         }
     }
 
-    /// Events from a position on, and where the next page begins.
+    /// Events from a position on, whatever the condition makes of them, and where the next page begins.
     async fn page(
         &self,
         from: u64,
@@ -125,14 +184,14 @@ impl Source {
         aggregate: Option<&AggregateFilter>,
     ) -> Result<(Vec<Found>, u64), ReadError> {
         match &self.events {
-            Events::Log { log, filter } => {
+            Events::Log(filter) => {
                 let filter = Filter { aggregate: aggregate.cloned(), ..filter.clone() };
-                let page = log.read(LogQuery { from: Some(from), limit, backwards: false, filter }).await?;
+                let page = self.log.read(LogQuery { from: Some(from), limit, backwards: false, filter }).await?;
                 Ok((page.events.into_iter().map(|event| self.of_log(event)).collect(), page.next))
             }
-            Events::Stream { streams, name } => {
+            Events::Stream(name) => {
                 let query = StreamQuery { from, limit, ..StreamQuery::new(name.clone()) };
-                let page = streams.read_events(query).await?;
+                let page = self.streams.read_events(query).await?;
                 let found = page.events.into_iter().map(|it| self.found(it.position, it.event));
                 Ok((found.collect(), page.next))
             }
@@ -145,46 +204,103 @@ impl Source {
 
     fn found(&self, position: u64, event: RecordedEvent) -> Found {
         let partition = self.partition_by.of(&event);
-        (Fetched { position, sequence_number: event.sequence_number, partition }, event)
+        (Fetched { position, sequence_number: event.sequence_number, partition, time: event.time }, event)
     }
 
     /// Returns what to wait for so that this event of the log is handled; none while it is undecided whether the source has it.
     pub async fn place_of(&self, event: &RecordedEvent) -> Result<Option<Awaited>, ReadError> {
         let number = event.sequence_number;
         let of_it = |position| Awaited::Event { position, partition: self.partition_by.of(event) };
+        let is_its_own = self.admits(event);
         match &self.events {
-            Events::Log { filter, .. } if filter.admits(event) => Ok(Some(of_it(number))),
-            Events::Log { .. } => Ok(Some(Awaited::ReadTo(number + 1))),
-            Events::Stream { streams, name } => {
-                if streams.stream(name).await?.progress <= number {
+            Events::Log(filter) if filter.admits(event) && is_its_own => Ok(Some(of_it(number))),
+            Events::Log(_) => Ok(Some(Awaited::ReadTo(number + 1))),
+            Events::Stream(name) => {
+                if self.streams.stream(name).await?.progress <= number {
                     return Ok(None);
                 }
-                let position = streams.position_of(name, number).await?;
+                let position = self.streams.position_of(name, number).await?;
                 let query = StreamQuery { from: position, limit: 1, ..StreamQuery::new(name.clone()) };
-                let entry = streams.read(query).await?.entries.into_iter().next();
+                let entry = self.streams.read(query).await?.entries.into_iter().next();
                 let has_it = entry.is_some_and(|entry| entry.sequence_number == number);
-                Ok(Some(if has_it { of_it(position) } else { Awaited::ReadTo(position) }))
+                Ok(Some(match has_it {
+                    true if is_its_own => of_it(position),
+                    true => Awaited::ReadTo(position + 1),
+                    false => Awaited::ReadTo(position),
+                }))
             }
         }
     }
 
     /// The position that an event of this number has, or that the next event after it has.
     pub async fn position_of(&self, sequence_number: u64) -> Result<u64, ReadError> {
-        self.start(Start::SequenceNumber(sequence_number)).await
-    }
-
-    /// Waits until the source moves on, and returns what it has by then, and where it continues.
-    pub async fn step(&self, following: &mut Following) -> Result<(Vec<Found>, u64), ReadError> {
-        match following {
-            Following::Log(follower) => {
-                let events = follower.step().await?;
-                Ok((events.into_iter().map(|event| self.of_log(event)).collect(), follower.position()))
-            }
-            Following::Stream(follower) => {
-                let events = follower.step().await?;
-                let found = events.into_iter().map(|it| self.found(it.position, it.event));
-                Ok((found.collect(), follower.position()))
-            }
+        match &self.events {
+            Events::Log(_) => Ok(sequence_number),
+            Events::Stream(name) => self.streams.position_of(name, sequence_number).await,
         }
     }
+
+    /// Waits until the source moves on, and returns what it has by then, and where it continues. At the event at which the source ends it
+    /// is not called again.
+    pub async fn step(&self, following: &mut Following) -> Result<Page, ReadError> {
+        let (found, next): (Vec<Found>, u64) = match &mut following.from {
+            FollowingFrom::Log(follower) => {
+                let events = follower.step().await?;
+                (events.into_iter().map(|event| self.of_log(event)).collect(), follower.position())
+            }
+            FollowingFrom::Stream(follower) => {
+                let events = follower.step().await?;
+                let found = events.into_iter().map(|it| self.found(it.position, it.event));
+                (found.collect(), follower.position())
+            }
+        };
+        Ok(self.own(found, next, &mut following.starts_at))
+    }
+
+    /// Its own events of those that were read, up to where it ends.
+    fn own(&self, found: Vec<Found>, next: u64, starts_at: &mut Option<Timestamp>) -> Page {
+        let mut page = Page { events: Vec::with_capacity(found.len()), next, ended: false, begun: false };
+        for (fetched, event) in found {
+            if starts_at.is_some_and(|start| event.time < start) {
+                continue;
+            }
+            *starts_at = None;
+            page.begun = true;
+            if !self.admits(&event) {
+                continue;
+            }
+            if self.stop_at.is_some_and(|stop| event.time >= stop) {
+                (page.next, page.ended) = (fetched.position, true);
+                break;
+            }
+            page.events.push((fetched, event));
+        }
+        page
+    }
+}
+
+/// The number of the first event at or after a time; none when there is none. Times ascend but for jumps of clocks and for imports, so it
+/// is found by bisection; where the 1,000 events before it have such a time too, the first of those.
+async fn first_at(log: &dyn EventLog, time: Timestamp) -> Result<Option<u64>, ReadError> {
+    let head = log.head().await?;
+    let (mut low, mut high) = (0, head);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let query = LogQuery { from: Some(middle), limit: 1, ..LogQuery::default() };
+        match log.read(query).await?.events.first() {
+            Some(event) if event.time < time => low = middle + 1,
+            _ => high = middle,
+        }
+    }
+    let mut first = low;
+    while first > 0 {
+        let query = LogQuery { from: Some(first), limit: limits::PAGE_MAX, backwards: true, ..LogQuery::default() };
+        let page = log.read(query).await?;
+        let earlier = page.events.iter().filter(|event| event.time >= time).map(|event| event.sequence_number).min();
+        match earlier {
+            Some(number) => first = number,
+            None => break,
+        }
+    }
+    Ok((first < head).then_some(first))
 }

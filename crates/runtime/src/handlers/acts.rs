@@ -1,21 +1,47 @@
 //! Acts of operators.
 
-use annals_core::handlers::{Act, ActBody, HandlerError};
+use std::sync::Arc;
 
-use annals_core::StoreError;
+use annals_core::handlers::{Act, ActPage, ActRecord, HandlerError, Reason};
+use annals_core::order::Direction;
+use annals_core::{Condition, SortBy, StoreError, TypedRecords, limits};
 use tokio::sync::oneshot;
 
 use super::TenantHandlers;
+use super::status::absent_page;
 use crate::engine::owner::Command;
 
 impl TenantHandlers {
-    pub(super) async fn carry_out(&self, name: &str, act: Act, reason: &str) -> Result<(), HandlerError> {
-        ActBody { reason: reason.to_owned() }.validate()?;
+    pub(super) async fn carry_out(&self, name: &str, act: Act, reason: Reason) -> Result<(), HandlerError> {
+        reason.validate()?;
         let owner = self.owner(name).await?;
         let (answer, answered) = oneshot::channel();
         // Asked once: a second skip would be of the next event.
         let unknown = || StoreError::Unreachable("the handler was restarted meanwhile; look at its state".to_owned());
-        owner.send(Command::Act { act, reason: reason.to_owned(), answer }).await.map_err(|_| unknown())?;
+        owner.send(Command::Act { act: Box::new((act, reason)), answer }).await.map_err(|_| unknown())?;
         answered.await.map_err(|_| unknown())?
+    }
+
+    pub(super) async fn acts_page(
+        &self,
+        name: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<ActPage, HandlerError> {
+        self.open()?;
+        let of_it = Condition::eq("processor", format!("handler/{name}"));
+        let before = after.map_or(Condition::All, |after| Condition::lt("_id", after));
+        let mut query = TypedRecords::<ActRecord>::query()
+            .matching(Condition::and([of_it, before]))
+            .limit(limit.clamp(1, limits::PAGE_MAX));
+        query.sort = vec![SortBy { path: "_id".to_owned(), direction: Direction::Descending }];
+        let acts = TypedRecords::<ActRecord>::declared(Arc::clone(&self.records));
+        let (found, next) = absent_page(acts.find(query).await)?;
+        if found.is_empty() && after.is_none() {
+            self.definition(name).await?;
+        }
+        let items: Vec<_> = found.into_iter().map(|record| record.value.entry()).collect();
+        let cursor = next.and(items.last()).map(|last| last.id.clone());
+        Ok(ActPage { items, cursor })
     }
 }

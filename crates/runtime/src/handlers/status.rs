@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use annals_core::handlers::{
     DefinitionRecord, FAILING_PARTITIONS, FailingRecord, HANDLERS, HandlerDefinition, HandlerError, HandlerPage,
-    HandlerState, HandlerStatus, PARKED_EVENTS, PartitionPage, PartitionStatus, ProcessorRecord, partitions_of,
+    HandlerState, HandlerStatus, PARKED_EVENTS, PartitionPage, PartitionState, PartitionStatus, ProcessorRecord,
+    ReplayStatus, partitions_of,
 };
 use annals_core::{ByteString, Condition, Lease, RecordError, RecordQuery, TypedRecords, limits};
 use tokio::sync::oneshot;
@@ -17,34 +18,51 @@ impl TenantHandlers {
         self.open()?;
         let name = &*definition.name;
         let processor = format!("handler/{name}");
-        let stored = self.stored(&processor).await?;
+        // The owner stores what it knows before it answers, so that all but the workers comes from the store.
         let live = self.look(name).await?;
+        let stored = self.stored(&processor).await?;
         let source = self.source(&definition);
-        let start = self.start_of(name).await?;
-        let stored_position = stored.as_ref().map_or(start, |stored| stored.position.cast_unsigned());
-        let position = live.as_ref().map_or(stored_position, |live| live.position);
+        let position = match &stored {
+            Some(stored) => stored.position.cast_unsigned(),
+            None => self.start_of(name).await?,
+        };
         let head = source.head().await?;
+        let now = self.clock().now();
         let lag_seconds = match source.first(position).await? {
-            Some(event) if head > position => self.clock().now().since(event.time).as_secs(),
+            Some(event) if head > position => now.since(event.time).as_secs(),
             _ => 0,
         };
-        let failing = match &live {
-            Some(live) => live.failing,
-            None => self.count(FAILING_PARTITIONS, &processor).await?,
+        let owner = match live {
+            Some(_) => Some(self.shared.process.clone()),
+            None => self.owner_elsewhere(&processor).await?,
         };
-        let (owner, state) = self.state(&processor, stored.as_ref(), live.as_ref()).await?;
+        let last_progress = stored.as_ref().and_then(ProcessorRecord::last_progress);
+        let number = |of: fn(&ProcessorRecord) -> i64| stored.as_ref().map_or(0, |stored| of(stored).cast_unsigned());
+        let (failing, blocked) = (number(|it| it.failing), number(|it| it.blocked));
+        let state = state_of(stored.as_ref(), owner.is_some());
         Ok(HandlerStatus {
             position,
             head,
             lag: head.saturating_sub(position),
             lag_seconds,
-            last_progress: stored.as_ref().and_then(ProcessorRecord::last_progress),
+            last_progress,
+            seconds_since_progress: last_progress.map(|at| now.since(at).as_secs()),
             failing,
+            blocked,
             parked: self.count(PARKED_EVENTS, &processor).await?,
             state,
-            last_reason: match &live {
-                Some(live) => live.last_reason.clone(),
-                None => stored.and_then(|stored| stored.last_reason),
+            replay: stored.as_ref().and_then(|stored| stored.replay.clone()).map(|replay| ReplayStatus {
+                id: replay.id.into(),
+                from: replay.from.cast_unsigned(),
+                to: replay.to.cast_unsigned(),
+            }),
+            ended: stored.as_ref().is_some_and(|stored| stored.ended),
+            last_reason: match state {
+                HandlerState::Blocked if definition.partition_by.is_partitioned() => Some(format!(
+                    "{failing} partitions are failing, which is the most; nothing new is delivered until some of them succeed, or are \
+                     skipped or parked"
+                )),
+                _ => stored.and_then(|stored| stored.last_reason),
             },
             owner,
             workers: live.map(|live| live.workers).unwrap_or_default(),
@@ -53,34 +71,14 @@ impl TenantHandlers {
         })
     }
 
-    async fn state(
-        &self,
-        processor: &str,
-        stored: Option<&ProcessorRecord>,
-        live: Option<&Snapshot>,
-    ) -> Result<(Option<String>, HandlerState), HandlerError> {
-        let owner = match live {
-            Some(_) => Some(self.shared.process.clone()),
-            None => self.owner_elsewhere(processor).await?,
-        };
-        let state = match (live, &owner) {
-            _ if stored.is_some_and(|stored| stored.paused) => HandlerState::Paused,
-            (Some(live), _) if live.blocked => HandlerState::Blocked,
-            (_, Some(_)) => HandlerState::Running,
-            (_, None) => HandlerState::Stopped,
-        };
-        Ok((owner, state))
-    }
-
     /// The other process that owns it now.
     async fn owner_elsewhere(&self, processor: &str) -> Result<Option<String>, HandlerError> {
-        if !self.shared.store.is_shared() {
-            return Ok(None);
-        }
         let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
         let lease = absent(leases.get(processor).await)?;
         let now = self.clock().now();
-        Ok(lease.filter(|lease| lease.value.until() > now).map(|lease| lease.value.holder))
+        // This process would have answered itself.
+        let elsewhere = |lease: &Lease| lease.holder != self.shared.process && self.shared.holds(lease, now);
+        Ok(lease.map(|lease| lease.value).filter(elsewhere).map(|lease| lease.holder))
     }
 
     pub(super) async fn stored(&self, processor: &str) -> Result<Option<ProcessorRecord>, HandlerError> {
@@ -134,7 +132,7 @@ impl TenantHandlers {
         after: Option<&str>,
         limit: usize,
     ) -> Result<PartitionPage, HandlerError> {
-        let definition = self.definition(name).await?;
+        let position = self.status(self.definition(name).await?).await?.position;
         let processor = format!("handler/{name}");
         let after = after.map_or(Condition::All, |after| Condition::gt("_id.partition", after));
         let query = RecordQuery::new(FAILING_PARTITIONS)
@@ -143,11 +141,19 @@ impl TenantHandlers {
             .limit(limit.clamp(1, limits::PAGE_MAX));
         let failing = TypedRecords::<FailingRecord>::declared(Arc::clone(&self.records));
         let (found, next) = absent_page(failing.find(query).await)?;
-        let position = self.status(definition).await?.position;
+        let now = self.clock().now();
         let shown = found.into_iter().map(|record| {
             let failing = record.value.read();
+            let state = match (failing.attempts, failing.retry_at) {
+                (0, _) => PartitionState::CatchingUp,
+                (_, Some(_)) => PartitionState::Retrying,
+                (_, None) => PartitionState::Blocked,
+            };
             PartitionStatus {
+                state,
                 behind: position.saturating_sub(failing.position),
+                lag_seconds: now.since(failing.event_time).as_secs(),
+                since: failing.since,
                 partition: failing.partition,
                 position: failing.position,
                 sequence_number: failing.sequence_number,
@@ -171,7 +177,20 @@ pub(super) fn absent<T>(found: Result<Option<T>, RecordError>) -> Result<Option<
     }
 }
 
-fn absent_page<T, C>(found: Result<(Vec<T>, Option<C>), RecordError>) -> Result<(Vec<T>, Option<C>), RecordError> {
+/// The state of a handler, by what is stored of it and whether a process hands out its events.
+pub(super) fn state_of(stored: Option<&ProcessorRecord>, is_owned: bool) -> HandlerState {
+    match stored {
+        Some(stored) if stored.paused => HandlerState::Paused,
+        Some(stored) if stored.is_blocked => HandlerState::Blocked,
+        Some(stored) if stored.ended => HandlerState::Stopped,
+        _ if is_owned => HandlerState::Running,
+        _ => HandlerState::Stopped,
+    }
+}
+
+pub(super) fn absent_page<T, C>(
+    found: Result<(Vec<T>, Option<C>), RecordError>,
+) -> Result<(Vec<T>, Option<C>), RecordError> {
     match found {
         Err(RecordError::UnknownCollection(_)) => Ok((Vec::new(), None)),
         found => found,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use annals_core::{Condition, Expected, Lease, RecordError, Records, Timestamp, TypedRecords};
 
-use super::Shared;
+use super::{Shared, beside};
 
 /// How often a lease is looked at that changes between the look and the write.
 const TRIES: usize = 5;
@@ -70,6 +70,15 @@ impl Leases {
         let found = leases.get(task).await?;
         let (now, shared) = (self.now(), self.shared.store.is_shared());
         let lease = found.as_ref().map(|found| &found.value);
+        // Where no other process can be, a lease is not renewed: it lasts as long as the host that holds it.
+        if let Some(lease) = lease
+            && !shared
+            && lease.holder != self.shared.process
+            && !lease.is_released()
+            && beside::is_running(&lease.holder)
+        {
+            return Ok(Some(Asked::Elsewhere { owner: lease.holder.clone() }));
+        }
         let Some(lease) = Lease::takeover(lease, task, &self.shared.process, now, self.time(), shared) else {
             let owner = lease.map(|lease| lease.holder.clone()).unwrap_or_default();
             return Ok(Some(Asked::Elsewhere { owner }));
@@ -105,7 +114,7 @@ impl Leases {
 
     /// Gives the lease back, so that another process need not wait until it ends.
     pub async fn release(&self, held: &Held) {
-        if !self.shared.store.is_shared() {
+        if !self.shared.may_share() {
             return;
         }
         if let Err(error) = self.write(&held.lease.released()).await {

@@ -11,12 +11,17 @@ pub(crate) struct HandlerDefinition {
     stream: Option<String>,
     /// The types of the events it handles; any when absent.
     types: Option<Vec<String>>,
+    /// What its events must pass, as documents with the fields of an event; every event passes when absent.
+    #[schema(value_type = Option<Object>)]
+    condition: Option<serde_json::Value>,
     /// `none`, `aggregate` or `data.PATH`.
     partition_by: Option<String>,
     /// How many partitions are in flight at most, 1 to 256.
     concurrency: Option<u32>,
-    /// `"beginning"`, `"latest"` or `{"sequence_number": n}`.
+    /// `"beginning"`, `"latest"`, `{"sequence_number": n}` or `{"time": "…"}`.
     start: Option<serde_json::Value>,
+    /// It ends before its first event at or after this time.
+    stop_at: Option<String>,
     /// How many events of one partition are delivered together at most, 1 to 1,000.
     batch: Option<u32>,
     retry: Option<HandlerRetry>,
@@ -48,15 +53,29 @@ pub(crate) struct HandlerStatus {
     lag: u64,
     lag_seconds: u64,
     last_progress: Option<String>,
+    seconds_since_progress: Option<u64>,
     workers: Vec<HandlerWorker>,
     failing: u64,
+    /// How many of the failing partitions wait for an operator.
+    blocked: u64,
     parked: u64,
     /// `running`, `paused`, `blocked` or `stopped`.
     state: String,
     last_reason: Option<String>,
+    replay: Option<HandlerReplayStatus>,
+    /// Whether it has come to its `stop_at`.
+    ended: Option<bool>,
     owner: Option<String>,
     /// The definition, as it was put.
     definition: serde_json::Value,
+}
+
+/// A replay that is not over: events at or above `from` and below `to` are delivered again.
+#[derive(ToSchema)]
+struct HandlerReplayStatus {
+    id: String,
+    from: u64,
+    to: u64,
 }
 
 /// A worker that pulled lately.
@@ -85,6 +104,8 @@ pub(crate) struct FailingPartitionPage {
 #[derive(ToSchema)]
 struct FailingPartition {
     partition: String,
+    /// `retrying`, `blocked` or `catching_up`.
+    state: String,
     position: u64,
     sequence_number: u64,
     attempts: u32,
@@ -92,6 +113,8 @@ struct FailingPartition {
     retry_at: Option<String>,
     last_failed: String,
     behind: u64,
+    lag_seconds: u64,
+    since: String,
 }
 
 /// What a worker asks for.
@@ -123,6 +146,8 @@ struct Delivery {
     attempt: u32,
     last_reason: Option<String>,
     until: String,
+    /// The id of the replay that delivers it again.
+    replay: Option<String>,
 }
 
 /// What became of deliveries, in the order in which they are settled.
@@ -165,4 +190,58 @@ struct SettleResult {
 #[derive(ToSchema)]
 pub(crate) struct Reason {
     reason: String,
+    /// Who acts, for the record.
+    by: Option<String>,
+}
+
+/// Why an operator takes an event out of its partition.
+#[derive(ToSchema)]
+pub(crate) struct EventAct {
+    reason: String,
+    /// Who acts, for the record.
+    by: Option<String>,
+    /// The position of the event that is meant; refused when another one is the next of its partition.
+    position: Option<u64>,
+}
+
+/// Where a handler is to continue, and why.
+#[derive(ToSchema)]
+pub(crate) struct HandlerMove {
+    reason: String,
+    /// Who acts, for the record.
+    by: Option<String>,
+    /// A position, `"beginning"`, `"latest"`, `{"time": "…"}` or `{"sequence_number": n}`.
+    to: serde_json::Value,
+}
+
+/// From where a handler is to get events again, and why.
+#[derive(ToSchema)]
+pub(crate) struct HandlerReplay {
+    reason: String,
+    /// Who acts, for the record.
+    by: Option<String>,
+    /// A position, `"beginning"`, `{"time": "…"}` or `{"sequence_number": n}`.
+    from: serde_json::Value,
+}
+
+/// A page of acts, the newest first.
+#[derive(ToSchema)]
+pub(crate) struct HandlerActPage {
+    items: Vec<HandlerAct>,
+    cursor: Option<String>,
+}
+
+/// What was done to a handler.
+#[derive(ToSchema)]
+struct HandlerAct {
+    id: String,
+    /// `pause`, `resume`, `retry`, `skip`, `park`, `move`, `replay`, `delete`, or `clamp` after a restore.
+    act: String,
+    partition: Option<String>,
+    position: Option<u64>,
+    from: Option<u64>,
+    to: Option<u64>,
+    reason: String,
+    by: Option<String>,
+    at: String,
 }

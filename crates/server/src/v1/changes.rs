@@ -30,6 +30,7 @@ use crate::query::{Limit, Number, Query};
 use crate::route::{Feature, Permission, get};
 use crate::schemas;
 use crate::state::Server;
+use crate::unread::{HeldBytes, Unread};
 
 /// The operations on the feed of changes.
 pub(crate) fn feature() -> Feature {
@@ -137,6 +138,9 @@ async fn follow(
     let feed = Feed {
         follower: ChangeFollower::new(records, after),
         page: Vec::new().into_iter(),
+        held: None,
+        unread: server.options.unread.clone(),
+        unread_max: server.options.answer_bytes_in_flight_max,
         // A first comment shows that the stream stands.
         greeting: Some(format!(": after {after}, last {last}\n\n").into()),
         collection: query.collection,
@@ -159,6 +163,10 @@ struct Feed {
     follower: ChangeFollower,
     /// What is left of the page that was read last.
     page: std::vec::IntoIter<RecordedChange>,
+    /// The page's bytes count among the unread ones.
+    held: Option<HeldBytes>,
+    unread: Unread,
+    unread_max: usize,
     greeting: Option<Bytes>,
     /// Changes of other collections are left out.
     collection: Option<String>,
@@ -185,12 +193,20 @@ impl Feed {
         let quiet = sleep(self.comment_interval);
         tokio::pin!(quiet);
         while self.page.as_slice().is_empty() {
+            let (unread, max) = (&self.unread, self.unread_max);
+            let next = async {
+                unread.room(max).await;
+                self.follower.next_page().await
+            };
             tokio::select! {
                 biased;
                 () = self.stop.stopped() => return None,
                 () = &mut quiet => return Some(self.comment()),
-                page = self.follower.next_page() => match page {
-                    Ok(changes) => self.page = self.wanted(changes),
+                page = next => match page {
+                    Ok(changes) => {
+                        self.page = self.wanted(changes);
+                        self.held = Some(self.unread.hold(size_of_val(self.page.as_slice())));
+                    }
                     Err(error) => return self.end(error),
                 },
             }
@@ -209,6 +225,12 @@ impl Feed {
                 }
             }
         }
+        if self.page.as_slice().is_empty() {
+            // A follower that waits keeps neither changes nor the room they had.
+            self.page = Vec::new().into_iter();
+            self.held = None;
+        }
+        chunk.shrink_to_fit();
         Some(chunk.into())
     }
 

@@ -41,19 +41,7 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Commits", [commit])
 }
 
-/// The refusals by what the store holds, in the order in which they are judged.
-pub(super) const REFUSALS: &[Code] = &[
-    Code::AggregateOfOtherTenant,
-    Code::RequestIdReused,
-    Code::AppendConditionFailed,
-    Code::KeyTaken,
-    Code::KeyNotHeld,
-    Code::VersionConflict,
-    Code::DiskFull,
-    Code::StoreFailed,
-];
-
-/// The same, after that of a stage that is waited for.
+/// The refusals by what the store holds, in the order in which they are checked; first that of a stage that is waited for.
 const COMMIT_REFUSALS: &[Code] = &[
     Code::UnknownHandler,
     Code::AggregateOfOtherTenant,
@@ -65,6 +53,9 @@ const COMMIT_REFUSALS: &[Code] = &[
     Code::DiskFull,
     Code::StoreFailed,
 ];
+
+/// The same for requests that wait for no stage.
+pub(super) const REFUSALS: &[Code] = COMMIT_REFUSALS.split_at(1).1;
 
 /// The gate of the operation, for connections that pass it without the router.
 pub(crate) fn gate(server: &Server) -> Gate {

@@ -15,7 +15,7 @@ use tokio::time::{Duration, sleep};
 use utoipa::IntoParams;
 
 use super::lines::CHUNK_BYTES;
-use crate::answer::not_written;
+use crate::answer::{data_bytes, not_written};
 use crate::caller::Caller;
 use crate::media;
 use crate::metrics::Counted;
@@ -26,6 +26,7 @@ use crate::query::{From, List, Query, filter, number};
 use crate::route::{Argument, Feature, Inputs, Permission, get};
 use crate::source::Source;
 use crate::state::Server;
+use crate::unread::{HeldBytes, Unread};
 
 /// The operation that follows the log.
 pub(crate) fn feature() -> Feature {
@@ -84,6 +85,9 @@ async fn follow(
             filter(query.types, query.tags, query.aggregate.as_deref())?,
         ),
         page: Vec::new().into_iter(),
+        held: None,
+        unread: server.options.unread.clone(),
+        unread_max: server.options.answer_bytes_in_flight_max,
         // A first comment shows that the stream stands.
         greeting: Some(format!(": from {from}, head {head}\n\n{greeting}").into()),
         incarnation: identity.incarnation,
@@ -179,6 +183,10 @@ struct Feed {
     follower: Follower,
     /// What is left of the page that was read last.
     page: std::vec::IntoIter<RecordedEvent>,
+    /// The page's bytes count among the unread ones.
+    held: Option<HeldBytes>,
+    unread: Unread,
+    unread_max: usize,
     greeting: Option<Bytes>,
     incarnation: u32,
     comment_interval: Duration,
@@ -197,11 +205,19 @@ impl Feed {
             return None;
         }
         if self.page.as_slice().is_empty() {
+            let (unread, max) = (&self.unread, self.unread_max);
+            let next = async {
+                unread.room(max).await;
+                self.follower.next_page().await
+            };
             tokio::select! {
                 biased;
                 () = self.stop.stopped() => return None,
-                page = self.follower.next_page() => match page {
-                    Ok(events) => self.page = events.into_iter(),
+                page = next => match page {
+                    Ok(events) => {
+                        self.held = Some(self.unread.hold(data_bytes(&events)));
+                        self.page = events.into_iter();
+                    }
                     Err(error) => return self.end(error),
                 },
                 () = sleep(self.comment_interval) => return Some(Bytes::from_static(b": quiet\n\n")),
@@ -217,6 +233,12 @@ impl Feed {
                 break;
             }
         }
+        if self.page.as_slice().is_empty() {
+            // A follower that waits keeps neither events nor the room they had.
+            self.page = Vec::new().into_iter();
+            self.held = None;
+        }
+        chunk.shrink_to_fit();
         Some(chunk.into())
     }
 

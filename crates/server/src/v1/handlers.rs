@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::handlers::{
-    Act, ActBody, Delivery, HandlerDefinition, HandlerError, Handlers, PullBody, SettleBody, SettleResult,
-    write_deliveries,
+    ActBody, Delivery, HandlerDefinition, HandlerError, Handlers, PullBody, SettleBody, SettleResult, write_deliveries,
 };
 use annals_core::wire::{EventView, parse_json};
 use annals_core::{ByteString, Code, DEFAULT_SCOPE, limits};
@@ -55,6 +54,7 @@ pub(crate) fn feature() -> Feature {
                 "Deletes a handler with its position, failing partitions and parked events.",
                 Payload::json::<schemas::Deleted>(),
             )
+            .takes(Payload::body::<schemas::Reason>())
             .refuses(&[Code::UnknownHandler]),
         post("/v1/handlers/{name}/pull", Permission::Writer, pull)
             .described("pullHandler", "Takes deliveries of a handler.", Payload::document::<schemas::Deliveries>())
@@ -71,18 +71,26 @@ pub(crate) fn feature() -> Feature {
                 Payload::json::<schemas::FailingPartitionPage>(),
             )
             .refuses(&[Code::UnknownHandler]),
+        get("/v1/handlers/{name}/acts", Permission::Reader, listed_acts)
+            .described(
+                "listHandlerActs",
+                "Lists what operators did to a handler, the newest first, also after it was deleted.",
+                Payload::json::<schemas::HandlerActPage>(),
+            )
+            .refuses(&[Code::UnknownHandler]),
     ];
     operations.extend(acts());
     Feature::new("Handlers", operations)
 }
 
-fn acts() -> [Operation; 5] {
+fn acts() -> [Operation; 7] {
     const REFUSALS: &[Code] =
         &[Code::UnknownHandler, Code::UnknownPartition, Code::StateConflict, Code::HandlerOwnedElsewhere];
-    let act = |draft: route::Draft, id, summary| {
-        let operation = draft.described(id, summary, Payload::json::<schemas::HandlerStatus>());
-        operation.takes(Payload::body::<schemas::Reason>()).refuses(REFUSALS)
+    let done = |draft: route::Draft, id, summary| {
+        draft.described(id, summary, Payload::json::<schemas::HandlerStatus>()).refuses(REFUSALS)
     };
+    let act = |draft, id, summary| done(draft, id, summary).takes(Payload::body::<schemas::Reason>());
+    let on_event = |draft, id, summary| done(draft, id, summary).takes(Payload::body::<schemas::EventAct>());
     let operator = Permission::Operator;
     [
         act(
@@ -91,17 +99,29 @@ fn acts() -> [Operation; 5] {
             "Hands out no more events of a handler; those in flight can be settled.",
         ),
         act(post("/v1/handlers/{name}/resume", operator, resume), "resumeHandler", "Hands out events again."),
+        done(
+            post("/v1/handlers/{name}/move", operator, moved),
+            "moveHandler",
+            "Continues at another position of the source.",
+        )
+        .takes(Payload::body::<schemas::HandlerMove>()),
+        done(
+            post("/v1/handlers/{name}/replay", operator, replay),
+            "replayHandler",
+            "Delivers events again that the handler has passed; their deliveries are marked.",
+        )
+        .takes(Payload::body::<schemas::HandlerReplay>()),
         act(
             post("/v1/handlers/{name}/partitions/{partition}/retry", operator, retry),
             "retryPartition",
             "Attempts a failing partition's event at once, and begins its retry policy again.",
         ),
-        act(
+        on_event(
             post("/v1/handlers/{name}/partitions/{partition}/skip", operator, skip),
             "skipEvent",
             "Skips a failing partition's event, and records that.",
         ),
-        act(
+        on_event(
             post("/v1/handlers/{name}/partitions/{partition}/park", operator, park),
             "parkEvent",
             "Parks a failing partition's event, and lets the partition continue.",
@@ -181,12 +201,15 @@ async fn delete(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
     caller: Caller,
+    request: Request,
 ) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Deleted {
         deleted: bool,
     }
-    handlers(&server, &caller)?.delete(&name).await?;
+    let handlers = handlers(&server, &caller)?;
+    let body: ActBody = read(&server, request).await?;
+    handlers.delete(&name, body.of_deletion()?).await?;
     json(StatusCode::OK, &Deleted { deleted: true })
 }
 
@@ -245,40 +268,58 @@ async fn partitions(
     json(StatusCode::OK, &handlers(&server, &caller)?.partitions(&name, query.cursor.as_deref(), limit).await?)
 }
 
+/// `GET /v1/handlers/{name}/acts`.
+async fn listed_acts(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let limit = page_length(query.limit)?;
+    json(StatusCode::OK, &handlers(&server, &caller)?.acts(&name, query.cursor.as_deref(), limit).await?)
+}
+
 macro_rules! handler_acts {
-    ($($function:ident $act:ident)+) => {$(
+    ($($function:ident $act:literal)+) => {$(
         async fn $function(
             State(server): State<Arc<Server>>,
             Path(name): Path<String>,
             caller: Caller,
             request: Request,
         ) -> Result<Response, Problem> {
-            act(&server, &caller, &name, Act::$act, request).await
+            act(&server, &caller, &name, ($act, None), request).await
         }
     )+};
 }
 
 macro_rules! partition_acts {
-    ($($function:ident $act:ident)+) => {$(
+    ($($function:ident $act:literal)+) => {$(
         async fn $function(
             State(server): State<Arc<Server>>,
             Path((name, partition)): Path<(String, String)>,
             caller: Caller,
             request: Request,
         ) -> Result<Response, Problem> {
-            act(&server, &caller, &name, Act::$act(ByteString::from(partition)), request).await
+            act(&server, &caller, &name, ($act, Some(partition.into())), request).await
         }
     )+};
 }
 
-handler_acts! { pause Pause resume Resume }
-partition_acts! { retry Retry skip Skip park Park }
+handler_acts! { pause "pause" resume "resume" moved "move" replay "replay" }
+partition_acts! { retry "retry" skip "skip" park "park" }
 
 /// Does what an operator asks for, and answers with the handler's state after it.
-async fn act(server: &Server, caller: &Caller, name: &str, act: Act, request: Request) -> Result<Response, Problem> {
+async fn act(
+    server: &Server,
+    caller: &Caller,
+    name: &str,
+    (act, partition): (&str, Option<ByteString>),
+    request: Request,
+) -> Result<Response, Problem> {
     let handlers = handlers(server, caller)?;
     let body: ActBody = read(server, request).await?;
-    handlers.act(name, act, &body.reason).await?;
+    let (act, reason) = body.read(act, partition)?;
+    handlers.act(name, act, reason).await?;
     json(StatusCode::OK, &handlers.get(name).await?)
 }
 
@@ -326,6 +367,9 @@ impl Serialize for DeliveryView<'_> {
             map.serialize_entry("last_reason", reason)?;
         }
         map.serialize_entry("until", &delivery.until)?;
+        if let Some(replay) = &delivery.replay {
+            map.serialize_entry("replay", replay)?;
+        }
         map.end()
     }
 }

@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::documents::answer;
 use crate::payload::{Document, Payload};
 use crate::problem::Problem;
-use crate::query::{Limit, Query};
+use crate::query::{Limit, ListQuery, Query};
 use crate::route::{self, Feature, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
@@ -62,17 +62,6 @@ pub(crate) fn feature() -> Feature {
 struct DeleteQuery {
     /// The value that the key must have, as JSON.
     value: Option<String>,
-}
-
-/// The parameters of a list of keys.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// Resumes after this key.
-    after: Option<String>,
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
 }
 
 /// `GET /v1/keys/{name}`.

@@ -159,23 +159,28 @@ async fn ask(server: &Server, caller: Caller, wanted: Wanted, request: Request) 
     source.validate()?;
     guard.check_every_commit(queries.reads_every_commit(&source, question.condition()))?;
     match question {
-        Question::Single(query) => match queries.single(&source, query).await? {
-            Some(document) => answer(accept, document).await,
-            None => Err(nothing_found(&source)),
-        },
+        Question::Single(query) => {
+            let asked = source.clone();
+            match server.query(async move { queries.single(&asked, query).await }).await? {
+                Some(document) => answer(accept, document).await,
+                None => Err(nothing_found(&source)),
+            }
+        }
         Question::List(query, limit) => {
-            let documents = queries.list(&source, query, limit).await?;
+            let documents = server.query(async move { queries.list(&source, query, limit).await }).await?;
             answer_as(accept, wire::write_documents(&documents), list_alone).await
         }
         Question::Paged(query, page) => {
-            answer(accept, wire::write_paged(&queries.paged(&source, query, page).await?)).await
+            let paged = server.query(async move { queries.paged(&source, query, page).await }).await?;
+            answer(accept, wire::write_paged(&paged)).await
         }
         Question::Count(condition) => {
-            let count = queries.count(&source, &condition).await?;
+            let count = server.query(async move { queries.count(&source, &condition).await }).await?;
             answer_as(accept, records::count(count), count_alone).await
         }
         Question::Explain(query, limit) => {
-            answer(accept, records::explained(&queries.explain(&source, query, limit).await?)).await
+            let explained = server.query(async move { queries.explain(&source, query, limit).await }).await?;
+            answer(accept, records::explained(&explained)).await
         }
     }
 }

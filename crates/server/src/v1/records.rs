@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::documents::answer;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{Limit, Query, Switch};
+use crate::query::{Limit, ListQuery, Query, Switch};
 use crate::route::{self, Feature, Permission, post};
 use crate::schemas;
 use crate::state::Server;
@@ -99,17 +99,6 @@ pub(crate) fn feature() -> Feature {
     )
 }
 
-/// The parameters of a list of collections.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// Resumes after the collection of this name.
-    after: Option<String>,
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-}
-
 /// The parameters of one record.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -174,7 +163,7 @@ async fn find(
 ) -> Result<Response, Problem> {
     let records = server.store.records(&caller.tenant)?;
     let Asked { read: query, held: _held } = asked(&server, name, request).await?;
-    let page = records.find(query).await?;
+    let page = server.query(async move { records.find(query).await }).await?;
     answer(accept, wire::page(&page)).await
 }
 
@@ -188,7 +177,8 @@ async fn explain(
 ) -> Result<Response, Problem> {
     let records = server.store.records(&caller.tenant)?;
     let Asked { read: query, held: _held } = asked(&server, name, request).await?;
-    answer(accept, wire::explained(&records.explain(query).await?)).await
+    let explained = server.query(async move { records.explain(query).await }).await?;
+    answer(accept, wire::explained(&explained)).await
 }
 
 /// A query that is asked for.
@@ -218,7 +208,8 @@ async fn count(
     };
     let records = server.store.records(&caller.tenant)?;
     let Asked { read: condition, held: _held } = read(&server, request, read_condition).await?;
-    answer(accept, wire::count(records.count(&name, &condition).await?)).await
+    let count = server.query(async move { records.count(&name, &condition).await }).await?;
+    answer(accept, wire::count(count)).await
 }
 
 /// `POST /v1/records/collections/{collection}/get`: the record of an id of any type.

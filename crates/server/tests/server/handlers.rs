@@ -96,7 +96,10 @@ async fn a_blocked_partition_is_listed_and_an_operator_decides() {
     let twice = post(&server, "/v1/handlers/billing/pause", json!({"reason": "x"})).await.problem(Code::StateConflict);
     assert_eq!(twice["state"], "it is paused already");
     post(&server, "/v1/handlers/billing/resume", json!({"reason": "x"})).await.json();
-    assert_eq!(send(&server, Method::DELETE, "/v1/handlers/billing", json!({})).await.json()["deleted"], true);
+    assert_eq!(
+        send(&server, Method::DELETE, "/v1/handlers/billing", json!({"reason": "x"})).await.json()["deleted"],
+        true
+    );
     server.get("/v1/handlers/billing").await.problem(Code::UnknownHandler);
     assert_eq!(server.get("/v1/handlers").await.json(), json!({"items": []}));
 }
@@ -108,7 +111,7 @@ async fn what_is_wrong_is_refused_with_its_path() {
         (json!({"concurrency": 2}), Code::InvalidHandler, "concurrency"),
         (json!({"partition_by": "x"}), Code::InvalidHandler, "partition_by"),
         (json!({"types": ["a b"]}), Code::InvalidName, "types[0]"),
-        (json!({"condition": {}}), Code::InvalidBody, "condition"),
+        (json!({"conditions": {}}), Code::InvalidBody, "conditions"),
     ] {
         let problem = put(&server, "billing", body).await.problem(code);
         assert_eq!(problem["path"], path, "{problem}");

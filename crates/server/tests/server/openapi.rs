@@ -349,7 +349,8 @@ impl Described {
         let retry =
             json!({"first_ms": 60_000, "factor": 2, "max_ms": 60_000, "jitter": 0.1, "attempts": 5, "then": "block"});
         let definition = json!({
-            "types": ["opened"], "partition_by": "aggregate", "concurrency": 2, "start": "beginning", "batch": 1, "retry": retry
+            "types": ["opened"], "condition": {"field": "type", "operator": "EQ", "value": "opened"},
+            "stop_at": "2099-01-01T00:00:00Z", "partition_by": "aggregate", "concurrency": 2, "start": "beginning", "batch": 1, "retry": retry
         });
         self.exchange("put", "/v1/handlers/porter", Some(definition.clone()), 201).await;
         self.put("/v1/handlers/porter", definition).await;
@@ -377,7 +378,11 @@ impl Described {
             let partition = delivery["partition"].as_str().expect("a partition").replace('/', "%2F");
             self.post(&format!("/v1/handlers/porter/partitions/{partition}/{act}"), json!({"reason": "a test"})).await;
         }
-        self.exchange("delete", "/v1/handlers/porter", None, 200).await;
+        self.post("/v1/handlers/porter/replay", json!({"from": 0, "reason": "a test"})).await;
+        self.get("/v1/handlers/porter").await;
+        self.post("/v1/handlers/porter/move", json!({"to": "latest", "reason": "a test", "by": "me"})).await;
+        self.get("/v1/handlers/porter/acts").await;
+        self.exchange("delete", "/v1/handlers/porter", Some(json!({"reason": "a test"})), 200).await;
         self.exchange("get", "/v1/handlers/porter", None, 404).await;
     }
 

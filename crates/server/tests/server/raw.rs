@@ -33,6 +33,11 @@ impl Raw {
     /// The body of an answer that comes in chunks; none when it breaks off before its end.
     pub async fn body_in_chunks(&mut self) -> Option<Vec<u8>> {
         self.through(b"\r\n\r\n").await?;
+        self.rest_in_chunks().await
+    }
+
+    /// The same behind the headers.
+    pub async fn rest_in_chunks(&mut self) -> Option<Vec<u8>> {
         let mut body = Vec::new();
         loop {
             let size = String::from_utf8(self.through(b"\r\n").await?).expect("text");

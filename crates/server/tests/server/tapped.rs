@@ -48,7 +48,7 @@ impl Tapped {
 #[async_trait]
 impl Store for Tapped {
     fn log(&self, tenant: &str, scope: &str) -> Result<Arc<dyn EventLog>, UnknownLog> {
-        Ok(Arc::new(TappedLog { inner: self.inner.log(tenant, scope)?, tap: Arc::clone(&self.tap) }))
+        Ok(annals_conformance::tap::Tapped::new(self.inner.log(tenant, scope)?, Arc::clone(&self.tap)))
     }
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
@@ -88,52 +88,37 @@ impl Store for Tapped {
     }
 }
 
-struct TappedLog {
-    inner: Arc<dyn EventLog>,
-    tap: Arc<Tap>,
-}
-
 #[async_trait]
-impl EventLog for TappedLog {
-    async fn commit(&self, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
-        self.tap.commits_begun.send_modify(|begun| *begun += 1);
-        self.tap.commits_held.subscribe().wait_for(|held| !held).await.expect("the tap lives");
-        self.inner.commit(commit).await
+impl annals_conformance::tap::Tap for Tap {
+    async fn commit(&self, log: &dyn EventLog, commit: NewCommit) -> Result<CommitOutcome, CommitError> {
+        self.hold().await;
+        log.commit(commit).await
     }
 
-    async fn transact(&self, transaction: NewTransaction) -> Result<Vec<CommitOutcome>, TransactionError> {
-        self.tap.commits_begun.send_modify(|begun| *begun += 1);
-        self.tap.commits_held.subscribe().wait_for(|held| !held).await.expect("the tap lives");
-        self.inner.transact(transaction).await
+    async fn transact(
+        &self,
+        log: &dyn EventLog,
+        transaction: NewTransaction,
+    ) -> Result<Vec<CommitOutcome>, TransactionError> {
+        self.hold().await;
+        log.transact(transaction).await
     }
 
-    async fn read_aggregate(&self, query: AggregateQuery) -> Result<AggregateCommits, ReadError> {
-        self.inner.read_aggregate(query).await
-    }
-
-    async fn request_exists(&self, aggregate: &Aggregate, request_id: &str) -> Result<bool, ReadError> {
-        self.inner.request_exists(aggregate, request_id).await
-    }
-
-    async fn aggregate_ids(&self, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
-        self.inner.aggregate_ids(query).await
-    }
-
-    async fn read(&self, query: LogQuery) -> Result<LogPage, ReadError> {
-        self.tap.reads.fetch_add(1, SeqCst);
-        let reading = *self.tap.reading.borrow();
+    async fn read(&self, log: &dyn EventLog, query: LogQuery) -> Result<LogPage, ReadError> {
+        self.reads.fetch_add(1, SeqCst);
+        let reading = *self.reading.borrow();
         match reading {
-            Reads::Pass => self.inner.read(query).await,
+            Reads::Pass => log.read(query).await,
             Reads::Fail => Err(StoreError::Io("the tap says so".to_owned()).into()),
             Reads::Panic => panic!("the tap says so"),
         }
     }
+}
 
-    async fn head(&self) -> Result<SequenceNumber, ReadError> {
-        self.inner.head().await
-    }
-
-    async fn wait_past(&self, head: SequenceNumber) -> Result<SequenceNumber, ReadError> {
-        self.inner.wait_past(head).await
+impl Tap {
+    /// Counts a commit and waits while commits are held back.
+    async fn hold(&self) {
+        self.commits_begun.send_modify(|begun| *begun += 1);
+        self.commits_held.subscribe().wait_for(|held| !held).await.expect("the tap lives");
     }
 }

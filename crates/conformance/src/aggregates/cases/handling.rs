@@ -48,7 +48,7 @@ pub async fn a_command_that_is_refused_or_from_which_nothing_follows_commits_not
 /// It may be refused then; what came first stands.
 pub async fn after_a_conflict_the_command_is_decided_again_from_the_new_state(subject: &dyn Subject) {
     let Opened { _store, log, .. } = Opened::of(subject).await;
-    let counters = Aggregates::<Counter>::new(Racing::new(log, 3, increased("c-1", 4_000))).retries(SOON);
+    let counters = Aggregates::<Counter>::new(Racing::over(log, 3, increased("c-1", 4_000))).retries(SOON);
     let refused = counters.handle("c-1", add(3_000)).await.expect_err("refused at last");
     assert!(matches!(refused, HandleError::Refused(TooMuch(11_000))), "{refused}");
     let handled = counters.handle("c-1", add(-3_000)).await.expect("the last race is lost, the next try is first");
@@ -58,7 +58,7 @@ pub async fn after_a_conflict_the_command_is_decided_again_from_the_new_state(su
 /// Whether it is met when the aggregate is loaded or when it is committed to.
 pub async fn a_conflict_with_the_version_that_the_caller_expects_is_not_tried_again(subject: &dyn Subject) {
     let Opened { _store, log, .. } = Opened::of(subject).await;
-    let counters = Aggregates::<Counter>::new(Racing::new(log, 1, increased("c-1", 1))).retries(SOON);
+    let counters = Aggregates::<Counter>::new(Racing::over(log, 1, increased("c-1", 1))).retries(SOON);
     for actual in [1, 1] {
         let error = counters.handle(Request::new("c-1").expect(0), add(1)).await.expect_err("conflict");
         let HandleError::Commit(CommitError::VersionConflict { actual_version, .. }) = error else {

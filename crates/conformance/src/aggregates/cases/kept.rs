@@ -12,12 +12,13 @@ use serde_json::json;
 use crate::aggregates::counted::Counted;
 use crate::aggregates::counter::{Counter, add, increased, recorded};
 use crate::aggregates::later::{Later, Twice};
+use crate::tap::Tapped;
 use crate::{OTHER_TENANT, Subject, sample};
 
 /// An open store that tells how many commits were read.
 struct Kept {
     store: Arc<dyn Store>,
-    log: Arc<Counted>,
+    log: Arc<Tapped<Counted>>,
     snapshots: Arc<dyn Snapshots>,
 }
 
@@ -70,17 +71,17 @@ pub async fn a_snapshot_is_saved_with_every_commit_and_spares_reading_those_befo
         let handled = counters.handle(request, add(n)).await.expect("taken");
         assert_eq!(kept.snapshot("c-1").await.expect("saved").loaded().as_ref(), Some(&handled.aggregate));
     }
-    assert_eq!(kept.log.taken(), 0);
+    assert_eq!(kept.log.tap.taken(), 0);
     let loaded = counters.load("c-1").await.expect("loads");
-    assert_eq!((loaded.count, loaded.version(), kept.log.taken()), (210, 20, 0));
+    assert_eq!((loaded.count, loaded.version(), kept.log.tap.taken()), (210, 20, 0));
     kept.commit(increased("c-1", 5)).await;
     let ahead = counters.load("c-1").await.expect("loads");
-    assert_eq!((ahead.count, ahead.version(), kept.log.taken()), (215, 21, 1));
+    assert_eq!((ahead.count, ahead.version(), kept.log.tap.taken()), (215, 21, 1));
     // The same as without snapshots; and what is asked for in the past is made of all commits.
     assert_eq!(kept.without::<Counter>().load("c-1").await.expect("loads"), ahead);
-    kept.log.taken();
+    kept.log.tap.taken();
     assert_eq!(counters.load_at("c-1", 20).await.expect("loads"), loaded);
-    assert_eq!(kept.log.taken(), 20);
+    assert_eq!(kept.log.tap.taken(), 20);
 }
 
 /// Those that are there are used, whatever the strategy.
@@ -94,9 +95,9 @@ pub async fn strategies_say_when_a_snapshot_is_saved(subject: &dyn Subject) {
     }
     assert_eq!(versions, [0, 0, 0, 0, 5, 5, 5, 5, 5, 10, 10, 10]);
     let counters = kept.of::<Counter>(SnapshotStrategy::Never);
-    kept.log.taken();
+    kept.log.tap.taken();
     counters.handle("c-1", add(1)).await.expect("taken");
-    assert_eq!((kept.version("c-1").await, kept.log.taken()), (10, 2));
+    assert_eq!((kept.version("c-1").await, kept.log.tap.taken()), (10, 2));
     counters.handle("c-2", add(1)).await.expect("taken");
     assert_eq!(kept.snapshot("c-2").await, None);
 }
@@ -119,13 +120,13 @@ pub async fn a_snapshot_of_a_state_that_was_changed_since_is_made_anew(subject: 
     // Its fields are others.
     let later = kept.of::<Later>(SnapshotStrategy::Every);
     assert_eq!(later.load("c-1").await.expect("loads").tally, 3);
-    assert_eq!(kept.log.taken(), 3, "made of all commits");
+    assert_eq!(kept.log.tap.taken(), 3, "made of all commits");
     assert_eq!(later.load("c-1").await.expect("loads").tally, 3);
-    assert_eq!(kept.log.taken(), 0, "healed");
+    assert_eq!(kept.log.tap.taken(), 0, "healed");
     // Its fields are the same, and mean something else.
     let twice = kept.of::<Twice>(SnapshotStrategy::Every);
     assert_eq!(twice.load("c-1").await.expect("loads").tally, 6);
-    assert_eq!((twice.load("c-1").await.expect("loads").tally, kept.log.taken()), (6, 3));
+    assert_eq!((twice.load("c-1").await.expect("loads").tally, kept.log.tap.taken()), (6, 3));
     assert_eq!(kept.snapshot("c-1").await.expect("saved").state_revision, 2);
     assert_eq!(later.load("c-1").await.expect("loads").tally, 3, "the earlier program goes on, too");
 }
@@ -164,13 +165,13 @@ pub async fn a_repeated_request_is_answered_without_reading_the_aggregates_commi
     for _ in 0..40 {
         kept.counters().handle("c-1", add(1)).await.expect("taken");
     }
-    kept.log.taken();
+    kept.log.tap.taken();
     // Refused now, and nothing now: the first time is what counts.
     for n in [99_999, 0] {
         let again = kept.counters().handle(request(), add(n)).await.expect("answered");
         let outcome = again.outcome.expect("its first outcome");
         assert_eq!((outcome.version, outcome.commit_id, outcome.duplicate), (1, first.commit_id, true));
-        assert_eq!(kept.log.taken(), 0, "the snapshot and the index of requests are enough");
+        assert_eq!(kept.log.tap.taken(), 0, "the snapshot and the index of requests are enough");
     }
 }
 
@@ -231,7 +232,7 @@ pub async fn an_aggregate_goes_on_where_it_was_after_reopening(subject: &dyn Sub
     let before = kept.counters().handle(request(), add(5)).await.expect("taken").aggregate;
     let kept = kept.reopen(subject).await;
     assert_eq!(kept.counters().load("c-1").await, Ok(before.clone()));
-    assert_eq!(kept.log.taken(), 0);
+    assert_eq!(kept.log.tap.taken(), 0);
     assert_eq!(kept.without().load("c-1").await, Ok(before));
     let again = kept.counters().handle(request(), add(7)).await.expect("answered");
     assert_eq!(again.outcome.map(|outcome| (outcome.version, outcome.duplicate)), Some((1, true)));

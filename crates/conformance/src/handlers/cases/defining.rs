@@ -35,11 +35,11 @@ pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     let code = |refused: annals_core::handlers::HandlerError| refused.code();
     assert_eq!(it.handlers.get("h").await.map_err(code), Err(Code::UnknownHandler));
     assert_eq!(it.handlers.pull("h", PullBody::default()).await.map_err(code), Err(Code::UnknownHandler));
-    assert_eq!(it.handlers.delete("h").await.map_err(code), Err(Code::UnknownHandler));
+    assert_eq!(it.handlers.delete("h", "it is not needed".into()).await.map_err(code), Err(Code::UnknownHandler));
     it.by_aggregate("h").await;
-    let retry = it.handlers.act("h", Act::Retry("order/a".into()), "try").await;
+    let retry = it.handlers.act("h", Act::Retry("order/a".into()), "try".into()).await;
     assert_eq!(retry.map_err(code), Err(Code::UnknownPartition));
-    assert_eq!(it.handlers.act("h", Act::Pause, " ").await.map_err(code), Err(Code::InvalidBody));
+    assert_eq!(it.handlers.act("h", Act::Pause, " ".into()).await.map_err(code), Err(Code::InvalidBody));
     let invalid = HandlerDefinition { concurrency: 2, ..HandlerDefinition::new("i") };
     assert_eq!(it.handlers.put(invalid).await.map_err(code), Err(Code::InvalidHandler));
 }
@@ -55,7 +55,7 @@ pub async fn a_deleted_handler_forgets_where_it_was(subject: &dyn Subject) {
             _ => it.done("h", &delivery).await,
         }
     }
-    it.handlers.delete("h").await.expect("deleted");
+    it.handlers.delete("h", "it is not needed".into()).await.expect("deleted");
     assert!(it.handlers.get("h").await.is_err());
     it.define(definition).await;
     let status = it.handlers.get("h").await.expect("defined");

@@ -96,7 +96,10 @@ pub async fn a_blocked_partition_is_retried_by_an_operator(subject: &dyn Subject
     assert_eq!((status.state, status.last_reason.as_deref()), (HandlerState::Blocked, Some("down")));
     let failing = it.handlers.partitions("h", None, 10).await.expect("reads").items;
     assert_eq!(failing[0].retry_at, None);
-    it.handlers.act("h", Act::Retry(failing[0].partition.clone()), "the mail server is up").await.expect("allowed");
+    it.handlers
+        .act("h", Act::Retry(failing[0].partition.clone()), "the mail server is up".into())
+        .await
+        .expect("allowed");
     assert_eq!(it.handle_all("h", 1).await, [0]);
 }
 
@@ -106,10 +109,13 @@ pub async fn a_skipped_or_parked_event_is_recorded_and_its_partition_continues(s
     let by_aggregate = HandlerDefinition::new("h").partitioned(PartitionBy::Aggregate, 4);
     it.define(HandlerDefinition { retry: once(Then::Block), ..by_aggregate }).await;
     it.commit("placed", &["a", "a", "a"]).await;
-    for act in [Act::Skip("order/a".into()), Act::Park("order/a".into())] {
+    for act in [
+        Act::Skip { partition: "order/a".into(), position: None },
+        Act::Park { partition: "order/a".into(), position: None },
+    ] {
         let failed = it.pull("h").await;
         it.fail("h", &failed[0]).await;
-        it.handlers.act("h", act, "it is a duplicate").await.expect("allowed");
+        it.handlers.act("h", act, "it is a duplicate".into()).await.expect("allowed");
     }
     assert_eq!(it.handle_all("h", 3).await, [2]);
     assert_eq!(it.handlers.get("h").await.expect("defined").parked, 2);
@@ -152,14 +158,14 @@ pub async fn a_paused_handler_delivers_nothing_until_it_is_resumed(subject: &dyn
     it.by_aggregate("h").await;
     it.commit("placed", &["a", "a"]).await;
     let first = it.pull("h").await;
-    it.handlers.act("h", Act::Pause, "maintenance").await.expect("allowed");
-    let twice = it.handlers.act("h", Act::Pause, "maintenance").await.expect_err("it is paused");
+    it.handlers.act("h", Act::Pause, "maintenance".into()).await.expect("allowed");
+    let twice = it.handlers.act("h", Act::Pause, "maintenance".into()).await.expect_err("it is paused");
     assert_eq!(twice.code(), Code::StateConflict);
     it.done("h", &first[0]).await;
     assert!(it.pull_now("h").await.is_empty());
     let it = it.restarted().await;
     assert!(it.pull_now("h").await.is_empty(), "paused over a restart too");
     assert_eq!(it.handlers.get("h").await.expect("defined").state, HandlerState::Paused);
-    it.handlers.act("h", Act::Resume, "done").await.expect("allowed");
+    it.handlers.act("h", Act::Resume, "done".into()).await.expect("allowed");
     assert_eq!(it.handle_all("h", 2).await, [1]);
 }

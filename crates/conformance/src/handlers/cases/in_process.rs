@@ -170,3 +170,29 @@ pub async fn commits_of_a_handler_are_made_once(subject: &dyn Subject) {
     let invoices = it.log.read_aggregate(AggregateQuery::new(Aggregate::new("invoice", "i"))).await.expect("reads");
     assert_eq!((invoices.version, calls.calls.load(Ordering::SeqCst)), (2, 3));
 }
+
+/// It is dropped, and the event is attempted again; the handler sees which attempt it is, and why there is another.
+pub async fn an_attempt_that_hangs_past_its_time_counts_as_failed(subject: &dyn Subject) {
+    struct Hanging(Arc<AtomicU64>);
+    #[async_trait]
+    impl Handler for Hanging {
+        async fn handle(&self, _: &[RecordedEvent], effects: &mut Effects) -> Result<(), HandleFailure> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            if effects.attempt() == 1 {
+                std::future::pending::<()>().await;
+            }
+            assert!(effects.last_reason().is_some_and(|reason| reason.contains("lease")), "{effects:?}");
+            Ok(())
+        }
+
+        fn attempt_max(&self) -> std::time::Duration {
+            std::time::Duration::from_secs(5)
+        }
+    }
+    let it = Opened::of(subject).await;
+    it.commit("placed", &["a"]).await;
+    let calls = Arc::new(AtomicU64::new(0));
+    it.host.handle(DEFAULT_TENANT, definition("h"), Hanging(Arc::clone(&calls))).await.expect("defined");
+    until_handled(&it, &it.handlers, "h", 1).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+}

@@ -100,3 +100,21 @@ pub async fn a_commit_waits_for_the_handler_of_another_process(subject: &dyn Sub
     }
     assert_eq!(one.handlers.get("h").await.expect("defined").position, 2);
 }
+
+/// By the owner, which notices the change in the store.
+pub async fn a_definition_that_another_process_changes_is_followed(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    let other = Opened::on(subject.open().await, one.clock.clone());
+    let definition = one.by_aggregate("h").await;
+    one.commit("placed", &["a", "b", "c", "d", "e"]).await;
+    assert_eq!(one.pull_count("h", 4).await.len(), 4, "four partitions at once");
+    let wider = annals_core::handlers::HandlerDefinition { concurrency: 5, ..definition };
+    assert!(!other.handlers.put(wider).await.expect("allowed"));
+    loop {
+        if let [fifth] = &one.pull_now("h").await[..] {
+            assert_eq!(fifth.position, 4);
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}

@@ -39,3 +39,22 @@ pub async fn events_settled_out_of_order_do_not_come_again(subject: &dyn Subject
     let closed = it.handlers.settle("h", SettleBody::default()).await;
     assert!(matches!(closed, Err(HandlerError::Store(annals_core::StoreError::Closed))), "{closed:?}");
 }
+
+/// The second one waits, as another process would, until the first is drained.
+pub async fn two_hosts_on_one_store_take_no_lease_from_each_other(subject: &dyn Subject) {
+    let one = Opened::of(subject).await;
+    let other = Opened::on(one.store.clone(), one.clock.clone());
+    one.by_aggregate("h").await;
+    one.commit("placed", &["a", "a"]).await;
+    let first = one.pull("h").await;
+    assert!(other.pull_now("h").await.is_empty());
+    let elsewhere = other.handlers.settle("h", SettleBody { results: vec![Settlement::done("1")] }).await;
+    assert!(matches!(elsewhere, Err(HandlerError::OwnedElsewhere { .. })), "{elsewhere:?}");
+    one.done("h", &first[0]).await;
+    assert_eq!(other.handlers.get("h").await.expect("defined").position, 1);
+    one.host.drain().await;
+    tokio::select! {
+        second = other.pull_count("h", 1) => assert_eq!(positions(&second), [1]),
+        never = other.let_time_pass("h") => match never {},
+    }
+}

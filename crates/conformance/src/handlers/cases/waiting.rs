@@ -109,7 +109,8 @@ pub async fn a_wait_lasts_while_the_partition_fails_and_ends_once_its_event_is_h
     meanwhile(&mut skipped, it.fail("h", &failing[0])).await;
     let mut following = pin!(it.commit_until(STAGE, "b", &["paid"]));
     assert!(meanwhile(&mut following, it.pull_now("h")).await.is_empty(), "it waits behind the failed one");
-    let skip = it.handlers.act("h", Act::Skip("order/b".into()), "it cannot be handled");
+    let skip =
+        it.handlers.act("h", Act::Skip { partition: "order/b".into(), position: None }, "it cannot be handled".into());
     let (outcome, skip) = tokio::join!(&mut skipped, meanwhile(&mut following, skip));
     skip.expect("allowed");
     assert_eq!(reached(&outcome), STAGE);

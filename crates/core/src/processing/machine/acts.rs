@@ -12,6 +12,8 @@ pub enum ActError {
     InFlight,
     /// It is catching up: no event of it has failed since it last succeeded.
     CatchingUp,
+    /// Its event is another one than the operator means: the one at this position.
+    AnotherEvent(u64),
 }
 
 impl Machine {
@@ -28,24 +30,35 @@ impl Machine {
         Ok(())
     }
 
-    /// Parks a failing partition's event without handling it, and lets the partition continue. `why` is what the operator says.
+    /// Parks a failing partition's event without handling it, and lets the partition continue. `why` is what the operator says. Returns the
+    /// event's position, which is `meant` if that is given.
     ///
     /// # Errors
     /// See [`ActError`].
-    pub fn park_event(&mut self, partition: &str, why: String, now: Timestamp) -> Result<(), ActError> {
+    pub fn park_event(
+        &mut self,
+        partition: &str,
+        meant: Option<u64>,
+        why: String,
+        now: Timestamp,
+    ) -> Result<u64, ActError> {
         self.can_act(partition)?;
         let Some(failing) = self.failing.get(partition) else { return Err(ActError::NotFailing) };
         let state = failing.state.clone();
         if state.attempts == 0 && failing.next.is_none() {
             return Err(ActError::CatchingUp);
         }
+        if meant.is_some_and(|meant| meant != state.position) {
+            return Err(ActError::AnotherEvent(state.position));
+        }
         let event = failing.next.clone().unwrap_or(super::Fetched {
             position: state.position,
             sequence_number: state.sequence_number,
             partition: state.partition,
+            time: state.event_time,
         });
         self.park(&event, state.attempts, state.reason, now, Some(why));
-        Ok(())
+        Ok(event.position)
     }
 
     fn can_act(&self, partition: &str) -> Result<(), ActError> {

@@ -135,6 +135,7 @@ impl Machine {
         failing.next = None;
         failing.state.position = event.position + 1;
         failing.state.attempts = 0;
+        failing.state.since = now;
         self.schedule(&event.partition, Some(now));
     }
 
@@ -198,7 +199,11 @@ impl Machine {
 
     /// Notes that the partition is failing at this event.
     fn note(&mut self, event: &Fetched, attempts: u32, reason: &str, now: Timestamp) {
+        let known = self.failing.get(&event.partition).map(|failing| &failing.state);
+        let since = known.filter(|state| state.position == event.position).map_or(now, |state| state.since);
         let state = Failing {
+            since,
+            event_time: event.time,
             partition: event.partition.clone(),
             position: event.position,
             sequence_number: event.sequence_number,

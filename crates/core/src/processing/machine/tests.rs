@@ -14,12 +14,13 @@ fn at(millis: i64) -> Timestamp {
 }
 
 fn event(position: u64, partition: &str) -> Fetched {
-    Fetched { position, sequence_number: position + 100, partition: ByteString::from(partition) }
+    let (sequence_number, partition) = (position + 100, ByteString::from(partition));
+    Fetched { position, sequence_number, partition, time: at(0) }
 }
 
 fn settings(partitioned: bool) -> Settings {
     let retry = ProcessingRetry { first_ms: 10, factor: 2.0, max_ms: 1_000, jitter: 0.0, ..Default::default() };
-    Settings { partitioned, concurrency: 4, batch: 1, retry }
+    Settings { partitioned, concurrency: 4, batch: 1, retry, failing_max: super::FAILING_MAX }
 }
 
 fn machine(partitioned: bool, partitions: &[&str]) -> Machine {
@@ -251,9 +252,10 @@ fn an_operator_acts_on_a_failing_partition_only() {
     fail(&mut machine, taken[0].token, 0);
     machine.fetched("a", Some(event(0, "a")), 1);
     let again = take(&mut machine, 10);
-    assert_eq!(machine.park_event("a", "broken".into(), at(10)), Err(ActError::InFlight));
+    assert_eq!(machine.park_event("a", None, "broken".into(), at(10)), Err(ActError::InFlight));
     fail(&mut machine, again[0].token, 10);
-    assert_eq!(machine.park_event("a", "broken".into(), at(10)), Ok(()));
+    assert_eq!(machine.park_event("a", Some(1), "broken".into(), at(10)), Err(ActError::AnotherEvent(0)));
+    assert_eq!(machine.park_event("a", Some(0), "broken".into(), at(10)), Ok(0));
     let parked = &machine.changes().parked[0];
     assert_eq!((parked.attempts, parked.act.as_deref()), (2, Some("broken")));
 }

@@ -43,6 +43,10 @@ fn bad_bodies_are_refused_with_code_and_path() {
     assert_eq!(refused(&wide), (Code::InvalidInteger, "events[0].data.n".into()));
     let wider = event(r#"{"type":"t","data":{"n":[1,123456789012345678901234567890]}}"#);
     assert_eq!(refused(&wider), (Code::InvalidInteger, "events[0].data.n[1]".into()));
+    let widest = event(&format!(r#"{{"type":"t","data":{{"n":[1,{}]}}}}"#, "9".repeat(310)));
+    assert_eq!(refused(&widest), (Code::InvalidInteger, "events[0].data.n[1]".into()));
+    let no_json = event(&format!(r#"{{"type":"t","data":{{"n":[1,{}e9]}}}}"#, "9".repeat(310)));
+    assert_eq!(refused(&no_json).0, Code::NotJson);
     assert_eq!(
         refused(&event(r#"{"type":"t","data":{},"time":"noon"}"#)),
         (Code::InvalidTime, "events[0].time".into())

@@ -2,25 +2,18 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use annals_conformance::ManualClock;
 use annals_conformance::model::{Answer, Operation, Operations};
 use annals_core::{
-    AggregateQuery, CommitError, EventLog, ExpectedVersion, Filter, Follower, NewCommit, Store, StoreError, limits,
+    AggregateQuery, CommitError, EventLog, ExpectedVersion, Filter, Follower, NewCommit, StoreError, limits,
 };
 use tokio::task::JoinHandle;
 
 use super::{Battery, Theme};
 use crate::faulty_disk::Fault;
+use crate::lives::{LIFE_MAX, LOOK_EVERY, Lives, WHILE_HELD};
 use crate::stores::{Opened, open};
-
-/// How long a life may take before something is stuck.
-const LIFE_SECONDS_MAX: u64 = 30;
-/// How often it is looked whether the clients are done.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long a sync hangs, so that everybody may run into it, before the process ends.
-const WHILE_HELD: Duration = Duration::from_millis(5);
 
 /// What clients are doing now, for those who look on.
 #[derive(Default)]
@@ -58,88 +51,48 @@ type Client = JoinHandle<Operations>;
 
 impl Battery {
     /// One life, from opening to its end.
-    pub(super) async fn live(&mut self, life: usize) -> Result<(), String> {
+    pub(super) async fn live_once(&mut self, lives: &mut Lives, life: usize) -> Result<(), String> {
         self.plot = match self.theme {
-            Theme::Any => self.any_plot(),
+            Theme::Any => any_plot(lives),
             Theme::TornBatches if life.is_multiple_of(2) => Plot {
-                hold_at: Some(self.random.u64(1..12)),
+                hold_at: Some(lives.random.u64(1..12)),
                 end_after_hold: Some(2),
                 power_stays: false,
                 short: false,
             },
-            Theme::TornBatches => Plot { power_stays: self.random.bool(), short: true, ..Plot::default() },
+            Theme::TornBatches => Plot { power_stays: lives.random.bool(), short: true, ..Plot::default() },
         };
-        match open(self.disk.clone(), self.options.clone()) {
-            Ok(opened) => self.live_in(opened).await?,
-            Err(error) if self.disk.fired().is_empty() && error.code != annals_core::Code::DiskFull => {
+        match open(lives.disk.clone(), lives.options.clone()) {
+            Ok(opened) => self.live_in(lives, opened).await?,
+            Err(error) if lives.disk.fired().is_empty() && error.code != annals_core::Code::DiskFull => {
                 return Err(format!("it did not open although nothing failed: {error}"));
             }
             Err(error) => {
-                self.story.push(format!("not opened: {error}"));
-                self.next_disk(self.plot.power_stays);
+                lives.story.push(format!("not opened: {error}"));
+                lives.end(self.plot.power_stays);
             }
         }
         self.history.restarted();
         Ok(())
     }
 
-    /// Plans what fails from the opening on, and chooses the rest.
-    fn any_plot(&mut self) -> Plot {
-        let near = self.random.bool();
-        let operation = if near { self.random.u64(0..25) } else { self.random.u64(0..150) };
-        let mut plot = Plot {
-            power_stays: self.random.bool(),
-            // A life that does little leaves most of what it found to the next one.
-            short: self.random.u8(0..4) == 0,
-            ..Plot::default()
-        };
-        let fault = match self.random.u8(0..10) {
-            0 => return plot,
-            1 | 2 => Fault::Error,
-            3..6 => Fault::End,
-            6..9 => {
-                plot.hold_at = Some(operation);
-                plot.end_after_hold = (self.random.u8(0..4) == 0).then(|| self.random.u64(1..3));
-                return plot;
-            }
-            _ => {
-                let room = self.disk.used() + self.random.u64(0..20_000);
-                self.story.push(format!("room for {room} bytes"));
-                self.disk.set_room(Some(room));
-                return plot;
-            }
-        };
-        self.story.push(format!("{fault:?} planned at operation {operation}"));
-        self.disk.plan(operation, fault);
-        if self.random.u8(0..4) == 0 {
-            self.disk.plan(operation + self.random.u64(1..20), Fault::End);
-        }
-        plot
-    }
-
-    async fn live_in(&mut self, opened: Opened) -> Result<(), String> {
+    async fn live_in(&mut self, lives: &mut Lives, opened: Opened) -> Result<(), String> {
         let status = opened.status();
-        self.story.push(format!("opened: head {}, recovery {:?}", status.head, status.recovery));
+        lives.story.push(format!("opened: head {}, recovery {:?}", status.head, status.recovery));
         if let Some(refusal) = status.refusing {
             return Err(format!("it was opened damaged: {refusal}"));
         }
         // Not before: opening would wait for the held sync for ever.
         if let Some(operation) = self.plot.hold_at {
-            self.disk.plan(operation, Fault::Hold);
+            lives.disk.plan(operation, Fault::Hold);
         }
         let activity = Arc::new(Activity::default());
-        let clients = self.start_clients(&opened, &activity);
+        let clients = self.start_clients(lives, &opened, &activity);
         let follower = self.start_follower(&opened);
-        let probes = self.watch_over(&opened, &activity).await?;
+        let probes = self.watch_over(lives, &opened, &activity).await?;
         // An orderly end now and then; else the process ends with everything under way.
-        if self.random.u8(0..4) == 0 {
-            self.story.push("closed".into());
-            self.disk.release();
-            tokio::time::timeout(Duration::from_secs(LIFE_SECONDS_MAX), opened.store.close())
-                .await
-                .map_err(|_| "closing is stuck")?;
-        }
-        self.next_disk(self.plot.power_stays);
+        lives.close_now_and_then(&opened.store).await?;
+        lives.end(self.plot.power_stays);
         self.clients = join(clients, &activity).await?;
         // All who asked the dead process must have ended: it must not seem to answer in the next life.
         for probe in probes {
@@ -153,18 +106,18 @@ impl Battery {
         Ok(())
     }
 
-    fn start_clients(&mut self, opened: &Opened, activity: &Arc<Activity>) -> Vec<Client> {
+    fn start_clients(&mut self, lives: &mut Lives, opened: &Opened, activity: &Arc<Activity>) -> Vec<Client> {
         let operations = std::mem::take(&mut self.clients);
         activity.busy.store(operations.len(), Ordering::SeqCst);
         let short = self.plot.short;
         let start = |(n, operations): (usize, Operations)| {
             let log = self.history.watch(&format!("client {n}"), opened.log.clone());
-            let count = match (short, self.random.u8(0..4)) {
-                (true, 0) => self.random.usize(1..3),
+            let count = match (short, lives.random.u8(0..4)) {
+                (true, 0) => lives.random.usize(1..3),
                 (true, _) => 0,
-                (false, _) => self.random.usize(5..60),
+                (false, _) => lives.random.usize(5..60),
             };
-            let twice = self.random.fork();
+            let twice = lives.random.fork();
             tokio::spawn(client(operations, count, twice, log, self.clock.clone(), activity.clone()))
         };
         operations.into_iter().enumerate().map(start).collect()
@@ -180,26 +133,30 @@ impl Battery {
     }
 
     /// Waits until the clients are done, or cannot go on because a sync hangs; then looks at what can be seen meanwhile.
-    async fn watch_over(&mut self, opened: &Opened, activity: &Arc<Activity>) -> Result<Vec<JoinHandle<()>>, String> {
-        let limit = Duration::from_secs(LIFE_SECONDS_MAX);
-        let held = tokio::time::timeout(limit, activity.until_done_or(|| self.disk.holds())).await;
+    async fn watch_over(
+        &self,
+        lives: &mut Lives,
+        opened: &Opened,
+        activity: &Arc<Activity>,
+    ) -> Result<Vec<JoinHandle<()>>, String> {
+        let held = tokio::time::timeout(LIFE_MAX, activity.until_done_or(|| lives.disk.holds())).await;
         if held.is_err() {
-            self.disk.release();
+            lives.disk.release();
             return Err("the clients are stuck".into());
         }
-        if !self.disk.holds() {
+        if !lives.disk.holds() {
             return Ok(Vec::new());
         }
         let probes = self.probe(opened, activity);
         let _ = tokio::time::timeout(WHILE_HELD, activity.until_done_or(|| false)).await;
         // Everything that gathered while the sync hung makes one large batch, and the process may end while that one is written (an
         // operation after the sync) or synced (two after it).
-        if self.plot.end_after_hold.is_some() || self.random.u8(0..4) == 0 {
+        if self.plot.end_after_hold.is_some() || lives.random.u8(0..4) == 0 {
             if let Some(operation) = self.plot.end_after_hold {
-                self.disk.plan(operation, Fault::End);
+                lives.disk.plan(operation, Fault::End);
             }
-            self.disk.release();
-            let _ = tokio::time::timeout(limit, activity.until_done_or(|| false)).await;
+            lives.disk.release();
+            let _ = tokio::time::timeout(LIFE_MAX, activity.until_done_or(|| false)).await;
         }
         Ok(probes)
     }
@@ -235,6 +192,39 @@ impl Battery {
         }));
         probes
     }
+}
+
+/// Plans what fails from the opening on, and chooses the rest.
+fn any_plot(lives: &mut Lives) -> Plot {
+    let near = lives.random.bool();
+    let operation = if near { lives.random.u64(0..25) } else { lives.random.u64(0..150) };
+    let mut plot = Plot {
+        power_stays: lives.random.bool(),
+        // A life that does little leaves most of what it found to the next one.
+        short: lives.random.u8(0..4) == 0,
+        ..Plot::default()
+    };
+    let fault = match lives.random.u8(0..10) {
+        0 => return plot,
+        1 | 2 => Fault::Error,
+        3..6 => Fault::End,
+        6..9 => {
+            plot.hold_at = Some(operation);
+            plot.end_after_hold = (lives.random.u8(0..4) == 0).then(|| lives.random.u64(1..3));
+            return plot;
+        }
+        _ => {
+            let room = lives.disk.used() + lives.random.u64(0..20_000);
+            lives.story.push(format!("room for {room} bytes"));
+            lives.disk.set_room(Some(room));
+            return plot;
+        }
+    };
+    lives.plan(operation, fault);
+    if lives.random.u8(0..4) == 0 {
+        lives.disk.plan(operation + lives.random.u64(1..20), Fault::End);
+    }
+    plot
 }
 
 async fn client(
@@ -278,7 +268,7 @@ async fn client(
 async fn join(clients: Vec<Client>, activity: &Activity) -> Result<Vec<Operations>, String> {
     let mut operations = Vec::new();
     for client in clients {
-        let ended = tokio::time::timeout(Duration::from_secs(LIFE_SECONDS_MAX), client).await;
+        let ended = tokio::time::timeout(LIFE_MAX, client).await;
         let ended = ended.map_err(|_| format!("{} clients are stuck", activity.busy.load(Ordering::SeqCst)))?;
         operations.push(ended.map_err(|error| format!("a client failed: {error}"))?);
     }

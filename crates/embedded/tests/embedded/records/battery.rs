@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use annals_core::bson::{RawDocumentBuf, doc};
 use annals_core::{
@@ -16,15 +15,10 @@ use annals_core::{
 use annals_embedded::Options;
 use tokio::task::JoinSet;
 
-use crate::faulty_disk::{Fault, FaultyDisk};
-use crate::stores::{Opened, block_on, open, repeatable};
+use crate::faulty_disk::Fault;
+use crate::lives::{self, Broken, Lives, WHILE_HELD, run_seeds};
+use crate::stores::{Opened, block_on, repeatable};
 
-/// How long a life may take before something is stuck.
-const LIFE_SECONDS_MAX: u64 = 30;
-/// How often it is looked whether a sync hangs.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long readers look on while a sync hangs.
-const WHILE_HELD: Duration = Duration::from_millis(5);
 const ACCOUNTS: &str = "accounts";
 const COUNT: i32 = 8;
 const CLIENTS: usize = 4;
@@ -36,24 +30,16 @@ struct Facts {
     /// By revision: which account, and what it held.
     states: Mutex<BTreeMap<Revision, (i32, i64)>>,
     changes: Mutex<BTreeMap<Revision, RecordedChange>>,
-    broken: Mutex<Option<String>>,
+    broken: Broken,
 }
 
 impl Facts {
-    fn breaks(&self, what: String) {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
-    }
-
-    fn unbroken(&self) -> Result<(), String> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
-    }
-
     fn state(&self, revision: Revision, account: i32, balance: i64) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = states.insert(revision, (account, balance))
             && before != (account, balance)
         {
-            self.breaks(format!("revision {revision} was {before:?}, and then {:?}", (account, balance)));
+            self.broken.breaks(format!("revision {revision} was {before:?}, and then {:?}", (account, balance)));
         }
     }
 
@@ -63,7 +49,7 @@ impl Facts {
             if let Some(before) = changes.insert(change.number, change.clone())
                 && before != change
             {
-                self.breaks(format!("{before:?} was told, and then {change:?}"));
+                self.broken.breaks(format!("{before:?} was told, and then {change:?}"));
             }
         }
     }
@@ -125,7 +111,7 @@ async fn client(records: Arc<dyn Records>, facts: Arc<Facts>, mut random: fastra
             }
             Err(RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. }) => {}
             Err(RecordError::Store(_)) => return,
-            Err(other) => return facts.breaks(format!("{from} to {to}: {other}")),
+            Err(other) => return facts.broken.breaks(format!("{from} to {to}: {other}")),
         }
     }
 }
@@ -138,7 +124,7 @@ async fn reader(records: Arc<dyn Records>, facts: Arc<Facts>) {
         let Ok(page) = records.find(query).await else { return };
         let sum: i64 = page.records.iter().map(|record| parts(record).1).sum();
         if page.records.len() != COUNT as usize || sum != 10 * i64::from(COUNT) {
-            return facts.breaks(format!("a reader saw {} accounts and {sum} in all", page.records.len()));
+            return facts.broken.breaks(format!("a reader saw {} accounts and {sum} in all", page.records.len()));
         }
         page.records.iter().for_each(|record| facts.state(record.revision, parts(record).0, parts(record).1));
         let Ok(changes) = records.changes(after, limits::PAGE_MAX).await else { return };
@@ -148,125 +134,62 @@ async fn reader(records: Arc<dyn Records>, facts: Arc<Facts>) {
     }
 }
 
-struct Battery {
-    random: fastrand::Rng,
-    disk: Arc<FaultyDisk>,
-    options: Options,
+/// What the lives of one seed have told.
+#[derive(Default)]
+pub struct Battery {
     facts: Arc<Facts>,
-    story: Vec<String>,
-    /// Lives in which something went wrong.
-    faults: usize,
 }
 
-/// What the seeds did.
-#[derive(Debug, Default)]
-pub struct Done {
-    changes: usize,
-    faults: usize,
-}
+impl lives::Battery for Battery {
+    /// Changes of accounts that were told.
+    type Checked = usize;
 
-impl Battery {
-    fn new(seed: u64, change: &impl Fn(&mut Options)) -> Self {
-        let mut random = fastrand::Rng::with_seed(seed);
+    fn begin(random: &mut fastrand::Rng, change: &dyn Fn(&mut Options)) -> (Self, Options) {
         let mut options = repeatable(random.u64(..));
         // Moved after every batch, after a few, or never before the end.
         options.journal_bytes_max = [1, 300_000, usize::MAX][random.usize(0..3)];
         change(&mut options);
-        let disk = FaultyDisk::new(random.u64(..));
-        Self { random, disk, options, facts: Arc::default(), story: Vec::new(), faults: 0 }
+        (Self::default(), options)
     }
 
-    async fn run(mut self) -> Result<Done, String> {
-        let changes = self.lives().await;
-        let done = changes.map(|changes| Done { changes, faults: self.faults });
-        done.map_err(|broken| format!("{broken}\nstory:\n  {}", self.story.join("\n  ")))
-    }
-
-    async fn lives(&mut self) -> Result<usize, String> {
-        for _ in 0..self.random.usize(2..6) {
-            self.live().await?;
-            self.facts.unbroken()?;
-        }
-        self.check().await?;
-        self.end(false);
-        self.check().await
-    }
-
-    fn end(&mut self, power_stays: bool) {
-        self.faults += usize::from(!self.disk.fired().is_empty());
-        self.story.extend(self.disk.fired());
-        self.disk = if power_stays { self.disk.after_kill() } else { self.disk.after_power_loss() };
-        self.story.push(if power_stays { "kill -9".into() } else { "power loss".into() });
-    }
-
-    async fn live(&mut self) -> Result<(), String> {
-        let fault = [Fault::Error, Fault::End, Fault::End, Fault::Hold][self.random.usize(0..4)];
-        let early = self.random.u8(0..3) == 0;
-        let (operation, power_stays) = (self.random.u64(0..if early { 60 } else { 400 }), self.random.bool());
-        self.story.push(format!("{fault:?} planned at operation {operation}"));
+    async fn live(&mut self, lives: &mut Lives, _: usize) -> Result<(), String> {
+        let fault = lives.any_fault();
+        let early = lives.random.u8(0..3) == 0;
+        let (operation, power_stays) = (lives.random.u64(0..if early { 60 } else { 400 }), lives.random.bool());
         // Opening is done in place, so a sync that hangs would hang this test with it.
         if fault != Fault::Hold {
-            self.disk.plan(operation, fault);
+            lives.plan(operation, fault);
         }
         // An early fault may meet the opening itself, which may then fail, but never take anything away.
-        let opened = match open(self.disk.clone(), self.options.clone()) {
+        let opened = match lives.open() {
             Ok(opened) => opened,
-            Err(error) if self.disk.fired().is_empty() => return Err(format!("it did not open: {error}")),
+            Err(error) if lives.disk.fired().is_empty() => return Err(format!("it did not open: {error}")),
             Err(_) => {
-                self.end(power_stays);
+                lives.end(power_stays);
                 return Ok(());
             }
         };
         if fault == Fault::Hold {
-            self.disk.plan(operation, fault);
+            lives.plan(operation, fault);
         }
         let records = records_of(&opened);
         let declared = tokio::time::timeout(WHILE_HELD * 100, declare(&records)).await;
         if declared.is_ok_and(|declared| declared.is_ok()) {
-            self.clients_and_readers(&records).await?;
-        }
-        if self.random.u8(0..4) == 0 {
-            self.story.push("closed".into());
-            self.disk.release();
-            let closing = tokio::time::timeout(Duration::from_secs(LIFE_SECONDS_MAX), opened.store.close());
-            closing.await.map_err(|_| "closing is stuck")?;
-        }
-        self.end(power_stays);
-        Ok(())
-    }
-
-    /// Lets them run until the clients are done or can do no more, or a sync hangs.
-    async fn clients_and_readers(&mut self, records: &Arc<dyn Records>) -> Result<(), String> {
-        let mut clients = JoinSet::new();
-        for _ in 0..CLIENTS {
-            clients.spawn(client(records.clone(), self.facts.clone(), self.random.fork()));
-        }
-        let mut readers = JoinSet::new();
-        readers.spawn(reader(records.clone(), self.facts.clone()));
-        let holds = async {
-            while !self.disk.holds() {
-                // tidy: allow(pause) between two looks, or the processor would be taken from those who are watched
-                tokio::time::sleep(LOOK_EVERY).await;
+            let (mut clients, mut readers) = (JoinSet::new(), JoinSet::new());
+            for _ in 0..CLIENTS {
+                clients.spawn(client(records.clone(), self.facts.clone(), lives.random.fork()));
             }
-            // tidy: allow(pause) so that readers see what a hanging sync lets them see
-            tokio::time::sleep(WHILE_HELD).await;
-        };
-        let done = async {
-            tokio::select! {
-                () = async { while clients.join_next().await.is_some() {} } => {}
-                () = holds => {}
-            }
-        };
-        let in_time = tokio::time::timeout(Duration::from_secs(LIFE_SECONDS_MAX), done).await;
-        // Nobody may be told anything by a process that has ended.
-        clients.shutdown().await;
-        readers.shutdown().await;
-        in_time.map_err(|_| "the clients are stuck".to_owned())
+            readers.spawn(reader(records.clone(), self.facts.clone()));
+            lives.watch(clients, readers).await?;
+        }
+        lives.close_now_and_then(&opened.store).await?;
+        lives.end(power_stays);
+        self.facts.broken.unbroken()
     }
 
     /// Opens the store without faults, and compares everything with what it must be and with what was told.
-    async fn check(&mut self) -> Result<usize, String> {
-        let opened = open(self.disk.clone(), self.options.clone()).map_err(|error| error.to_string())?;
+    async fn check(&mut self, lives: &mut Lives) -> Result<usize, String> {
+        let opened = lives.open()?;
         let records = records_of(&opened);
         let failed = |error: RecordError| error.to_string();
         declare(&records).await.map_err(failed)?;
@@ -292,10 +215,16 @@ impl Battery {
             self.facts.state(record.revision, id, balance);
         }
         self.compare_changes(&records).await?;
-        self.facts.unbroken()?;
+        self.facts.broken.unbroken()?;
         Ok(self.facts.states.lock().unwrap_or_else(PoisonError::into_inner).len())
     }
 
+    fn add(sum: &mut usize, seed: usize) {
+        *sum += seed;
+    }
+}
+
+impl Battery {
     fn newest_told(&self, account: i32) -> Option<(Revision, i64)> {
         let states = self.facts.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.iter().rev().find(|(_, (id, _))| *id == account).map(|(revision, (_, balance))| (*revision, *balance))
@@ -326,22 +255,8 @@ impl Battery {
     }
 }
 
-/// Runs seeds until one fails.
-///
-/// # Errors
-/// The seed and what was broken.
-pub async fn run_seeds(seeds: impl Iterator<Item = u64>, change: impl Fn(&mut Options)) -> Result<Done, String> {
-    let mut sum = Done::default();
-    for seed in seeds {
-        let done = Battery::new(seed, &change).run().await.map_err(|broken| format!("seed {seed}: {broken}"))?;
-        sum.changes += done.changes;
-        sum.faults += done.faults;
-    }
-    Ok(sum)
-}
-
 #[test]
 fn whatever_the_disk_does_records_keep_what_was_told() {
-    let done = block_on(run_seeds(0..120, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(done.changes > 5_000 && done.faults > 100, "{done:?}");
+    let done = block_on(run_seeds::<Battery>(0..120, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
+    assert!(done.checked > 5_000 && done.faults > 100, "{done:?}");
 }

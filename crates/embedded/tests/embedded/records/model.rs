@@ -1,5 +1,4 @@
-//! One client, the model of `annals-conformance` beside it, and a store that is closed, killed or loses power every now and then. With
-//! nothing under way at these moments, every answer must be exactly the model's.
+//! Records beside the model of `annals-conformance`.
 
 use std::sync::Arc;
 
@@ -7,20 +6,29 @@ use annals_conformance::records::{RecordOperations, RecordsModel};
 use annals_core::{ChangeNumber, DEFAULT_TENANT, RecordQuery, RecordedChange, Records, Store, limits};
 use annals_embedded::Options;
 
-use crate::faulty_disk::FaultyDisk;
-use crate::stores::{Opened, block_on, open, repeatable};
+use crate::lives::{Modelled, beside_its_model};
+use crate::stores::{Opened, block_on, repeatable};
 
-struct Run {
+/// What one seed does.
+pub struct Run {
     random: fastrand::Rng,
     model: RecordsModel,
     operations: RecordOperations,
 }
 
-impl Run {
-    fn new(seed: u64) -> Self {
+impl Modelled for Run {
+    fn begin(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let operations = RecordOperations::new(random.u64(..));
         Self { random, model: RecordsModel::default(), operations }
+    }
+
+    fn random(&mut self) -> &mut fastrand::Rng {
+        &mut self.random
+    }
+
+    fn options(&mut self) -> Options {
+        repeatable(self.random.u64(..))
     }
 
     /// Some operations, each answer compared with the model's.
@@ -68,35 +76,12 @@ async fn all_changes(records: &Arc<dyn Records>) -> Result<Vec<RecordedChange>, 
     }
 }
 
-/// Runs one seed on a disk that forgets what was not synced. Answers how many changes there were.
-///
-/// # Errors
-/// The answer that is not the model's.
-pub async fn on_a_faulty_disk(seed: u64, change: impl Fn(&mut Options)) -> Result<u64, String> {
-    let mut run = Run::new(seed);
-    let mut disk = FaultyDisk::new(seed);
-    let options = |random: &mut fastrand::Rng| {
-        let mut options = repeatable(random.u64(..));
-        change(&mut options);
-        options
-    };
-    for _ in 0..run.random.usize(2..7) {
-        let opened = open(disk.clone(), options(&mut run.random)).map_err(|error| error.to_string())?;
-        run.compare(&opened).await?;
-        run.work(&opened).await?;
-        if run.random.u8(0..3) == 0 {
-            opened.store.close().await;
-        }
-        disk = if run.random.bool() { disk.after_kill() } else { disk.after_power_loss() };
-    }
-    let opened = open(disk, options(&mut run.random)).map_err(|error| error.to_string())?;
-    run.compare(&opened).await
-}
+/// The most lives of a seed.
+pub const LIVES_MAX: usize = 7;
 
 #[test]
 fn records_that_are_closed_killed_or_lose_power_do_what_the_model_does() {
-    let changes: u64 = (0..120)
-        .map(|seed| block_on(on_a_faulty_disk(seed, |_| {})).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")))
-        .sum();
+    let lived = |seed| block_on(beside_its_model::<Run>(seed, LIVES_MAX, |_| {}));
+    let changes: u64 = (0..120).map(|seed| lived(seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"))).sum();
     assert!(changes > 1_500, "only {changes} changes were made");
 }

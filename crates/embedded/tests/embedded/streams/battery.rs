@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use annals_core::{
     ByteString, DEFAULT_SCOPE, DEFAULT_TENANT, Data, Included, NewCommit, NewEvent, Partitions, ReadError, Store,
@@ -16,14 +15,9 @@ use annals_embedded::Options;
 use tokio::task::JoinSet;
 
 use crate::faulty_disk::{Fault, FaultyDisk};
+use crate::lives::{self, Broken, Lives, run_seeds};
 use crate::stores::{Opened, block_on, open, repeatable};
 
-/// How long a life may take before something is stuck.
-const LIFE_SECONDS_MAX: u64 = 30;
-/// How often it is looked whether a sync hangs.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long readers look on while a sync hangs.
-const WHILE_HELD: Duration = Duration::from_millis(5);
 /// The stream that rivals share.
 const SHARED: &str = "shared";
 const RIVALS: [&str; 3] = ["x", "y", "z"];
@@ -41,7 +35,7 @@ struct Told {
 #[derive(Default)]
 struct Facts {
     told: Mutex<BTreeMap<String, Told>>,
-    broken: Mutex<Option<String>>,
+    broken: Broken,
 }
 
 impl Facts {
@@ -52,19 +46,11 @@ impl Facts {
             if let Some(before) = told.entries.insert(entry.position, entry.clone())
                 && before != entry
             {
-                self.breaks(format!("{stream}: {before:?} was told, and then {entry:?}"));
+                self.broken.breaks(format!("{stream}: {before:?} was told, and then {entry:?}"));
             }
         }
         told.head = told.head.max(head);
         told.progress = told.progress.max(progress);
-    }
-
-    fn breaks(&self, what: String) {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
-    }
-
-    fn unbroken(&self) -> Result<(), String> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }
 
     fn told(&self, stream: &str) -> Told {
@@ -122,7 +108,7 @@ async fn filter(filter: u64, streams: Arc<dyn Streams>, facts: Arc<Facts>, event
             match append(&streams, &facts, verdicts.clone()).await {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(error) => return facts.breaks(format!("{name} {from}..{to}: {error}")),
+                Err(error) => return facts.broken.breaks(format!("{name} {from}..{to}: {error}")),
             }
         }
         from = to;
@@ -152,7 +138,7 @@ async fn rival(
                 Ok(info) => from = info.progress,
                 Err(_) => return,
             },
-            Err(error) => return facts.breaks(format!("{rival} {from}..{to}: {error}")),
+            Err(error) => return facts.broken.breaks(format!("{rival} {from}..{to}: {error}")),
         }
     }
 }
@@ -172,119 +158,46 @@ async fn reader(streams: Arc<dyn Streams>, facts: Arc<Facts>) {
     }
 }
 
-struct Battery {
-    random: fastrand::Rng,
-    disk: Arc<FaultyDisk>,
-    options: Options,
+/// What the lives of one seed have told.
+#[derive(Default)]
+pub struct Battery {
     facts: Arc<Facts>,
-    story: Vec<String>,
-    /// Lives in which something went wrong.
-    faults: usize,
 }
 
-/// What the seeds did.
-#[derive(Debug, Default)]
-pub struct Done {
-    entries: u64,
-    faults: usize,
-}
+impl lives::Battery for Battery {
+    /// Entries of all streams.
+    type Checked = u64;
 
-impl Battery {
-    fn new(seed: u64, change: &impl Fn(&mut Options)) -> Self {
-        let mut random = fastrand::Rng::with_seed(seed);
+    fn begin(random: &mut fastrand::Rng, change: &dyn Fn(&mut Options)) -> (Self, Options) {
         let mut options = repeatable(random.u64(..));
         options.segment_bytes_first = 20_000;
         options.segment_bytes_max = 20_000;
         change(&mut options);
-        let disk = FaultyDisk::new(random.u64(..));
-        Self { random, disk, options, facts: Arc::default(), story: Vec::new(), faults: 0 }
+        (Self::default(), options)
     }
 
-    async fn run(mut self) -> Result<Done, String> {
-        let entries = self.lives().await;
-        let done = entries.map(|entries| Done { entries, faults: self.faults });
-        done.map_err(|broken| format!("{broken}\nstory:\n  {}", self.story.join("\n  ")))
-    }
-
-    async fn lives(&mut self) -> Result<u64, String> {
-        for _ in 0..self.random.usize(2..6) {
-            self.live().await?;
-            self.facts.unbroken()?;
-        }
-        self.check().await?;
-        self.end(false);
-        self.check().await
-    }
-
-    fn end(&mut self, power_stays: bool) {
-        self.faults += usize::from(!self.disk.fired().is_empty());
-        self.story.extend(self.disk.fired());
-        self.disk = if power_stays { self.disk.after_kill() } else { self.disk.after_power_loss() };
-        self.story.push(if power_stays { "kill -9".into() } else { "power loss".into() });
-    }
-
-    async fn live(&mut self) -> Result<(), String> {
-        let opened = open(self.disk.clone(), self.options.clone()).map_err(|error| error.to_string())?;
+    async fn live(&mut self, lives: &mut Lives, _: usize) -> Result<(), String> {
+        let opened = lives.open()?;
         if let Some(refusal) = opened.status().refusing {
             return Err(format!("it was opened damaged: {refusal}"));
         }
         // Events first, without a fault: this battery is about what is built on them.
-        let events = (0..self.random.u64(50..200)).map(|_| NewEvent::new("t", Data::empty())).collect();
+        let events = (0..lives.random.u64(50..200)).map(|_| NewEvent::new("t", Data::empty())).collect();
         let commit = NewCommit { events, ..NewCommit::new("order", "a") };
         opened.log.commit(commit).await.map_err(|error| error.to_string())?;
-        let events = opened.status().head;
-        let (operation, power_stays) = (self.random.u64(0..120), self.random.bool());
-        let fault = [Fault::Error, Fault::End, Fault::End, Fault::Hold][self.random.usize(0..4)];
-        self.story.push(format!("{fault:?} planned at operation {operation}"));
-        self.disk.plan(operation, fault);
-        self.filters_and_readers(&opened, events).await?;
-        if self.random.u8(0..4) == 0 {
-            self.story.push("closed".into());
-            self.disk.release();
-            let closing = tokio::time::timeout(Duration::from_secs(LIFE_SECONDS_MAX), opened.store.close());
-            closing.await.map_err(|_| "closing is stuck")?;
-        }
-        self.end(power_stays);
-        Ok(())
-    }
-
-    /// Lets them run until the filters are done or can do no more, or a sync hangs.
-    async fn filters_and_readers(&mut self, opened: &Opened, events: u64) -> Result<(), String> {
-        let mut filters = JoinSet::new();
-        for n in 0..FILTERS {
-            let (streams, facts) = (streams_of(opened), self.facts.clone());
-            filters.spawn(filter(n, streams, facts, events, self.random.fork()));
-        }
-        for name in RIVALS {
-            let (streams, facts) = (streams_of(opened), self.facts.clone());
-            filters.spawn(rival(name, streams, facts, events, self.random.fork()));
-        }
-        let mut readers = JoinSet::new();
-        readers.spawn(reader(streams_of(opened), self.facts.clone()));
-        let holds = async {
-            while !self.disk.holds() {
-                // tidy: allow(pause) between two looks, or the processor would be taken from those who are watched
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-            // tidy: allow(pause) so that readers see what a hanging sync lets them see
-            tokio::time::sleep(WHILE_HELD).await;
-        };
-        let done = async {
-            tokio::select! {
-                () = async { while filters.join_next().await.is_some() {} } => {}
-                () = holds => {}
-            }
-        };
-        let in_time = tokio::time::timeout(Duration::from_secs(LIFE_SECONDS_MAX), done).await;
-        // Nobody may be told anything by a process that has ended.
-        filters.shutdown().await;
-        readers.shutdown().await;
-        in_time.map_err(|_| "the filters are stuck".to_owned())
+        let (operation, power_stays) = (lives.random.u64(0..120), lives.random.bool());
+        let fault = lives.any_fault();
+        lives.plan(operation, fault);
+        let (filters, readers) = self.filters_and_readers(lives, &opened);
+        lives.watch(filters, readers).await?;
+        lives.close_now_and_then(&opened.store).await?;
+        lives.end(power_stays);
+        self.facts.broken.unbroken()
     }
 
     /// Opens the store without faults, and compares every stream with what it must hold and with what was told.
-    async fn check(&mut self) -> Result<u64, String> {
-        let opened = open(self.disk.clone(), self.options.clone()).map_err(|error| error.to_string())?;
+    async fn check(&mut self, lives: &mut Lives) -> Result<u64, String> {
+        let opened = lives.open()?;
         let faults = opened.store.check_streams(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(|error| error.to_string())?;
         if let Some(fault) = faults.first() {
             return Err(format!("the check says: {fault}"));
@@ -304,6 +217,25 @@ impl Battery {
             return Err(format!("{SHARED} with progress {progress} has holes or repeats: {found:?}"));
         }
         Ok(entries + progress)
+    }
+
+    fn add(sum: &mut u64, seed: u64) {
+        *sum += seed;
+    }
+}
+
+impl Battery {
+    fn filters_and_readers(&self, lives: &mut Lives, opened: &Opened) -> (JoinSet<()>, JoinSet<()>) {
+        let events = opened.status().head;
+        let (mut filters, mut readers) = (JoinSet::new(), JoinSet::new());
+        for n in 0..FILTERS {
+            filters.spawn(filter(n, streams_of(opened), self.facts.clone(), events, lives.random.fork()));
+        }
+        for name in RIVALS {
+            filters.spawn(rival(name, streams_of(opened), self.facts.clone(), events, lives.random.fork()));
+        }
+        readers.spawn(reader(streams_of(opened), self.facts.clone()));
+        (filters, readers)
     }
 
     /// A stream's progress and entries, which are those that were told, and the same by partition.
@@ -352,24 +284,10 @@ async fn pages(streams: &Arc<dyn Streams>, name: &str, partitions: Partitions) -
     }
 }
 
-/// Runs seeds until one fails.
-///
-/// # Errors
-/// The seed and what was broken.
-pub async fn run_seeds(seeds: impl Iterator<Item = u64>, change: impl Fn(&mut Options)) -> Result<Done, String> {
-    let mut sum = Done::default();
-    for seed in seeds {
-        let done = Battery::new(seed, &change).run().await.map_err(|broken| format!("seed {seed}: {broken}"))?;
-        sum.entries += done.entries;
-        sum.faults += done.faults;
-    }
-    Ok(sum)
-}
-
 #[test]
 fn whatever_the_disk_does_streams_keep_what_was_told() {
-    let done = block_on(run_seeds(0..120, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(done.entries > 20_000 && done.faults > 100, "{done:?}");
+    let done = block_on(run_seeds::<Battery>(0..120, |_| {})).unwrap_or_else(|broken| panic!("{broken}"));
+    assert!(done.checked > 20_000 && done.faults > 100, "{done:?}");
 }
 
 /// A write that fails is told as one, and after opening the store again the same verdicts settle what came of it.

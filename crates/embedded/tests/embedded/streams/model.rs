@@ -1,5 +1,4 @@
-//! One client, the model of `annals-conformance` beside it, and a store that is closed, killed or loses power every now and then. With
-//! nothing under way at these moments, every answer must be exactly the model's.
+//! Streams beside the model of `annals-conformance`.
 
 use std::sync::Arc;
 
@@ -10,8 +9,8 @@ use annals_core::{
 };
 use annals_embedded::Options;
 
-use crate::faulty_disk::FaultyDisk;
-use crate::stores::{Opened, block_on, open, repeatable};
+use crate::lives::{Modelled, beside_its_model};
+use crate::stores::{Opened, block_on, repeatable};
 
 const STREAMS: [&str; 4] = ["s", "stream-1", "stream-10", "never"];
 const PARTITIONS: [&str; 5] = ["a", "b", "ab", "rare", "日本"];
@@ -24,10 +23,6 @@ pub struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), model: StreamsModel::default(), log_head: 0 }
-    }
-
     async fn commit(&mut self, opened: &Opened) {
         let events = (0..self.random.u64(1..300)).map(|_| NewEvent::new("t", Data::empty())).collect::<Vec<_>>();
         self.log_head += events.len() as u64;
@@ -101,8 +96,21 @@ impl Run {
         let to = if self.random.bool() { a.max(b) } else { u64::MAX };
         StreamQuery { stream: stream.into(), from: a.min(b), to, limit: self.random.usize(1..=1_000), partitions }
     }
+}
 
-    /// Some operations, each answer compared with the model's.
+impl Modelled for Run {
+    fn begin(seed: u64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), model: StreamsModel::default(), log_head: 0 }
+    }
+
+    fn random(&mut self) -> &mut fastrand::Rng {
+        &mut self.random
+    }
+
+    fn options(&mut self) -> Options {
+        Options { segment_bytes_max: 60_000, ..repeatable(self.random.u64(..)) }
+    }
+
     async fn work(&mut self, opened: &Opened) -> Result<(), String> {
         let streams = streams_of(opened);
         for _ in 0..self.random.usize(1..25) {
@@ -166,36 +174,12 @@ fn same<T: PartialEq + std::fmt::Debug>(asked: &impl std::fmt::Debug, answer: T,
     Err(message.chars().take(4_000).collect())
 }
 
-/// Runs one seed on a disk that forgets what was not synced.
-///
-/// # Errors
-/// The answer that is not the model's.
-pub async fn on_a_faulty_disk(seed: u64, change: impl Fn(&mut Options)) -> Result<u64, String> {
-    let mut run = Run::new(seed);
-    let mut disk = FaultyDisk::new(seed);
-    let options = |random: &mut fastrand::Rng| {
-        let mut options = repeatable(random.u64(..));
-        options.segment_bytes_max = 60_000;
-        change(&mut options);
-        options
-    };
-    for _ in 0..run.random.usize(2..8) {
-        let opened = open(disk.clone(), options(&mut run.random)).map_err(|error| error.to_string())?;
-        run.compare(&opened).await?;
-        run.work(&opened).await?;
-        if run.random.u8(0..3) == 0 {
-            opened.store.close().await;
-        }
-        disk = if run.random.bool() { disk.after_kill() } else { disk.after_power_loss() };
-    }
-    let opened = open(disk, options(&mut run.random)).map_err(|error| error.to_string())?;
-    run.compare(&opened).await
-}
+/// The most lives of a seed.
+pub const LIVES_MAX: usize = 8;
 
 #[test]
 fn streams_that_are_closed_killed_or_lose_power_do_what_the_model_does() {
-    let entries: u64 = (0..60)
-        .map(|seed| block_on(on_a_faulty_disk(seed, |_| {})).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")))
-        .sum();
+    let lived = |seed| block_on(beside_its_model::<Run>(seed, LIVES_MAX, |_| {}));
+    let entries: u64 = (0..60).map(|seed| lived(seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"))).sum();
     assert!(entries > 10_000, "only {entries} entries were appended");
 }

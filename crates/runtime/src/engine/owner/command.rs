@@ -1,7 +1,7 @@
 //! What an owner is asked for.
 
 use annals_core::handlers::{
-    Act, Delivery, HandlerDefinition, HandlerError, PullBody, SettleResult, Settlement, WorkerStatus,
+    Act, Delivery, HandlerDefinition, HandlerError, PullBody, Reason, SettleResult, Settlement, WorkerStatus,
 };
 use annals_core::processing::{Machine, Taken};
 use annals_core::{ByteString, RecordChange, Timestamp};
@@ -22,13 +22,12 @@ pub(crate) enum Command {
         answer: Answer<Vec<SettleResult>>,
     },
     Act {
-        act: Act,
-        reason: String,
+        act: Box<(Act, Reason)>,
         answer: Answer<()>,
     },
     /// Follows other settings from now on.
     Redefine {
-        definition: HandlerDefinition,
+        definition: Box<HandlerDefinition>,
     },
     /// Ends, because the handler is deleted.
     Delete {
@@ -68,11 +67,7 @@ pub(super) struct Waiter {
 /// What the owner knows beyond what is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
-    pub position: u64,
     pub workers: Vec<WorkerStatus>,
-    pub last_reason: Option<String>,
-    pub blocked: bool,
-    pub failing: u64,
 }
 
 /// A pull that waits for events.
@@ -141,16 +136,25 @@ impl Work<'_> {
         match command {
             Command::Pull { body, answer } => self.pull(body, answer),
             Command::Settle { settling, answer } => return self.settle(vec![(settling, answer)]).await,
-            Command::Act { act, reason, answer } => return self.act(act, reason, answer).await,
+            Command::Act { act, answer } => return self.act(act.0, act.1, answer).await,
             Command::Redefine { definition } => {
+                let ends_elsewhere = definition.stop_at != self.owner.definition.stop_at;
                 self.machine.set(definition.settings());
-                self.owner.definition = definition;
+                self.owner.definition = *definition;
+                if ends_elsewhere {
+                    self.store_progress().await?;
+                    return Err(Stop::Again);
+                }
             }
             Command::Delete { answer } => {
                 let _ = answer.send(Ok(()));
                 return Err(Stop::Done);
             }
-            Command::Look { answer } => _ = answer.send(Ok(self.look())),
+            Command::Look { answer } => {
+                // Whoever looks reads the rest from the store.
+                self.store_progress().await?;
+                let _ = answer.send(Ok(self.look()));
+            }
             Command::UntilHandled { awaited, answer } => self.waiters.push(Waiter { awaited, answer }),
         }
         Ok(())
@@ -167,16 +171,7 @@ impl Work<'_> {
         });
         let mut workers: Vec<WorkerStatus> = workers.collect();
         workers.sort_by(|one, other| one.worker.cmp(&other.worker));
-        let mut failing = self.machine.all_failing();
-        let blocked =
-            !self.owner.definition.partition_by.is_partitioned() && failing.any(|failing| failing.retry_at.is_none());
-        Snapshot {
-            position: self.progress().position,
-            workers,
-            last_reason: self.last_reason.clone(),
-            blocked,
-            failing: self.machine.all_failing().count() as u64,
-        }
+        Snapshot { workers }
     }
 
     /// Answers the callers whose events are handled by now, and forgets those that have gone.

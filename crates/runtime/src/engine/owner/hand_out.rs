@@ -75,6 +75,7 @@ impl Work<'_> {
             attempt: taken.attempt,
             last_reason: taken.last_reason.clone(),
             until,
+            replay: taken.replay.clone(),
         })
     }
 }

@@ -1,8 +1,7 @@
-//! Settling deliveries, and the acts of operators: each is answered once it is stored.
+//! Settling deliveries: each is answered once it is stored.
 
-use annals_core::ByteString;
-use annals_core::handlers::{Act, HandlerError, SettleResult, Settlement};
-use annals_core::processing::{ActError, Outcome, SettleError, shortened};
+use annals_core::handlers::{HandlerError, SettleResult, Settlement};
+use annals_core::processing::{Outcome, SettleError, shortened};
 
 use super::command::{Answer, Settling};
 use super::{Stop, Work};
@@ -86,62 +85,6 @@ impl Work<'_> {
             }
             Err(other) => Err(other.into()),
         }
-    }
-
-    pub(super) async fn act(&mut self, act: Act, reason: String, answer: Answer<()>) -> Result<(), Stop> {
-        if let Err(error) = self.try_act(&act, &reason) {
-            let _ = answer.send(Err(error));
-            return Ok(());
-        }
-        let changes = self.machine.changes();
-        let last = self.last_reason.clone();
-        let stored = self.journal.write(changes, &[], |record| {
-            record.last_reason = last;
-            match act {
-                Act::Pause => record.paused = true,
-                Act::Resume => record.paused = false,
-                Act::Retry(_) | Act::Skip(_) | Act::Park(_) => {}
-            }
-        });
-        let stored = stored.await;
-        tracing::info!(
-            task = self.owner.task,
-            act = act.name(),
-            partition = act.partition().map(|partition| &**partition),
-            reason,
-            "an operator acted on a handler"
-        );
-        let _ = answer.send(stored.as_ref().map(|_| ()).map_err(HandlerError::from));
-        Ok(stored?)
-    }
-
-    fn try_act(&mut self, act: &Act, reason: &str) -> Result<(), HandlerError> {
-        let (paused, now) = (self.journal.record().paused, self.clock.now());
-        let handler = || format!("handler {:?}", &*self.owner.definition.name);
-        let refused = |state: &str| {
-            let (act, what) = (act.name().to_owned(), handler());
-            HandlerError::NotAllowed { act, what, state: state.to_owned() }
-        };
-        let (partition, outcome) = match act {
-            Act::Pause if paused => return Err(refused("it is paused already")),
-            Act::Resume if !paused => return Err(refused("it is not paused")),
-            Act::Pause | Act::Resume => return Ok(()),
-            Act::Retry(partition) => (partition, self.machine.retry(partition, now)),
-            Act::Skip(partition) => (partition, self.machine.park_event(partition, format!("skipped: {reason}"), now)),
-            Act::Park(partition) => (partition, self.machine.park_event(partition, format!("parked: {reason}"), now)),
-        };
-        outcome.map_err(|error| self.not_allowed(act, partition, error))
-    }
-
-    fn not_allowed(&self, act: &Act, partition: &ByteString, error: ActError) -> HandlerError {
-        let handler = self.owner.definition.name.clone();
-        let state = match error {
-            ActError::NotFailing => return HandlerError::UnknownPartition { handler, partition: partition.clone() },
-            ActError::InFlight => "an attempt is in flight; wait until it is settled or its lease ends",
-            ActError::CatchingUp => "it is catching up, so there is no event to act on",
-        };
-        let what = format!("partition {:?} of handler {:?}", &**partition, &*handler);
-        HandlerError::NotAllowed { act: act.name().to_owned(), what, state: state.to_owned() }
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use annals_core::handlers::{DefinitionRecord, HandlerError};
+use annals_core::handlers::{ActRecord, DefinitionRecord, HandlerError, Reason};
 use annals_core::processing::{Changes, Failing, Progress};
-use annals_core::{StoreError, TypedRecords};
+use annals_core::{Condition, Expected, StoreError, TypedRecords};
 
 use super::command::{Command, Handed, Pull};
 use super::{Owner, Stop};
@@ -79,7 +79,7 @@ fn refuse(
         Command::Act { answer, .. } => _ = answer.send(Err(refusal())),
         Command::Look { answer } => _ = answer.send(Err(refusal())),
         Command::UntilHandled { answer, .. } => _ = answer.send(Err(refusal())),
-        Command::Redefine { definition } => owner.definition = definition,
+        Command::Redefine { definition } => owner.definition = *definition,
         Command::Delete { answer } => {
             let _ = answer.send(Ok(()));
             return Err(Stop::Done);
@@ -117,7 +117,7 @@ pub(super) async fn clamped(
         // The records were copied with the log, whose numbers are the same.
         false => head,
     };
-    let position = progress.position.min(fork);
+    let (before, position) = (progress.position, progress.position.min(fork));
     tracing::warn!(
         task = owner.task,
         from = progress.position,
@@ -131,7 +131,17 @@ pub(super) async fn clamped(
     let other: Vec<_> = failing.extract_if(.., |failing| failing.position >= fork).collect();
     let ended = other.into_iter().map(|failing| (failing.partition, None)).collect();
     let changes = Changes { progress: progress.clone(), failing: ended, parked: Vec::new() };
-    let written = journal.write(changes, &[], |record| {
+    let options = &owner.shared.options;
+    let place = (options.clock.now(), journal.record().turn.cast_unsigned(), options.random.bits());
+    let reason = Reason::from(format!("the store was restored; incarnation {} begins", identity.incarnation));
+    let act = ActRecord::new(&owner.task, "clamp", reason.by("annals"), place);
+    let act = act.between(before, position);
+    let acts = [TypedRecords::replacement(&act, Expected::AbsentOr(Condition::All)).map_err(NotWritten::from)?];
+    let written = journal.write(changes, &acts, |record| {
+        if let Some(replay) = &mut record.replay {
+            replay.to = replay.to.min(fork.cast_signed());
+        }
+        record.ended = false;
         record.store = store;
         record.incarnation = identity.incarnation.into();
     });

@@ -1,7 +1,8 @@
 //! The floor of free disk: below it commits are refused while there is still room to read, to close in order and to repair.
 //!
 //! Segments are made ahead, so a commit takes no room of its own; others on the same disk do. The disk is asked at most every quarter
-//! of a second, and at every commit while it is below the floor, so that commits are taken again as soon as there is room.
+//! of a second, and at every write while it is below the floor, so that writes are taken again as soon as there is room. The store's
+//! lock is looked at as often: a process that was idle learns that it lost its store before it writes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -14,29 +15,30 @@ use crate::options::SeededBug;
 
 const LOOK_EVERY_MILLIS: i64 = 250;
 
-pub(super) struct Floor {
+pub(crate) struct Floor {
     least: u64,
     looked_at: AtomicI64,
     below: AtomicBool,
 }
 
 impl Floor {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         let least = if options.has(SeededBug::IgnoreFreeDiskFloor) { 0 } else { options.min_free_disk_bytes };
         Self { least, looked_at: AtomicI64::new(i64::MIN), below: AtomicBool::new(false) }
     }
 
-    /// Refuses a commit below the floor.
-    pub(super) fn check(&self, disk: &dyn Disk, now: Timestamp) -> Result<(), StoreError> {
-        if self.least == 0 {
-            return Ok(());
-        }
+    /// Refuses a write below the floor with `DiskFull`, and one to a store whose lock is gone with `Failed`.
+    pub(crate) fn check(&self, disk: &dyn Disk, now: Timestamp) -> Result<(), StoreError> {
         let (now, last) = (now.as_millis(), self.looked_at.load(Ordering::Relaxed));
         let recent = now >= last && now.saturating_sub(last) < LOOK_EVERY_MILLIS;
         if recent && !self.below.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.looked_at.store(now, Ordering::Relaxed);
+        disk.check_lock().map_err(|error| StoreError::Failed(error.to_string()))?;
+        if self.least == 0 {
+            return Ok(());
+        }
         // A disk that does not say is not taken for a full one.
         let free = disk.free_bytes().unwrap_or(u64::MAX);
         let below = free < self.least;
@@ -47,7 +49,7 @@ impl Floor {
     }
 
     /// Whether a file of this size can be written without getting below the floor.
-    pub(super) fn leaves_room(&self, disk: &dyn Disk, bytes: u64) -> io::Result<()> {
+    pub(crate) fn leaves_room(&self, disk: &dyn Disk, bytes: u64) -> io::Result<()> {
         if self.least == 0 {
             return Ok(());
         }

@@ -1,0 +1,146 @@
+//! A file that is read, with what was written above it in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::DiskFile;
+
+/// What is kept at once of what was written.
+const PAGE: u64 = 4096;
+
+/// A file with what was written above it, in memory.
+pub(crate) struct Above {
+    /// None under a file that is in memory alone.
+    file: Option<Arc<dyn DiskFile>>,
+    state: Mutex<Written>,
+    /// Nothing was written yet: what is below is read as it is.
+    untouched: AtomicBool,
+}
+
+struct Written {
+    /// Whole pages, by their numbers.
+    pages: BTreeMap<u64, Box<[u8]>>,
+    length: u64,
+}
+
+impl fmt::Debug for Above {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Above")
+    }
+}
+
+impl Above {
+    /// Nothing is written above this file yet.
+    pub(crate) fn of(file: Arc<dyn DiskFile>) -> io::Result<Self> {
+        let length = file.length()?;
+        let state = Mutex::new(Written { pages: BTreeMap::new(), length });
+        Ok(Self { file: Some(file), state, untouched: AtomicBool::new(true) })
+    }
+
+    /// A new file, in memory alone.
+    pub(super) fn new() -> Self {
+        let state = Mutex::new(Written { pages: BTreeMap::new(), length: 0 });
+        Self { file: None, state, untouched: AtomicBool::new(false) }
+    }
+
+    /// A page as it is in the file, with zeros behind the file's end.
+    fn below(&self, number: u64) -> io::Result<Box<[u8]>> {
+        let mut page = vec![0; PAGE as usize];
+        if let Some(file) = &self.file {
+            file.read_at(&mut page, number * PAGE)?;
+        }
+        Ok(page.into())
+    }
+}
+
+impl DiskFile for Above {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(file) = self.file.as_ref().filter(|_| self.untouched.load(Ordering::Acquire)) {
+            return file.read_at(buffer, offset);
+        }
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = state.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let buffer = &mut buffer[..count];
+        buffer.fill(0);
+        if let Some(file) = &self.file {
+            file.read_at(buffer, offset)?;
+        }
+        let end = offset + count as u64;
+        for (number, page) in state.pages.range(offset / PAGE..end.div_ceil(PAGE)) {
+            let (from, to) = ((number * PAGE).max(offset), ((number + 1) * PAGE).min(end));
+            let part = &page[(from - number * PAGE) as usize..(to - number * PAGE) as usize];
+            buffer[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
+        }
+        Ok(count)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.untouched.store(false, Ordering::Release);
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let within = (at % PAGE) as usize;
+            let count = (PAGE as usize - within).min(bytes.len() - done);
+            let page = match state.pages.entry(at / PAGE) {
+                std::collections::btree_map::Entry::Occupied(page) => page.into_mut(),
+                std::collections::btree_map::Entry::Vacant(page) => page.insert(self.below(at / PAGE)?),
+            };
+            page[within..within + count].copy_from_slice(&bytes[done..done + count]);
+            done += count;
+        }
+        state.length = state.length.max(offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).length)
+    }
+
+    /// Only ever shortens what nothing refers to; what is below is still there if it grows again, which redb does not mind.
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.untouched.store(false, Ordering::Release);
+        state.length = length;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Disk, MemoryDisk, Open};
+
+    #[test]
+    fn what_is_written_above_is_read_and_the_file_stays_what_it_is() {
+        let disk = MemoryDisk::default();
+        let file = disk.open("f", Open::Create).expect("it is new");
+        let below: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
+        file.write_at(&below, 0).expect("it is written");
+        let above = Above::of(file.clone()).expect("it has a length");
+        let mut due = below.clone();
+        for (offset, count) in [(0usize, 1usize), (4_090, 20), (9_990, 5_000), (20_000, 3), (100, 9_000)] {
+            let bytes = vec![offset as u8 ^ 0x5a; count];
+            above.write_at(&bytes, offset as u64).expect("it is written");
+            due.resize(due.len().max(offset + count), 0);
+            due[offset..offset + count].copy_from_slice(&bytes);
+            for (from, to) in [(0, due.len()), (4_000, 4_200), (9_000, due.len() - 1)] {
+                let mut read = vec![7; to - from];
+                assert_eq!(above.read_at(&mut read, from as u64).expect("it is read"), to - from);
+                assert_eq!(read, due[from..to]);
+            }
+        }
+        let mut beyond = [0; 10];
+        assert_eq!(above.read_at(&mut beyond, due.len() as u64 - 4).expect("it is read"), 4);
+        let mut after = vec![0; below.len()];
+        file.read_at(&mut after, 0).expect("it is read");
+        assert_eq!((after, file.length().expect("a length")), (below.clone(), below.len() as u64));
+    }
+}

@@ -1,0 +1,111 @@
+//! One process has a store: what happens when its lock, or its whole folder, is taken away beneath it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use annals_conformance::history::read_all;
+use annals_core::bson::rawdoc;
+use annals_core::{Code, Collection, Data, EventLog, NewCommit, NewEvent, RecordChange, Records, Store};
+use annals_embedded::disk::RealDisk;
+
+use crate::stores::{Opened, block_on, open, tiny_segments};
+
+fn commit(n: usize) -> NewCommit {
+    let data = Data::from_value(&serde_json::json!({ "n": n, "text": "x".repeat(100) })).expect("an object");
+    NewCommit::new("order", format!("o-{}", n % 7)).event(NewEvent::new("placed", data))
+}
+
+async fn commit_some(log: &Arc<dyn EventLog>, count: usize) {
+    for n in 0..count {
+        log.commit(commit(n)).await.expect("it is committed");
+    }
+}
+
+fn open_at(folder: &Path) -> Result<Opened, Code> {
+    open(Arc::new(RealDisk::new(folder)), tiny_segments()).map_err(|error| error.code)
+}
+
+fn records(opened: &Opened) -> Arc<dyn Records> {
+    opened.store.records("default").expect("the tenant")
+}
+
+async fn insert(records: &dyn Records, id: i32) -> Result<(), Code> {
+    records
+        .write(vec![RecordChange::insert("things", rawdoc! { "_id": id })])
+        .await
+        .map(drop)
+        .map_err(|error| error.code())
+}
+
+/// The names and the bytes of all files below a folder.
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() {
+            found.extend(contents(&entry));
+        } else {
+            found.push((entry.display().to_string(), fs::read(&entry).expect("a file")));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn without_its_lock_file_a_store_takes_no_commits_and_nobody_else_gets_in() {
+    block_on(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = open_at(folder.path()).expect("it opens");
+        commit_some(&first.log, 10).await;
+        fs::remove_file(folder.path().join("lock")).expect("removed");
+        assert_eq!(open_at(folder.path()).err(), Some(Code::StoreLocked), "the folder itself is locked");
+        let refused = first.log.commit(commit(10)).await.expect_err("its lock is gone");
+        assert_eq!(refused.code(), Code::StoreFailed, "{refused}");
+        assert!(refused.to_string().contains("another process"), "{refused}");
+        assert!(first.status().refusing.is_some());
+        assert_eq!(read_all(&first.log).await.expect("reads go on").len(), 10);
+        drop(first);
+        let again = open_at(folder.path()).expect("it opens");
+        let kept = read_all(&again.log).await.expect("it is read").len();
+        assert!(kept >= 10, "{kept} of 10 acknowledged commits");
+    });
+}
+
+#[test]
+fn without_its_lock_file_a_store_takes_no_records() {
+    block_on(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = open_at(folder.path()).expect("it opens");
+        let records = records(&first);
+        records.declare(Collection::new("things")).await.expect("declared");
+        insert(&*records, 1).await.expect("inserted");
+        fs::remove_file(folder.path().join("lock")).expect("removed");
+        assert_eq!(insert(&*records, 2).await, Err(Code::StoreFailed));
+    });
+}
+
+#[test]
+fn a_folder_that_was_replaced_is_not_touched_by_the_process_that_had_the_old_one() {
+    block_on(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (here, away) = (folder.path().join("data"), folder.path().join("away"));
+        let first = open_at(&here).expect("it opens");
+        commit_some(&first.log, 10).await;
+        let records = records(&first);
+        records.declare(Collection::new("things")).await.expect("declared");
+        fs::rename(&here, &away).expect("moved");
+        let second = open_at(&here).expect("a new store");
+        commit_some(&second.log, 3).await;
+        drop(second);
+        let before = contents(&here);
+        // Enough to need new segments, which are made by their names.
+        for n in 10..200 {
+            assert_eq!(first.log.commit(commit(n)).await.expect_err("its folder is gone").code(), Code::StoreFailed);
+        }
+        assert_eq!(insert(&*records, 2).await, Err(Code::StoreFailed));
+        first.store.close().await;
+        drop(first);
+        assert!(contents(&here) == before, "the other store is what it was");
+    });
+}

@@ -1,0 +1,197 @@
+//! One transaction, on a session that other processes can end if this one is killed: filled, and its commit sent until its outcome is
+//! known.
+//!
+//! ```text
+//! session ─▶ fill ─┬─▶ commit, majority and journaled ─▶ stored
+//!                  │      └ outcome unknown: the commit is sent again; the server knows which of its transactions happened
+//!                  └─▶ abort: nothing is to be stored, or the server gave it up
+//! ```
+
+use std::time::Duration;
+
+use annals_core::bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use async_trait::async_trait;
+use mongodb::bson::Document;
+use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
+use mongodb::options::ReadConcern;
+use mongodb::{ClientSession, Database};
+
+use crate::connect::strict;
+use crate::log::Means;
+use crate::refused::{code_of, message_of};
+use crate::sessions::was_ended;
+use crate::timer::{Moment, Timer};
+
+/// Retry limit for transactions that were aborted or whose outcome is unknown.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(30);
+/// Between two attempts, at first and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+/// Bytes of one command, except for one document that is larger; the server takes 16 MiB.
+const COMMAND_BYTES_MAX: usize = 12 * 1024 * 1024;
+
+/// What a transaction writes.
+#[async_trait]
+pub(crate) trait Fill: Send + Sync {
+    /// Why it turned out that nothing is to be stored.
+    type Left;
+
+    /// Writes everything, or returns why nothing is to be stored.
+    async fn fill(&self, session: &mut ClientSession) -> mongodb::error::Result<Result<(), Self::Left>>;
+}
+
+/// How an attempt ended.
+pub(crate) enum Ended<L> {
+    /// It is stored, at majority and journaled.
+    Stored,
+    /// Nothing was to be stored.
+    Left(L),
+    /// The server aborted it: nothing was stored, and an attempt later may succeed.
+    Again(Error),
+    /// The server does not take it, and nothing was stored.
+    Refused(Error),
+    /// The commit was sent, and its outcome could not be found out in time.
+    Unknown(Error),
+}
+
+/// Makes one attempt. A commit whose outcome is unknown is sent again until `ends`.
+pub(crate) async fn attempt<F: Fill>(means: &Means, filling: &F, ends: Moment) -> Ended<F::Left> {
+    let filled = async {
+        let mut taken = means.sessions.take().await?;
+        let session = &mut taken.session;
+        session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(strict()).await?;
+        match filling.fill(session).await {
+            Ok(Ok(())) => Ok(Ok(taken)),
+            Ok(Err(left)) => {
+                taken.abort().await;
+                Ok(Err(left))
+            }
+            Err(error) => {
+                taken.abort().await;
+                Err(error)
+            }
+        }
+    };
+    match filled.await {
+        Ok(Ok(mut taken)) => {
+            let ended = commit(&mut taken.session, &means.timer, ends).await;
+            taken.done();
+            ended
+        }
+        Ok(Err(left)) => Ended::Left(left),
+        Err(error) => aborted(error),
+    }
+}
+
+/// An error before the commit was sent: nothing was stored.
+fn aborted<L>(error: Error) -> Ended<L> {
+    if error.contains_label(TRANSIENT_TRANSACTION_ERROR) || was_ended(&error) || code_of(&error).is_none() {
+        return Ended::Again(error);
+    }
+    Ended::Refused(error)
+}
+
+async fn commit<L>(session: &mut ClientSession, timer: &Timer, ends: Moment) -> Ended<L> {
+    loop {
+        let error = match session.commit_transaction().await {
+            Ok(()) => return Ended::Stored,
+            Err(error) => error,
+        };
+        if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) && !was_ended(&error) {
+            return aborted(error);
+        }
+        tracing::warn!(error = message_of(&error), "the outcome of a transaction is unknown; asking again");
+        if timer.is_past(ends) {
+            return Ended::Unknown(error);
+        }
+        timer.pause(PAUSES.1).await;
+    }
+}
+
+/// The pauses between attempts.
+pub(crate) struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self(PAUSES.0)
+    }
+}
+
+impl Backoff {
+    /// Waits half of a pause to all of it: two writers that met each other would otherwise meet again after the same pause.
+    pub(crate) async fn pause(&mut self, timer: &Timer, bits: u128) {
+        let half = self.0 / 2;
+        timer.pause(half + half.mul_f64(f64::from(bits as u32) / f64::from(u32::MAX))).await;
+        self.0 = (self.0 * 2).min(PAUSES.1);
+    }
+}
+
+/// Inserts documents in as many commands as they take. Returns the first error of a document, which ends the transaction. It is a command
+/// of our own: the driver's insert leaves out which index a duplicate is in.
+///
+/// # Errors
+/// The driver's.
+pub(crate) async fn insert(
+    database: &Database,
+    session: &mut ClientSession,
+    collection: &str,
+    documents: &[RawDocumentBuf],
+) -> mongodb::error::Result<Option<Document>> {
+    for part in parts(documents) {
+        let mut array = RawArrayBuf::new();
+        part.iter().for_each(|document| array.push(&**document));
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("insert"), collection);
+        command.append(cstr!("ordered"), true);
+        command.append(cstr!("documents"), array);
+        let answer = database.run_raw_command(command).session(&mut *session).await?;
+        let error = answer.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document());
+        if let Some(error) = error {
+            return Ok(Some(error.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Documents that fit into one command.
+fn parts(documents: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
+    let mut parts = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (at, document) in documents.iter().enumerate() {
+        let size = document.as_bytes().len() + 16;
+        if at > start && bytes + size > COMMAND_BYTES_MAX {
+            parts.push(&documents[start..at]);
+            (start, bytes) = (at, 0);
+        }
+        bytes += size;
+    }
+    parts.push(&documents[start..]);
+    parts
+}
+
+/// An error of one document of [`insert`].
+pub(crate) struct NotInserted {
+    /// What the server says.
+    pub(crate) message: String,
+    /// For a duplicate: the fields of the unique index, and the values.
+    pub(crate) duplicate: Option<(Vec<String>, String)>,
+}
+
+impl From<Document> for NotInserted {
+    fn from(error: Document) -> Self {
+        const DUPLICATE_KEY: i32 = 11000;
+        let message = error.get_str("errmsg").unwrap_or("the server gave no reason").to_owned();
+        let is_duplicate = error.get_i32("code").is_ok_and(|code| code == DUPLICATE_KEY);
+        let duplicate = is_duplicate.then(|| {
+            let keys = error.get_document("keyPattern").map(|keys| keys.keys().cloned().collect()).unwrap_or_default();
+            (keys, error.get_document("keyValue").map(ToString::to_string).unwrap_or_default())
+        });
+        Self { message, duplicate }
+    }
+}
+
+impl NotInserted {
+    /// Whether a document with the same `_id` is there.
+    pub(crate) fn has_same_id(&self) -> bool {
+        self.duplicate.as_ref().is_some_and(|(keys, _)| keys.iter().any(|key| key == "_id"))
+    }
+}

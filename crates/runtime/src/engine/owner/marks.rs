@@ -1,0 +1,100 @@
+//! What an owner stores beside the progress, so that its state can be told from the store alone.
+
+use annals_core::handlers::{ProcessorRecord, REPLAYS};
+use annals_core::{Condition, Expected, RecordChange, Timestamp};
+
+use super::Work;
+use crate::engine::journal::NotWritten;
+
+/// What an owner notes in its processor's record with every batch.
+#[derive(Debug, Clone, PartialEq)]
+struct Marks {
+    last_reason: Option<String>,
+    failing: i64,
+    blocked: i64,
+    is_blocked: bool,
+    ended: bool,
+    starts_at: Option<Timestamp>,
+    has_replay: bool,
+}
+
+impl Marks {
+    fn of(record: &ProcessorRecord) -> Self {
+        Self {
+            last_reason: record.last_reason.clone(),
+            failing: record.failing,
+            blocked: record.blocked,
+            is_blocked: record.is_blocked,
+            ended: record.ended,
+            starts_at: record.starts_at(),
+            has_replay: record.replay.is_some(),
+        }
+    }
+
+    fn put(self, record: &mut ProcessorRecord) {
+        record.last_reason = self.last_reason;
+        (record.failing, record.blocked, record.is_blocked) = (self.failing, self.blocked, self.is_blocked);
+        record.ended = self.ended;
+        if self.starts_at.is_none() {
+            record.starts_at = None;
+        }
+        if !self.has_replay {
+            record.replay = None;
+        }
+    }
+}
+
+impl Work<'_> {
+    fn marks(&self) -> Marks {
+        let (failing, blocked) = self.machine.failing_counts();
+        let has_ended = self.ended && failing == 0 && self.progress().position >= self.machine.read_to();
+        Marks {
+            last_reason: self.last_reason.clone(),
+            failing: i64::try_from(failing).unwrap_or(i64::MAX),
+            blocked: i64::try_from(blocked).unwrap_or(i64::MAX),
+            is_blocked: self.machine.is_blocked(),
+            ended: has_ended,
+            starts_at: self.starts_at,
+            has_replay: self.journal.record().replay.is_some() && !self.machine.has_replayed(),
+        }
+    }
+
+    /// Whether anything differs from what is stored.
+    pub(super) fn is_unstored(&self) -> bool {
+        let record = self.journal.record();
+        self.machine.has_changes() || record.progress() != *self.machine.progress() || Marks::of(record) != self.marks()
+    }
+
+    /// Stores all that changed, and these effects with it.
+    pub(super) async fn store(&mut self, effects: &[RecordChange]) -> Result<(), NotWritten> {
+        self.store_with(effects, |_| ()).await
+    }
+
+    /// Stores all that changed, these effects, and a change of the processor's record.
+    pub(super) async fn store_with(
+        &mut self,
+        effects: &[RecordChange],
+        edit: impl FnOnce(&mut ProcessorRecord),
+    ) -> Result<(), NotWritten> {
+        let changes = self.machine.changes();
+        let marks = self.marks();
+        let over = self.journal.record().replay.as_ref().filter(|_| !marks.has_replay);
+        let over = over.map(|mark| RecordChange::delete_if(REPLAYS, mark.id.as_str(), whatever()));
+        let replay_is_over = over.is_some();
+        let effects: Vec<_> = effects.iter().cloned().chain(over).collect();
+        let written = self.journal.write(changes, &effects, |record| {
+            marks.put(record);
+            edit(record);
+        });
+        written.await?;
+        if replay_is_over {
+            self.machine.replaying(None);
+        }
+        self.last_stored = self.clock.now();
+        Ok(())
+    }
+}
+
+fn whatever() -> Expected {
+    Expected::AbsentOr(Condition::All)
+}

@@ -1,0 +1,83 @@
+//! Watching the definitions of handlers, which another process on the same store may change or delete.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use annals_core::handlers::{HANDLERS, HandlerError};
+use annals_core::{ChangeFollower, ChangesError, StoreError};
+use tokio::sync::oneshot;
+
+use super::TenantHandlers;
+use crate::engine::owner::Command;
+use crate::host::{Ended, Supervised, locked, supervise};
+
+/// Follows the changes of definitions, and tells the owners in this process.
+struct Watch {
+    handlers: Arc<TenantHandlers>,
+}
+
+impl TenantHandlers {
+    /// Watches the definitions from now on, where other processes may change them.
+    pub(super) fn watch_definitions(&self) {
+        if !self.shared.may_share() || self.watched.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(handlers) = self.me.upgrade() {
+            supervise(&self.shared, format!("definitions/{}", self.tenant), Watch { handlers });
+        }
+    }
+
+    /// Tells the owner in this process, if there is one, what the definition is now.
+    async fn read_again(&self, name: &str) -> Result<(), HandlerError> {
+        let Some(owner) = self.running(name) else { return Ok(()) };
+        let command = match self.definition(name).await {
+            Ok(definition) => Command::Redefine { definition: Box::new(definition) },
+            Err(HandlerError::Unknown(_)) => Command::Delete { answer: oneshot::channel().0 },
+            Err(error) => return Err(error),
+        };
+        // An owner that has ended meanwhile reads the definition when it begins again.
+        let _ = owner.send(command).await;
+        Ok(())
+    }
+
+    async fn read_all_again(&self) -> Result<(), HandlerError> {
+        let names: Vec<String> = locked(&self.owners).keys().cloned().collect();
+        for name in names {
+            self.read_again(&name).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Watch {
+    /// Follows from now on; what changed before is read once.
+    async fn follow(&self) -> Result<(), String> {
+        let handlers = &self.handlers;
+        let last = handlers.records.last_change().await.map_err(|error| error.to_string())?;
+        handlers.read_all_again().await.map_err(|error| error.to_string())?;
+        let mut follower = ChangeFollower::new(Arc::clone(&handlers.records), last);
+        loop {
+            let changes = match follower.next_page().await {
+                Ok(changes) => changes,
+                Err(ChangesError::Store(StoreError::Closed)) => return Ok(()),
+                // One that is too far behind reads all of them again.
+                Err(error) => return Err(error.to_string()),
+            };
+            for change in changes.iter().filter(|change| change.collection == HANDLERS) {
+                if let Some(name) = change.id.as_str() {
+                    handlers.read_again(name).await.map_err(|error| error.to_string())?;
+                }
+            }
+        }
+    }
+}
+
+impl Supervised for Watch {
+    async fn run(&mut self) -> Ended {
+        let stop = self.handlers.stop();
+        tokio::select! {
+            () = stop.stopped() => Ended::Done,
+            followed = self.follow() => followed.map_or_else(Ended::Failed, |()| Ended::Done),
+        }
+    }
+}

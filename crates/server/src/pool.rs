@@ -1,0 +1,96 @@
+//! Where long queries run: on threads of their own, few and of low priority, so that commits and short reads never wait for them.
+//!
+//! A query begins on the task that asked for it. If it is not done when others have their turn, it goes on in the pool, where queries
+//! take turns. It ends when its client is gone, and when it took longer than a query may.
+
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::Poll;
+use std::time::Duration;
+
+use annals_core::{Code, Invalid};
+use futures_util::future::poll_fn;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::problem::Problem;
+
+/// How much lower the priority of the threads is than that of all others.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
+/// The threads of long queries; there are none before the first.
+#[derive(Default)]
+pub(crate) struct Pool(OnceLock<Option<Runtime>>);
+
+/// A query in the pool, which ends with the one who asked.
+struct Running<T>(JoinHandle<T>);
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Pool {
+    /// Runs a query, for `longest` at most.
+    pub async fn run<T, E>(
+        &self,
+        longest: Duration,
+        query: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        Problem: From<E>,
+    {
+        let mut query: Pin<Box<dyn Future<Output = Result<T, E>> + Send>> = Box::pin(query);
+        let first = poll_fn(|cx| {
+            Poll::Ready(match query.as_mut().poll(cx) {
+                Poll::Ready(done) => Some(done),
+                Poll::Pending => None,
+            })
+        });
+        if let Some(done) = first.await {
+            return Ok(done?);
+        }
+        let Some(runtime) = self.runtime() else { return Ok(query.await?) };
+        let mut running = Running(runtime.spawn(query));
+        match timeout(longest, &mut running.0).await {
+            Ok(Ok(done)) => Ok(done?),
+            Ok(Err(error)) => Err(Problem::new(Code::Internal, format!("the query ended early: {error}"))),
+            Err(_) => {
+                let message = format!("the query was not done after {longest:?}, and ended");
+                Err(Invalid::new(Code::QueryTookTooLong, "condition", message).into())
+            }
+        }
+    }
+
+    /// The threads; none where the system gives none.
+    fn runtime(&self) -> Option<&Runtime> {
+        let made = self.0.get_or_init(|| {
+            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads((cores / 2).max(1)).thread_name("annals-query").enable_all();
+            // Where a thread has no priority of its own, the queries have that of all.
+            #[cfg(target_os = "linux")]
+            builder.on_thread_start(|| {
+                if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                    tracing::debug!(%error, "a thread of long queries has the priority of all");
+                }
+            });
+            builder.build().inspect_err(|error| tracing::error!(%error, "no threads for long queries")).ok()
+        });
+        made.as_ref()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(Some(runtime)) = self.0.take() {
+            // It may be dropped where blocking is not allowed; the queries have ended with those who asked.
+            runtime.shutdown_background();
+        }
+    }
+}

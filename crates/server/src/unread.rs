@@ -1,0 +1,329 @@
+//! Answers that their clients have not read yet: how much memory they hold.
+//!
+//! The bytes of an answer count from when it is made until the system has taken them: for its connection, and for all connections
+//! together. A stream of events or lines is asked for more only when its reader took what it was given, a connection that holds much is
+//! served no further requests until it was read, and an answer that would not fit is refused where the request changed nothing.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use annals_core::Code;
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, header};
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use hyper::body::{Body as _, Frame, SizeHint};
+use tokio::sync::Notify;
+
+use crate::media;
+use crate::problem::Problem;
+use crate::reader::{Busy, Reader, millis};
+
+/// Answers up to this size are not counted on HTTP/1, where a connection has one at a time.
+const SMALL: usize = 16 * 1024;
+/// A connection of HTTP/2 gets its answers in pieces of this size, so that one that is being read can be told from one that is not.
+const PIECE: usize = 16 * 1024;
+/// A stream is not asked for more while its connection holds so much of it.
+const STREAMED_MAX: usize = 256 * 1024;
+
+/// The bytes of all answers that were not read yet. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Unread(Arc<Total>);
+
+#[derive(Default)]
+struct Total {
+    bytes: AtomicUsize,
+    freed: Notify,
+}
+
+impl fmt::Debug for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unread({})", self.bytes())
+    }
+}
+
+impl Unread {
+    /// How many there are.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes that are kept for an answer, until the guard is dropped.
+    pub fn hold(&self, bytes: usize) -> HeldBytes {
+        self.add(bytes);
+        HeldBytes { unread: self.clone(), bytes }
+    }
+
+    /// Waits until there are fewer than `max`.
+    pub async fn room(&self, max: usize) {
+        loop {
+            let freed = self.0.freed.notified();
+            if self.bytes() < max {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub(&self, bytes: usize) {
+        self.0.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.freed.notify_waiters();
+    }
+}
+
+/// Bytes that count as unread.
+pub(crate) struct HeldBytes {
+    unread: Unread,
+    bytes: usize,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.unread.sub(self.bytes);
+    }
+}
+
+/// Marks the answer to a request that changed nothing, and can be sent again.
+#[derive(Clone, Copy)]
+pub(crate) struct ChangedNothing;
+
+/// An answer on its way to its reader.
+pub(crate) struct Answer {
+    reader: Arc<Reader>,
+    /// What was not read of it.
+    bytes: AtomicUsize,
+    /// When the last of its pieces was taken, or handed out where none waited.
+    moved_at: AtomicU64,
+    /// A piece waited longer than a piece may.
+    slow: AtomicBool,
+    taken: AtomicWaker,
+}
+
+impl Answer {
+    fn new(reader: &Arc<Reader>, bytes: usize) -> Arc<Self> {
+        reader.add(bytes);
+        Arc::new(Self {
+            reader: Arc::clone(reader),
+            bytes: AtomicUsize::new(bytes),
+            moved_at: AtomicU64::new(millis()),
+            slow: AtomicBool::new(false),
+            taken: AtomicWaker::new(),
+        })
+    }
+
+    /// How long it has been waiting for its reader.
+    pub fn waits_for(&self, now: u64) -> Duration {
+        match self.bytes.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            _ => Duration::from_millis(now.saturating_sub(self.moved_at.load(Ordering::Relaxed))),
+        }
+    }
+
+    fn handed_out(&self, more: usize) {
+        if self.bytes.fetch_add(more, Ordering::Relaxed) == 0 {
+            self.moved_at.store(millis(), Ordering::Relaxed);
+        }
+        self.reader.add(more);
+    }
+
+    fn taken(&self, bytes: usize) {
+        let now = millis();
+        let waited = self.waits_for(now);
+        if waited >= self.reader.write_wait_max() {
+            self.slow.store(true, Ordering::Relaxed);
+        }
+        self.moved_at.store(now, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.reader.sub(bytes);
+        self.taken.wake();
+    }
+}
+
+/// A piece that its reader has not taken.
+struct Piece {
+    bytes: Bytes,
+    answer: Arc<Answer>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.answer.taken(self.bytes.len());
+    }
+}
+
+impl Reader {
+    /// Counts an answer of this connection, or refuses it where there is no room for it. `busy` lives as long as the answer is not read.
+    pub(crate) fn counted(self: &Arc<Self>, response: Response<Body>, http2: bool, busy: Busy) -> Response<Body> {
+        let bytes = response.body().size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let streamed = response.body().size_hint().exact().is_none();
+        if !streamed && bytes <= SMALL && !http2 {
+            return response;
+        }
+        if self.refuses(&response) {
+            return self.no_room();
+        }
+        let events = HeaderValue::from_static(media::EVENTS);
+        let events = streamed && response.headers().get(header::CONTENT_TYPE) == Some(&events);
+        if events && !http2 {
+            self.follows();
+        }
+        let answer = Answer::new(self, bytes);
+        if http2 {
+            self.watch(&answer);
+        }
+        response.map(|body| {
+            Body::new(Counted {
+                body,
+                answer,
+                ahead: bytes,
+                rest: Bytes::new(),
+                pieces: http2,
+                events,
+                ended: false,
+                room: None,
+                _busy: busy,
+            })
+        })
+    }
+
+    /// Whether there is no room for an answer to a request that changed nothing.
+    pub(crate) fn refuses(&self, response: &Response<Body>) -> bool {
+        let bytes = response.body().size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        bytes > SMALL && response.extensions().get::<ChangedNothing>().is_some() && !self.has_room_for(bytes)
+    }
+
+    fn no_room(&self) -> Response<Body> {
+        self.presses();
+        let message = "too many bytes of answers wait for their readers; nothing was changed, ask again in a moment";
+        Problem::new(Code::Overloaded, message).into_response()
+    }
+}
+
+/// A body whose bytes are counted.
+struct Counted {
+    body: Body,
+    answer: Arc<Answer>,
+    /// Bytes that count already and are not handed out yet.
+    ahead: usize,
+    /// The rest of what is handed out in pieces.
+    rest: Bytes,
+    pieces: bool,
+    /// Its lines are events, so that it can end with one that says why.
+    events: bool,
+    ended: bool,
+    room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    _busy: Busy,
+}
+
+impl Counted {
+    /// Waits until its reader took enough of what it was given.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.ahead > 0 {
+            return Poll::Ready(());
+        }
+        let most = if self.events { 1 } else { STREAMED_MAX };
+        self.answer.taken.register(cx.waker());
+        if self.answer.bytes.load(Ordering::Acquire) >= most {
+            return Poll::Pending;
+        }
+        if self.room.is_none() && !self.answer.reader.has_room_to_stream() {
+            let reader = Arc::clone(&self.answer.reader);
+            self.room = Some(Box::pin(async move { reader.room_to_stream().await }));
+        }
+        if let Some(room) = &mut self.room {
+            ready!(room.as_mut().poll(cx));
+            self.room = None;
+        }
+        Poll::Ready(())
+    }
+
+    fn hand_out(&mut self, bytes: Bytes) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        let counted = self.ahead.min(bytes.len());
+        self.ahead -= counted;
+        self.answer.handed_out(bytes.len() - counted);
+        Bytes::from_owner(Piece { bytes, answer: Arc::clone(&self.answer) })
+    }
+
+    /// The event that ends a stream whose reader was too slow.
+    fn last_word(&mut self) -> Bytes {
+        self.ended = true;
+        self.answer.reader.end_soon();
+        let waited = self.answer.reader.write_wait_max();
+        let message = format!("the stream was not read for {waited:?}, and ends here");
+        let problem = Problem::new(Code::ReaderTooSlow, message);
+        tracing::warn!(code = problem.code().as_str(), "a follower that does not read is sent away");
+        Bytes::from(format!("event: problem\ndata: {}\n\n", problem.to_json()))
+    }
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        if this.rest.is_empty() {
+            ready!(this.poll_room(cx));
+            if this.events && this.answer.slow.load(Ordering::Relaxed) {
+                let last = this.last_word();
+                return Poll::Ready(Some(Ok(Frame::data(this.hand_out(last)))));
+            }
+            match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => this.rest = bytes,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                ended => return Poll::Ready(ended),
+            }
+        }
+        let length = if this.pieces { this.rest.len().min(PIECE) } else { this.rest.len() };
+        let piece = this.rest.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(this.hand_out(piece)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended || (self.rest.is_empty() && self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(body.lower() + rest);
+        hint
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.ahead > 0 {
+            self.answer.taken(self.ahead);
+        }
+    }
+}
+
+/// Answers that are watched.
+pub(crate) type Watched = Vec<Weak<Answer>>;
