@@ -379,6 +379,7 @@ codes! {
     StoreReadOnly "store_read_only" 503 6 "The store was opened where it cannot be written." "Give the process write access to the data folder and restart."
     StoreDamaged "store_damaged" 503 6 "Stored bytes differ from what was written." "Keep what is stored, and restore a backup. The log of an embedded store can be cut where the message says; if records and streams are damaged, the log can be exported and backed up without them."
     MalformedDocument "malformed_document" 500 6 "A document in the database is malformed: other software wrote or changed it." "Do what the message says: it names the document's collection, its _id and what is wrong. Unrelated requests are unaffected."
+    CommitHeld "commit_held" 409 6 "A commit of the aggregate is held: it is stored and has no sequence numbers." "`annals held list` prints the reason, and docs/mongodb.md what to do about it. Other aggregates are unaffected."
     StoreLocked "store_locked" 503 6 "Another process has this store open." "Stop that process, or connect to it with --server."
     NewerFormat "newer_format" 503 6 "The store was written by a newer version." "Use that version or a later one; nothing was changed."
     NotAStore "not_a_store" 503 6 "There is no store at this place." "Name the folder or the database of a store; for a new one, an empty or new folder."

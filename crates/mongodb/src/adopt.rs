@@ -31,7 +31,7 @@ pub use report::{AdoptNames, AdoptReport, Finding, FoundCommits, FoundLog, Obsta
 use crate::connect::{Connection, connect};
 use crate::layout::mapping::Mapping;
 use crate::layout::names::{
-    AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, OWNER, SEQUENCER, aggregate_of,
+    AGGREGATES, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, OWNER, SEQUENCER, aggregate_of, collections,
 };
 use crate::layout::{mapping, owner, schema};
 use crate::options::Options;
@@ -139,7 +139,7 @@ async fn look(
 ) -> Result<Plan, OpenError> {
     let database = &place.database;
     let asked = |error: mongodb::error::Error| asking(database.name(), &error);
-    let mut there = database.list_collection_names().await.map_err(asked)?;
+    let mut there = collections(database).await.map_err(asked)?;
     there.sort_unstable();
     let mut report =
         AdoptReport { tenant: place.tenant.clone(), database: database.name().to_owned(), ..AdoptReport::default() };

@@ -37,7 +37,7 @@ use std::time::Duration;
 use annals_core::{
     Aggregate, AggregateCommits, AggregateIdsQuery, AggregateNamesQuery, AggregateQuery, ByteString, Clock, Code,
     CommitError, CommitOutcome, EventLog, KnownAggregate, LogPage, LogQuery, LogStatus, NewCommit, NewTransaction,
-    Randomness, ReadError, ScanQuery, SequenceNumber, StoreError, TransactionError, Version, Visit,
+    OpenError, Randomness, ReadError, ScanQuery, SequenceNumber, StoreError, TransactionError, Version, Visit,
 };
 use annals_system::sleep;
 use async_trait::async_trait;
@@ -104,8 +104,8 @@ pub(crate) struct Log {
     places_max: usize,
     pub(crate) context: String,
     pub(crate) adopted: Adopted,
-    /// Says that other software gives numbers to events, as long as it is known to.
-    disturbed: Mutex<Option<String>>,
+    /// Why the log cannot get numbers, as long as what is stored says so: other software gave some, or removed what had some.
+    disturbed: Mutex<Option<(Code, String)>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Randomness>,
     closed: AtomicBool,
@@ -178,14 +178,22 @@ impl Log {
         })
     }
 
-    /// Takes note that other software gives numbers to events, or that it does not any more.
-    pub(crate) fn disturb(&self, why: Option<String>) {
+    /// Takes note that the log cannot get numbers, or that it can again.
+    pub(crate) fn disturb(&self, why: Option<(Code, String)>) {
         *self.disturbed.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     fn disturbed(&self) -> Option<StoreError> {
         let why = self.disturbed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        why.map(|why| StoreError::other(Code::ForeignNumbers, why))
+        why.map(|(code, why)| StoreError::other(code, why))
+    }
+
+    /// Looks at the indexes of the collections that this process commits to.
+    ///
+    /// # Errors
+    /// `unreachable`.
+    pub(crate) async fn look_at_schema(&self) -> Result<(), OpenError> {
+        self.schema.look_again().await
     }
 
     fn is_closed(&self) -> bool {
@@ -255,23 +263,36 @@ impl Log {
         commits.find_one(doc! { "aggregateId": &*aggregate.id }).with_options(options).await
     }
 
+    /// Where an aggregate stands by its newest stored commit, or by the log where that is further on: other software may have deleted a
+    /// commit whose version has its numbers, and no version is used again.
     async fn head_of(
         &self,
         collection: &str,
         aggregate: &Aggregate,
         newest: Option<RawDocumentBuf>,
     ) -> Result<Head, StoreError> {
+        let logged = self.logged_version(aggregate).await?;
         let Some(found) = newest else {
-            return adopted::head(self, aggregate).await;
+            let head = adopted::head(self, aggregate).await?;
+            // Whose it was is gone with its commits.
+            return Ok(if head.version < logged { Head { version: logged, ..Head::NONE } } else { head });
         };
         let version = natural(&found, "version").ok_or_else(|| {
             let why = format!("it sorts as the newest commit of {aggregate}, and its version is no whole number");
             malformed(&self.database, collection, &found, why)
         })?;
         let tenant_id = text(&found, "tenantId").unwrap_or(annals_core::DEFAULT_TENANT_ID).into();
-        let head = Head { version, tenant_id };
+        let head = Head { version: version.max(logged), tenant_id };
         self.heads.learn(aggregate, head.clone());
         Ok(head)
+    }
+
+    /// The newest version of an aggregate that has its numbers; 0 where none has.
+    async fn logged_version(&self, aggregate: &Aggregate) -> Result<Version, StoreError> {
+        let entries = self.database.collection::<RawDocumentBuf>(ENTRIES);
+        let newest = entries.find_one(doc! { "aggregate": &*aggregate.name, "id": &*aggregate.id });
+        let newest = newest.sort(doc! { "version": -1 }).projection(doc! { "_id": 0, "version": 1 }).await;
+        Ok(newest.map_err(|error| reading(&error))?.and_then(|found| natural(&found, "version")).unwrap_or(0))
     }
 
     /// Where a commit stands in the log, if it does yet.
@@ -313,22 +334,26 @@ impl Log {
         tokio::time::timeout(time, self.patience.during(waiting)).await.ok().flatten().flatten()
     }
 
-    /// The first number of a commit that is stored, for a reader.
-    async fn number_of(&self, place: Place) -> Result<SequenceNumber, StoreError> {
+    /// The first number of a commit that is stored, and how many events got one, for a reader.
+    async fn number_of(&self, place: Place) -> Result<(SequenceNumber, u64), StoreError> {
         if let Some(why) = self.held_back(&place).await? {
-            let commit = &place.commit;
-            return Err(StoreError::Unreachable(format!(
-                "commit {commit} has no number because the sequencer holds it back: {why}; see `annals held`"
-            )));
+            return Err(held(&place, &why));
         }
         let expected = self.numbers.expect(place.clone());
-        self.numbered(expected, true, NUMBER_TIME_MAX).await.ok_or_else(|| {
+        if self.numbered(expected, true, NUMBER_TIME_MAX).await.is_some()
+            && let Some(entry) = self.entry(&place).await?
+        {
+            return Ok((entry.first, entry.count));
+        }
+        // It may have been held meanwhile.
+        if let Some(why) = self.held_back(&place).await? {
+            return Err(held(&place, &why));
+        }
+        Err({
             let what = format!("commit {} is stored, and has no number yet", place.commit);
             match self.disturbed() {
-                Some(disturbed) => StoreError::other(Code::ForeignNumbers, format!("{what}: {disturbed}")),
-                None => {
-                    StoreError::Unreachable(format!("{what}: no sequencer is at work, or it holds the commit back"))
-                }
+                Some(disturbed) => StoreError::other(disturbed.code(), format!("{what}: {disturbed}")),
+                None => StoreError::Unreachable(format!("{what}: no sequencer is at work, or it has much to do")),
             }
         })
     }
@@ -397,6 +422,15 @@ impl Log {
         );
         Err(StoreError::Unreachable(sentence).into())
     }
+}
+
+/// The answer to whoever needs the number of a commit that is held.
+fn held(place: &Place, why: &str) -> StoreError {
+    let Place { collection, commit } = place;
+    let sentence = format!(
+        "commit {commit:?} of {collection} is held, so it has no sequence number: {why}; see `annals held list`"
+    );
+    StoreError::other(Code::CommitHeld, sentence)
 }
 
 #[async_trait]

@@ -108,11 +108,25 @@ pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
         return Some(OpenError::new(Code::NotAdopted, message));
     }
     let next = reach.next.map_or("missing".to_owned(), |next| next.to_string());
-    let message = format!(
-        "database {database}: {EVENT_LOG} reaches to {events}, {ENTRIES} to {entries}, and NextEventOffset is {next}: events were \
-         numbered by other software, most often a Dolittle Runtime that was not stopped"
+    let found = format!(
+        "database {database}: {EVENT_LOG} reaches to {events}, {ENTRIES} to {entries}, and NextEventOffset is {next}"
     );
-    Some(OpenError::new(Code::ForeignNumbers, message))
+    // Whoever gives numbers adds to these; nobody does whose collection is dropped, or cut at its end.
+    let lost = *events < reach.known() || reach.next.is_none() || (reach.known() < *events && *entries == 0);
+    Some(match lost {
+        true => {
+            let message = format!(
+                "{found}: other software has dropped or deleted what had numbers; put it back from a backup of the database"
+            );
+            OpenError::new(Code::StoreDamaged, message)
+        }
+        false => {
+            let message = format!(
+                "{found}: events were numbered by other software, most often a Dolittle Runtime that was not stopped"
+            );
+            OpenError::new(Code::ForeignNumbers, message)
+        }
+    })
 }
 
 #[cfg(test)]
@@ -134,6 +148,9 @@ mod tests {
         assert_eq!(code(Reach { next: Some(6), events: 6, ..due }), Some(Code::ForeignNumbers));
         assert_eq!(code(Reach { next: Some(6), ..due }), Some(Code::ForeignNumbers));
         assert_eq!(code(Reach { events: 6, adopted: Some(5), ..due }), Some(Code::ForeignNumbers));
+        assert_eq!(code(Reach { events: 3, ..due }), Some(Code::StoreDamaged), "the end of the log is gone");
+        assert_eq!(code(Reach { events: 0, ..due }), Some(Code::StoreDamaged));
+        assert_eq!(code(Reach { next: None, ..due }), Some(Code::StoreDamaged));
         assert_eq!(code(Reach { next: None, events: 3, ..Reach::default() }), Some(Code::NotAdopted));
         assert_eq!(code(Reach { next: Some(3), events: 3, ..Reach::default() }), Some(Code::NotAdopted));
     }

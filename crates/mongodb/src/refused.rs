@@ -5,7 +5,10 @@ use std::fmt;
 use annals_core::{CommitError, ReadError, StoreError};
 use mongodb::Database;
 use mongodb::bson::{Bson, RawDocument};
-use mongodb::error::{Error, ErrorKind, WriteFailure};
+use mongodb::error::{
+    Error, ErrorKind, RETRYABLE_WRITE_ERROR, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT,
+    WriteFailure,
+};
 
 pub(crate) use annals_core::{Code, OpenError};
 
@@ -18,7 +21,39 @@ pub(crate) fn code_of(error: &Error) -> Option<i32> {
         ErrorKind::Write(WriteFailure::WriteError(write)) => Some(write.code),
         ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => Some(concern.code),
         ErrorKind::InsertMany(many) => many.write_errors.as_ref().and_then(|errors| Some(errors.first()?.code)),
+        ErrorKind::Custom(_) => error.get_custom::<WriteRefused>().map(|refused| refused.code),
         _ => None,
+    }
+}
+
+/// Whether another primary, or the same one a moment later, would not say so again.
+pub(crate) fn passes(error: &Error) -> bool {
+    const PASSING: [i32; 19] =
+        [6, 7, 43, 50, 89, 91, 112, 133, 134, 189, 237, 246, 262, 10107, 11600, 11601, 11602, 13435, 13436];
+    let labels = [TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT, RETRYABLE_WRITE_ERROR];
+    labels.iter().any(|label| error.contains_label(label)) || code_of(error).is_some_and(|code| PASSING.contains(&code))
+}
+
+/// A collection is another one than was meant: it was dropped, renamed or made again.
+pub(crate) const COLLECTION_UUID_MISMATCH: i32 = 361;
+
+/// A document that the server does not take, out of the answer to a command of our own.
+#[derive(Debug)]
+pub(crate) struct WriteRefused {
+    pub(crate) code: i32,
+    pub(crate) message: String,
+}
+
+impl WriteRefused {
+    /// One of which the server's message cannot be read.
+    pub(crate) fn duplicate() -> Self {
+        Self { code: 11000, message: "a unique index has its values already".to_owned() }
+    }
+}
+
+impl From<WriteRefused> for Error {
+    fn from(refused: WriteRefused) -> Self {
+        Self::custom(refused)
     }
 }
 
@@ -59,6 +94,7 @@ pub(crate) fn message_of(error: &Error) -> String {
         ErrorKind::Custom(_) => {
             let owned = error.get_custom::<String>().map(String::as_str);
             let text = owned.or_else(|| error.get_custom::<&'static str>().copied());
+            let text = text.or_else(|| error.get_custom::<WriteRefused>().map(|refused| &*refused.message));
             text.map_or_else(|| error.kind.to_string(), str::to_owned)
         }
         ErrorKind::Io(error) => format!("the connection failed: {error}"),
@@ -122,6 +158,16 @@ pub(crate) fn deleted(database: &Database, collection: &str, what: impl fmt::Dis
     let database = database.name();
     let sentence = format!(
         "{database}.{collection}: {what} is gone, so other software has deleted it; put it back from a backup of the database"
+    );
+    StoreError::other(Code::MalformedDocument, sentence)
+}
+
+/// A commit that has got numbers for `due` events, and holds `there` now.
+pub(crate) fn changed_count(database: &Database, collection: &str, commit: &str, due: u64, there: u64) -> StoreError {
+    let database = database.name();
+    let sentence = format!(
+        "{database}.{collection}: the document with the _id {commit:?}: its body has {there} events, and {due} got sequence numbers, so \
+         other software has changed it; put it back from a backup of the database"
     );
     StoreError::other(Code::MalformedDocument, sentence)
 }

@@ -15,6 +15,7 @@ mod asked;
 mod assign;
 mod backlog;
 mod blocks;
+mod bound;
 pub(crate) mod catch_up;
 pub(crate) mod contexts;
 mod departed;
@@ -22,26 +23,43 @@ mod held;
 mod lead;
 mod lease;
 mod place;
+mod progress;
 mod standby;
 mod state;
 pub(crate) mod step;
 mod stream;
 mod trouble;
+mod witness;
 mod write;
+mod writing;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use annals_core::SequencerStatus;
-use annals_system::sleep;
+use annals_core::{Code, SequencerStatus, StoreError};
+use annals_system::{Instant, sleep};
 use mongodb::Client;
 use tokio::sync::watch;
 
 use crate::log::Log;
+use crate::refused::{code_of, message_of, passes};
 pub(crate) use assign::label;
 use lease::Lease;
+use progress::Progress;
 use step::AtStep;
+
+/// How long a log that failed is left alone the first time; each time twice as long, up to a minute.
+const PAUSE: Duration = Duration::from_secs(2);
+/// A log that failed and has not for so long begins again.
+const FORGIVEN: Duration = Duration::from_secs(120);
+
+/// A log that failed: how often, and when it did last.
+struct Aside {
+    times: u32,
+    since: Instant,
+}
 
 /// What the sequencer works on.
 pub(crate) struct Cluster {
@@ -55,26 +73,70 @@ pub(crate) struct Cluster {
     lease: Duration,
     /// Whether this process leads.
     leads: AtomicBool,
-    /// How long the newest commit that got numbers had been stored by then, in milliseconds; 0 when the stream has nothing more.
-    lag: AtomicU64,
+    progress: Arc<Progress>,
+    /// Logs that were put aside, by their databases.
+    aside: Mutex<HashMap<String, Aside>>,
+    /// Why logs get no numbers, by their databases, as is stored.
+    stalled: Mutex<HashMap<String, String>>,
 }
 
 impl Cluster {
     pub(crate) fn new(client: Client, logs: Vec<Arc<Log>>, holder: String, lease: Duration, at_step: AtStep) -> Self {
-        Self { client, logs, holder, at_step, lease, leads: AtomicBool::new(false), lag: AtomicU64::new(0) }
+        Self {
+            client,
+            logs,
+            holder,
+            at_step,
+            lease,
+            leads: AtomicBool::new(false),
+            progress: Arc::default(),
+            aside: Mutex::default(),
+            stalled: Mutex::default(),
+        }
     }
 
     /// What is known here about the sequencer, for a log that has so many commits held back.
     pub(crate) fn status(&self, held: u64) -> SequencerStatus {
         let leads = self.leads.load(Ordering::Relaxed);
-        SequencerStatus { leads, held, lag_ms: leads.then(|| self.lag.load(Ordering::Relaxed)) }
+        SequencerStatus { leads, held, lag_ms: leads.then(|| self.progress.lag()) }
+    }
+
+    /// Takes note that a log fails.
+    fn put_aside(&self, database: &str) {
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = aside.entry(database.to_owned()).or_insert(Aside { times: 0, since: Instant::now() });
+        *failed = Aside { times: failed.times.saturating_add(1), since: Instant::now() };
+    }
+
+    /// Takes note that a log has come through.
+    fn goes_on(&self, database: &str) {
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that fails with its next commit again has not.
+        aside.retain(|one, failed| one != database || failed.since.elapsed() < FORGIVEN);
+    }
+
+    fn was_aside(&self, database: &str) -> bool {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner).contains_key(database)
+    }
+
+    /// Whether a log that failed may be tried again: the first time soon, then more and more seldom.
+    fn may_try(&self, database: &str) -> bool {
+        let aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        aside.get(database).is_none_or(|failed| failed.since.elapsed() >= PAUSE * 2_u32.pow(failed.times.min(6) - 1))
+    }
+
+    /// Why the commits of this database get no numbers, as far as is stored.
+    pub(crate) fn stalled(&self, database: &str) -> Option<StoreError> {
+        let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = stalled.get(database)?;
+        Some(StoreError::other(Code::NotReady, format!("commits are stored and get no sequence numbers: {why}")))
     }
 
     /// Says how far the stream is behind: `stored` is when its newest commit was, none when it has nothing more.
     fn note_lag(&self, stored: Option<i64>) {
         let now = || self.logs.first().map_or(0, |log| log.clock.now().as_millis());
         let lag = stored.map_or(0, |stored| now().saturating_sub(stored).max(0));
-        self.lag.store(lag.cast_unsigned(), Ordering::Relaxed);
+        self.progress.lag.store(lag.cast_unsigned(), Ordering::Relaxed);
     }
 
     /// How often the lease is renewed, and how long is waited after an error.
@@ -98,34 +160,68 @@ enum Ended {
     Damaged(String),
 }
 
+impl Ended {
+    /// What went wrong, unless it is part of how processes take turns.
+    fn failure(&self) -> Option<String> {
+        match self {
+            Self::Stopped | Self::Deposed(_) | Self::Forgotten => None,
+            Self::Failed(error) => Some(message_of(error)),
+            Self::Disturbed(why) | Self::Damaged(why) => Some(why.clone()),
+        }
+    }
+
+    /// What went wrong with one log, where the others can go on.
+    ///
+    /// # Errors
+    /// Itself, where it is about all of them.
+    fn of_one(self) -> Result<String, Self> {
+        match &self {
+            Self::Disturbed(why) | Self::Damaged(why) => Ok(why.clone()),
+            Self::Failed(error) if code_of(error).is_some() && !passes(error) => Ok(message_of(error)),
+            _ => Err(self),
+        }
+    }
+}
+
 impl From<mongodb::error::Error> for Ended {
     fn from(error: mongodb::error::Error) -> Self {
         Self::Failed(error)
     }
 }
 
-/// Stands by and leads by turns, until `stop` says so.
-pub(crate) async fn run(cluster: Arc<Cluster>, mut stop: watch::Receiver<bool>) {
+/// Stands by and leads by turns, until `stop` says so. Meanwhile what is stored says whether commits get numbers.
+pub(crate) async fn run(cluster: Arc<Cluster>, stop: watch::Receiver<bool>) {
     let Some(first) = cluster.logs.first() else { return };
     let lease = Lease::new(first.database.clone(), cluster.holder.clone(), cluster.lease, cluster.at_step);
+    tokio::select! {
+        () = by_turns(&cluster, &lease, stop) => {}
+        never = witness::look(&cluster, &lease) => match never {},
+    }
+}
+
+async fn by_turns(cluster: &Cluster, lease: &Lease, mut stop: watch::Receiver<bool>) {
     // Set when the stream's position turned out to be too old: the logs are then brought up from the collections.
     let mut forgotten = false;
     loop {
         let epoch = tokio::select! {
             () = stopped(&mut stop) => return,
-            epoch = standby::until_leading(&cluster, &lease) => epoch,
+            epoch = standby::until_leading(cluster, lease) => epoch,
         };
         tracing::info!(epoch, "this process is the sequencer");
         cluster.leads.store(true, Ordering::Relaxed);
         let ended = tokio::select! {
             () = stopped(&mut stop) => Ended::Stopped,
-            lost = lease.keep(epoch, &cluster.lag) => Ended::Deposed(lost),
-            ended = lead::lead(&cluster, &lease, epoch, forgotten) => ended,
-            never = departed::end_transactions(&cluster) => match never {},
-            never = blocks::write(&cluster) => match never {},
+            lost = lease.keep(epoch, &cluster.progress) => Ended::Deposed(lost),
+            ended = lead::lead(cluster, lease, epoch, forgotten) => ended,
+            never = departed::end_transactions(cluster) => match never {},
+            never = blocks::write(cluster) => match never {},
         };
         cluster.leads.store(false, Ordering::Relaxed);
         forgotten = matches!(ended, Ended::Forgotten);
+        cluster.progress.rests();
+        if let Some(why) = ended.failure() {
+            lease.fail(epoch, &why).await;
+        }
         lease.release(epoch).await;
         match ended {
             Ended::Stopped => return,

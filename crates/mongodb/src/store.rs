@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::answers::Answers;
 use crate::connect::{Connection, check_following, connect};
 use crate::identity;
-use crate::layout::names::{EVENT_LOG, IDENTITY, aggregate_of};
+use crate::layout::names::{EVENT_LOG, IDENTITY, aggregate_of, collections};
 use crate::layout::schema::Schema;
 use crate::layout::{owner, schema};
 use crate::log::{Adopted, Log, Means};
@@ -156,7 +156,7 @@ async fn open_tenant(
     means: &Means,
 ) -> Result<(String, (Arc<Log>, Identity)), OpenError> {
     let database = client.database(&names.events);
-    let there = database.list_collection_names().await.map_err(|error| asking(&names.events, &error))?;
+    let there = collections(&database).await.map_err(|error| asking(&names.events, &error))?;
     // Before anything is written: what other software has numbered is adopted first.
     if there.iter().any(|name| name == EVENT_LOG) {
         reach::judge(&database).await?;
@@ -317,7 +317,9 @@ impl Store for MongoStore {
         let no_primary = self.primary.refusal();
         let status = self.logs().map(|log| {
             let sequencer = self.cluster.status(log.held.get());
-            LogStatus { sequencer: Some(sequencer), ..log.status() }
+            let own = log.status();
+            let refusing = own.refusing.clone().or_else(|| self.cluster.stalled(log.database.name()));
+            LogStatus { sequencer: Some(sequencer), refusing, ..own }
         });
         let mut status: Vec<_> = status.chain(self.scopes.values().map(|log| log.status())).collect();
         status.iter_mut().for_each(|log| log.refusing = log.refusing.take().or_else(|| no_primary.clone()));

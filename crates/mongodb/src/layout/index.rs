@@ -3,6 +3,7 @@
 
 use mongodb::Database;
 use mongodb::bson::{Bson, Document, doc};
+use uuid::Uuid;
 
 use crate::refused::{Code, OpenError, asking, code_of};
 
@@ -125,7 +126,10 @@ pub(crate) async fn missing<'a>(
     forbidden: &[Forbidden],
 ) -> Result<Vec<&'a Index>, OpenError> {
     let place = format!("{}.{collection}", database.name());
-    let there = listed(database, collection).await.map_err(|error| asking(&place, &error))?;
+    let there = listed(database, collection).await.map_err(|error| match code_of(&error) {
+        Some(NOT_ON_A_VIEW) => wrong(&place, "it is a view, and a collection of this name is needed; rename the view"),
+        _ => asking(&place, &error),
+    })?;
     for found in &there {
         for index in expected {
             if let Some(fault) = index.fault(found) {
@@ -145,6 +149,24 @@ pub(crate) async fn missing<'a>(
     let has = |index: &&Index| there.iter().any(|found| found.get_str("name").is_ok_and(|name| name == index.name));
     Ok(expected.iter().filter(|index| !has(index)).collect())
 }
+
+/// What tells a collection from another one that had or gets the same name; none where there is no such collection.
+///
+/// # Errors
+/// The driver's.
+pub(crate) async fn uuid_of_collection(database: &Database, collection: &str) -> mongodb::error::Result<Option<Uuid>> {
+    let mut found = database.list_collections().filter(doc! { "name": collection, "type": "collection" }).await?;
+    while found.advance().await? {
+        let info = found.deserialize_current()?.info;
+        if let Some(uuid) = info.uuid {
+            return Ok(Uuid::from_slice(&uuid.bytes).ok());
+        }
+    }
+    Ok(None)
+}
+
+/// What the server says of a command that views do not have.
+const NOT_ON_A_VIEW: i32 = 166;
 
 async fn listed(database: &Database, collection: &str) -> mongodb::error::Result<Vec<Document>> {
     const NAMESPACE_NOT_FOUND: i32 = 26;

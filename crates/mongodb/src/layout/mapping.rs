@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use annals_core::ByteString;
+use annals_core::{ByteString, Code, Invalid};
 use mongodb::Database;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use uuid::Uuid;
@@ -90,8 +90,44 @@ impl Mapping {
         given.unwrap_or_else(|| uuid_of(kind.word(), name))
     }
 
+    /// Sees that an aggregate type has one name: `event-log` knows it by its UUID, so two names of one UUID would count the versions of
+    /// each other's aggregates. A name that is a UUID is written as UUIDs are, and not at all where another name was given to it.
+    ///
+    /// # Errors
+    /// `invalid_name` with the name to use.
+    pub(crate) fn only_name(&self, name: &str) -> Result<(), Invalid> {
+        let Ok(uuid) = Uuid::try_parse(name) else { return Ok(()) };
+        let only = self.name(Kind::Aggregate, uuid);
+        if *only == *name {
+            return Ok(());
+        }
+        let message = format!("{name:?} is the UUID of the aggregates that are called {only:?} here; use that name");
+        Err(Invalid::new(Code::InvalidName, "aggregate.name", message))
+    }
+
     /// The document that keeps a name.
     pub(crate) fn document(kind: Kind, uuid: Uuid, name: &str) -> Document {
         doc! { "_id": format!("{}:{}", kind.word(), uuid.hyphenated()), "name": name }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aggregate_type_has_one_name() {
+        let id = "0a1b2c3d-0000-4000-8000-00000000abcd";
+        let mut mapping = Mapping::default();
+        for name in ["order", id] {
+            assert_eq!(mapping.only_name(name), Ok(()), "{name}");
+        }
+        for other in [id.to_uppercase(), id.replace('-', "")] {
+            let refused = mapping.only_name(&other).expect_err("another spelling");
+            assert!(refused.code == Code::InvalidName && refused.message.contains(id), "{refused}");
+        }
+        mapping.add(Kind::Aggregate, Uuid::try_parse(id).expect("a UUID"), "order".into());
+        assert_eq!(mapping.only_name("order"), Ok(()));
+        assert!(mapping.only_name(id).expect_err("it is called otherwise").message.contains("\"order\""));
     }
 }

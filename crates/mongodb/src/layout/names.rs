@@ -1,6 +1,8 @@
 //! Names of collections, and the UUIDs that stand for names where the Dolittle Runtime's layouts want UUIDs.
 
 use annals_core::{Code, Invalid};
+use mongodb::Database;
+use mongodb::bson::doc;
 use uuid::Uuid;
 
 /// The events of a tenant in one order, in the Dolittle Runtime's layout.
@@ -26,11 +28,13 @@ pub(crate) const OWNER: &str = "wow_database_metadata";
 
 /// How the name of a collection of commits ends.
 pub(crate) const EVENT_STREAM: &str = "_event_stream";
+/// How the names of collections begin that MongoDB keeps for itself.
+const SYSTEM: &str = "system.";
 
 /// Why a collection cannot be called so; none where it can. The server keeps `system.` for itself and refuses a dot in front; drivers
 /// refuse dots side by side and at the end, so that other software could not open the collection.
 pub(crate) fn unfit(collection: &str) -> Option<&'static str> {
-    if collection.starts_with("system.") {
+    if collection.starts_with(SYSTEM) {
         return Some("begins with \"system.\", which MongoDB keeps for itself");
     }
     if collection.starts_with('.') || collection.ends_with('.') {
@@ -45,7 +49,7 @@ pub(crate) fn unfit(collection: &str) -> Option<&'static str> {
 /// MongoDB keeps names that begin with `system.` for itself.
 pub(crate) fn event_stream(aggregate: &str) -> Result<String, Invalid> {
     let collection = format!("{aggregate}{EVENT_STREAM}");
-    match unfit(&collection).filter(|_| collection.starts_with("system.")) {
+    match unfit(&collection).filter(|_| collection.starts_with(SYSTEM)) {
         Some(why) => Err(unfit_aggregate(aggregate, why)),
         None => Ok(collection),
     }
@@ -68,9 +72,20 @@ fn unfit_aggregate(aggregate: &str, why: &str) -> Invalid {
     Invalid::new(Code::InvalidName, "aggregate.name", message)
 }
 
-/// The aggregates' name behind the name of a collection of commits.
+/// The aggregates' name behind the name of a collection of commits. A collection that has no name before the ending, and one that MongoDB
+/// keeps for itself (the buckets of a time series), hold no commits.
 pub(crate) fn aggregate_of(collection: &str) -> Option<&str> {
-    collection.strip_suffix(EVENT_STREAM).filter(|name| !name.is_empty())
+    let named = |name: &&str| !name.is_empty() && !name.starts_with(SYSTEM);
+    collection.strip_suffix(EVENT_STREAM).filter(named)
+}
+
+/// Lists the collections of a database that hold documents of their own. A view shows those of others: it is never written to, has no
+/// indexes, and is no collection of commits whatever it is called.
+///
+/// # Errors
+/// The driver's.
+pub(crate) async fn collections(database: &Database) -> mongodb::error::Result<Vec<String>> {
+    database.list_collection_names().filter(doc! { "type": "collection" }).await
 }
 
 /// Where the entries of the stream of this name are, in the Dolittle Runtime's layout: the name itself where the layout has it, else
@@ -150,6 +165,7 @@ mod tests {
         assert_eq!(event_stream("order").as_deref(), Ok("order_event_stream"));
         assert_eq!(aggregate_of("order_event_stream"), Some("order"));
         assert_eq!(aggregate_of("_event_stream"), None);
+        assert_eq!(aggregate_of("system.buckets.order_event_stream"), None);
         assert_eq!(aggregate_of("order_snapshot"), None);
         assert_eq!(event_stream("system.users").expect_err("kept for MongoDB").code, Code::InvalidName);
         assert_eq!(event_stream("a.b..c").as_deref(), Ok("a.b..c_event_stream"), "what is there is read");

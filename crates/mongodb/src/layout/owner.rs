@@ -4,7 +4,7 @@ use mongodb::Database;
 use mongodb::bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
-use super::names::OWNER;
+use super::names::{OWNER, collections};
 use crate::refused::{Code, OpenError, asking};
 
 const ID: &str = "boundedContext";
@@ -90,7 +90,7 @@ pub(crate) fn judge(place: &str, context: &str, marker: &Document) -> Result<(),
 /// A collection that holds a document of another context, and that context. Every one is looked into: a foreign one may stand behind
 /// one of ours.
 async fn foreign(database: &Database, context: &str) -> mongodb::error::Result<Option<(String, String)>> {
-    for name in database.list_collection_names().await? {
+    for name in collections(database).await? {
         if !name.ends_with("_event_stream") && !name.ends_with("_snapshot") {
             continue;
         }

@@ -3,29 +3,35 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use mongodb::Database;
 use mongodb::bson::doc;
 use tokio::sync::OnceCell;
+use uuid::Uuid;
 
-use super::index::{Forbidden, Index, missing, reconcile};
+use super::index::{Forbidden, Index, missing, reconcile, uuid_of_collection};
 use super::names::{
     AGGREGATES, BLOCKS, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS, event_stream,
 };
 use super::prepare;
 use crate::options::{Options, Requests};
-use crate::refused::{OpenError, asking, code_of};
+use crate::refused::{Code, OpenError, asking, code_of};
 
 /// Collections that are looked at side by side.
 const LOOKS: usize = 16;
+/// How often a collection is made ready that other software drops meanwhile.
+const TRIES: usize = 20;
 
 /// The collections of commits of one tenant, or of its prepare keys, as far as this process knows that they are as they must be.
+///
+/// Invariant: a collection is known by its UUID. What other software drops or renames is another collection from then on, and an insert
+/// that names the UUID of the one before is refused: so none can come back by an insert, without the indexes that decide.
 pub(crate) struct Schema {
     database: Database,
     expected: Vec<Index>,
     forbidden: Vec<Forbidden>,
     create: bool,
-    known: Mutex<HashMap<String, Arc<OnceCell<()>>>>,
+    known: Mutex<HashMap<String, Arc<OnceCell<Uuid>>>>,
 }
 
 impl Schema {
@@ -58,17 +64,69 @@ impl Schema {
         Ok(())
     }
 
-    /// Sees to it that the collection is as it must be, once per process and before its own first insert.
+    /// Sees to it that the collection is as it must be, once per process and before its own first insert. Returns what an insert must name.
     ///
     /// # Errors
     /// `unsuitable_server` or `unreachable`; the next call tries again.
-    pub(crate) async fn ensure(&self, collection: &str) -> Result<(), OpenError> {
+    pub(crate) async fn ensure(&self, collection: &str) -> Result<Uuid, OpenError> {
         let cell = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.entry(collection.to_owned()).or_default().clone()
         };
-        let check = || reconcile(&self.database, collection, &self.expected, &self.forbidden, self.create);
-        cell.get_or_try_init(check).await.map(|_| ())
+        cell.get_or_try_init(|| self.make_ready(collection)).await.copied()
+    }
+
+    /// Takes note that the collection with this UUID is not there any more.
+    pub(crate) fn forget(&self, collection: &str, uuid: Uuid) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(collection).is_some_and(|cell| cell.get() == Some(&uuid)) {
+            known.remove(collection);
+        }
+    }
+
+    /// Looks at the collections that are known again, and forgets those whose indexes are not as they must be: other software may drop an
+    /// index of a collection that stays.
+    ///
+    /// # Errors
+    /// `unreachable`.
+    pub(crate) async fn look_again(&self) -> Result<(), OpenError> {
+        let known: Vec<(String, Uuid)> = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.iter().filter_map(|(name, cell)| Some((name.clone(), *cell.get()?))).collect()
+        };
+        for some in known.chunks(LOOKS) {
+            let looks = some.iter().map(|(name, _)| missing(&self.database, name, &self.expected, &self.forbidden));
+            for ((name, uuid), missing) in some.iter().zip(join_all(looks).await) {
+                let is_whole = match missing {
+                    Ok(missing) => missing.is_empty(),
+                    Err(error) if error.code == Code::Unreachable => return Err(error),
+                    Err(_) => false,
+                };
+                if !is_whole {
+                    let database = self.database.name();
+                    tracing::error!(database, collection = name, "indexes were dropped or changed by other software");
+                    self.forget(name, *uuid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_ready(&self, collection: &str) -> Result<Uuid, OpenError> {
+        let place = format!("{}.{collection}", self.database.name());
+        for _ in 0..TRIES {
+            reconcile(&self.database, collection, &self.expected, &self.forbidden, self.create).await?;
+            let uuid =
+                async || uuid_of_collection(&self.database, collection).await.map_err(|error| asking(&place, &error));
+            let Some(before) = uuid().await? else { continue };
+            // Between the two it may have become another one.
+            let missing = missing(&self.database, collection, &self.expected, &self.forbidden).await?;
+            if missing.is_empty() && uuid().await? == Some(before) {
+                return Ok(before);
+            }
+        }
+        let message = format!("{place}: it is dropped or renamed again and again while its indexes are made");
+        Err(OpenError::new(Code::UnsuitableServer, message))
     }
 }
 
@@ -241,9 +299,9 @@ async fn create_collection(database: &Database, collection: &str) -> Result<(), 
     }
 }
 
-/// Where the commits of these aggregates are, once the collection is as it must be.
-pub(crate) async fn ready(schema: &Schema, aggregate: &str) -> Result<String, annals_core::CommitError> {
+/// Where the commits of these aggregates are, and what an insert must name, once the collection is as it must be.
+pub(crate) async fn ready(schema: &Schema, aggregate: &str) -> Result<(String, Uuid), annals_core::CommitError> {
     let collection = event_stream(aggregate)?;
-    schema.ensure(&collection).await.map_err(crate::refused::not_ready)?;
-    Ok(collection)
+    let uuid = schema.ensure(&collection).await.map_err(crate::refused::not_ready)?;
+    Ok((collection, uuid))
 }

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use annals_core::{
-    AggregateCommits, AggregateIdsQuery, AggregateQuery, DEFAULT_TENANT_ID, KnownAggregate, ReadError, SequenceNumber,
-    Version, limits,
+    AggregateCommits, AggregateIdsQuery, AggregateQuery, DEFAULT_TENANT_ID, KnownAggregate, ReadError, Version, limits,
 };
 use futures_util::TryFutureExt;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
@@ -12,10 +11,11 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 use super::heads::Head;
 use super::numbers::Place;
 use super::{Log, adopted};
+use crate::layout::entry::{self, Entry};
 use crate::layout::fields::{natural, text};
 use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{ENTRIES, event_stream};
-use crate::refused::{malformed, reading, unreadable};
+use crate::refused::{changed_count, malformed, reading, unreadable};
 
 /// The largest version that the layout can count.
 const VERSION_MAX: Version = i32::MAX as Version;
@@ -73,10 +73,16 @@ pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateC
     commits.sort_unstable_by_key(|commit| commit.info.version);
     let mut recorded = Vec::with_capacity(commits.len());
     for commit in commits {
-        let first = match numbers.get(&commit.info.version) {
-            Some(first) => *first,
+        let entry = numbers.get(&commit.info.version).filter(|entry| entry.commit == commit.key);
+        let (first, count) = match entry {
+            Some(entry) => (entry.first, entry.count),
+            // It has no numbers yet; or it stands in the place of another commit, which had this version and is gone.
             None => log.number_of(Place::new(&collection, &commit.key)).await?,
         };
+        let there = commit.events.len() as u64;
+        if there != count {
+            return Err(changed_count(&log.database, &collection, &commit.key, count, there).into());
+        }
         recorded.push(commit.recorded(first));
     }
     Ok((AggregateCommits { commits: recorded, version }, whole))
@@ -140,21 +146,24 @@ async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<
     Ok(Page { commits, whole, before })
 }
 
-/// The first numbers of the commits of these versions, as far as they have some.
-async fn numbers(log: &Log, query: &AggregateQuery) -> Result<HashMap<Version, SequenceNumber>, ReadError> {
+/// The entries of the commits of these versions, as far as they have some.
+async fn numbers(log: &Log, query: &AggregateQuery) -> Result<HashMap<Version, Entry>, ReadError> {
     let (name, id) = (&*query.aggregate.name, &*query.aggregate.id);
     let filter = doc! { "aggregate": name, "id": id, "version": versions(query) };
     let order = if query.last { -1 } else { 1 };
     let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let find = entries.find(filter).sort(doc! { "version": order });
     // With a range of times the versions that pass are not known here; those that are missing are looked up one by one.
-    let find = find.limit(query.limit as i64).batch_size(query.limit as u32 + 1).projection(doc! { "version": 1 });
+    let find = find
+        .limit(query.limit as i64)
+        .batch_size(query.limit as u32 + 1)
+        .projection(doc! { "version": 1, "n": 1, "coll": 1, "commit": 1 });
     let mut cursor = find.await.map_err(|error| reading(&error))?;
     let mut numbers = HashMap::new();
     while cursor.advance().await.map_err(|error| reading(&error))? {
-        let (version, first) = (natural(cursor.current(), "version"), natural(cursor.current(), "_id"));
-        let missing = || unreadable(format!("{ENTRIES}: an entry of {} has no number or no version", query.aggregate));
-        numbers.insert(version.ok_or_else(missing)?, first.ok_or_else(missing)?);
+        let missing = || unreadable(format!("{ENTRIES}: an entry of {} has no version", query.aggregate));
+        let version = natural(cursor.current(), "version").ok_or_else(missing)?;
+        numbers.insert(version, entry::read(cursor.current()).map_err(unreadable)?);
     }
     Ok(numbers)
 }
@@ -167,10 +176,10 @@ pub(super) fn versions(query: &AggregateQuery) -> Document {
 pub(super) async fn ids(log: &Log, query: AggregateIdsQuery) -> Result<Vec<KnownAggregate>, ReadError> {
     let collection = &event_stream(&query.name)?;
     let commits = log.database.collection::<RawDocumentBuf>(collection);
-    let mut filter = doc! { "aggregateName": &*query.name, "version": 1 };
-    if let Some(after) = &query.after {
-        filter.insert("aggregateId", doc! { "$gt": &**after });
-    }
+    // An id that is no text is of a malformed commit, which `annals held list` shows.
+    let after = query.after.as_deref().unwrap_or_default();
+    let filter =
+        doc! { "aggregateName": &*query.name, "version": 1, "aggregateId": { "$type": "string", "$gt": after } };
     let find = commits.find(filter).sort(doc! { "aggregateId": 1 }).limit(query.limit as i64);
     let find = find.projection(doc! { "aggregateId": 1, "tenantId": 1 });
     let mut cursor = find.await.map_err(|error| reading(&error))?;

@@ -12,17 +12,19 @@ use annals_system::{Instant, sleep};
 use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::{ClientSession, Database};
+use uuid::Uuid;
 
 use super::bulk::Insert;
 use crate::answers::no_answer;
 use crate::layout::fields::{inner, integer, text};
 use crate::layout::writer::Writer;
-use crate::refused::{code_of, is_garbled, message_of};
+use crate::refused::{COLLECTION_UUID_MISMATCH, code_of, is_garbled, message_of};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const DUPLICATE_KEY: i64 = 11000;
+const REPLACED: i64 = COLLECTION_UUID_MISMATCH as i64;
 
 /// What became of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub(crate) enum Outcome {
     Unknown(String),
     /// It waited too long to be sent: nothing of it is stored.
     NotSent,
+    /// The collection that it was to be stored in has been dropped or renamed: nothing of it is stored.
+    Replaced,
 }
 
 /// Sends a batch until every outcome is known or the time is up. A server that is cut off from the majority may answer never.
@@ -77,7 +81,9 @@ async fn attempt(
         Ok(session) => session,
         Err(error) => return give_all(Outcome::Unknown(message_of(&error))),
     };
-    let command = match command(collection, open.iter().map(|place| &*inserts[*place].document)) {
+    // Those that came first may name a collection that is gone; where it is, all of them are told.
+    let into = inserts.iter().last().map(|last| last.into).unwrap_or_default();
+    let command = match command(collection, into, open.iter().map(|place| &*inserts[*place].document)) {
         Ok(command) => command,
         Err(error) => return give_all(Outcome::Refused(error.to_string())),
     };
@@ -87,6 +93,7 @@ async fn attempt(
         Err(error) if is_garbled(&error) => {
             return told_apart(database, collection, inserts, open, &mut session, outcomes).await;
         }
+        Err(error) if first && code_of(&error) == Some(COLLECTION_UUID_MISMATCH) => return give_all(Outcome::Replaced),
         // A later try is refused before it is looked at; the first may have been stored all the same.
         Err(error) if first && is_refusal(&error) => return give_all(Outcome::Refused(message_of(&error))),
         Err(error) => return give_all(Outcome::Unknown(message_of(&error))),
@@ -118,6 +125,7 @@ async fn attempt(
 
 fn command<'a>(
     collection: &str,
+    into: Uuid,
     documents: impl Iterator<Item = &'a [u8]> + Clone,
 ) -> Result<RawDocumentBuf, mongodb::bson::error::Error> {
     let bytes: usize = documents.clone().map(|document| document.len() + 8).sum();
@@ -129,6 +137,7 @@ fn command<'a>(
         }
     });
     command.boolean("ordered", false);
+    command.uuid("collectionUUID", into);
     command.document("writeConcern", |concern| {
         concern.text("w", "majority");
         concern.boolean("j", true);
@@ -160,6 +169,7 @@ fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, outcomes
                 let keys = inner(error, "keyPattern").map(|keys| keys.iter().flatten());
                 Outcome::Duplicate(keys.into_iter().flatten().map(|(key, _)| key.as_str().to_owned()).collect())
             }
+            Some(REPLACED) if first => Outcome::Replaced,
             Some(code) if !is_passing(code) && first => Outcome::Refused(message()),
             _ => Outcome::Unknown(message()),
         };

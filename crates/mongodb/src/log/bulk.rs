@@ -14,6 +14,7 @@ use annals_system::Instant;
 use mongodb::Database;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 use super::batch::{self, Outcome};
 
@@ -35,6 +36,8 @@ const TURNS: usize = 64;
 pub(super) struct Insert {
     pub(super) id: String,
     pub(super) document: Vec<u8>,
+    /// The UUID of the collection that was found to be as it must be.
+    pub(super) into: Uuid,
     pub(super) answer: oneshot::Sender<Outcome>,
     /// Until then it is sent or answered as not sent.
     pub(super) sent_by: Instant,
@@ -71,10 +74,10 @@ impl Bulk {
     }
 
     /// Inserts a document with the next batch of its collection. How many wait is bounded by the caller.
-    pub(crate) async fn insert(&self, collection: &str, id: String, document: Vec<u8>) -> Outcome {
+    pub(crate) async fn insert(&self, collection: &str, into: Uuid, id: String, document: Vec<u8>) -> Outcome {
         let (answer, answered) = oneshot::channel();
         let sent_by = Instant::now() + self.outcome_time;
-        let mut insert = Insert { id, document, answer, sent_by };
+        let mut insert = Insert { id, document, into, answer, sent_by };
         // A lane ends with the runtime that it was made on; a store may be used from a later one.
         for _ in 0..2 {
             match self.lane(collection).send(insert) {

@@ -6,7 +6,7 @@
 //! nothing is ever filled in behind.
 
 use annals_core::{
-    Code, CommitError, CommitOutcome, ExpectedVersion, NewCommit, Reached, StoreError, Timestamp, Version, event_uuid,
+    CommitError, CommitOutcome, ExpectedVersion, NewCommit, Reached, StoreError, Timestamp, Version, event_uuid,
     new_uuid,
 };
 use tokio::sync::TryAcquireError;
@@ -24,6 +24,7 @@ use crate::layout::names::new_event_stream;
 use crate::layout::schema::ready;
 use crate::options::Requests;
 use crate::patience::given_up;
+use crate::refused::not_ready;
 
 /// How often a commit at any version may be overtaken by other processes before it is given back.
 const OVERTAKEN_MAX: usize = 1000;
@@ -47,6 +48,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     commit.validate()?;
     supported(&commit)?;
     new_event_stream(&commit.aggregate.name)?;
+    log.adopted.reader.mapping.only_name(&commit.aggregate.name)?;
     if let Some(disturbed) = log.disturbed() {
         return Err(disturbed.into());
     }
@@ -57,7 +59,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     })?;
     let making = tokio::time::timeout(log.outcome_time, ready(&log.schema, &commit.aggregate.name));
     let collection = log.patience.during(making).await.ok_or(StoreError::Closed)?;
-    let collection = collection
+    let (collection, into) = collection
         .map_err(|_| StoreError::Unreachable("its collection could not be made ready in time".to_owned()))??;
     let timed = tokio::time::timeout(log.outcome_time, keyed::ready(log, &commit.keys)).await;
     timed
@@ -69,7 +71,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     let storing = async {
         let turn = tokio::time::timeout(log.outcome_time, log.turns.wait(&commit.aggregate)).await;
         let _turn = turn.map_err(|_| StoreError::Overloaded)?;
-        store(log, &collection, &request).await
+        store(log, (&collection, into), &request).await
     };
     let stored = log.patience.during(storing).await.unwrap_or_else(|| {
         let sentence = format!("the store was closed before MongoDB answered (request id {:?})", request.request_id);
@@ -105,7 +107,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
         // It will have none until an operator acts, so who asked for one is told, and not left to guess.
         // The same reason as that of the next commit, which is refused.
         let sentence = format!("commit {commit_id} is stored, and gets its number once this has ended: {disturbed}");
-        return Err(StoreError::other(Code::ForeignNumbers, sentence).into());
+        return Err(StoreError::other(disturbed.code(), sentence).into());
     }
     Ok(CommitOutcome { commit_id, version, first_sequence_number, event_ids, duplicate, stage: None })
 }
@@ -141,8 +143,8 @@ impl<'a> Request<'a> {
         self.commit.tenant_id.as_deref().unwrap_or(annals_core::DEFAULT_TENANT_ID)
     }
 
-    fn task<'b>(&'b self, collection: &'b str, document: &'b [u8]) -> Task<'b> {
-        Task { keys: &self.commit.keys, commit: Some((collection, document)), now: self.now }
+    fn task<'b>(&'b self, collection: &'b str, into: Uuid, document: &'b [u8]) -> Task<'b> {
+        Task { keys: &self.commit.keys, commit: Some((collection, into, document)), now: self.now }
     }
 
     fn document(&self, log: &Log, version: Version) -> Result<Vec<u8>, CommitError> {
@@ -176,7 +178,7 @@ struct Stored {
     repeated: Option<StoredCommit>,
 }
 
-async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Stored, CommitError> {
+async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Request<'_>) -> Result<Stored, CommitError> {
     let commit = request.commit;
     let expected = commit.expected_version;
     let first_only = matches!(expected, ExpectedVersion::Empty | ExpectedVersion::Exact(0));
@@ -189,7 +191,9 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
     };
     let mut collided = false;
     for _ in 0..OVERTAKEN_MAX {
-        if head.version > 0 && *head.tenant_id != *request.tenant_id() {
+        // Of an aggregate whose commits were deleted it is not known.
+        let known = head.version > 0 && !head.tenant_id.is_empty();
+        if known && *head.tenant_id != *request.tenant_id() {
             return Err(CommitError::AggregateOfOtherTenant { tenant_id: head.tenant_id.to_string() });
         }
         let admitted = expected.admits(head.version);
@@ -214,8 +218,8 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
         let version = head.version + 1;
         let document = request.document(log, version)?;
         let outcome = match commit.keys.is_empty() {
-            true => log.bulk.insert(collection, request.commit_id.clone(), document).await,
-            false => match keyed::carry_out(log, request.task(collection, &document)).await? {
+            true => log.bulk.insert(collection, into, request.commit_id.clone(), document).await,
+            false => match keyed::carry_out(log, request.task(collection, into, &document)).await? {
                 Keyed::Outcome(outcome) => outcome,
                 Keyed::Refused(refusal) => {
                     // A repeat finds its own keys taken.
@@ -263,6 +267,10 @@ async fn store(log: &Log, collection: &str, request: &Request<'_>) -> Result<Sto
                 return Err(StoreError::ReadOnly(format!("MongoDB refuses the commit: {why}")).into());
             }
             Outcome::NotSent => return Err(StoreError::Overloaded.into()),
+            Outcome::Replaced => {
+                log.schema.forget(collection, into);
+                into = log.schema.ensure(collection).await.map_err(not_ready)?;
+            }
             Outcome::Unknown(why) => {
                 return Err(StoreError::Unreachable(format!("{why} (request id {:?})", request.request_id)).into());
             }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use annals_core::ReadError;
+use annals_core::{ReadError, StoreError};
 use annals_system::sleep;
 use futures_util::future::try_join_all;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
@@ -14,7 +14,7 @@ use crate::layout::entry::Entry;
 use crate::layout::fields::text;
 use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{EVENT_LOG, aggregate_of};
-use crate::refused::{deleted, malformed, reading, unreadable};
+use crate::refused::{changed_count, deleted, malformed, reading, unreadable};
 
 /// About so many bytes of commits are fetched together.
 const BYTES: usize = 4 * 1024 * 1024;
@@ -60,7 +60,11 @@ pub(super) async fn fetch_next<'a>(
     Ok(some.iter().zip(commits))
 }
 
-/// The commits of the first of these entries, in their order: of all of them, unless they are much larger than those before. One at least.
+/// The commits of the first of these entries, in their order: of all of them, unless they are much larger than those before, or one is not
+/// what got the numbers. One at least.
+///
+/// # Errors
+/// Those of the server, and `malformed_document` where the first one was changed or deleted.
 pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<Vec<StoredCommit>, ReadError> {
     let mut collections: HashMap<&str, Wanted<'_>> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
@@ -69,7 +73,7 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
     let read = AtomicUsize::new(0);
     let all = collections.into_iter().map(|(name, wanted)| of_collection(log, name, wanted, &read));
     let (found, cut): (Vec<_>, Vec<bool>) = try_join_all(all).await?.into_iter().unzip();
-    let mut commits: Vec<Option<StoredCommit>> = entries.iter().map(|_| None).collect();
+    let mut commits: Vec<Option<Result<StoredCommit, StoreError>>> = entries.iter().map(|_| None).collect();
     pace.learn(found.iter().map(Vec::len).sum(), read.into_inner());
     for (place, commit) in found.into_iter().flatten() {
         commits[place] = Some(commit);
@@ -81,16 +85,32 @@ pub(super) async fn fetch(log: &Log, entries: &[Entry], pace: &Pace) -> Result<V
             return Box::pin(fetch(log, &entries[..1], pace)).await;
         }
     }
-    let commits = commits.into_iter().zip(entries).map(|(commit, entry)| {
-        let gone =
-            || deleted(&log.database, &entry.collection, format_args!("commit {:?} of the log", entry.commit)).into();
-        commit.ok_or_else(gone)
-    });
-    commits.collect()
+    let mut whole = Vec::with_capacity(commits.len());
+    for (commit, entry) in commits.into_iter().zip(entries) {
+        let gone = || deleted(&log.database, &entry.collection, format_args!("commit {:?} of the log", entry.commit));
+        let commit = commit.unwrap_or_else(|| Err(gone())).and_then(|commit| same_events(log, entry, commit));
+        match commit {
+            Ok(commit) => whole.push(commit),
+            Err(why) if whole.is_empty() => return Err(why.into()),
+            // Those before it are whole; it is told to who asks for it.
+            Err(_) => break,
+        }
+    }
+    Ok(whole)
+}
+
+/// A commit that has as many events as got numbers. One that other software has made longer or shorter would give numbers twice, or leave
+/// some out.
+fn same_events(log: &Log, entry: &Entry, commit: StoredCommit) -> Result<StoredCommit, StoreError> {
+    let (due, there) = (entry.count, commit.events.len() as u64);
+    if due == there {
+        return Ok(commit);
+    }
+    Err(changed_count(&log.database, &entry.collection, &entry.commit, due, there))
 }
 
 /// A commit with its place among those that were asked for.
-type Found = (usize, StoredCommit);
+type Found = (usize, Result<StoredCommit, StoreError>);
 
 /// The ids of commits of one collection, and their places among those that were asked for.
 #[derive(Default)]
@@ -136,7 +156,7 @@ async fn of_collection(
         }
         if collection == EVENT_LOG {
             let (events, bytes) = adopted::fetch_events(log, &missing, BYTES_MAX).await?;
-            found.extend(events.into_iter().filter_map(|event| Some((wanted.place(&event.key)?, event))));
+            found.extend(events.into_iter().filter_map(|event| Some((wanted.place(&event.key)?, Ok(event)))));
             if read.fetch_add(bytes, Ordering::Relaxed) + bytes > BYTES_MAX {
                 return Ok((found, true));
             }
@@ -185,7 +205,7 @@ async fn of_ids(
         let Some(place) = text(document, "_id").and_then(|id| wanted.place(id)) else { continue };
         let commit = foreign::read(document, name);
         // It was well-formed when it got its numbers.
-        let commit = commit.map_err(|why| malformed(&log.database, collection, document, why))?;
+        let commit = commit.map_err(|why| malformed(&log.database, collection, document, why));
         found.push((place, commit));
     }
     Ok(false)

@@ -15,7 +15,7 @@ const GENERATION: usize = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) version: Version,
-    /// Empty while the version is 0.
+    /// Empty while the version is 0, and where its commits were deleted by other software.
     pub(crate) tenant_id: ByteString,
 }
 

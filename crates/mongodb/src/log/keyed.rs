@@ -15,6 +15,7 @@ use mongodb::ClientSession;
 use mongodb::bson::{RawDocumentBuf, doc};
 use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::ReadConcern;
+use uuid::Uuid;
 
 use super::Log;
 use super::batch::{Outcome, judged};
@@ -22,7 +23,7 @@ use crate::answers::no_answer;
 use crate::connect::strict;
 use crate::layout::prepare;
 use crate::layout::writer::Writer;
-use crate::refused::{code_of, is_garbled, malformed, message_of, not_ready};
+use crate::refused::{COLLECTION_UUID_MISMATCH, code_of, is_garbled, malformed, message_of, not_ready};
 use crate::sessions::{Session, was_ended};
 
 /// Between two tries, growing.
@@ -33,8 +34,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) keys: &'a KeyChanges,
-    /// The commit's collection and document. None where keys change alone: then a key that is taken is told before one that is not held.
-    pub(super) commit: Option<(&'a str, &'a [u8])>,
+    /// The commit's collection, its UUID, and the document. None where keys change alone: then a key that is taken is told before one that is not held.
+    pub(super) commit: Option<(&'a str, Uuid, &'a [u8])>,
     pub(super) now: Timestamp,
 }
 
@@ -76,7 +77,7 @@ pub(super) async fn refusal(log: &Log, keys: &KeyChanges, now: Timestamp) -> Res
             holders.insert((name.to_string(), key.to_string()), holder);
         }
     }
-    Ok(judge(Task { keys, commit: Some(("", &[])), now }, &holders).err())
+    Ok(judge(Task { keys, commit: Some(("", Uuid::nil(), &[])), now }, &holders).err())
 }
 
 fn judge(task: Task<'_>, holders: &Holders) -> Result<Vec<Change>, CommitError> {
@@ -117,7 +118,7 @@ pub(super) async fn carry_out(log: &Log, task: Task<'_>) -> Result<Keyed, Commit
         // Whether the commit may have been sent.
         let unknown = match ends.limit(trying).await {
             Some(Ok(Attempt::Ended(outcome))) => {
-                if let Some((_, document)) = task.commit {
+                if let Some((_, _, document)) = task.commit {
                     log.bulk.counts.batch(u64::from(outcome == Outcome::Stored), document.len());
                 }
                 return Ok(Keyed::Outcome(outcome));
@@ -257,13 +258,17 @@ async fn fill(log: &Log, task: Task<'_>, session: &mut ClientSession) -> Result<
             None => keys.delete_one(one).session(&mut *session).await.map(drop)?,
         }
     }
-    let Some((collection, document)) = task.commit else { return Ok(Filled::Written) };
+    let Some((collection, into, document)) = task.commit else { return Ok(Filled::Written) };
     let mut command = Writer::with_capacity(document.len() + 200);
     command.text("insert", collection);
     command.array("documents", |array| array.whole("0", document));
+    command.uuid("collectionUUID", into);
     let command = command.raw().map_err(Error::custom)?;
     let answer = match log.database.run_raw_command(command).session(&mut *session).await {
         Err(error) if is_garbled(&error) => return Ok(Filled::Insert(Outcome::Duplicate(Vec::new()))),
+        Err(error) if code_of(&error) == Some(COLLECTION_UUID_MISMATCH) => {
+            return Ok(Filled::Insert(Outcome::Replaced));
+        }
         answer => answer?,
     };
     let answer = RawDocumentBuf::try_from(&answer).map_err(Error::custom)?;

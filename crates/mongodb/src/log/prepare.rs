@@ -165,7 +165,9 @@ async fn exchange(log: &Log, change: &KeyChange, now: Timestamp) -> Result<bool,
         Ok(Keyed::Refused(CommitError::KeyNotHeld { .. })) => Err(Fault::Told(change.not_held())),
         Ok(Keyed::Outcome(Outcome::Refused(why))) => Err(StoreError::ReadOnly(refused(&why)).into()),
         Ok(Keyed::Outcome(Outcome::Unknown(why))) => Err(StoreError::Unreachable(why).into()),
-        Ok(Keyed::Outcome(Outcome::NotSent | Outcome::Duplicate(_))) => Err(StoreError::Overloaded.into()),
+        Ok(Keyed::Outcome(Outcome::NotSent | Outcome::Duplicate(_) | Outcome::Replaced)) => {
+            Err(StoreError::Overloaded.into())
+        }
         Err(CommitError::Store(error)) => Err(error.into()),
         Ok(Keyed::Refused(other)) | Err(other) => Err(StoreError::Failed(other.to_string()).into()),
     }

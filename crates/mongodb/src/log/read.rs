@@ -25,13 +25,15 @@ use super::fetch::fetch_next;
 use crate::layout::entry::{self, Entry};
 use crate::layout::names::ENTRIES;
 use crate::reach;
-use crate::refused::{reading, unreadable};
+use crate::refused::{deleted, reading, unreadable};
 
 /// Entries that are looked at in one go.
 const ENTRIES_MAX: i64 = 1000;
 /// How often, and how long apart, entries are read again that were of an earlier moment than the head.
 const BEHIND_MAX: usize = 200;
 const PAUSE: Duration = Duration::from_millis(25);
+/// How often they are, before one that is missing is looked for.
+const BEFORE_LOST: usize = 20;
 
 pub(super) async fn page(log: &Log, query: LogQuery) -> Result<LogPage, ReadError> {
     if query.backwards {
@@ -73,7 +75,7 @@ pub(super) async fn whole(log: &Log, query: &LogQuery, ask: bool) -> Result<LogP
         return Ok(LogPage { events: page.events, next: end, head: head.max(end) });
     }
     let mut head = 0;
-    for _ in 0..BEHIND_MAX {
+    for tries in 0..BEHIND_MAX {
         let (stored, mut entries) = tokio::try_join!(stand(), beginning(log, from, query.limit, query.limit))?;
         head = stored;
         if from >= head && entries.is_empty() {
@@ -93,6 +95,9 @@ pub(super) async fn whole(log: &Log, query: &LogQuery, ask: bool) -> Result<LogP
         }
         // Others may have moved the head, whose numbers nobody may pass over unseen.
         judge(log).await?;
+        if tries >= BEFORE_LOST && lost(log, from, head).await? {
+            return Err(deleted(&log.database, ENTRIES, format_args!("the entry of event {from}")).into());
+        }
         sleep(PAUSE).await;
     }
     Err(behind(from, head))
@@ -129,9 +134,21 @@ async fn chosen(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     Ok(LogPage { events: Vec::new(), next: end, head })
 }
 
+/// Whether the log has an entry behind this number, and none that holds it: then it will have none, because they are written in order.
+async fn lost(log: &Log, from: SequenceNumber, head: SequenceNumber) -> Result<bool, ReadError> {
+    let mut session = session(log).await?;
+    let stored = log.read_log_head_in(&mut session).await?;
+    let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
+    let behind = entries.find_one(doc! { "_id": { "$gte": from.min(i64::MAX as u64) as i64 } }).sort(doc! { "_id": 1 });
+    let behind = behind.projection(entry::places()).session(&mut session).await.map_err(|error| reading(&error))?;
+    let behind = behind.map(|found| entry::read(&found)).transpose().map_err(unreadable)?;
+    let is_there = behind.is_some_and(|entry| entry.first == from) || holding(log, from, &mut session).await?.is_some();
+    Ok(from < head.min(stored) && !is_there)
+}
+
 async fn judge(log: &Log) -> Result<(), ReadError> {
     let judged = reach::judge(&log.database).await;
-    judged.map_err(|error| StoreError::other(Code::ForeignNumbers, error.message))?;
+    judged.map_err(|error| StoreError::other(error.code, error.message))?;
     Ok(())
 }
 
@@ -263,8 +280,17 @@ impl<'a> Page<'a> {
         from: SequenceNumber,
     ) -> Result<Option<SequenceNumber>, ReadError> {
         let mut rest = entries;
-        while !rest.is_empty() {
-            for (entry, commit) in fetch_next(log, &mut rest, &log.pace).await? {
+        while let Some(first) = rest.first() {
+            let fetched = match fetch_next(log, &mut rest, &log.pace).await {
+                Ok(fetched) => fetched,
+                // The page ends before a commit that cannot be read, which is told to who goes on there.
+                Err(ReadError::Store(error)) if error.code() == Code::MalformedDocument && !self.events.is_empty() => {
+                    let next = if self.query.backwards { first.first + first.count } else { first.first };
+                    return Ok(Some(next));
+                }
+                Err(error) => return Err(error),
+            };
+            for (entry, commit) in fetched {
                 let mut events = commit.recorded(entry.first).events;
                 if self.query.backwards {
                     events.reverse();

@@ -2,15 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use annals_core::{Version, limits};
+use annals_core::{SequenceNumber, Version, limits};
 use mongodb::bson::RawDocument;
 
-use super::held::{Held, HeldCommit};
+use super::held::{GAP, Held, HeldCommit};
 use super::place::{AggregateKey, Head};
 use super::stream::Incoming;
 use crate::layout::fields::text;
 use crate::layout::foreign::{StoredCommit, read};
-use crate::layout::names::aggregate_of;
+use crate::layout::names::{aggregate_of, uuid_of};
 
 /// A commit as it came.
 pub(super) struct Arrived {
@@ -20,6 +20,9 @@ pub(super) struct Arrived {
     /// What it is, or what is wrong with it.
     pub(super) read: Result<(AggregateKey, StoredCommit), Malformed>,
 }
+
+/// Bytes of the `_id` and the aggregate's id of a commit that gets numbers, at most: it is looked up by them together with others.
+const ID_BYTES_MAX: usize = 4096;
 
 /// A commit that cannot be read.
 pub(super) struct Malformed {
@@ -33,7 +36,7 @@ impl Arrived {
         let Incoming { collection, document, .. } = incoming;
         let commit = label(&document);
         let name = aggregate_of(&collection).unwrap_or_default();
-        let read = match read(&document, name) {
+        let read = match read(&document, name).and_then(of_bounded_ids) {
             Ok(commit) => {
                 let aggregate = &commit.info.aggregate;
                 Ok(((aggregate.name.to_string(), aggregate.id.to_string()), commit))
@@ -47,12 +50,46 @@ impl Arrived {
     }
 }
 
-/// A commit's `_id` as text: what it is called in messages and in `sequencer-held`.
+fn of_bounded_ids(commit: StoredCommit) -> Result<StoredCommit, String> {
+    for (field, id) in [("_id", &*commit.key), ("aggregateId", &*commit.info.aggregate.id)] {
+        if id.len() > ID_BYTES_MAX {
+            return Err(format!("{field} has {} bytes; at most {ID_BYTES_MAX} are numbered", id.len()));
+        }
+    }
+    Ok(commit)
+}
+
+/// A commit's `_id` as text: what it is called in messages and in `sequencer-held`. One that is too long to be looked up by begins like
+/// it, and ends with what tells it from others.
 pub(crate) fn label(document: &RawDocument) -> String {
-    match document.get("_id") {
+    let label = match document.get("_id") {
         Ok(Some(id)) => id.as_str().map_or_else(|| format!("{id:?}"), str::to_owned),
         _ => String::new(),
+    };
+    match label.len() > ID_BYTES_MAX {
+        true => format!("{}{CUT}{}", beginning(&label), uuid_of("label", &label)),
+        false => label,
     }
+}
+
+/// Stands between the beginning of a long `_id` and what tells it from others.
+const CUT: &str = "…#";
+/// Bytes that a label has of a long `_id`, about.
+const BEGINNING: usize = 200;
+
+fn beginning(text: &str) -> &str {
+    cut(text, BEGINNING)
+}
+
+/// The text up to a number of bytes, whole characters only.
+fn cut(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+/// How an `_id` begins whose label this is, where the label is a shorter one.
+pub(super) fn begins(label: &str) -> Option<&str> {
+    label.rsplit_once(CUT).map(|(beginning, _)| beginning)
 }
 
 /// The lowest version of each aggregate.
@@ -82,6 +119,9 @@ impl Numbered<'_> {
     }
 }
 
+/// Bytes of a reason, at most: some quote what other software stored.
+const REASON_BYTES_MAX: usize = 1000;
+
 /// What is to be written.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
@@ -95,19 +135,36 @@ pub(super) struct Batch<'a> {
 
 impl Batch<'_> {
     pub(super) fn is_empty(&self) -> bool {
-        self.numbered.is_empty() && self.held.is_empty()
+        self.numbered.is_empty() && self.held.is_empty() && self.released.is_empty()
     }
+}
+
+/// A commit by its collection and `_id`.
+pub(super) type CommitKey = (String, String);
+
+/// What is known of commits that cannot have the next numbers although they are well-formed.
+#[derive(Default)]
+pub(super) struct Obstacles {
+    /// Those whose versions the log has passed without them, with the commit that has the version in the log, if one has.
+    pub(super) late: HashMap<CommitKey, Option<Taken>>,
+    /// Those that could not be written, and why.
+    pub(super) refused: HashMap<CommitKey, String>,
+}
+
+/// The commit of the log that has a version, and its first number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub(super) commit: String,
+    pub(super) first: SequenceNumber,
 }
 
 /// A commit gets its numbers when the one before it has them. One that comes too early is held back, and with it only what comes later
 /// of the same aggregate; a malformed one as well, because what is behind it has a gap before it.
-///
-/// `late` are those, by collection and `_id`, whose versions the log has passed without them.
 pub(super) fn assign<'a>(
     arrived: &'a [Arrived],
     heads: &HashMap<AggregateKey, Head>,
     held: &Held,
-    late: &HashSet<(String, String)>,
+    obstacles: &Obstacles,
 ) -> Batch<'a> {
     let mut batch = Batch::default();
     let mut moved: HashMap<&AggregateKey, Head> = HashMap::new();
@@ -121,7 +178,7 @@ pub(super) fn assign<'a>(
             commit: one.commit.clone(),
             aggregate: key.clone(),
             version,
-            reason,
+            reason: cut(&reason, REASON_BYTES_MAX).to_owned(),
         };
         let before = held.find(&one.collection, &one.commit);
         let refused = match &one.read {
@@ -129,7 +186,9 @@ pub(super) fn assign<'a>(
             Ok((key, commit)) => {
                 let head = moved.get(key).or_else(|| heads.get(key)).copied().unwrap_or_default();
                 let version = commit.info.version;
-                if version == head.version + 1 {
+                let place = (one.collection.clone(), one.commit.clone());
+                let unwritten = obstacles.refused.get(&place);
+                if version == head.version + 1 && unwritten.is_none() {
                     let numbered = Numbered { collection: &one.collection, key, commit, before: head };
                     moved.insert(key, numbered.after());
                     batch.numbered.push(numbered);
@@ -137,13 +196,20 @@ pub(super) fn assign<'a>(
                     continue;
                 }
                 let came = format!("version {version} came when the log had version {}", head.version);
-                if version > head.version {
-                    hold(key, version, format!("gap: {came}"))
-                } else if late.contains(&(one.collection.clone(), one.commit.clone())) {
-                    hold(key, version, format!("late: {came}, from which on versions were accepted"))
-                } else {
-                    // In the log already: the unique index allows one commit of a version.
-                    continue;
+                match (unwritten, obstacles.late.get(&place)) {
+                    (Some(why), _) if version == head.version + 1 => hold(key, version, why.clone()),
+                    _ if version > head.version => hold(key, version, format!("{GAP}{came}")),
+                    (_, Some(None)) => {
+                        hold(key, version, format!("late: {came}, from which on versions were accepted"))
+                    }
+                    (_, Some(Some(Taken { commit, first }))) => {
+                        let commit = beginning(commit);
+                        let why =
+                            format!("taken: {came}, whose version {version} is commit {commit:?} at number {first}");
+                        hold(key, version, why)
+                    }
+                    // In the log already.
+                    (_, None) => continue,
                 }
             }
         };
@@ -175,7 +241,7 @@ mod tests {
     #[test]
     fn commits_are_numbered_in_the_order_in_which_they_come() {
         let arrived = [commit("1", "a", 1), commit("2", "b", 1), commit("3", "a", 2)];
-        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &HashSet::new());
+        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &Obstacles::default());
         assert_eq!(numbered(&batch), ["1", "2", "3"]);
         assert!(batch.held.is_empty());
         assert_eq!(batch.numbered[2].after(), Head { version: 2, applied: 4 });
@@ -184,7 +250,7 @@ mod tests {
     #[test]
     fn a_gap_holds_back_its_own_aggregate_only() {
         let arrived = [commit("1", "a", 2), commit("2", "b", 1), commit("3", "a", 3)];
-        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &HashSet::new());
+        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &Obstacles::default());
         assert_eq!(numbered(&batch), ["2"]);
         assert_eq!(batch.held.iter().map(|held| &*held.commit).collect::<Vec<_>>(), ["1", "3"]);
         assert!(batch.held[0].reason.starts_with("gap"));
@@ -194,9 +260,46 @@ mod tests {
     fn what_is_in_the_log_already_is_left_out() {
         let heads = HashMap::from([(("order".to_owned(), "a".to_owned()), Head { version: 1, applied: 2 })]);
         let arrived = [commit("1", "a", 1), commit("2", "a", 2), commit("2", "a", 2)];
-        let batch = assign(&arrived, &heads, &Held::default(), &HashSet::new());
+        let batch = assign(&arrived, &heads, &Held::default(), &Obstacles::default());
         assert_eq!(numbered(&batch), ["2"]);
         assert_eq!(batch.numbered[0].after(), Head { version: 2, applied: 4 });
+    }
+
+    #[test]
+    fn a_version_that_the_log_has_passed_is_held_with_what_has_it() {
+        let heads = HashMap::from([(("order".to_owned(), "a".to_owned()), Head { version: 3, applied: 3 })]);
+        let place = |commit: &str| ("order_event_stream".to_owned(), commit.to_owned());
+        let taken = Taken { commit: "first".to_owned(), first: 17 };
+        let late = HashMap::from([(place("2"), None), (place("3"), Some(taken))]);
+        let arrived = [commit("2", "a", 2), commit("3", "a", 3), commit("4", "a", 4)];
+        let obstacles = Obstacles { late, ..Obstacles::default() };
+        let batch = assign(&arrived, &heads, &Held::default(), &obstacles);
+        assert_eq!(numbered(&batch), ["4"], "the aggregate goes on");
+        let reasons: Vec<_> = batch.held.iter().map(|held| &*held.reason).collect();
+        assert!(reasons[0].starts_with("late: version 2 came when the log had version 3"), "{reasons:?}");
+        assert!(reasons[1].starts_with("taken: ") && reasons[1].contains("\"first\" at number 17"), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_commit_that_cannot_be_written_is_held_and_only_its_aggregate_with_it() {
+        let refused = HashMap::from([(("order_event_stream".to_owned(), "1".to_owned()), "too large: x".to_owned())]);
+        let arrived = [commit("1", "a", 1), commit("2", "a", 2), commit("3", "b", 1)];
+        let obstacles = Obstacles { refused, ..Obstacles::default() };
+        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &obstacles);
+        assert_eq!(numbered(&batch), ["3"]);
+        let reasons: Vec<_> = batch.held.iter().map(|held| held.reason.split(':').next()).collect();
+        assert_eq!(reasons, [Some("too large"), Some("gap")]);
+    }
+
+    #[test]
+    fn a_long_id_is_called_by_its_beginning_and_is_not_numbered() {
+        let of = |id: &str| commit(id, "a", 1);
+        let (one, other) = (format!("{}1", "é".repeat(5000)), format!("{}2", "é".repeat(5000)));
+        assert!(of(&one).read.is_err() && commit("1", &one, 1).read.is_err());
+        assert_ne!(of(&one).commit, of(&other).commit);
+        assert!(of(&one).commit.len() < 300);
+        assert!(begins(&of(&one).commit).is_some_and(|beginning| one.starts_with(beginning)));
+        assert_eq!((of("x").commit, begins("x")), ("x".to_owned(), None));
     }
 
     #[test]
@@ -204,7 +307,7 @@ mod tests {
         let document = doc! { "_id": 7, "aggregateId": "a", "version": 1 };
         let document = RawDocumentBuf::try_from(&document).expect("encodes");
         let arrived = [Arrived::read(Incoming::stored("db", "order_event_stream", document))];
-        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &HashSet::new());
+        let batch = assign(&arrived, &HashMap::new(), &Held::default(), &Obstacles::default());
         assert!(batch.numbered.is_empty());
         let held = &batch.held[0];
         assert!(held.reason.starts_with("malformed: _id"), "{}", held.reason);

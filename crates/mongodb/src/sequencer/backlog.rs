@@ -13,7 +13,7 @@ use super::assign::label;
 use super::place::Place;
 use super::stream::Incoming;
 use crate::layout::fields::{integer, natural, text};
-use crate::layout::names::aggregate_of;
+use crate::layout::names::{aggregate_of, collections};
 
 /// Commits that are looked for in the log together.
 const BATCH_MAX: usize = 1000;
@@ -50,7 +50,7 @@ impl Row {
 /// Sequences whatever is in the collections and not in the log.
 pub(super) async fn bring_up(place: &mut Place) -> Result<(), Ended> {
     let mut sources = Vec::new();
-    for collection in place.log.database.list_collection_names().await? {
+    for collection in collections(&place.log.database).await? {
         if aggregate_of(&collection).is_some() {
             sources.push(Source::open(place, collection).await?);
         }
@@ -147,8 +147,14 @@ struct Source {
 impl Source {
     async fn open(place: &Place, collection: String) -> Result<Self, Ended> {
         let running = doc! { "$max": "$createTime", "window": { "documents": ["unbounded", "current"] } };
+        // Other software may store anything under these names; the server refuses to partition by an array, or to sort by several.
+        let text = doc! { "$cond": [{ "$eq": [{ "$type": "$aggregateId" }, "string"] }, "$aggregateId", ""] };
+        let number = |field: &str| doc! { "$cond": [{ "$isNumber": field }, field, 0] };
         let pipeline = [
-            doc! { "$project": { "aggregateId": 1, "version": 1, "createTime": 1, "bytes": { "$bsonSize": "$$ROOT" } } },
+            doc! { "$project": {
+                "aggregateId": text, "version": number("$version"), "createTime": number("$createTime"),
+                "bytes": { "$bsonSize": "$$ROOT" },
+            } },
             doc! { "$setWindowFields": {
                 "partitionBy": "$aggregateId", "sortBy": { "version": 1 }, "output": { "running": running },
             } },

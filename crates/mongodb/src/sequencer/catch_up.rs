@@ -1,6 +1,5 @@
 //! One turn of leading without following: for who gives numbers to what is there, and then goes.
 
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use annals_core::{Code, OpenError};
@@ -8,6 +7,7 @@ use annals_system::sleep;
 use mongodb::Database;
 
 use super::lease::Lease;
+use super::progress::Progress;
 use super::{Cluster, Ended, lead, step};
 use crate::refused::asking;
 
@@ -49,9 +49,9 @@ impl Turn {
     /// `store_locked` when it is lost; those of the work.
     pub(crate) async fn keep<T>(&self, work: impl Future<Output = Result<T, OpenError>>) -> Result<T, OpenError> {
         // Nobody asks how far one is behind who only brings up what is there.
-        let lag = AtomicU64::new(0);
+        let progress = Progress::default();
         let worked = tokio::select! {
-            lost = self.lease.keep(self.epoch, &lag) => {
+            lost = self.lease.keep(self.epoch, &progress) => {
                 Err(OpenError::new(Code::StoreLocked, format!("database {}: {lost}", self.database.name())))
             }
             worked = work => worked,
@@ -68,8 +68,10 @@ impl Turn {
         let name = self.database.name();
         // Where the change stream stands does not matter: whatever is in the collections is looked for in the log.
         let ended = match lead::open(cluster, &self.lease, self.epoch, true).await {
-            Ok(opened) if opened.places.len() == cluster.logs.len() => return Ok(()),
-            Ok(_) => Ended::Disturbed(format!("database {name}: events were numbered by other software meanwhile")),
+            Ok(opened) => match opened.stalled.into_values().next() {
+                None => return Ok(()),
+                Some(why) => Ended::Disturbed(why),
+            },
             Err(ended) => ended,
         };
         Err(match ended {

@@ -4,17 +4,23 @@
 //! sequencer-held: {_id: {coll, commit}, aggregate, id, version, reason, since date, asked?: {id, what}, answered?: id}
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use annals_core::Version;
-use mongodb::Database;
-use mongodb::bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
+use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
+use mongodb::error::Error;
+use mongodb::{ClientSession, Database};
 
 use super::Ended;
-use super::assign::label;
+use super::assign::{CommitKey, begins, label};
 use super::place::{AggregateKey, Head};
 use crate::layout::fields::{inner, natural, text};
 use crate::layout::names::HELD;
+
+/// How the reason begins of a commit that came before its turn.
+pub(super) const GAP: &str = "gap: ";
+/// Bytes of held commits that are fetched together, about.
+const FETCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A commit that is held back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,25 +50,37 @@ impl HeldCommit {
         })
     }
 
+    /// Whether it gets its numbers by itself once its turn comes. What is wrong with the others does not end by itself.
+    fn waits(&self) -> bool {
+        self.version > 0 && self.reason.starts_with(GAP)
+    }
+
+    pub(super) fn key(&self) -> CommitKey {
+        (self.collection.clone(), self.commit.clone())
+    }
+
     pub(super) fn id(&self) -> Document {
         doc! { "coll": &self.collection, "commit": &self.commit }
     }
 
     /// An update that writes it with the server's time.
-    pub(super) fn update(&self) -> Vec<Document> {
+    fn update(&self) -> Document {
         let (aggregate, id) = &self.aggregate;
         let literal = |text: &str| doc! { "$literal": text };
-        vec![doc! { "$set": {
+        let set = doc! { "$set": {
             "aggregate": literal(aggregate), "id": literal(id), "version": self.version as i64,
             "reason": literal(&self.reason), "since": { "$ifNull": ["$since", "$$NOW"] },
-        } }]
+        } };
+        doc! { "q": { "_id": self.id() }, "u": [set], "upsert": true }
     }
 }
 
 /// All that is held back of one log.
 #[derive(Default)]
 pub(super) struct Held {
-    commits: HashMap<(String, String), HeldCommit>,
+    commits: HashMap<CommitKey, HeldCommit>,
+    /// Those that wait for a version, by aggregate and in the order of versions.
+    waiting: HashMap<AggregateKey, BTreeSet<(Version, CommitKey)>>,
 }
 
 impl Held {
@@ -71,12 +89,13 @@ impl Held {
         let mut held = Self::default();
         while found.advance().await? {
             if let Some(one) = HeldCommit::read(found.current()) {
-                held.add(one);
+                held.note(one);
             }
         }
         Ok(held)
     }
 
+    /// Takes note of what was held just now.
     pub(super) fn add(&mut self, held: HeldCommit) {
         tracing::warn!(
             collection = held.collection,
@@ -84,7 +103,16 @@ impl Held {
             reason = held.reason,
             "a commit is held back"
         );
-        self.commits.insert((held.collection.clone(), held.commit.clone()), held);
+        self.note(held);
+    }
+
+    fn note(&mut self, held: HeldCommit) {
+        self.remove(&held);
+        if held.waits() {
+            let waiting = self.waiting.entry(held.aggregate.clone()).or_default();
+            waiting.insert((held.version, held.key()));
+        }
+        self.commits.insert(held.key(), held);
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -92,7 +120,13 @@ impl Held {
     }
 
     pub(super) fn remove(&mut self, held: &HeldCommit) {
-        self.commits.remove(&(held.collection.clone(), held.commit.clone()));
+        let Some(removed) = self.commits.remove(&held.key()) else { return };
+        if let Some(waiting) = self.waiting.get_mut(&removed.aggregate) {
+            waiting.remove(&(removed.version, removed.key()));
+            if waiting.is_empty() {
+                self.waiting.remove(&removed.aggregate);
+            }
+        }
     }
 
     pub(super) fn find(&self, collection: &str, commit: &str) -> Option<&HeldCommit> {
@@ -102,31 +136,118 @@ impl Held {
         self.commits.get(&(collection.to_owned(), commit.to_owned()))
     }
 
+    /// In the order of their versions.
     pub(super) fn all(&self) -> Vec<HeldCommit> {
         let mut all: Vec<_> = self.commits.values().cloned().collect();
         all.sort_by_key(|held| held.version);
         all
     }
 
-    /// One whose aggregate stands right before it now.
-    pub(super) fn ready(&self, heads: &HashMap<AggregateKey, Head>) -> Option<HeldCommit> {
-        let is_next =
-            |held: &&HeldCommit| heads.get(&held.aggregate).is_some_and(|head| head.version + 1 == held.version);
-        self.commits.values().find(is_next).cloned()
+    /// Takes note that these were looked at: what is still held of them does not wait any more.
+    pub(super) fn looked_at(&mut self, some: &[HeldCommit]) {
+        for one in some {
+            if let Some(waiting) = self.waiting.get_mut(&one.aggregate) {
+                waiting.remove(&(one.version, one.key()));
+            }
+        }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
+    }
+
+    /// Those of an aggregate that wait for a lower version, in the order of their versions.
+    pub(super) fn before(&self, key: &AggregateKey, version: Version) -> Vec<HeldCommit> {
+        let of = self.waiting.get(key).into_iter().flatten();
+        of.take_while(|(its, _)| *its < version).filter_map(|(_, key)| self.commits.get(key).cloned()).collect()
+    }
+
+    /// Commits whose turn it is, so many at most: the next of an aggregate, and those that follow on it.
+    pub(super) fn ready(&self, heads: &HashMap<AggregateKey, Head>, most: usize) -> Vec<HeldCommit> {
+        let mut ready = Vec::new();
+        for (key, waiting) in &self.waiting {
+            let Some(head) = heads.get(key) else { continue };
+            let first = head.version + 1;
+            let mut next = first;
+            for (version, key) in waiting.iter().skip_while(|(version, _)| *version < first) {
+                if *version != next || ready.len() == most {
+                    break;
+                }
+                next += 1;
+                ready.extend(self.commits.get(key).cloned());
+            }
+        }
+        ready
     }
 }
 
-/// The commit as it is stored now; none when it is gone.
-pub(super) async fn fetch(database: &Database, held: &HeldCommit) -> Result<Option<RawDocumentBuf>, Ended> {
-    let commits = database.collection::<RawDocumentBuf>(&held.collection);
-    if let Some(found) = commits.find_one(doc! { "_id": Bson::from(&*held.commit) }).await? {
-        return Ok(Some(found));
+/// So many are written by one command.
+const WRITTEN_MAX: usize = 500;
+
+/// Writes in the session's transaction that these are held, and those no more.
+pub(super) async fn write(
+    database: &Database,
+    session: &mut ClientSession,
+    held: &[HeldCommit],
+    released: &[HeldCommit],
+) -> mongodb::error::Result<()> {
+    for some in held.chunks(WRITTEN_MAX) {
+        let updates: Vec<Document> = some.iter().map(HeldCommit::update).collect();
+        let answer = database.run_command(doc! { "update": HELD, "updates": updates }).session(&mut *session).await?;
+        if let Ok(errors) = answer.get_array("writeErrors") {
+            return Err(Error::custom(format!("{HELD}: {errors:?}")));
+        }
     }
-    // One whose `_id` is no text is malformed, and is known by what its `_id` looks like.
-    let mut others = commits.find(doc! { "_id": { "$not": { "$type": "string" } } }).await?;
+    for some in released.chunks(WRITTEN_MAX) {
+        let ids: Vec<Document> = some.iter().map(HeldCommit::id).collect();
+        let all = database.collection::<Document>(HELD);
+        all.delete_many(doc! { "_id": { "$in": ids } }).session(&mut *session).await?;
+    }
+    Ok(())
+}
+
+/// Held commits as they are stored now, in their order, and those that are gone. Where they are large together, some are neither.
+pub(super) async fn fetch(
+    database: &Database,
+    held: &[HeldCommit],
+) -> Result<(Vec<(HeldCommit, RawDocumentBuf)>, Vec<HeldCommit>), Ended> {
+    let mut wanted: HashMap<&str, Vec<&str>> = HashMap::new();
+    for one in held {
+        wanted.entry(&one.collection).or_default().push(&one.commit);
+    }
+    let mut stored: HashMap<CommitKey, RawDocumentBuf> = HashMap::new();
+    let mut bytes = 0;
+    for (collection, ids) in wanted {
+        let commits = database.collection::<RawDocumentBuf>(collection);
+        let mut found = commits.find(doc! { "_id": { "$in": ids } }).await?;
+        while bytes < FETCH_BYTES_MAX && found.advance().await? {
+            let document = found.current();
+            bytes += document.as_bytes().len();
+            stored.insert((collection.to_owned(), label(document)), document.to_owned());
+        }
+    }
+    let (mut there, mut gone) = (Vec::with_capacity(held.len()), Vec::new());
+    for one in held {
+        let document = match stored.remove(&one.key()) {
+            Some(document) => Some(document),
+            None if bytes >= FETCH_BYTES_MAX => continue,
+            None => strange(database, one).await?,
+        };
+        match document {
+            Some(document) => there.push((one.clone(), document)),
+            None => gone.push(one.clone()),
+        }
+    }
+    Ok((there, gone))
+}
+
+/// The commit whose `_id` is no text, or a long one: it is malformed, and is known by what its `_id` looks like.
+async fn strange(database: &Database, held: &HeldCommit) -> Result<Option<RawDocumentBuf>, Ended> {
+    let long = begins(&held.commit).map(|beginning| format!("{beginning}\u{10ffff}"));
+    let long = long.zip(begins(&held.commit)).map(|(end, beginning)| doc! { "_id": { "$gte": beginning, "$lt": end } });
+    let any: Vec<Document> = long.into_iter().chain([doc! { "_id": { "$not": { "$type": "string" } } }]).collect();
+    let commits = database.collection::<RawDocumentBuf>(&held.collection);
+    let mut others = commits.find(doc! { "$or": any }).await?;
     while others.advance().await? {
         if label(others.current()) == held.commit {
-            return Ok(Some(others.deserialize_current()?));
+            return Ok(Some(others.current().to_owned()));
         }
     }
     Ok(None)

@@ -4,20 +4,23 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use annals_system::Instant;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
+use super::lease::{Lease, Stalled};
 use super::place::Place;
 use super::state::{Token, earlier};
 use super::step::Step;
 use super::stream::{self, Changed, Incoming, News, Stream};
-use super::{Cluster, Ended, backlog, lease::Lease};
+use super::{Cluster, Ended, backlog};
 use crate::reach;
 
 /// So many commits are taken out of the stream in one go, and what came together with the last of them.
 const BATCH_MAX: usize = 1000;
 /// How often the position is saved while nothing comes, so that the oplog does not run away from it.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
+/// How often logs that were put aside are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Leads until something ends it. `forgotten` says that the stored positions are of no use.
 pub(super) async fn lead(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten: bool) -> Ended {
@@ -33,34 +36,46 @@ async fn work(
     epoch: i64,
     forgotten: bool,
 ) -> Result<std::convert::Infallible, Ended> {
-    let Opened { mut places, mut stream } = open(cluster, lease, epoch, forgotten).await?;
-    let mut saved = Instant::now();
+    let opened = open(cluster, lease, epoch, forgotten).await?;
+    let mut work = Work { cluster, lease, epoch, places: opened.places, stalled: opened.stalled };
+    let (mut stream, mut saved, mut looked) = (opened.stream, Instant::now(), Instant::now());
+    let mut more = false;
     loop {
-        let Batch { commits, changed, asked, idle, ended } = next(&mut stream.news).await;
+        cluster.progress.rests();
+        let Batch { commits, changed, asked, idle, ended } = next(&mut stream.news, more).await;
+        cluster.progress.moves();
         let stored = commits.last().and_then(|commit| commit.stored);
         if !commits.is_empty() {
             (cluster.at_step)(Step::CommitsTaken);
         }
-        take(&mut places, commits).await?;
+        let worked = !commits.is_empty() || idle.is_some();
+        work.take(commits).await?;
         for changed in changed {
-            let place = places.get(&changed.database);
+            let place = work.places.get(&changed.database);
             changed.report(place.is_some_and(|place| place.holds(&changed.collection, &changed.commit)));
         }
         for Held { database, collection, commit } in asked {
-            if let Some(place) = places.get_mut(&database) {
-                place.answer(&collection, &commit).await?;
+            if let Some(place) = work.places.get_mut(&database) {
+                let answered = place.answer(&collection, &commit).await;
+                work.aside_if_failed(&database, answered.map(drop))?;
             }
         }
+        more = work.release().await?;
         cluster.note_lag(stored.filter(|_| idle.is_none()));
-        let due = saved.elapsed() >= SAVE_EVERY || places.values().any(|place| place.token.is_none());
+        if worked {
+            lease.tell(epoch, &work.stalled).await?;
+        }
+        let due = saved.elapsed() >= SAVE_EVERY || work.places.values().any(|place| place.token.is_none());
         if let Some(token) = idle.filter(|_| due) {
-            try_join_all(places.values().map(Place::look_for_others)).await?;
-            if recovered(cluster, &places).await? {
-                return Err(Ended::Deposed("a log that was disturbed can go on"));
-            }
-            try_join_all(places.values_mut().map(|place| place.save(&token))).await?;
+            work.save(&token).await?;
             saved = Instant::now();
             (cluster.at_step)(Step::PositionSaved);
+        }
+        if looked.elapsed() >= LOOK_EVERY {
+            if work.can_go_on().await? {
+                return Err(Ended::Deposed("a log that was put aside can go on"));
+            }
+            looked = Instant::now();
         }
         if let Some(ended) = ended {
             return Err(ended);
@@ -68,21 +83,109 @@ async fn work(
     }
 }
 
+/// The logs of all tenants, none of which stands in the way of another: one that fails is put aside, and tried again later.
+struct Work<'a> {
+    cluster: &'a Cluster,
+    lease: &'a Lease,
+    epoch: i64,
+    places: HashMap<String, Place>,
+    stalled: Stalled,
+}
+
+impl Work<'_> {
+    /// Each log gets its own commits, in their order.
+    async fn take(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
+        let mut of: HashMap<String, Vec<Incoming>> = HashMap::new();
+        for commit in commits {
+            of.entry(commit.database.clone()).or_default().push(commit);
+        }
+        let busy = self.places.iter_mut().filter_map(|(database, place)| Some((of.remove(database)?, database, place)));
+        let taken = busy.map(|(commits, database, place)| async { (database.clone(), place.sequence(commits).await) });
+        for (database, taken) in join_all(taken).await {
+            self.aside_if_failed(&database, taken)?;
+        }
+        Ok(())
+    }
+
+    /// Some of the commits whose turn has come. Says whether there may be more of them.
+    async fn release(&mut self) -> Result<bool, Ended> {
+        let released =
+            self.places.iter_mut().map(|(database, place)| async { (database.clone(), place.release().await) });
+        let mut more = false;
+        for (database, released) in join_all(released).await {
+            more |= matches!(released, Ok(true));
+            self.aside_if_failed(&database, released.map(drop))?;
+        }
+        Ok(more)
+    }
+
+    async fn save(&mut self, token: &Token) -> Result<(), Ended> {
+        let saved =
+            self.places.iter_mut().map(|(database, place)| async { (database.clone(), place.save(token).await) });
+        for (database, saved) in join_all(saved).await {
+            self.aside_if_failed(&database, saved)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a log aside that failed for a reason of its own.
+    fn aside_if_failed(&mut self, database: &str, done: Result<(), Ended>) -> Result<(), Ended> {
+        if let Err(ended) = done {
+            let why = ended.of_one()?;
+            put_aside(self.cluster, database, &why);
+            self.places.remove(database);
+            self.stalled.insert(database.to_owned(), why);
+        }
+        Ok(())
+    }
+
+    /// Whether a log that was put aside is as it must be again, or has waited long enough for another try.
+    async fn can_go_on(&mut self) -> Result<bool, Ended> {
+        let aside: Vec<_> =
+            self.cluster.logs.iter().filter(|log| !self.places.contains_key(log.database.name())).collect();
+        if aside.is_empty() {
+            return Ok(false);
+        }
+        self.lease.tell(self.epoch, &self.stalled).await?;
+        for log in aside {
+            let reach = reach::read(&log.database).await;
+            let is_due = matches!(reach, Ok(reach) if reach::fault(log.database.name(), &reach).is_none());
+            if is_due && self.cluster.may_try(log.database.name()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn put_aside(cluster: &Cluster, database: &str, why: &str) {
+    tracing::error!(database, why, "a log gets no numbers; the others go on, and it is tried again");
+    cluster.put_aside(database);
+}
+
 /// Logs that have all that came before the stream.
 pub(super) struct Opened {
     pub(super) places: HashMap<String, Place>,
     pub(super) stream: Stream,
+    /// Those that cannot get numbers.
+    pub(super) stalled: Stalled,
 }
 
 /// Opens the stream where the logs stand, and brings up what it does not cover.
 pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten: bool) -> Result<Opened, Ended> {
-    let mut places = HashMap::new();
+    cluster.progress.moves();
+    let (mut places, mut stalled) = (HashMap::new(), Stalled::new());
     for log in &cluster.logs {
-        match Place::open(cluster, log.clone(), forgotten).await {
-            Ok(place) => drop(places.insert(log.database.name().to_owned(), place)),
-            // No log waits for another: this one says itself that it is disturbed.
-            Err(Ended::Disturbed(why)) => tracing::error!(why, "a log gets no numbers"),
-            Err(ended) => return Err(ended),
+        let database = log.database.name();
+        // Where one was put aside its position may be long ago, to which the others' stream must not go back.
+        let forgotten = forgotten || cluster.was_aside(database);
+        match Place::open(cluster, lease, log.clone(), forgotten).await {
+            Ok(place) => drop(places.insert(database.to_owned(), place)),
+            Err(ended) => {
+                let why = ended.of_one()?;
+                put_aside(cluster, database, &why);
+                stalled.insert(database.to_owned(), why);
+            }
         }
     }
     let after = places.values().filter_map(|place| place.token.clone()).reduce(earlier);
@@ -95,29 +198,36 @@ pub(super) async fn open(cluster: &Cluster, lease: &Lease, epoch: i64, forgotten
         return Err(Ended::Deposed("another process has taken the lease"));
     }
     (cluster.at_step)(Step::SessionsNoted);
-    for place in places.values_mut() {
-        // First the stream, then the collections: what comes in between is in both, and known the second time.
-        if place.token.is_none() {
-            backlog::bring_up(place).await?;
-            (cluster.at_step)(Step::BroughtUp);
-            if let Some(start) = &stream.start {
-                place.save(start).await?;
-            }
+    let mut failed = Vec::new();
+    for (database, place) in &mut places {
+        cluster.progress.moves();
+        if let Err(ended) = bring_up(cluster, place, stream.start.as_ref()).await {
+            failed.push((database.clone(), ended.of_one()?));
         }
-        place.retry_held().await?;
     }
-    Ok(Opened { places, stream })
+    for (database, why) in failed {
+        put_aside(cluster, &database, &why);
+        places.remove(&database);
+        stalled.insert(database, why);
+    }
+    Ok(Opened { places, stream, stalled })
 }
 
-/// Whether a log that was left out because other software gave numbers is as it must be again.
-async fn recovered(cluster: &Cluster, places: &HashMap<String, Place>) -> Result<bool, Ended> {
-    for log in cluster.logs.iter().filter(|log| !places.contains_key(log.database.name())) {
-        let reach = reach::read(&log.database).await?;
-        if reach::fault(log.database.name(), &reach).is_none() {
-            return Ok(true);
+async fn bring_up(cluster: &Cluster, place: &mut Place, start: Option<&Token>) -> Result<(), Ended> {
+    // First the stream, then the collections: what comes in between is in both, and known the second time.
+    if place.token.is_none() {
+        backlog::bring_up(place).await?;
+        (cluster.at_step)(Step::BroughtUp);
+        if let Some(start) = start {
+            place.save(start).await?;
         }
     }
-    Ok(false)
+    place.retry_held().await?;
+    while place.release().await? {
+        cluster.progress.moves();
+    }
+    cluster.goes_on(place.log.database.name());
+    Ok(())
 }
 
 /// What the stream had ready.
@@ -139,10 +249,14 @@ struct Held {
     commit: String,
 }
 
-/// Waits for news and takes what is there with it.
-async fn next(news: &mut mpsc::Receiver<Vec<News>>) -> Batch {
+/// Waits for news and takes what is there with it; where there is more to do it does not wait.
+async fn next(news: &mut mpsc::Receiver<Vec<News>>, more: bool) -> Batch {
     let mut batch = Batch { commits: Vec::new(), changed: Vec::new(), asked: Vec::new(), idle: None, ended: None };
-    let mut some = news.recv().await;
+    let mut some = match news.try_recv() {
+        Ok(some) => Some(some),
+        Err(mpsc::error::TryRecvError::Empty) if more => return batch,
+        Err(_) => news.recv().await,
+    };
     loop {
         match some {
             Some(some) => some.into_iter().for_each(|one| batch.add(one)),
@@ -171,14 +285,4 @@ impl Batch {
             News::Ended(ended) => self.ended = Some(ended),
         }
     }
-}
-
-/// Each log gets its own commits, in their order, and no log waits for another.
-async fn take(places: &mut HashMap<String, Place>, commits: Vec<Incoming>) -> Result<(), Ended> {
-    let mut of: HashMap<String, Vec<Incoming>> = HashMap::new();
-    for commit in commits {
-        of.entry(commit.database.clone()).or_default().push(commit);
-    }
-    let busy = places.iter_mut().filter_map(|(database, place)| Some((of.remove(database)?, place)));
-    try_join_all(busy.map(|(commits, place)| place.sequence(commits))).await.map(|_| ())
 }

@@ -2,23 +2,29 @@
 //!
 //! ```text
 //! sequencer-state: {_id: "lease", holder, process, epoch, until, lag, sessions: [ids of the sessions it writes with],
-//!                   before: [those of earlier holders, until they are ended]}
+//!                   before: [those of earlier holders, until they are ended],
+//!                   failing: {why, since}?, stalled: {database: {why, since}}?}
 //!                  process: its host and process id, for people   lag: how far it was behind at the last renewal, in milliseconds
+//!                  failing: why no log gets numbers   stalled: the databases whose logs get none, while the others do
 //! ```
+//!
+//! What stands in the way of numbers is stored here, so that every process tells it, whoever found it (`witness.rs`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_system::{Instant, sleep};
 use mongodb::Database;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
-use tokio::sync::OnceCell;
 
 use super::in_time;
+use super::progress::Progress;
 use super::step::{AtStep, Step};
 use super::trouble::Trouble;
+use super::writing::Left;
 use crate::layout::names::SEQUENCER;
 use crate::refused::message_of;
 
@@ -30,11 +36,18 @@ pub(super) struct Lease {
     /// How long it holds. A process that was killed is succeeded within this and half a second.
     holds: Duration,
     at_step: AtStep,
-    there: OnceCell<()>,
+    /// Whether the document is there, as far as is known.
+    there: AtomicBool,
     /// The sessions that this process writes with, while it leads.
     sessions: Mutex<Vec<Bson>>,
+    pub(super) left: Arc<Left>,
+    /// What was told last of logs without numbers; none where something else may be stored.
+    told: Mutex<Option<Stalled>>,
     pub(super) trouble: Trouble,
 }
+
+/// Databases whose logs get no numbers, and why.
+pub(super) type Stalled = BTreeMap<String, String>;
 
 impl Lease {
     pub(super) fn new(database: Database, holder: String, holds: Duration, at_step: AtStep) -> Self {
@@ -43,8 +56,10 @@ impl Lease {
             holder,
             holds,
             at_step,
-            there: OnceCell::new(),
+            there: AtomicBool::new(false),
             sessions: Mutex::default(),
+            left: Arc::default(),
+            told: Mutex::default(),
             trouble: Trouble::default(),
         }
     }
@@ -52,7 +67,10 @@ impl Lease {
     /// Takes the lease if it is free, and ends the transactions of whoever had it: a process that was killed leaves one open, which
     /// would hold up its successor for a minute.
     pub(super) async fn take(&self) -> mongodb::error::Result<Option<i64>> {
-        self.there.get_or_try_init(|| self.begin()).await?;
+        if !self.there.load(Ordering::Relaxed) {
+            self.begin().await?;
+            self.there.store(true, Ordering::Relaxed);
+        }
         let state = self.database.collection::<Document>(SEQUENCER);
         let free = doc! { "_id": ID, "$expr": { "$lte": ["$until", "$$NOW"] } };
         let take = vec![doc! { "$set": {
@@ -64,6 +82,7 @@ impl Lease {
         let taken = state.find_one_and_update(free, take).return_document(ReturnDocument::After);
         let taken = in_time(self.holds, taken).await?;
         let Some(taken) = taken else { return Ok(None) };
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = None;
         (self.at_step)(Step::LeaseTaken);
         if let Ok(before) = taken.get_array("before") {
             self.end_sessions(before).await;
@@ -78,19 +97,22 @@ impl Lease {
         in_time(self.holds, state.update_one(doc! { "_id": ID }, nobodys).upsert(true)).await.map(|_| ())
     }
 
-    async fn end_sessions(&self, sessions: &[Bson]) {
+    /// Says whether they were ended.
+    async fn end_sessions(&self, sessions: &[Bson]) -> bool {
         if sessions.is_empty() {
-            return;
+            return true;
         }
         let admin = self.database.client().database("admin");
         let command = doc! { "killSessions": sessions.to_vec() };
         // It waits for what the sessions are doing, which may be long; leading must not wait for it.
-        if let Err(error) = in_time(self.holds / 3, admin.run_command(command)).await {
+        let ended = in_time(self.holds / 3, admin.run_command(command)).await;
+        if let Err(error) = &ended {
             tracing::warn!(
-                error = message_of(&error),
+                error = message_of(error),
                 "transactions of a sequencer that leads no more may be open for a minute"
             );
         }
+        ended.is_ok()
     }
 
     /// Notes the sessions that this process writes with. Those of earlier holders are ended by now, or are being ended.
@@ -103,13 +125,17 @@ impl Lease {
 
     /// Renews the lease until it is lost, and says how. By a server that does not answer, as one that is cut off from the majority, it is
     /// lost too.
-    pub(super) async fn keep(&self, epoch: i64, lag: &AtomicU64) -> &'static str {
+    pub(super) async fn keep(&self, epoch: i64, progress: &Progress) -> &'static str {
         let state = self.database.collection::<Document>(SEQUENCER);
         let mut renewed = Instant::now();
         loop {
             sleep(self.holds / 3).await;
-            let renew =
-                vec![doc! { "$set": { "until": self.until(), "lag": lag.load(Ordering::Relaxed).cast_signed() } }];
+            let mut set = doc! { "until": self.until(), "lag": progress.lag().cast_signed() };
+            if let Some(why) = progress.stuck() {
+                set.insert("failing", failing(&why));
+                *self.told.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+            let renew = vec![doc! { "$set": set }];
             match in_time(self.holds, state.update_one(self.mine(epoch), renew)).await {
                 Ok(answer) if answer.matched_count == 1 => {
                     self.trouble.over();
@@ -126,19 +152,64 @@ impl Lease {
         }
     }
 
-    /// Gives it back, so that the next need not wait. The sessions stay noted: leading may have been broken off inside a transaction, which
-    /// the next one ends.
+    /// Stores which logs get no numbers while the others do, where that has changed.
+    pub(super) async fn tell(&self, epoch: i64, stalled: &Stalled) -> mongodb::error::Result<()> {
+        if self.told.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(stalled) {
+            return Ok(());
+        }
+        let since = |database: &str| doc! { "$ifNull": [format!("$stalled.{database}.since"), "$$NOW"] };
+        let of = |(database, why): (&String, &String)| {
+            (database.clone(), Bson::from(doc! { "why": { "$literal": why }, "since": since(database) }))
+        };
+        let all: Document = stalled.iter().map(of).collect();
+        // By another name first: to set a document adds to the one that is there.
+        let next = if all.is_empty() { Bson::from(doc! { "$literal": {} }) } else { all.into() };
+        let update = vec![
+            doc! { "$set": { "next": next } },
+            doc! { "$set": { "stalled": "$next" } },
+            doc! { "$unset": ["next", "failing"] },
+        ];
+        let state = self.database.collection::<Document>(SEQUENCER);
+        in_time(self.holds, state.update_one(self.mine(epoch), update)).await?;
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(stalled.clone());
+        Ok(())
+    }
+
+    /// Stores that no log gets numbers. What is stored stays until some do.
+    pub(super) async fn fail(&self, epoch: i64, why: &str) {
+        let state = self.database.collection::<Document>(SEQUENCER);
+        let update = vec![doc! { "$set": { "failing": failing(why) } }];
+        if let Err(error) = in_time(self.holds / 3, state.update_one(self.mine(epoch), update)).await {
+            self.trouble.met("other processes were not told of it", &error);
+        }
+    }
+
+    /// Gives it back, so that the next need not wait.
     ///
-    /// This process ends them too: one that was deposed may have begun a transaction after its successor had ended those that were open,
-    /// and would leave it open for a minute.
+    /// This process ends its sessions: one that was deposed may have begun a transaction after its successor had ended those that were
+    /// open, and would leave it open for a minute. Where that cannot be done here they stay noted, and the next one ends them.
     pub(super) async fn release(&self, epoch: i64) {
         let sessions = std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner));
-        self.end_sessions(&sessions).await;
+        let ended = self.end_sessions(&sessions).await;
         let state = self.database.collection::<Document>(SEQUENCER);
-        let release = vec![doc! { "$set": { "until": "$$NOW" } }];
-        if let Err(error) = in_time(self.holds / 3, state.update_one(self.mine(epoch), release)).await {
-            self.trouble.met("its lease was not given back and expires by itself", &error);
+        let mut release = doc! { "until": "$$NOW" };
+        if ended {
+            release.insert("sessions", Vec::<Bson>::new());
         }
+        match in_time(self.holds / 3, state.update_one(self.mine(epoch), vec![doc! { "$set": release }])).await {
+            // Nobody else has taken note of them meanwhile, and nobody will.
+            Ok(released) if ended && released.matched_count == 1 => self.left.give_back(),
+            Ok(_) => self.left.abandon(),
+            Err(error) => {
+                self.left.abandon();
+                self.trouble.met("its lease was not given back and expires by itself", &error);
+            }
+        }
+    }
+
+    /// Takes note that the document may be gone.
+    pub(super) fn lost(&self) {
+        self.there.store(false, Ordering::Relaxed);
     }
 
     fn until(&self) -> Document {
@@ -148,6 +219,11 @@ impl Lease {
     fn mine(&self, epoch: i64) -> Document {
         doc! { "_id": ID, "holder": &self.holder, "epoch": epoch }
     }
+}
+
+/// What is the matter, since it was stored first.
+fn failing(why: &str) -> Document {
+    doc! { "why": { "$literal": why }, "since": { "$ifNull": ["$failing.since", "$$NOW"] } }
 }
 
 /// Where this process runs, for people.

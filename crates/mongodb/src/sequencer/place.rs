@@ -4,23 +4,28 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::{SequenceNumber, Version};
+use annals_core::{Code, SequenceNumber, Version};
 use annals_system::Instant;
-use mongodb::ClientSession;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
 use super::aggregates::Known;
-use super::assign::{Arrived, Numbered, assign, first_versions};
+use super::asked::TOGETHER;
+use super::assign::{Arrived, CommitKey, Numbered, Obstacles, Taken, assign, first_versions, label};
+use super::bound::Bound;
 use super::contexts::Contexts;
-use super::held::{self, Held};
+use super::held::{self, Held, HeldCommit};
+use super::lease::Lease;
+use super::progress::Progress;
 use super::state::{self, Token};
 use super::step::AtStep;
 use super::stream::Incoming;
-use super::write::{self, Written};
+use super::write::{self, Room, Written};
+use super::writing::Writing;
 use super::{Cluster, Ended};
-use crate::layout::entry;
-use crate::layout::fields::natural;
+use crate::layout::fields::{natural, text};
+use crate::layout::mapping::Kind;
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, SEQUENCER};
+use crate::layout::writer::{decimal, uuid_value};
 use crate::log::Log;
 use crate::log::numbers::Place as CommitPlace;
 use crate::reach;
@@ -41,12 +46,27 @@ pub(super) type AggregateKey = (String, String);
 /// may lie behind, and saving it costs a round trip inside the transaction.
 const SAVE_EVERY: Duration = Duration::from_millis(500);
 
+/// How much is looked up before a batch is written. What a unique index refuses is looked at with more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Care {
+    /// What the stream shows is taken for new, and follows on what is known.
+    Little,
+    /// Where each aggregate stands is read from its newest entry.
+    More,
+    /// And each commit is written alone.
+    Most,
+}
+
 /// Aggregates whose heads are kept. Beyond it all are forgotten and looked up again.
 const HEADS_MAX: usize = 200_000;
 
 pub(super) struct Place {
     pub(super) log: Arc<Log>,
-    pub(super) session: ClientSession,
+    pub(super) session: Writing,
+    /// The collections that it writes to.
+    pub(super) bound: Bound,
+    /// How much fits into a transaction.
+    pub(super) room: Room,
     pub(super) at_step: AtStep,
     /// The number that the next event gets.
     pub(super) next: SequenceNumber,
@@ -60,6 +80,7 @@ pub(super) struct Place {
     /// When the position was saved; none before the first time.
     saved: Option<Instant>,
     contexts: Contexts,
+    progress: Arc<Progress>,
 }
 
 impl Place {
@@ -68,19 +89,22 @@ impl Place {
         self.held.find(collection, commit).is_some()
     }
 
-    pub(super) async fn open(cluster: &Cluster, log: Arc<Log>, forgotten: bool) -> Result<Self, Ended> {
+    pub(super) async fn open(cluster: &Cluster, lease: &Lease, log: Arc<Log>, forgotten: bool) -> Result<Self, Ended> {
         // The offset decides whether a batch may be written. Nothing before it needs to be waited for: a session that is causally
         // consistent would wait for the majority to have what others wrote meanwhile.
         let session = cluster.client.start_session().causal_consistency(false).await?;
+        let session = Writing::new(session, lease.left.clone());
         // One moment: who moved the offset without an entry gave numbers that nobody here knows of.
         let reach = reach::read(&log.database).await?;
         if let Some(fault) = reach::fault(log.database.name(), &reach) {
-            log.disturb(Some(fault.message.clone()));
+            log.disturb(Some((fault.code, fault.message.clone())));
             return Err(Ended::Disturbed(fault.message));
         }
         log.disturb(None);
         let next = reach.known();
         log.numbers.publish(next);
+        let missing = || Ended::Damaged(format!("{}: a collection of the log is missing", log.database.name()));
+        let bound = Bound::of(&log.database).await?.ok_or_else(missing)?;
         match log.cut_blocks(next).await {
             // Who may not remove them may not write them either.
             Err(error) if code_of(&error).is_some() => {
@@ -102,8 +126,23 @@ impl Place {
         log.held.set(held.count());
         let at_step = cluster.at_step;
         let (heads, aggregates, contexts) = (HashMap::new(), Known::default(), Contexts::default());
-        let (replaying, saved) = (true, None);
-        Ok(Self { log, session, at_step, next, token, heads, aggregates, held, replaying, saved, contexts })
+        let (replaying, saved, room) = (true, None, Room::default());
+        Ok(Self {
+            log,
+            session,
+            bound,
+            room,
+            at_step,
+            next,
+            token,
+            heads,
+            aggregates,
+            held,
+            replaying,
+            saved,
+            contexts,
+            progress: cluster.progress.clone(),
+        })
     }
 
     pub(super) fn session_id(&self) -> Document {
@@ -117,10 +156,10 @@ impl Place {
         Ok(())
     }
 
-    /// Gives numbers to commits in the order in which they come.
+    /// Gives numbers to commits in the order in which they come, and to some that waited for them.
     pub(super) async fn sequence(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
         self.take(commits).await?;
-        self.release_held().await
+        self.release().await.map(drop)
     }
 
     async fn take(&mut self, commits: Vec<Incoming>) -> Result<(), Ended> {
@@ -129,19 +168,22 @@ impl Place {
         let due = self.saved.is_none_or(|saved| began - saved >= SAVE_EVERY);
         self.contexts.note(&self.log, &commits).await?;
         let mut arrived: Vec<Arrived> = commits.into_iter().map(Arrived::read).collect();
+        let mut numbered_before = Vec::new();
+        let mut obstacles = Obstacles::default();
+        let mut care = Care::Little;
         loop {
-            let looked = self.replaying;
-            if looked {
-                let wanted: Vec<_> = arrived.iter().map(|one| (&*one.collection, &*one.commit)).collect();
-                let known = self.known(&wanted).await?;
-                arrived.retain(|one| !known.contains(&(one.collection.clone(), one.commit.clone())));
-                self.replaying = !known.is_empty();
+            if self.replaying {
+                let known = self.leave_out_known(&mut arrived, |_| true, &mut numbered_before).await?;
+                self.replaying = known;
             }
-            self.leave_out_mended(&mut arrived).await?;
-            self.look_up_heads(&arrived).await?;
-            let late = self.late(&arrived).await?;
-            let batch = assign(&arrived, &self.heads, &self.held, &late);
-            match write::write(self, &batch, token.as_ref().filter(|_| due)).await? {
+            // A stream that goes back shows a commit as it was inserted, although it was mended since and has its numbers: what cannot
+            // be read is looked for in the log by its place alone.
+            self.leave_out_known(&mut arrived, |one| one.read.is_err(), &mut numbered_before).await?;
+            self.look_up_heads(&arrived, care).await?;
+            obstacles.late = self.late(&arrived).await?;
+            let mut batch = assign(&arrived, &self.heads, &self.held, &obstacles);
+            batch.released.extend(numbered_before.iter().cloned());
+            match write::write(self, &batch, token.as_ref().filter(|_| due), care == Care::Most).await? {
                 Written::Done => {
                     batch.released.iter().for_each(|held| self.held.remove(held));
                     batch.held.iter().for_each(|held| self.held.add(held.clone()));
@@ -151,41 +193,102 @@ impl Place {
                     }
                     break;
                 }
-                Written::Known if looked && !self.replaying => {
-                    return Err(self.disturbed("an event has a number already that was the next one"));
-                }
-                // Something of it is in the log already: told apart, and the rest once more.
-                Written::Known => {
+                Written::Refused(commit, why) => drop(obstacles.refused.insert(commit, why)),
+                // Something of it is in the log already, or seems to be: told apart, and the rest once more.
+                Written::Known(_) if care == Care::Little => {
+                    care = Care::More;
                     self.replaying = true;
                     self.heads.clear();
                     self.aggregates.forget();
                 }
+                Written::Known(part) => match self.conflict(&batch.numbered[part]).await? {
+                    Some((commit, why)) => drop(obstacles.refused.insert(commit, why)),
+                    None => care = Care::Most,
+                },
             }
         }
         self.token = token.or(self.token.take());
         Ok(())
     }
 
+    /// Leaves out what is in the log already, of those that are asked about; says whether there was any. What is held of it is noted: its
+    /// numbers were written, and that it is held no more was not.
+    async fn leave_out_known(
+        &self,
+        arrived: &mut Vec<Arrived>,
+        asked_about: impl Fn(&Arrived) -> bool,
+        held: &mut Vec<HeldCommit>,
+    ) -> Result<bool, Ended> {
+        let wanted = arrived.iter().filter(|one| asked_about(one));
+        let wanted: Vec<_> = wanted.map(|one| (&*one.collection, &*one.commit)).collect();
+        if wanted.is_empty() {
+            return Ok(false);
+        }
+        let known = self.known(&wanted).await?;
+        held.extend(known.iter().filter_map(|(collection, commit)| self.held.find(collection, commit).cloned()));
+        arrived.retain(|one| !known.contains(&(one.collection.clone(), one.commit.clone())));
+        Ok(!known.is_empty())
+    }
+
+    /// Why a unique index refuses one of these although none of them is in the log: that commit, and what is in its way. None where
+    /// nothing is found; they are tried one by one then.
+    ///
+    /// # Errors
+    /// Where numbers were given that are due here, this log gets none until that has ended.
+    async fn conflict(&self, part: &[Numbered<'_>]) -> Result<Option<(CommitKey, String)>, Ended> {
+        let database = &self.log.database;
+        for name in [EVENT_LOG, ENTRIES] {
+            let all = database.collection::<RawDocumentBuf>(name);
+            let last = all.find_one(doc! {}).sort(doc! { "_id": -1 }).projection(doc! { "_id": 1 }).await?;
+            let Some(last) = last.filter(|last| natural(last, "_id").is_none_or(|number| number >= self.next)) else {
+                continue;
+            };
+            if read_next(&self.log).await? != self.next {
+                return Err(Ended::Deposed("another process has moved the log"));
+            }
+            return Err(self.disturbed(&format!("{name} has {}, which was the next number", label(&last))));
+        }
+        for one in part {
+            if let Some(why) = self.same_version(one).await? {
+                return Ok(Some(((one.collection.to_owned(), one.commit.key.clone()), why)));
+            }
+        }
+        Ok(match part {
+            [one] => {
+                let why = "refused: a unique index of the log has its values already, and no document says so";
+                Some(((one.collection.to_owned(), one.commit.key.clone()), why.to_owned()))
+            }
+            _ => None,
+        })
+    }
+
+    /// What `event-log` has at the versions of this commit's events: it counts them by the UUID of the aggregate's name, which other
+    /// names may stand for too.
+    async fn same_version(&self, one: &Numbered<'_>) -> Result<Option<String>, Ended> {
+        let (name, id) = one.key;
+        let uuid = self.log.adopted.reader.mapping.uuid(Kind::Aggregate, name);
+        let versions = doc! { "$gte": decimal(one.before.applied), "$lt": decimal(one.after().applied) };
+        let events = self.log.database.collection::<RawDocumentBuf>(EVENT_LOG);
+        let same = doc! {
+            "Aggregate.WasAppliedByAggregate": true, "Aggregate.TypeId": uuid_value(uuid), "Metadata.EventSource": id,
+            "Aggregate.Version": versions,
+        };
+        let Some(event) = events.find_one(same).projection(doc! { "_id": 1 }).await? else { return Ok(None) };
+        let number = natural(&event, "_id").unwrap_or(0);
+        let entries = self.log.database.collection::<RawDocumentBuf>(ENTRIES);
+        let entry = entries.find_one(doc! { "_id": { "$lte": number as i64 } }).sort(doc! { "_id": -1 }).await?;
+        let other = entry.as_deref().and_then(|entry| text(entry, "aggregate")).unwrap_or("another one");
+        Ok(Some(format!(
+            "taken: aggregate name {name:?} stands for the UUID {uuid}, and so does {other:?}, whose event {number} has this version of {id:?}"
+        )))
+    }
+
     fn disturbed(&self, what: &str) -> Ended {
         let name = self.log.database.name();
         let sentence =
             format!("database {name}: {what}: events are numbered by other software, most often a Dolittle Runtime");
-        self.log.disturb(Some(sentence.clone()));
+        self.log.disturb(Some((Code::ForeignNumbers, sentence.clone())));
         Ended::Disturbed(sentence)
-    }
-
-    /// Sees that no event has a number that was not given here. Cheap, for who looks now and then.
-    pub(super) async fn look_for_others(&self) -> Result<(), Ended> {
-        let events = self.log.database.collection::<RawDocumentBuf>(EVENT_LOG);
-        let last = events.find_one(doc! {}).sort(doc! { "_id": -1 }).projection(doc! { "_id": 1 }).await?;
-        match last.as_deref().map(|last| natural(last, "_id")) {
-            Some(Some(number)) if number < self.next => Ok(()),
-            None => Ok(()),
-            Some(number) => {
-                let number = number.map_or("an _id that is no number".to_owned(), |number| format!("number {number}"));
-                Err(self.disturbed(&format!("{EVENT_LOG} has {number}, and Annals has given {} numbers", self.next)))
-            }
-        }
     }
 
     /// Remembers what was written up to the number `next`, and tells who waits.
@@ -194,6 +297,7 @@ impl Place {
             self.heads.clear();
         }
         let mut first = std::mem::replace(&mut self.next, next);
+        self.progress.moves();
         // Before anybody is woken to read it.
         self.log.tail.push(first, written.iter().map(|one| one.commit));
         self.log.numbers.publish(next);
@@ -221,49 +325,59 @@ impl Place {
             let filter = doc! { "coll": collection, "commit": { "$in": commits } };
             let mut found = self.log.database.collection::<RawDocumentBuf>(ENTRIES).find(filter).await?;
             while found.advance().await? {
-                let entry = entry::read(found.current()).map_err(Ended::Damaged)?;
-                self.log.numbers.give(&CommitPlace::new(&entry.collection, &entry.commit), entry.first);
-                known.insert((entry.collection.to_string(), entry.commit));
+                let entry = found.current();
+                if let Some(commit) = text(entry, "commit") {
+                    let first = natural(entry, "_id");
+                    first.iter().for_each(|first| self.log.numbers.give(&CommitPlace::new(collection, commit), *first));
+                    known.insert((collection.to_owned(), commit.to_owned()));
+                }
             }
         }
         Ok(known)
     }
 
-    /// A stream that goes back shows a commit as it was inserted, although it was mended since and has its numbers: what cannot be read is
-    /// looked for in the log by its place alone.
-    async fn leave_out_mended(&self, arrived: &mut Vec<Arrived>) -> Result<(), Ended> {
-        let malformed = arrived.iter().filter(|one| one.read.is_err());
-        let malformed: Vec<_> = malformed.map(|one| (&*one.collection, &*one.commit)).collect();
-        if malformed.is_empty() {
-            return Ok(());
-        }
-        let known = self.known(&malformed).await?;
-        arrived.retain(|one| !known.contains(&(one.collection.clone(), one.commit.clone())));
-        Ok(())
-    }
-
-    /// Which of these have a version that the log has passed without them: gaps before later ones were accepted.
-    async fn late(&mut self, arrived: &[Arrived]) -> Result<HashSet<(String, String)>, Ended> {
-        let passed = arrived.iter().filter(|one| match &one.read {
+    /// Which of these have a version that the log has passed without them: gaps before later ones were accepted, or the version was used
+    /// again after its commit had been deleted.
+    async fn late(&self, arrived: &[Arrived]) -> Result<HashMap<CommitKey, Option<Taken>>, Ended> {
+        let is_passed = |one: &&Arrived| match &one.read {
             Ok((key, commit)) => self.heads.get(key).is_some_and(|head| commit.info.version <= head.version),
             Err(_) => false,
-        });
-        let passed: Vec<(&str, &str)> = passed.map(|one| (&*one.collection, &*one.commit)).collect();
-        if passed.is_empty() {
-            return Ok(HashSet::new());
+        };
+        let passed: Vec<&Arrived> = arrived.iter().filter(is_passed).collect();
+        let places: Vec<(&str, &str)> = passed.iter().map(|one| (&*one.collection, &*one.commit)).collect();
+        let known = if places.is_empty() { HashSet::new() } else { self.known(&places).await? };
+        let mut late = HashMap::new();
+        for one in passed {
+            let place = (one.collection.clone(), one.commit.clone());
+            if let (Ok((key, commit)), false) = (&one.read, known.contains(&place)) {
+                late.insert(place, self.taken(key, commit.info.version).await?);
+            }
         }
-        let known = self.known(&passed).await?;
-        let owned = passed.into_iter().map(|(collection, commit)| (collection.to_owned(), commit.to_owned()));
-        Ok(owned.filter(|one| !known.contains(one)).collect())
+        Ok(late)
     }
 
-    /// Looks up where the aggregates stand that are not known, by the entry before their first commit here. A first version needs none.
-    async fn look_up_heads(&mut self, arrived: &[Arrived]) -> Result<(), Ended> {
-        let before: Vec<Document> = first_versions(arrived)
-            .into_iter()
-            .filter(|(key, version)| *version > 1 && !self.heads.contains_key(*key))
-            .map(|((name, id), version)| doc! { "aggregate": name, "id": id, "version": version as i64 - 1 })
-            .collect();
+    /// The commit that has a version of an aggregate in the log.
+    async fn taken(&self, (name, id): &AggregateKey, version: Version) -> Result<Option<Taken>, Ended> {
+        let entries = self.log.database.collection::<RawDocumentBuf>(ENTRIES);
+        let entry = entries.find_one(doc! { "aggregate": name, "id": id, "version": version as i64 }).await?;
+        let taken = |entry: RawDocumentBuf| {
+            Some(Taken { commit: text(&entry, "commit")?.to_owned(), first: natural(&entry, "_id")? })
+        };
+        Ok(entry.and_then(taken))
+    }
+
+    /// Looks up where the aggregates stand that are not known, by the entry before their first commit here. A first version needs none,
+    /// unless care is taken: then each is looked up by its newest entry.
+    async fn look_up_heads(&mut self, arrived: &[Arrived], care: Care) -> Result<(), Ended> {
+        let unknown = first_versions(arrived).into_iter().filter(|(key, _)| !self.heads.contains_key(*key));
+        let unknown: Vec<(AggregateKey, Version)> = unknown.map(|(key, version)| (key.clone(), version)).collect();
+        if care != Care::Little {
+            return self.look_up_newest(unknown).await;
+        }
+        let before = unknown.iter().filter(|(_, version)| *version > 1);
+        let before =
+            before.map(|((name, id), version)| doc! { "aggregate": name, "id": id, "version": *version as i64 - 1 });
+        let before: Vec<Document> = before.collect();
         if before.is_empty() {
             return Ok(());
         }
@@ -271,42 +385,31 @@ impl Place {
         let mut found = entries.find(doc! { "$or": before }).await?;
         while found.advance().await? {
             let document = found.current();
-            let (version, applied) = entry::standing(document).map_err(Ended::Damaged)?;
-            let part = |key: &str| crate::layout::fields::text(document, key).unwrap_or_default().to_owned();
-            self.heads.insert((part("aggregate"), part("id")), Head { version, applied });
-        }
-        let missing = first_versions(arrived).into_iter();
-        let missing = missing.filter(|(key, version)| *version > 1 && !self.heads.contains_key(*key));
-        let missing: Vec<_> = missing.map(|(key, version)| (key.clone(), version)).collect();
-        self.look_up_gaps(missing).await
-    }
-
-    /// Takes what was held back for a gap that is closed now.
-    async fn release_held(&mut self) -> Result<(), Ended> {
-        while let Some(ready) = self.held.ready(&self.heads) {
-            match held::fetch(&self.log.database, &ready).await? {
-                Some(document) => {
-                    let commit = Incoming::stored(self.log.database.name(), &ready.collection, document);
-                    self.take(vec![commit]).await?;
-                    // If it is not what it was when it was held, it is looked at again by the next sequencer.
-                    self.held.remove(&ready);
-                }
-                None => self.held.remove(&ready),
+            let part = |key: &str| text(document, key).unwrap_or_default().to_owned();
+            if let Some(head) = self.standing(document) {
+                self.heads.insert((part("aggregate"), part("id")), head);
             }
         }
-        Ok(())
+        // Where the version before is not in the log there is a gap.
+        let missing = unknown.into_iter().filter(|(key, version)| *version > 1 && !self.heads.contains_key(key));
+        self.look_up_newest(missing.collect()).await
     }
 
-    /// Looks again at everything that is held back: it may have been mended.
-    pub(super) async fn retry_held(&mut self) -> Result<(), Ended> {
-        for one in self.held.all() {
-            self.look_again(&one, false).await?;
-            // Also what was asked while nobody led.
-            if self.held.find(&one.collection, &one.commit).is_some() {
-                self.answer(&one.collection, &one.commit).await?;
-            }
+    /// Gives numbers to held commits whose turn it is, some at a time, so that nobody else waits long. Says whether there may be more.
+    pub(super) async fn release(&mut self) -> Result<bool, Ended> {
+        let ready = self.held.ready(&self.heads, TOGETHER);
+        if ready.is_empty() {
+            return Ok(false);
         }
-        Ok(())
+        let (there, gone) = held::fetch(&self.log.database, &ready).await?;
+        let looked_at: Vec<HeldCommit> = there.iter().map(|(one, _)| one).chain(&gone).cloned().collect();
+        self.forget(gone).await?;
+        let database = self.log.database.name().to_owned();
+        let of = |(one, document): (HeldCommit, RawDocumentBuf)| Incoming::stored(&database, &one.collection, document);
+        self.take(there.into_iter().map(of).collect()).await?;
+        // If one is not what it was when it was held, it is looked at again by the next sequencer.
+        self.held.looked_at(&looked_at);
+        Ok(true)
     }
 
     /// Records that the events from this number on were found without the change stream, so that their order across aggregates is that of

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::state::{Token, resume, stored};
 use super::{Cluster, Ended, label};
 use crate::layout::fields::{inner, text};
-use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_STREAM, HELD};
+use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_STREAM, HELD, aggregate_of};
 use crate::refused::code_of;
 
 /// Changes that are handed over in one piece, at most, and pieces read ahead.
@@ -128,7 +128,7 @@ pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Str
 /// own, and get everything that passes the first.
 fn filter(cluster: &Cluster, sharded: bool) -> Vec<Document> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    let ends = format!("{EVENT_STREAM}$|^{HELD}$");
+    let ends = format!(".{EVENT_STREAM}$|^{HELD}$");
     let mut names = doc! { "$nin": [EVENT_LOG, ENTRIES, AGGREGATES] };
     if sharded {
         names.insert("$regex", &*ends);
@@ -203,6 +203,8 @@ fn incoming(change: &RawDocumentBuf) -> Option<News> {
         let part = |key: &str| text(id, key).map(str::to_owned);
         return Some(News::Asked { database: database.to_owned(), collection: part("coll")?, commit: part("commit")? });
     }
+    // A collection without a name before the ending, or one of MongoDB's own.
+    aggregate_of(collection)?;
     if what != "insert" {
         let commit = inner(change, "documentKey").map_or_else(String::new, label);
         let (database, collection) = (database.to_owned(), collection.to_owned());
@@ -224,9 +226,10 @@ fn refused(error: mongodb::error::Error, resuming: bool) -> Ended {
     }
 }
 
-/// Errors that say that the oplog does not reach back to the position, or that the position is none.
+/// Errors that say that the oplog does not reach back to the position, that the position is none, or that a change cannot be shown: one
+/// of a document with an `_id` of megabytes is larger than any message. Resuming there would meet it again, so the collections are read.
 fn ended(error: mongodb::error::Error) -> Ended {
-    const FORGOTTEN: [i32; 4] = [136, 260, 280, 286];
+    const FORGOTTEN: [i32; 5] = [136, 260, 280, 286, 10334];
     match code_of(&error) {
         Some(code) if FORGOTTEN.contains(&code) => Ended::Forgotten,
         _ => Ended::Failed(error),

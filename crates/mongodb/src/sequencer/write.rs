@@ -1,23 +1,28 @@
 //! A batch of a log as one transaction: the offset, the events, the entries, the aggregates, what is held and released, and the position
 //! in the stream. So one that was deposed writes nothing, nobody sees a part, and a crash leaves nothing to be mended.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use annals_system::sleep;
 use mongodb::ClientSession;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
-use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
+use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 
 use super::Ended;
 use super::aggregates::{self, Standing, Standings};
-use super::assign::{Batch, Numbered};
+use super::assign::{Batch, CommitKey, Numbered};
+use super::bound::{self, Bound};
+use super::held;
 use super::place::{Place, read_next};
 use super::state::{self, Token};
 use super::step::{AtStep, Step};
 use crate::connect::strict;
-use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, SEQUENCER};
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, SEQUENCER};
 use crate::layout::writer::decimal;
 use crate::layout::{entry, event};
 use crate::log::Log;
-use crate::refused::code_of;
+use crate::refused::{code_of, message_of};
 
 /// Bytes of the commits of one transaction, about.
 const BYTES_MAX: usize = 12 * 1024 * 1024;
@@ -25,12 +30,35 @@ const BYTES_MAX: usize = 12 * 1024 * 1024;
 const EVENTS_MAX: usize = 10_000;
 /// How often a transaction that the server gave up is tried again.
 const TRIES: usize = 100;
+/// Largest document that MongoDB stores.
+const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How writing ended.
 pub(super) enum Written {
     Done,
-    /// Something of it is in the log already; nothing was written.
-    Known,
+    /// A unique index refuses something of these commits, so some may be in the log already; of them nothing was written.
+    Known(Range<usize>),
+    /// The server never takes this commit, and why. Nothing of it was written.
+    Refused(CommitKey, String),
+}
+
+/// How much fits into one transaction: less where the server says that its cache is too small.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    bytes: usize,
+    events: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { bytes: BYTES_MAX, events: EVENTS_MAX }
+    }
+}
+
+impl Room {
+    fn halve(&mut self) {
+        *self = Self { bytes: (self.bytes / 2).max(1), events: (self.events / 2).max(1) };
+    }
 }
 
 /// What one transaction writes.
@@ -42,70 +70,156 @@ struct Documents<'a> {
 }
 
 /// Writes as many transactions as the batch's size needs; all but the first are small in number. Commits that are written are noted in
-/// `place` at once.
-pub(super) async fn write(place: &mut Place, batch: &Batch<'_>, token: Option<&Token>) -> Result<Written, Ended> {
+/// `place` at once. Where the server refuses a transaction for what is in it, it is halved, until the commit is found that it refuses.
+pub(super) async fn write(
+    place: &mut Place,
+    batch: &Batch<'_>,
+    token: Option<&Token>,
+    alone: bool,
+) -> Result<Written, Ended> {
     if batch.is_empty() {
         return Ok(Written::Done);
     }
-    let parts = parts(&batch.numbered);
-    let count = parts.len();
-    for (at, part) in parts.into_iter().enumerate() {
+    let all = &batch.numbered;
+    let room = if alone { Room { bytes: 0, events: 0 } } else { place.room };
+    let mut due = parts(all, room);
+    while let Some(range) = due.pop_front() {
         // Only the last one has come to the position, and has the rest of the batch.
-        let (token, rest) = if at + 1 == count { (token, Some(batch)) } else { (None, None) };
-        let mut documents =
-            documents(place, part).map_err(|error| Ended::Damaged(format!("a commit of the log: {error}")))?;
+        let last = due.is_empty();
+        let (token, rest) = if last { (token, Some(batch)) } else { (None, None) };
+        let part = &all[range.clone()];
+        let mut documents = match documents(place, part)? {
+            Ok(documents) => documents,
+            Err((at, why)) => return Ok(refused(&part[at], why)),
+        };
         let next = place.next + documents.events.len() as u64;
         let log = place.log.clone();
         place.aggregates.identify(&log, &mut documents.aggregates).await?;
-        match transaction(place, &mut documents, next, rest, token).await? {
-            Written::Done => {
+        let why = match transaction(place, &mut documents, next, rest, token).await? {
+            Transacted::Done => {
                 place.aggregates.remember(&documents.aggregates);
                 (place.at_step)(Step::BatchCommitted);
                 place.note(part, next);
                 (place.at_step)(Step::BatchTold);
+                continue;
             }
-            Written::Known => return Ok(Written::Known),
+            Transacted::Known => return Ok(Written::Known(range)),
+            Transacted::Refused(why) => why,
+        };
+        let Range { start, end } = range;
+        match part {
+            [] => return Err(Ended::Failed(Error::custom(why.sentence))),
+            [one] if !last || (batch.held.is_empty() && batch.released.is_empty() && token.is_none()) => {
+                return Ok(refused(one, why.sentence));
+            }
+            // What stands beside the commit is written apart: it may be the one or the other.
+            [_] => due.extend([start..end, end..end]),
+            _ => {
+                if why.is_room {
+                    place.room.halve();
+                }
+                let middle = start + (end - start) / 2;
+                due.push_front(middle..end);
+                due.push_front(start..middle);
+            }
         }
     }
     Ok(Written::Done)
 }
 
+fn refused(one: &Numbered<'_>, why: String) -> Written {
+    Written::Refused((one.collection.to_owned(), one.commit.key.clone()), why)
+}
+
 /// Parts that fit into a transaction each; at least one, which may be empty.
-fn parts<'a, 'b>(numbered: &'b [Numbered<'a>]) -> Vec<&'b [Numbered<'a>]> {
-    let mut parts = Vec::new();
+fn parts(numbered: &[Numbered<'_>], room: Room) -> VecDeque<Range<usize>> {
+    let mut parts = VecDeque::new();
     let (mut start, mut bytes, mut events) = (0, 0, 0);
     for (at, one) in numbered.iter().enumerate() {
         let size: usize = one.commit.events.iter().map(|event| event.data.as_bytes().len()).sum();
-        if at > start && (bytes + size > BYTES_MAX || events + one.commit.events.len() > EVENTS_MAX) {
-            parts.push(&numbered[start..at]);
+        if at > start && (bytes + size > room.bytes || events + one.commit.events.len() > room.events) {
+            parts.push_back(start..at);
             (start, bytes, events) = (at, 0, 0);
         }
         bytes += size;
         events += one.commit.events.len();
     }
-    parts.push(&numbered[start..]);
+    parts.push_back(start..numbered.len());
     parts
 }
 
-fn documents<'a>(place: &Place, part: &[Numbered<'a>]) -> Result<Documents<'a>, mongodb::bson::error::Error> {
+/// The commit of a part, by its place in it, that no document can be made of, and why.
+type Unwritable = (usize, String);
+
+fn documents<'a>(place: &Place, part: &[Numbered<'a>]) -> Result<Result<Documents<'a>, Unwritable>, Ended> {
+    let failed = |error: mongodb::bson::error::Error| Ended::Damaged(format!("a commit of the log: {error}"));
+    let too_large = |what: &str, bytes: usize| {
+        format!(
+            "too large: {what} would have {bytes} bytes, and MongoDB stores at most {DOCUMENT_BYTES_MAX} in a document"
+        )
+    };
     let mut documents = Documents::default();
     let (tenant, database) = (&*place.log.tenant, place.log.database.name());
     let mapping = &*place.log.adopted.reader.mapping;
-    for one in part {
+    for (of, one) in part.iter().enumerate() {
         let first = place.next + documents.events.len() as u64;
         let after = one.after();
         let common = event::Common::of(one.commit, tenant, one.before.applied, mapping);
         for (at, each) in one.commit.events.iter().enumerate() {
-            documents.events.push(event::write(one.commit, at, each, first + at as u64, &common)?);
+            let event = event::write(one.commit, at, each, first + at as u64, &common).map_err(failed)?;
+            let bytes = event.as_bytes().len();
+            if bytes > DOCUMENT_BYTES_MAX {
+                return Ok(Err((of, too_large(&format!("body[{at}] as a document of {EVENT_LOG}"), bytes))));
+            }
+            documents.events.push(event);
         }
-        documents.entries.push(entry::write(one.commit, database, one.collection, first, after.applied)?);
+        let entry = entry::write(one.commit, database, one.collection, first, after.applied).map_err(failed)?;
+        let bytes = entry.as_bytes().len();
+        if bytes > DOCUMENT_BYTES_MAX {
+            return Ok(Err((of, too_large(&format!("its document of {ENTRIES}, with all types and tags,"), bytes))));
+        }
+        documents.entries.push(entry);
         if one.commit.applied {
             let new = one.before.applied == 0;
             let standing = documents.aggregates.entry(one.key).or_insert(Standing { applied: 0, new, id: None });
             standing.applied = after.applied;
         }
     }
-    Ok(documents)
+    Ok(Ok(documents))
+}
+
+/// How a transaction ended.
+enum Transacted {
+    Done,
+    Known,
+    Refused(Refusal),
+}
+
+/// Why the server never takes what a transaction writes.
+struct Refusal {
+    sentence: String,
+    /// Whether less of it may be taken.
+    is_room: bool,
+}
+
+/// Whether the server refuses what is written, and would refuse it again: not who writes it, or the moment.
+fn refusal(error: &Error) -> Option<Refusal> {
+    const TOO_LARGE_FOR_CACHE: i32 = 388;
+    // Bad values, documents and keys that are too large, what a validator refuses, and what an index cannot hold.
+    const CONTENT: [i32; 11] = [2, 9, 22, 121, 146, 171, 10334, 16766, 17280, 17419, 17420];
+    let message = message_of(error);
+    match code_of(error)? {
+        TOO_LARGE_FOR_CACHE => {
+            let sentence = format!(
+                "too large for the server's cache: its events are one transaction, and MongoDB says {message:?}; give mongod more                  cache (docs/mongodb.md), then retry"
+            );
+            Some(Refusal { sentence, is_room: true })
+        }
+        code if CONTENT.contains(&code) => {
+            Some(Refusal { sentence: format!("refused: MongoDB says {message:?}"), is_room: false })
+        }
+        _ => None,
+    }
 }
 
 async fn transaction(
@@ -114,19 +228,20 @@ async fn transaction(
     next: u64,
     rest: Option<&Batch<'_>>,
     token: Option<&Token>,
-) -> Result<Written, Ended> {
+) -> Result<Transacted, Ended> {
     const DUPLICATE_KEY: i32 = 11000;
     let log = place.log.clone();
     for _ in 0..TRIES {
         let moves = (place.next, next);
-        match attempt(&log, &mut place.session, documents, moves, rest, token, place.at_step).await {
-            Ok(Filled::Whole) => return Ok(Written::Done),
+        match attempt(&log, &place.bound, &mut place.session, documents, moves, rest, token, place.at_step).await {
+            Ok(Filled::Whole) => return Ok(Transacted::Done),
             Ok(Filled::Moved) => return Err(Ended::Deposed("another process has moved the log")),
+            Ok(Filled::Replaced(name)) => return Err(Ended::Damaged(replaced(&log, name))),
             Ok(Filled::AggregateThere) => {
                 place.aggregates.forget();
                 documents.aggregates.values_mut().for_each(|one| (one.new, one.id) = (false, None));
             }
-            Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Written::Known),
+            Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Transacted::Known),
             Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
                 sleep(std::time::Duration::from_millis(5)).await;
             }
@@ -138,10 +253,20 @@ async fn transaction(
                     return Err(Ended::Deposed("the outcome of a transaction was unknown"));
                 }
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return refusal(&error).map(Transacted::Refused).ok_or_else(|| error.into()),
         }
     }
-    Err(Ended::Deposed("the server gave up a transaction again and again"))
+    let name = log.database.name();
+    Err(Ended::Damaged(format!(
+        "database {name}: the server gave up a transaction {TRIES} times: it meets another one"
+    )))
+}
+
+fn replaced(log: &Log, name: &str) -> String {
+    let database = log.database.name();
+    format!(
+        "{database}.{name} was dropped or renamed by other software, so nothing is written to it; put it back from a backup of the database"
+    )
 }
 
 /// What became of the inside of a transaction. Only a whole one is committed.
@@ -152,11 +277,15 @@ enum Filled {
     Moved,
     /// An aggregate that no commit here was applied by is known by other software.
     AggregateThere,
+    /// A collection of the log is not the one that it was.
+    Replaced(&'static str),
 }
 
 /// Writes everything, or nothing.
+#[expect(clippy::too_many_arguments, reason = "parts of the place that are borrowed apart")]
 async fn attempt(
     log: &Log,
+    bound: &Bound,
     session: &mut ClientSession,
     documents: &Documents<'_>,
     (from, to): (u64, u64),
@@ -165,7 +294,7 @@ async fn attempt(
     at_step: AtStep,
 ) -> mongodb::error::Result<Filled> {
     session.start_transaction().write_concern(strict()).await?;
-    let written = fill(log, session, documents, (from, to), rest, token, at_step).await;
+    let written = fill(log, bound, session, documents, (from, to), rest, token, at_step).await;
     match written {
         Ok(Filled::Whole) => {}
         other => {
@@ -184,8 +313,10 @@ async fn attempt(
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "those of the attempt")]
 async fn fill(
     log: &Log,
+    bound: &Bound,
     session: &mut ClientSession,
     documents: &Documents<'_>,
     (from, to): (u64, u64),
@@ -201,21 +332,18 @@ async fn fill(
         return Ok(Filled::Moved);
     }
     at_step(Step::OffsetMoved);
-    for (name, inserts) in [(EVENT_LOG, &documents.events), (ENTRIES, &documents.entries)] {
-        if !inserts.is_empty() {
-            database.collection::<RawDocumentBuf>(name).insert_many(inserts).session(&mut *session).await?;
+    let inserts = [(EVENT_LOG, bound.events, &documents.events), (ENTRIES, bound.entries, &documents.entries)];
+    for (name, uuid, documents) in inserts {
+        if !bound::insert(database, name, uuid, documents, session).await? {
+            return Ok(Filled::Replaced(name));
         }
     }
     at_step(Step::EventsWritten);
     if !aggregates::write(log, session, &documents.aggregates).await? {
         return Ok(Filled::AggregateThere);
     }
-    let held = database.collection::<Document>(HELD);
-    for one in rest.into_iter().flat_map(|batch| &batch.held) {
-        held.update_one(doc! { "_id": one.id() }, one.update()).upsert(true).session(&mut *session).await?;
-    }
-    for one in rest.into_iter().flat_map(|batch| &batch.released) {
-        held.delete_one(doc! { "_id": one.id() }).session(&mut *session).await?;
+    if let Some(batch) = rest {
+        held::write(database, session, &batch.held, &batch.released).await?;
     }
     if let Some(token) = token {
         let state = database.collection::<Document>(SEQUENCER);
