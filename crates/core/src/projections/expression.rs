@@ -130,6 +130,11 @@ impl Expression {
         }
     }
 
+    /// Whether it has a value in which nothing is missing, where it has a value.
+    pub fn is_whole(&self, event: &RecordedEvent) -> bool {
+        matches!(self, Self::Constant(_) | Self::Path(_)) || self.missing(event).is_none()
+    }
+
     /// Returns the first path in it that leads to nothing, as it is written.
     pub fn missing(&self, event: &RecordedEvent) -> Option<String> {
         match self {
