@@ -10,9 +10,14 @@ const RIVALS: &str = "--rivals";
 /// The store on MongoDB beside the bare driver, instead of the embedded one beside the disk.
 const MONGODB: &str = "mongodb";
 
+/// Projections beside record batches, on the embedded store and on MongoDB.
+const PROCESSING: &str = "processing";
+
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    if arguments.first().is_some_and(|word| word == MONGODB) {
-        return on_mongodb(&arguments[1..]);
+    if let Some(part) =
+        [MONGODB, PROCESSING].into_iter().find(|part| arguments.first().is_some_and(|word| word == part))
+    {
+        return on_mongodb(part, &arguments[1..]);
     }
     let target = root().join("target");
     let has = |flag: &&str| arguments.iter().any(|word| word == flag);
@@ -36,11 +41,11 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 /// Measures on the mongod that the environment or the options name, else on one that it starts and stops.
-fn on_mongodb(arguments: &[String]) -> Result<(), String> {
+fn on_mongodb(part: &str, arguments: &[String]) -> Result<(), String> {
     let has = |words: &[&str]| arguments.iter().any(|argument| words.contains(&argument.as_str()));
     let mut bench = cargo();
     bench.args(["run", "--locked", "--release", "--manifest-path", "crates/bench/Cargo.toml", "--target-dir"]);
-    bench.arg(root().join("target")).args(["--features", MONGODB, "--", MONGODB]).args(arguments);
+    bench.arg(root().join("target")).args(["--features", MONGODB, "--", part]).args(arguments);
     if has(&["--help", "-h", "--url"]) {
         return run_command(&mut bench);
     }

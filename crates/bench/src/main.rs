@@ -14,6 +14,8 @@ mod machine;
 #[cfg(feature = "mongodb")]
 mod mongodb;
 mod probe;
+#[cfg(feature = "mongodb")]
+mod processing;
 mod pushed;
 mod reads;
 mod report;
@@ -58,6 +60,10 @@ fn main() -> ExitCode {
         #[cfg(feature = "mongodb")]
         [mongodb::OPTION, ref options @ ..] => {
             return ended(runtime().and_then(|runtime| runtime.block_on(mongodb::run(options))));
+        }
+        #[cfg(feature = "mongodb")]
+        [processing::OPTION, ref options @ ..] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(processing::run(options))));
         }
         _ => {}
     }

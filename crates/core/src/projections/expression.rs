@@ -95,9 +95,13 @@ impl Expression {
             Value::Object(fields) => match fields.get("$literal") {
                 Some(literal) if fields.len() == 1 => Ok(Self::Constant(constant(literal)?)),
                 Some(_) => Err("has fields beside $literal".to_owned()),
-                None if fields.keys().any(|name| name.starts_with('$')) => constant(value).map(Self::Constant).map_err(|_| {
-                    "has a field that begins with $ and is neither $literal nor Extended JSON, such as {\"$date\": …}".to_owned()
-                }),
+                None if fields.keys().any(|name| name.starts_with('$')) => {
+                    let message = "has a field that begins with $ and is neither $literal nor Extended JSON, such as {\"$date\": …}";
+                    match constant(value) {
+                        Ok(Bson::Document(_)) | Err(_) => Err(message.to_owned()),
+                        Ok(value) => Ok(Self::Constant(value)),
+                    }
+                }
                 None => {
                     let read = |(name, value): (&String, &Value)| Ok((name.clone(), Self::read_at(value, depth + 1)?));
                     Ok(Self::Document(fields.iter().map(read).collect::<Result<_, String>>()?))
@@ -124,6 +128,11 @@ impl Expression {
                 Some(Bson::Array(values.iter().map(|value| value.value(event).unwrap_or(Bson::Null)).collect()))
             }
         }
+    }
+
+    /// Whether it has a value in which nothing is missing, where it has a value.
+    pub fn is_whole(&self, event: &RecordedEvent) -> bool {
+        matches!(self, Self::Constant(_) | Self::Path(_)) || self.missing(event).is_none()
     }
 
     /// Returns the first path in it that leads to nothing, as it is written.

@@ -131,12 +131,15 @@ impl Projector {
         let usual = self.definition.key_of();
         let key = |own: Option<&super::expression::Expression>| match own.or(usual) {
             None => Ok(Key::of(Bson::String(event.commit.aggregate.id.to_string()))),
-            Some(expression) => match (expression.missing(event), expression.value(event)) {
-                (None, Some(Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined)) => {
+            Some(expression) => match expression.value(event) {
+                Some(Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined) => {
                     Err(Misfit::new("key", "an array, a regular expression or undefined cannot be the key of a record"))
                 }
-                (None, Some(value)) => Ok(Key::of(value)),
-                (missing, _) => Err(Misfit::new("key", format!("the event has no {}", missing.unwrap_or_default()))),
+                Some(value) if expression.is_whole(event) => Ok(Key::of(value)),
+                _ => {
+                    let missing = expression.missing(event).unwrap_or_default();
+                    Err(Misfit::new("key", format!("the event has no {missing}")))
+                }
             },
         };
         if self.definition.is_program() {
@@ -174,7 +177,11 @@ impl Projector {
         if let Some(record) = &mut known.record
             && record.get("_id") != Some(&known.key)
         {
-            record.insert("_id", known.key.clone());
+            // Where MongoDB has it, too.
+            let mut keyed = Document::from_iter([("_id".to_owned(), known.key.clone())]);
+            record.remove("_id");
+            keyed.extend(std::mem::take(record));
+            *record = keyed;
         }
         if !known.is_changed {
             known.is_changed = true;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use annals_core::projections::{ProjectionDefinition, Projections};
-use annals_core::{DEFAULT_TENANT, Data, LogQuery, NewCommit, NewEvent, RecordQuery};
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, LogQuery, NewCommit, NewEvent, RecordQuery, Store};
+use annals_embedded::EmbeddedStore;
 use annals_runtime::{Host, HostOptions};
 use serde_json::json;
 
 use crate::conformance::Embedded;
 use crate::faulty_disk::{Fault, FaultyDisk};
-use crate::stores::{Opened, block_on, open, repeatable, roomy_segments};
+use crate::stores::{block_on, repeatable, roomy_segments};
 
 mod memory {
     use super::*;
@@ -28,17 +29,19 @@ const EVENTS: usize = 8;
 
 /// A store with a host on it.
 struct Life {
-    opened: Opened,
+    log: Arc<dyn EventLog>,
     host: Host,
     disk: Arc<FaultyDisk>,
 }
 
 impl Life {
     fn begin(disk: Arc<FaultyDisk>, seed: u64) -> Self {
-        let opened = open(disk.clone(), repeatable(seed)).unwrap_or_else(|error| panic!("{seed}: {error}"));
-        let host = Host::start(Arc::new(opened.store.clone()), HostOptions::default());
+        let store =
+            EmbeddedStore::open(disk.clone(), repeatable(seed)).unwrap_or_else(|error| panic!("{seed}: {error}"));
+        let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
+        let host = Host::start(Arc::new(store), HostOptions::default());
         host.start_defined();
-        Self { opened, host, disk }
+        Self { log, host, disk }
     }
 
     fn projections(&self) -> Arc<dyn Projections> {
@@ -47,7 +50,7 @@ impl Life {
 
     /// Does what is left of the story: events, and a definition that changes in the middle. Returns none where the disk failed.
     async fn go_on(&self) -> Option<()> {
-        let head = usize::try_from(self.opened.log.head().await.ok()?).ok()?;
+        let head = usize::try_from(self.log.head().await.ok()?).ok()?;
         let projections = self.projections();
         let known = projections.get("counts").await.ok().map(|status| status.definition.to_string());
         if known.is_none() {
@@ -56,7 +59,7 @@ impl Life {
         for n in head..EVENTS {
             let data = Data::from_value(&json!({ "n": n })).ok()?;
             let commit = NewCommit::new("counter", format!("c-{}", n % 2)).event(NewEvent::new("counted", data));
-            self.opened.log.commit(commit).await.ok()?;
+            self.log.commit(commit).await.ok()?;
             self.settled(n as u64 + 1).await?;
             if n == EVENTS / 2 {
                 projections.put(ProjectionDefinition::read("counts", SECOND.as_bytes()).ok()?).await.ok()?;
@@ -86,7 +89,7 @@ impl Life {
         let Ok(before) = projections.get("counts").await else { return };
         let page = projections.find("counts", RecordQuery::new("")).await.expect(what);
         let after = projections.get("counts").await.expect(what);
-        let log = self.opened.log.read(LogQuery::default()).await.expect(what);
+        let log = self.log.read(LogQuery::default()).await.expect(what);
         let all = |key: &str, to: u64| {
             let events =
                 log.events.iter().filter(|event| &*event.commit.aggregate.id == key && event.sequence_number < to);

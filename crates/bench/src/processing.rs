@@ -1,0 +1,185 @@
+//! Projections beside record batches of the same size, on the embedded store and on MongoDB.
+//!
+//! A log is projected by declarative rules, from the definition until its end. The other side writes what that wrote: for each page of
+//! 1,000 events one batch with a record for each different key of the page, and one record more for the position.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use annals_core::bson::rawdoc;
+use annals_core::projections::ProjectionDefinition;
+use annals_core::{
+    Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, Reached, RecordChange, Store,
+};
+use annals_embedded::EmbeddedStore;
+use annals_embedded::disk::RealDisk;
+use annals_mongodb::MongoStore;
+use annals_runtime::{Host, HostOptions};
+
+/// The first word of the command line.
+pub const OPTION: &str = "processing";
+
+const USAGE: &str = "\
+cargo xtask bench processing [OPTIONS]
+
+  --events N   events of the log (200000)
+  --keys N     records that they change (10000)
+  --rounds N   rounds (3); the median is printed
+  --url URL    a replica set, which is measured too
+";
+
+const PAGE: u64 = 1_000;
+/// Events of one commit, and commits in flight, while the log is filled.
+const FILL: (u64, usize) = (100, 64);
+
+const RULES: &str = r#"{"on": {"placed": {"set": {"customer": "$data.customer", "last": "$sequence_number", "at": "$time"},
+    "increment": {"orders": 1, "total": "$data.total"}}}, "key": "$data.customer"}"#;
+
+struct Arguments {
+    events: u64,
+    keys: u64,
+    rounds: usize,
+    url: Option<String>,
+}
+
+impl Arguments {
+    fn parse(words: &[&str]) -> Result<Option<Self>, String> {
+        let mut arguments = Self { events: 200_000, keys: 10_000, rounds: 3, url: None };
+        let mut words = words.iter();
+        while let Some(option) = words.next() {
+            if matches!(*option, "--help" | "-h") {
+                return Ok(None);
+            }
+            let value = *words.next().ok_or_else(|| format!("{option} needs a value"))?;
+            let wrong = |_| format!("{option} takes a number, not {value:?}");
+            match *option {
+                "--events" => arguments.events = value.parse().map_err(wrong)?,
+                "--keys" => arguments.keys = value.parse().map_err(wrong)?,
+                "--rounds" => arguments.rounds = value.parse().map_err(wrong)?,
+                "--url" => arguments.url = Some(value.to_owned()),
+                other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
+            }
+        }
+        Ok(Some(arguments))
+    }
+
+    /// The key of an event: spread over all keys, the same in every run.
+    fn key(&self, event: u64) -> String {
+        format!("c-{:07}", event.wrapping_mul(7_919) % self.keys)
+    }
+}
+
+/// Measures what the command line asks for, and prints it.
+pub async fn run(words: &[&str]) -> Result<(), String> {
+    let Some(arguments) = Arguments::parse(words)? else {
+        print!("{USAGE}");
+        return Ok(());
+    };
+    println!("{} events of {} keys", arguments.events, arguments.keys);
+    let folder = tempfile::tempdir_in(".").map_err(text)?;
+    let store = EmbeddedStore::open(Arc::new(RealDisk::new(folder.path().join("store"))), Default::default());
+    measure("embedded", Arc::new(store.map_err(text)?), &arguments).await?;
+    if let Some(url) = &arguments.url {
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let url = format!("{}/annals_bench_processing_{}?{query}", place.trim_end_matches('/'), std::process::id());
+        let store = MongoStore::open(&url, Default::default()).await.map_err(text)?;
+        measure("mongodb", Arc::new(store), &arguments).await?;
+    }
+    Ok(())
+}
+
+async fn measure(name: &str, store: Arc<dyn Store>, arguments: &Arguments) -> Result<(), String> {
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
+    fill(&log, arguments).await?;
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let (mut projected, mut written) = (Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        projected.push(project(&host, &format!("p-{round}"), arguments).await?);
+        written.push(write(&*store, &format!("r-{round}"), arguments).await?);
+    }
+    let (projected, written) = (median(projected), median(written));
+    println!(
+        "{name}: projection {projected:.0} events/s, batches {written:.0} events/s, ratio {:.2}",
+        projected / written
+    );
+    host.drain().await;
+    store.close().await;
+    Ok(())
+}
+
+async fn fill(log: &Arc<dyn EventLog>, arguments: &Arguments) -> Result<(), String> {
+    let mut writers = tokio::task::JoinSet::new();
+    for first in (0..arguments.events).step_by(usize::try_from(FILL.0).map_err(text)?) {
+        if writers.len() >= FILL.1 {
+            writers.join_next().await.ok_or("no writer")?.map_err(text)??;
+        }
+        let events = (first..(first + FILL.0).min(arguments.events)).map(|n| {
+            let data = serde_json::json!({ "customer": arguments.key(n), "total": n % 100, "note": "leave it at the door, please" });
+            Ok(NewEvent::new("placed", Data::from_value(&data)?))
+        });
+        let events = events.collect::<Result<Vec<_>, String>>()?;
+        let commit = NewCommit::new("order", format!("o-{first}")).wait_until(Reached::Logged);
+        let commit = events.into_iter().fold(commit, NewCommit::event);
+        let log = Arc::clone(log);
+        writers.spawn(async move { log.commit(commit).await.map(drop).map_err(text) });
+    }
+    while let Some(written) = writers.join_next().await {
+        written.map_err(text)??;
+    }
+    Ok(())
+}
+
+/// Events per second from the definition until the last event is in the records.
+async fn project(host: &Host, name: &str, arguments: &Arguments) -> Result<f64, String> {
+    let projections = host.projections(DEFAULT_TENANT).map_err(text)?;
+    let definition = ProjectionDefinition::read(name, RULES.as_bytes()).map_err(text)?;
+    let began = Instant::now();
+    projections.put(definition).await.map_err(text)?;
+    loop {
+        let status = projections.get(name).await.map_err(text)?;
+        if let Some(reason) = status.last_reason {
+            return Err(reason);
+        }
+        if status.position >= arguments.events {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let rate = arguments.events as f64 / began.elapsed().as_secs_f64();
+    projections.delete(name, "measured".into()).await.map_err(text)?;
+    while host.tasks().iter().any(|task| task.name.ends_with("/removal")) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    Ok(rate)
+}
+
+/// Events per second of batches with as many records, of the same size.
+async fn write(store: &dyn Store, name: &str, arguments: &Arguments) -> Result<f64, String> {
+    let records = store.records(DEFAULT_TENANT).map_err(text)?;
+    records.declare(Collection::new(name)).await.map_err(text)?;
+    let began = Instant::now();
+    for first in (0..arguments.events).step_by(usize::try_from(PAGE).map_err(text)?) {
+        let page = first..(first + PAGE).min(arguments.events);
+        let keys: BTreeSet<_> = page.map(|n| arguments.key(n)).collect();
+        let record = |key: &String| {
+            let number = first.cast_signed();
+            let at = annals_core::bson::DateTime::from_millis(number);
+            let record = rawdoc! { "customer": key.as_str(), "last": number, "at": at, "orders": number, "total": number, "_id": key.as_str() };
+            RecordChange::put(name, record)
+        };
+        let mut changes: Vec<_> = keys.iter().map(record).collect();
+        changes.push(RecordChange::put(name, rawdoc! { "_id": "position", "position": first.cast_signed() }));
+        records.write(changes).await.map_err(text)?;
+    }
+    Ok(arguments.events as f64 / began.elapsed().as_secs_f64())
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
