@@ -84,7 +84,9 @@ pub use records::{
     Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, index_path, is_system_collection, valid_changes,
     valid_document, with_fields,
 };
-pub use sequencing::{Ask, Asked, HeldCommit, HeldId, Leader, SequencerState, SequencerStatus, Sequencing};
+pub use sequencing::{
+    Ask, Asked, HeldCommit, HeldId, Leader, MissingDocument, SequencerState, SequencerStatus, Sequencing,
+};
 pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, save_snapshot, snapshot_collection, snapshot_indexes};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};

@@ -51,7 +51,7 @@ pub struct HeldCommit {
     pub aggregate_id: String,
     /// Its version; 0 if it is malformed.
     pub version: Version,
-    /// Why it is held; begins with `gap`, `late` or `malformed`.
+    /// Why it is held; begins with `gap`, `late`, `malformed`, `taken`, `too large` or `refused`.
     pub reason: String,
     /// Since when.
     pub since: Option<Timestamp>,
@@ -96,6 +96,18 @@ pub struct SequencerState {
     /// Contexts other than the store's own whose commits have appeared in its database: another application may write to it by mistake.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_contexts: Vec<String>,
+    /// Documents of the log that other software deleted, as the leader found them: each a collection and a sequence number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingDocument>,
+}
+
+/// A document of the log that other software deleted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MissingDocument {
+    /// The collection that it was in.
+    pub collection: String,
+    /// The first sequence number that is missing there.
+    pub sequence_number: SequenceNumber,
 }
 
 /// The process that assigns sequence numbers.

@@ -5,6 +5,7 @@ mod in_records;
 mod reached;
 
 use async_trait::async_trait;
+use bson::RawDocument;
 use bytestring::ByteString;
 
 pub(crate) use document::{read as read_document, read_tags, tags as write_tags};
@@ -53,6 +54,11 @@ impl Snapshot {
             return None;
         }
         Some(Loaded { state: self.state.decode().ok()?, info: self.info.clone() })
+    }
+
+    /// Reads a stored document of the layout, whichever software saved it; `None` if it is not a snapshot.
+    pub fn of_document(aggregate: &Aggregate, document: &RawDocument) -> Option<Self> {
+        document::read(aggregate, document)
     }
 
     /// Checks every rule that needs no store.

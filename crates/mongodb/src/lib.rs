@@ -9,6 +9,7 @@
 
 pub mod adopt;
 mod answers;
+mod cache;
 mod connect;
 mod dolittle;
 mod hosts;
@@ -28,6 +29,7 @@ mod scopes;
 mod sequencer;
 mod sequencing;
 mod sessions;
+mod snapshots;
 mod store;
 mod streams;
 mod tenants;

@@ -90,6 +90,8 @@ pub(crate) struct Log {
     itself: Weak<Self>,
     /// How many commits are held back.
     pub(crate) held: Count,
+    /// The number of commits that this process has numbered, for `sequencer/missing.rs`.
+    pub(crate) numbered: Count,
     schema: Schema,
     /// Where the prepare keys are.
     keys: Database,
@@ -131,6 +133,10 @@ impl Count {
         self.0.store(count, Ordering::Relaxed);
     }
 
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -164,6 +170,7 @@ impl Log {
             pace: Pace::default(),
             itself: itself.clone(),
             held: Count::default(),
+            numbered: Count::default(),
             heads: Heads::default(),
             turns: Turns::default(),
             places: Semaphore::new(options.waiting_max),
@@ -234,8 +241,12 @@ impl Log {
 
     /// Where an aggregate stands at majority.
     async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
-        let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
-        self.head_of(collection, aggregate, newest.map_err(|error| reading(&error))?).await
+        let newest = async {
+            let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
+            newest.map_err(|error| reading(&error))
+        };
+        let (newest, logged) = tokio::try_join!(newest, self.logged_version(aggregate))?;
+        self.head_of(collection, aggregate, newest, logged).await
     }
 
     /// Where an aggregate stands, confirmed by a majority behind the reading: a primary that is cut off and does not know it has none. So
@@ -248,7 +259,8 @@ impl Log {
         let newest = newest.and_then(|newest| newest.map_err(|error| message_of(&error))).map_err(|why| {
             StoreError::Unreachable(format!("the version of {aggregate} could not be confirmed by a majority: {why}"))
         })?;
-        self.head_of(collection, aggregate, newest).await
+        let logged = self.logged_version(aggregate).await?;
+        self.head_of(collection, aggregate, newest, logged).await
     }
 
     async fn newest(
@@ -270,8 +282,8 @@ impl Log {
         collection: &str,
         aggregate: &Aggregate,
         newest: Option<RawDocumentBuf>,
+        logged: Version,
     ) -> Result<Head, StoreError> {
-        let logged = self.logged_version(aggregate).await?;
         let Some(found) = newest else {
             let head = adopted::head(self, aggregate).await?;
             // Whose it was is gone with its commits.

@@ -7,7 +7,7 @@ use mongodb::bson::{RawDocumentBuf, doc};
 
 use crate::identity::ADOPTED;
 use crate::layout::fields::{boolean, natural, text};
-use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY};
+use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY, SEQUENCER};
 use crate::moment::{Moment, Tries};
 use crate::refused::{Code, OpenError, asking};
 
@@ -26,6 +26,8 @@ pub(crate) struct Reach {
     pub(crate) under_way: bool,
     /// Whether Annals has been here.
     pub(crate) opened: bool,
+    /// Whether Annals has assigned numbers here.
+    pub(crate) numbered: bool,
 }
 
 impl Reach {
@@ -82,6 +84,10 @@ async fn look(database: &Database) -> mongodb::error::Result<Reach> {
             _ => reach.opened = true,
         }
     }
+    let state = database.collection::<RawDocumentBuf>(SEQUENCER);
+    let state = state.find_one(doc! { "_id": EVENT_LOG }).projection(doc! { "next": 1 }).session(&mut session).await?;
+    reach.numbered =
+        reach.entries > 0 || state.is_some_and(|state| natural(&state, "next").is_some_and(|next| next > 0));
     Ok(reach)
 }
 
@@ -100,7 +106,7 @@ pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
         return None;
     }
     let Reach { events, entries, .. } = reach;
-    if reach.under_way || (reach.adopted.is_none() && (!reach.opened || *entries == 0)) {
+    if reach.under_way || (reach.adopted.is_none() && (!reach.opened || !reach.numbered)) {
         let begun = if reach.under_way { ", or not to the end" } else { "" };
         let message = format!(
             "database {database} holds {EVENT_LOG} with numbers up to {events}, and Annals has not adopted it{begun}"
@@ -112,7 +118,7 @@ pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
         "database {database}: {EVENT_LOG} reaches to {events}, {ENTRIES} to {entries}, and NextEventOffset is {next}"
     );
     // Whoever gives numbers adds to these; nobody does whose collection is dropped, or cut at its end.
-    let lost = *events < reach.known() || reach.next.is_none() || (reach.known() < *events && *entries == 0);
+    let lost = *events < reach.known() || reach.next.is_none() || (reach.adopted.is_none() && *entries == 0);
     Some(match lost {
         true => {
             let message = format!(
@@ -139,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_log_is_as_due_when_all_say_the_same() {
-        let due = Reach { next: Some(5), events: 5, entries: 5, opened: true, ..Reach::default() };
+        let due = Reach { next: Some(5), events: 5, entries: 5, opened: true, numbered: true, ..Reach::default() };
         assert_eq!(code(Reach::default()), None);
         assert_eq!(code(due), None);
         assert_eq!(code(Reach { next: Some(7), events: 5, entries: 5, adopted: Some(7), ..due }), None, "deleted");
@@ -151,6 +157,8 @@ mod tests {
         assert_eq!(code(Reach { events: 3, ..due }), Some(Code::StoreDamaged), "the end of the log is gone");
         assert_eq!(code(Reach { events: 0, ..due }), Some(Code::StoreDamaged));
         assert_eq!(code(Reach { next: None, ..due }), Some(Code::StoreDamaged));
+        assert_eq!(code(Reach { entries: 0, ..due }), Some(Code::StoreDamaged), "the entries are gone");
+        assert_eq!(code(Reach { entries: 0, numbered: false, ..due }), Some(Code::NotAdopted), "a Runtime's");
         assert_eq!(code(Reach { next: None, events: 3, ..Reach::default() }), Some(Code::NotAdopted));
         assert_eq!(code(Reach { next: Some(3), events: 3, ..Reach::default() }), Some(Code::NotAdopted));
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use annals_core::{CommitError, ReadError, StoreError};
 use mongodb::Database;
-use mongodb::bson::{Bson, RawDocument};
+use mongodb::bson::{Bson, Document, RawDocument};
 use mongodb::error::{
     Error, ErrorKind, RETRYABLE_WRITE_ERROR, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT,
     WriteFailure,
@@ -48,6 +48,15 @@ impl WriteRefused {
     /// One of which the server's message cannot be read.
     pub(crate) fn duplicate() -> Self {
         Self { code: 11000, message: "a unique index has its values already".to_owned() }
+    }
+}
+
+impl WriteRefused {
+    /// The first refusal in the answer to a write command; `None` if all of it was taken.
+    pub(crate) fn first(answer: &Document) -> Option<Self> {
+        let first = answer.get_array("writeErrors").ok()?.first()?.as_document()?;
+        let code = first.get_i32("code").unwrap_or(0);
+        Some(Self { code, message: first.get_str("errmsg").unwrap_or("the server gave no reason").to_owned() })
     }
 }
 

@@ -22,6 +22,7 @@ mod departed;
 mod held;
 mod lead;
 mod lease;
+pub(crate) mod missing;
 mod place;
 mod progress;
 mod standby;
@@ -44,7 +45,7 @@ use mongodb::Client;
 use tokio::sync::watch;
 
 use crate::log::Log;
-use crate::refused::{code_of, message_of, passes};
+use crate::refused::{code_of, is_garbled, message_of, passes};
 pub(crate) use assign::label;
 use lease::Lease;
 use progress::Progress;
@@ -177,7 +178,9 @@ impl Ended {
     fn of_one(self) -> Result<String, Self> {
         match &self {
             Self::Disturbed(why) | Self::Damaged(why) => Ok(why.clone()),
-            Self::Failed(error) if code_of(error).is_some() && !passes(error) => Ok(message_of(error)),
+            Self::Failed(error) if (code_of(error).is_some() || is_garbled(error)) && !passes(error) => {
+                Ok(message_of(error))
+            }
             _ => Err(self),
         }
     }
@@ -215,6 +218,7 @@ async fn by_turns(cluster: &Cluster, lease: &Lease, mut stop: watch::Receiver<bo
             ended = lead::lead(cluster, lease, epoch, forgotten) => ended,
             never = departed::end_transactions(cluster) => match never {},
             never = blocks::write(cluster) => match never {},
+            never = missing::look(cluster) => match never {},
         };
         cluster.leads.store(false, Ordering::Relaxed);
         forgotten = matches!(ended, Ended::Forgotten);

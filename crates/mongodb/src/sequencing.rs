@@ -22,7 +22,7 @@ use crate::layout::names::{HELD, SEQUENCER};
 use crate::log::Log;
 use crate::log::numbers::Place;
 use crate::refused::reading;
-use crate::sequencer::{Cluster, contexts};
+use crate::sequencer::{Cluster, contexts, missing};
 
 /// How long what was asked is waited for: longer than another process needs to take over.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -106,7 +106,8 @@ impl AskSequencer {
             None => None,
         };
         let other_contexts = contexts::others(&self.log.database).await.map_err(asked)?;
-        Ok(SequencerState { leader, head, held, other_contexts })
+        let missing = missing::found(&self.log.database).await.map_err(asked)?;
+        Ok(SequencerState { leader, head, held, other_contexts, missing })
     }
 
     /// What came of what was asked by this name, once something did.

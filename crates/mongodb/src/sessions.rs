@@ -9,9 +9,11 @@
 //! Invariants:
 //! - A session is noted before its first transaction, and `until` is renewed as long as one may be open. While nothing is written for some
 //!   seconds nothing is noted either.
+//! - A noted session is never returned to the driver, which would reuse it for any other operation: `killSessions` would end that too.
 //! - It is for liveness only: where a session is ended whose process was only held up, what was not committed is tried again like
 //!   anything else that the server gave up, and what may have been is asked for again.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ use crate::refused::{code_of, message_of};
 const HOLDS: Duration = Duration::from_secs(4);
 /// How often it is renewed while it is needed.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// Sessions that are noted at most. Those that were dropped inside a transaction stay noted until newer ones take their places.
+/// Sessions that are noted at most: more transactions than this are never open at once.
 const NOTED_MAX: usize = 500;
 /// How long one that is idle may be used again: the server forgets one after half an hour.
 const IDLE_MAX: Duration = Duration::from_secs(600);
@@ -82,7 +84,8 @@ impl Sessions {
     /// # Errors
     /// The driver's.
     pub(crate) async fn take(self: &Arc<Self>) -> mongodb::error::Result<Session> {
-        let idle = self.state().idle.pop().filter(|(since, _)| since.elapsed() < IDLE_MAX);
+        self.give_back_expired().await?;
+        let idle = self.state().idle.pop();
         let session = match idle {
             Some((_, session)) => session,
             None => self.database.client().start_session().causal_consistency(false).await?,
@@ -100,12 +103,32 @@ impl Sessions {
             state.used = Some(Instant::now());
             state.noted.is_some_and(|until| until > Instant::now() + RENEW_EVERY)
         };
-        let taken = Session { session, open: Open(self.clone()) };
+        let session = Kept { session: Some(session), of: self.clone(), ended: false };
+        let taken = Session { session, _open: Open(self.clone()) };
         if !is_noted && let Err(error) = self.note().await {
             // The transaction will tell what is the matter; without a note it is the server that ends it.
             tracing::debug!(error = message_of(&error), "the sessions of this process could not be noted");
         }
         Ok(taken)
+    }
+
+    /// Returns sessions to the driver that the server may forget soon, after removing them from the note.
+    async fn give_back_expired(&self) -> mongodb::error::Result<()> {
+        let expired: Vec<ClientSession> = {
+            let mut state = self.state();
+            let State { idle, ids, .. } = &mut *state;
+            let count = idle.iter().take_while(|(since, _)| since.elapsed() >= IDLE_MAX).count();
+            let expired = idle.drain(..count).map(|(_, session)| session);
+            let expired: Vec<ClientSession> = expired.inspect(|one| ids.retain(|id| id != one.id())).collect();
+            if !expired.is_empty() {
+                state.noted = None;
+            }
+            expired
+        };
+        if !expired.is_empty() {
+            self.note().await?;
+        }
+        Ok(())
     }
 
     /// Notes the sessions for some seconds.
@@ -177,22 +200,72 @@ async fn renew(sessions: Weak<Sessions>) {
 
 /// A session that was taken for a transaction.
 pub(crate) struct Session {
-    pub(crate) session: ClientSession,
-    open: Open,
+    pub(crate) session: Kept,
+    _open: Open,
 }
 
 impl Session {
-    /// Gives it back, whatever became of its transaction: where the server still has it open, the next one of the same session ends it. So
-    /// that one must not be left to a session that is not used again; one that is dropped amid a command ends its transaction by itself.
-    pub(crate) fn done(self) {
-        let Self { session, open } = self;
-        open.0.state().idle.push((Instant::now(), session));
+    /// Makes it available for the next transaction, whatever the outcome of this one: if the server still has this one open, the next one
+    /// of the same session ends it.
+    pub(crate) fn done(mut self) {
+        self.session.ended = true;
     }
 
-    /// Gives up its transaction, and gives it back.
+    /// Aborts its transaction, and makes it available for the next one.
     pub(crate) async fn abort(mut self) {
         let _ = self.session.abort_transaction().await;
         self.done();
+    }
+}
+
+/// A noted session, which stays with the sessions of its store: a drop in the middle of a transaction aborts that transaction first.
+pub(crate) struct Kept {
+    /// There until it is dropped.
+    session: Option<ClientSession>,
+    of: Arc<Sessions>,
+    /// Whether its transaction was committed or aborted.
+    ended: bool,
+}
+
+impl Kept {
+    fn idle(sessions: &Sessions, session: ClientSession) {
+        sessions.state().idle.push((Instant::now(), session));
+    }
+}
+
+impl Deref for Kept {
+    type Target = ClientSession;
+
+    #[expect(clippy::expect_used, reason = "it is there until it is dropped")]
+    fn deref(&self) -> &ClientSession {
+        self.session.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl DerefMut for Kept {
+    #[expect(clippy::expect_used, reason = "it is there until it is dropped")]
+    fn deref_mut(&mut self) -> &mut ClientSession {
+        self.session.as_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let Some(mut session) = self.session.take() else { return };
+        if self.ended {
+            return Self::idle(&self.of, session);
+        }
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                let of = self.of.clone();
+                drop(runtime.spawn(async move {
+                    let _ = session.abort_transaction().await;
+                    Self::idle(&of, session);
+                }));
+            }
+            // The program is ending.
+            Err(_) => Self::idle(&self.of, session),
+        }
     }
 }
 
@@ -204,5 +277,35 @@ impl Drop for Open {
         let mut state = self.0.state();
         state.under_way -= 1;
         state.used = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that is never asked for anything: sessions are made without the server.
+    async fn sessions() -> Arc<Sessions> {
+        let client = mongodb::Client::with_uri_str("mongodb://127.0.0.1:1/?replicaSet=rs0").await.expect("a URL");
+        Sessions::new(client.database("x"), "holder")
+    }
+
+    #[tokio::test]
+    async fn a_session_that_is_dropped_amid_its_transaction_is_not_returned_to_the_driver() {
+        let sessions = sessions().await;
+        let session = sessions.database.client().start_session().await.expect("made");
+        let id = session.id().clone();
+        sessions.state().ids.push(id.clone());
+        sessions.state().under_way += 1;
+        let session = Kept { session: Some(session), of: sessions.clone(), ended: false };
+        drop(Session { session, _open: Open(sessions.clone()) });
+        while sessions.state().idle.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let kept = sessions.state().idle.pop().expect("it is kept");
+        assert_eq!(*kept.1.id(), id);
+        assert_eq!(sessions.state().under_way, 0);
+        let other = sessions.database.client().start_session().await.expect("made");
+        assert_ne!(*other.id(), id, "whatever the driver does next has another one");
     }
 }

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use annals_core::{
     DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries, Receiving,
-    RecordSnapshots, Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
+    Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, FutureExt, join_all, try_join_all};
-use mongodb::Client;
+use mongodb::{Client, Database};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::answers::Answers;
+use crate::cache;
 use crate::connect::{Connection, check_following, connect};
 use crate::identity;
 use crate::layout::names::{EVENT_LOG, IDENTITY, aggregate_of, collections};
@@ -33,6 +34,7 @@ use crate::scopes::{canonical, scopes};
 use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
 use crate::sessions::Sessions;
+use crate::snapshots::MongoSnapshots;
 use crate::streams::{LogOfStreams, MongoStreams};
 use crate::tenants::{Databases, databases, lease_database};
 
@@ -47,6 +49,7 @@ pub struct MongoStore {
     records: BTreeMap<String, Arc<MongoRecords>>,
     /// Where snapshots are: the records, unless snapshots have a database of their own.
     snapshots: BTreeMap<String, Arc<MongoRecords>>,
+    snapshot_databases: BTreeMap<String, Database>,
     /// Fields of commits that begin an index.
     indexed: Arc<[&'static str]>,
     primary: Arc<Primary>,
@@ -84,6 +87,7 @@ impl MongoStore {
         let databases = databases(&options, database.as_deref())?;
         let declared = scopes(&options)?;
         check_following(&client).await?;
+        cache::warn_if_small(&client).await;
         let holder = new_uuid(options.clock.now(), &*options.random).to_string();
         let sessions = Sessions::new(client.database(lease_database(&databases)), &holder);
         let answers = Arc::new(Answers::new(primary.clone(), options.outcome_time));
@@ -101,6 +105,8 @@ impl MongoStore {
             (tenant.clone(), if snapshots == events { records[tenant].clone() } else { own() })
         });
         let snapshots = snapshots.collect();
+        let snapshot_databases =
+            tenants.keys().map(|tenant| (tenant.clone(), client.database(&databases[tenant].snapshots))).collect();
         let scopes = open_scopes(&tenants, &declared, &options).await?;
         let streams = open_streams(&tenants, &scopes, &options);
         let receiving =
@@ -117,6 +123,7 @@ impl MongoStore {
             tenants,
             records,
             snapshots,
+            snapshot_databases,
             indexed,
             scopes,
             streams,
@@ -261,7 +268,8 @@ impl Store for MongoStore {
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
         let unknown = || UnknownLog::Tenant(tenant.to_owned());
         let ((log, _), records) = self.tenants.get(tenant).zip(self.snapshots.get(tenant)).ok_or_else(unknown)?;
-        Ok(Arc::new(RecordSnapshots::new(records.clone(), &*log.context, log.clock.clone())))
+        let database = self.snapshot_databases.get(tenant).ok_or_else(unknown)?;
+        Ok(Arc::new(MongoSnapshots::new(log, records.clone(), database.clone())))
     }
 
     fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {

@@ -141,7 +141,7 @@ impl Streams for MongoStreams {
     async fn position_of(&self, stream: &str, sequence_number: SequenceNumber) -> Result<StreamPosition, ReadError> {
         valid_name("stream", stream)?;
         let found = async {
-            match meta::read(&self.inner.collections, stream).await? {
+            match meta::shown(&self.inner.collections, stream).await? {
                 Some(meta) => reader::position_of(&self.inner.collections, &meta, sequence_number).await,
                 None => Ok(0),
             }
@@ -151,7 +151,7 @@ impl Streams for MongoStreams {
 
     async fn stream(&self, name: &str) -> Result<StreamInfo, ReadError> {
         valid_name("stream", name)?;
-        let meta = self.answers().of(meta::read(&self.inner.collections, name)).await?;
+        let meta = self.answers().of(meta::shown(&self.inner.collections, name)).await?;
         Ok(meta.map_or_else(|| StreamInfo::unknown(name), |meta| meta.info(name)))
     }
 

@@ -235,6 +235,7 @@ pub(super) fn other<E: From<StoreError> + From<Invalid>>(code: Code, problem: Pr
         Code::Overloaded => |_| StoreError::Overloaded,
         Code::MalformedDocument => |sentence| StoreError::other(Code::MalformedDocument, sentence),
         Code::ForeignNumbers => |sentence| StoreError::other(Code::ForeignNumbers, sentence),
+        Code::CommitHeld => |sentence| StoreError::other(Code::CommitHeld, sentence),
         _ => {
             let path = problem.path.clone();
             return Invalid::new(code, path, problem.into_reason()).into();
@@ -289,6 +290,7 @@ mod tests {
             StoreError::Io("a broken disk".into()),
             StoreError::other(Code::ForeignNumbers, "a Runtime gives numbers"),
             StoreError::other(Code::MalformedDocument, "a document is not as it must be"),
+            StoreError::other(Code::CommitHeld, "version 2 is missing"),
             StoreError::Closed,
             StoreError::Overloaded,
         ] {

@@ -41,6 +41,11 @@ impl Run for Sequencer {
                     output
                         .text(format_args!("warning  commits of context {context:?} have come to this database too"))?;
                 }
+                for annals::MissingDocument { collection, sequence_number } in &state.missing {
+                    output.text(format_args!(
+                        "warning  other software has deleted {sequence_number} from {collection}; restore it from a backup"
+                    ))?;
+                }
                 output.flush()
             })
             .await

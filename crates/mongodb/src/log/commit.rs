@@ -268,8 +268,8 @@ async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Reques
             }
             Outcome::NotSent => return Err(StoreError::Overloaded.into()),
             Outcome::Replaced => {
-                log.schema.forget(collection, into);
-                into = log.schema.ensure(collection).await.map_err(not_ready)?;
+                into = renewed(log, commit, collection, into).await?;
+                (head, current) = (log.read_head(collection, &commit.aggregate).await?, false);
             }
             Outcome::Unknown(why) => {
                 return Err(StoreError::Unreachable(format!("{why} (request id {:?})", request.request_id)).into());
@@ -277,6 +277,14 @@ async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Reques
         }
     }
     Err(StoreError::Overloaded.into())
+}
+
+/// Makes a collection ready that was dropped or renamed, and forgets the versions that this process knows: the new one is empty, so its index
+/// refuses none that the log has.
+async fn renewed(log: &Log, commit: &NewCommit, collection: &str, before: Uuid) -> Result<Uuid, CommitError> {
+    log.heads.forget(&commit.aggregate.name);
+    log.schema.forget(collection, before);
+    log.schema.ensure(collection).await.map_err(not_ready)
 }
 
 fn repeated(first: StoredCommit, request: &Request<'_>) -> Result<Stored, CommitError> {

@@ -41,6 +41,13 @@ impl Heads {
         known.young.get(aggregate).or_else(|| known.old.get(aggregate)).cloned()
     }
 
+    /// Forgets the aggregates of this name: their collection was dropped, and other processes may have committed to them since.
+    pub(crate) fn forget(&self, name: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Generations { young, old } = &mut *known;
+        [young, old].into_iter().for_each(|heads| heads.retain(|aggregate, _| *aggregate.name != *name));
+    }
+
     /// Takes note of where an aggregate stands. What is known to be further on stays.
     pub(crate) fn learn(&self, aggregate: &Aggregate, head: Head) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -34,7 +34,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) keys: &'a KeyChanges,
-    /// The commit's collection, its UUID, and the document. None where keys change alone: then a key that is taken is told before one that is not held.
+    /// The commit's collection, its UUID, and the document. None where keys change alone: then a key that is taken is told before one that
+    /// is not held.
     pub(super) commit: Option<(&'a str, Uuid, &'a [u8])>,
     pub(super) now: Timestamp,
 }

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use mongodb::ClientSession;
 use mongodb::bson::oid::ObjectId;
-use mongodb::bson::{Bson, RawDocument, RawDocumentBuf, doc};
-use mongodb::error::{Error, Result};
+use mongodb::bson::{RawDocument, RawDocumentBuf, doc};
+use mongodb::error::Result;
 
 use super::place::AggregateKey;
 use crate::layout::fields::text;
@@ -19,7 +19,7 @@ use crate::layout::mapping::Kind;
 use crate::layout::names::AGGREGATES;
 use crate::layout::writer::Writer;
 use crate::log::Log;
-use crate::refused::code_of;
+use crate::refused::{WriteRefused, code_of};
 
 /// Documents whose `_id`s are remembered. Beyond it all are forgotten and looked up again.
 const KNOWN_MAX: usize = 200_000;
@@ -114,12 +114,10 @@ pub(super) async fn write(log: &Log, session: &mut ClientSession, aggregates: &S
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(false),
             answer => answer?,
         };
-        if let Ok(errors) = answer.get_array("writeErrors") {
-            let code = |error: &Bson| error.as_document().and_then(|error| error.get_i32("code").ok());
-            if errors.iter().any(|error| code(error) == Some(DUPLICATE_KEY)) {
-                return Ok(false);
-            }
-            return Err(Error::custom(format!("{AGGREGATES}: {errors:?}")));
+        match WriteRefused::first(&answer) {
+            Some(refused) if refused.code == DUPLICATE_KEY => return Ok(false),
+            Some(refused) => return Err(refused.into()),
+            None => {}
         }
     }
     Ok(true)

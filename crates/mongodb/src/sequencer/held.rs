@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use annals_core::Version;
 use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
-use mongodb::error::Error;
 use mongodb::{ClientSession, Database};
 
 use super::Ended;
@@ -16,6 +15,7 @@ use super::assign::{CommitKey, begins, label};
 use super::place::{AggregateKey, Head};
 use crate::layout::fields::{inner, natural, text};
 use crate::layout::names::HELD;
+use crate::refused::WriteRefused;
 
 /// How the reason begins of a commit that came before its turn.
 pub(super) const GAP: &str = "gap: ";
@@ -191,8 +191,8 @@ pub(super) async fn write(
     for some in held.chunks(WRITTEN_MAX) {
         let updates: Vec<Document> = some.iter().map(HeldCommit::update).collect();
         let answer = database.run_command(doc! { "update": HELD, "updates": updates }).session(&mut *session).await?;
-        if let Ok(errors) = answer.get_array("writeErrors") {
-            return Err(Error::custom(format!("{HELD}: {errors:?}")));
+        if let Some(refused) = WriteRefused::first(&answer) {
+            return Err(refused.into());
         }
     }
     for some in released.chunks(WRITTEN_MAX) {

@@ -29,6 +29,9 @@ use crate::layout::names::SEQUENCER;
 use crate::refused::message_of;
 
 const ID: &str = "lease";
+/// No lease lasts longer than a minute. One that ends later than this was not written by a sequencer, or before the server's clock was
+/// set back: it counts as expired.
+const HOLDS_MAX: Duration = Duration::from_secs(120);
 
 pub(super) struct Lease {
     database: Database,
@@ -72,12 +75,15 @@ impl Lease {
             self.there.store(true, Ordering::Relaxed);
         }
         let state = self.database.collection::<Document>(SEQUENCER);
-        let free = doc! { "_id": ID, "$expr": { "$lte": ["$until", "$$NOW"] } };
+        let beyond = doc! { "$add": ["$$NOW", HOLDS_MAX.as_millis() as i64] };
+        let free = doc! { "$or": [{ "$lte": ["$until", "$$NOW"] }, { "$gt": ["$until", beyond] }] };
+        let free = doc! { "_id": ID, "$expr": free };
         let take = vec![doc! { "$set": {
             "holder": &self.holder, "process": { "$literal": process() }, "lag": 0_i64, "until": self.until(),
-            "epoch": { "$add": ["$epoch", 1_i64] },
+            // Whatever other software left there must not keep every process from leading.
+            "epoch": { "$add": [{ "$cond": [{ "$isNumber": "$epoch" }, "$epoch", 0_i64] }, 1_i64] },
             // What an earlier one did not come to end is still to be ended.
-            "before": { "$setUnion": [{ "$ifNull": ["$before", []] }, { "$ifNull": ["$sessions", []] }] }, "sessions": [],
+            "before": { "$setUnion": [array("$before"), array("$sessions")] }, "sessions": [],
         } }];
         let taken = state.find_one_and_update(free, take).return_document(ReturnDocument::After);
         let taken = in_time(self.holds, taken).await?;
@@ -219,6 +225,11 @@ impl Lease {
     fn mine(&self, epoch: i64) -> Document {
         doc! { "_id": ID, "holder": &self.holder, "epoch": epoch }
     }
+}
+
+/// The value of a field if it is an array, otherwise an empty one.
+fn array(field: &str) -> Document {
+    doc! { "$cond": [{ "$isArray": field }, field, []] }
 }
 
 /// What is the matter, since it was stored first.

@@ -151,7 +151,7 @@ impl Place {
 
     /// Saves how far the log has come where nothing of its own came.
     pub(super) async fn save(&mut self, token: &Token) -> Result<(), Ended> {
-        state::save(&self.log.database, token).await?;
+        state::save(&self.log.database, token, self.next).await?;
         self.token = Some(token.clone());
         Ok(())
     }
@@ -298,6 +298,7 @@ impl Place {
         }
         let mut first = std::mem::replace(&mut self.next, next);
         self.progress.moves();
+        self.log.numbered.add(written.len() as u64);
         // Before anybody is woken to read it.
         self.log.tail.push(first, written.iter().map(|one| one.commit));
         self.log.numbers.publish(next);

@@ -1,9 +1,11 @@
 //! How far a log has come in the change stream.
 //!
 //! ```text
-//! sequencer-state: {_id: "event-log", token}      moved with the log twice a second at most, and every ten seconds while nothing comes
+//! sequencer-state: {_id: "event-log", token, next int64}     moved with the log twice a second at most, and every ten seconds while idle
+//!                  next: the number that the next event gets, as of then
 //! ```
 
+use annals_core::SequenceNumber;
 use mongodb::bson::{Document, doc};
 use mongodb::change_stream::event::ResumeToken;
 use mongodb::{Client, Database};
@@ -60,10 +62,10 @@ pub(super) fn of_log() -> Document {
     doc! { "_id": EVENT_LOG }
 }
 
-pub(super) fn set(token: &Token) -> Document {
-    doc! { "$set": { "token": token } }
+pub(super) fn set(token: &Token, next: SequenceNumber) -> Document {
+    doc! { "$set": { "token": token, "next": next.cast_signed() } }
 }
 
-pub(super) async fn save(database: &Database, token: &Token) -> mongodb::error::Result<()> {
-    database.collection::<Document>(SEQUENCER).update_one(of_log(), set(token)).upsert(true).await.map(|_| ())
+pub(super) async fn save(database: &Database, token: &Token, next: SequenceNumber) -> mongodb::error::Result<()> {
+    database.collection::<Document>(SEQUENCER).update_one(of_log(), set(token, next)).upsert(true).await.map(|_| ())
 }

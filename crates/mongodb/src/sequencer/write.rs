@@ -30,6 +30,8 @@ const BYTES_MAX: usize = 12 * 1024 * 1024;
 const EVENTS_MAX: usize = 10_000;
 /// How often a transaction that the server gave up is tried again.
 const TRIES: usize = 100;
+/// How often one of several commits is tried before it is halved.
+const TRIES_WHOLE: usize = 25;
 /// Largest document that MongoDB stores.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -108,7 +110,8 @@ pub(super) async fn write(
         };
         let Range { start, end } = range;
         match part {
-            [] => return Err(Ended::Failed(Error::custom(why.sentence))),
+            // What is refused belongs to no commit, but to this log.
+            [] => return Err(Ended::Damaged(format!("database {}: {}", log.database.name(), why.sentence))),
             [one] if !last || (batch.held.is_empty() && batch.released.is_empty() && token.is_none()) => {
                 return Ok(refused(one, why.sentence));
             }
@@ -231,7 +234,7 @@ async fn transaction(
 ) -> Result<Transacted, Ended> {
     const DUPLICATE_KEY: i32 = 11000;
     let log = place.log.clone();
-    for _ in 0..TRIES {
+    for tries in 0..TRIES {
         let moves = (place.next, next);
         match attempt(&log, &place.bound, &mut place.session, documents, moves, rest, token, place.at_step).await {
             Ok(Filled::Whole) => return Ok(Transacted::Done),
@@ -242,6 +245,14 @@ async fn transaction(
                 documents.aggregates.values_mut().for_each(|one| (one.new, one.id) = (false, None));
             }
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => return Ok(Transacted::Known),
+            // A cache that is nearly full can look like a conflict.
+            Err(error)
+                if error.contains_label(TRANSIENT_TRANSACTION_ERROR)
+                    && tries >= TRIES_WHOLE
+                    && documents.entries.len() > 1 =>
+            {
+                return Ok(Transacted::Refused(Refusal { sentence: message_of(&error), is_room: true }));
+            }
             Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
                 sleep(std::time::Duration::from_millis(5)).await;
             }
@@ -347,7 +358,7 @@ async fn fill(
     }
     if let Some(token) = token {
         let state = database.collection::<Document>(SEQUENCER);
-        state.update_one(state::of_log(), state::set(token)).upsert(true).session(&mut *session).await?;
+        state.update_one(state::of_log(), state::set(token, to)).upsert(true).session(&mut *session).await?;
     }
     at_step(Step::BatchWritten);
     Ok(Filled::Whole)

@@ -59,6 +59,18 @@ pub(super) async fn read(collections: &Collections, name: &str) -> Result<Option
     found.map_err(|error| reading(&error))?.map(|found| of(collections, &found)).transpose()
 }
 
+/// Returns the stream of this name as readers see it. One that only other software fills has no state of ours: its collection says how far
+/// it reaches.
+pub(super) async fn shown(collections: &Collections, name: &str) -> Result<Option<Meta>, ReadError> {
+    if let Some(meta) = read(collections, name).await? {
+        return Ok(Some(meta));
+    }
+    // A name that no stream of this scope can have.
+    let Ok(collection) = collections.collection_of(name) else { return Ok(None) };
+    let (head, progress) = reach(collections, &collection).await?;
+    Ok((head > 0).then_some(Meta { collection, head, progress, incarnation_start: 0, by: None }))
+}
+
 /// A page of the streams that something was appended to.
 pub(super) async fn list(collections: &Collections, query: &StreamsQuery) -> Result<Vec<StreamInfo>, ReadError> {
     let mut filter = doc! { "progress": { "$gt": 0_i64 } };

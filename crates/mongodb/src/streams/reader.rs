@@ -14,7 +14,7 @@ use crate::refused::{deleted, malformed, reading};
 
 /// The page that a query asks for.
 pub(super) async fn page(collections: &Collections, query: &StreamQuery) -> Result<StreamPage, ReadError> {
-    let Some(meta) = meta::read(collections, &query.stream).await? else {
+    let Some(meta) = meta::shown(collections, &query.stream).await? else {
         return Ok(StreamPage { entries: Vec::new(), next: 0, head: 0 });
     };
     let range = query.range(meta.head);

@@ -79,7 +79,7 @@ impl Waiting {
         // In line first and then looking: what is acknowledged after the look is told.
         let mut place = self.line_up(stream);
         loop {
-            let known = meta::read(collections, stream).await?.map_or(0, |meta| meta.head);
+            let known = meta::shown(collections, stream).await?.map_or(0, |meta| meta.head);
             if known > head {
                 return Ok(known);
             }

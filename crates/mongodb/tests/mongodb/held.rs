@@ -15,13 +15,13 @@ use tracing::Level;
 use crate::server::{Databases, log_of, order, until, wow_commit};
 use crate::told;
 
-const ORDERS: &str = "order_event_stream";
+pub const ORDERS: &str = "order_event_stream";
 
-fn sequencing(store: &MongoStore) -> Arc<dyn Sequencing> {
+pub fn sequencing(store: &MongoStore) -> Arc<dyn Sequencing> {
     store.sequencing("default").expect("the tenant is declared")
 }
 
-fn status(store: &MongoStore) -> SequencerStatus {
+pub fn status(store: &MongoStore) -> SequencerStatus {
     store.status()[0].sequencer.expect("a sequencer gives the numbers")
 }
 
@@ -29,12 +29,12 @@ fn one(commit: &str) -> HeldId {
     HeldId { collection: ORDERS.to_owned(), commit: commit.to_owned() }
 }
 
-async fn held(store: &MongoStore) -> Vec<HeldCommit> {
+pub async fn held(store: &MongoStore) -> Vec<HeldCommit> {
     sequencing(store).held(None, 100).await.expect("listed")
 }
 
 /// Waits until so many are held back.
-async fn until_held(store: &MongoStore, count: usize) {
+pub async fn until_held(store: &MongoStore, count: usize) {
     until("held commits", async || held(store).await.len() == count && status(store).held == count as u64).await;
 }
 
@@ -44,17 +44,17 @@ async fn until_following(store: &MongoStore, id: &str) {
     until("its number", async || versions(store, id).await == [1]).await;
 }
 
-async fn ask(store: &MongoStore, commit: &str, what: Ask) -> Asked {
+pub async fn ask(store: &MongoStore, commit: &str, what: Ask) -> Asked {
     sequencing(store).ask(one(commit), what).await.expect("answered")
 }
 
-async fn versions(store: &MongoStore, id: &str) -> Vec<u64> {
+pub async fn versions(store: &MongoStore, id: &str) -> Vec<u64> {
     let page = log_of(store).read(LogQuery::default()).await.expect("read");
     page.events.iter().filter(|it| &*it.commit.aggregate.id == id).map(|it| it.commit.version).collect()
 }
 
 /// A store with a collection of commits that other software writes to.
-async fn begun(databases: &Databases) -> (MongoStore, Collection<Document>) {
+pub async fn begun(databases: &Databases) -> (MongoStore, Collection<Document>) {
     let store = databases.store(Options::default()).await;
     log_of(&store).commit(order("ours", 0)).await.expect("committed");
     (store, databases.database().await.collection(ORDERS))

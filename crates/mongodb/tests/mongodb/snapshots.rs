@@ -139,3 +139,28 @@ async fn a_query_uses_an_index_that_is_declared() {
     assert!(explained.documents_examined <= 6, "{explained:?}");
     store.close().await;
 }
+
+/// Wow creates its collection without declaring it here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_wow_saved_is_loaded_waited_for_and_deleted_although_nothing_was_declared() {
+    let databases = Databases::new();
+    let options = Options { snapshot_database: Some(databases.other()), ..Options::default() };
+    let store = databases.store(options).await;
+    let snapshots = store.snapshots(DEFAULT_TENANT).expect("declared");
+    assert_eq!(snapshots.load(&order()).await, Ok(None));
+    let collection = databases.client().await.database(&databases.other()).collection::<Document>("order_snapshot");
+    save_as_wow(&collection, 2).await;
+    let loaded = snapshots.load(&order()).await.expect("read").expect("it is there");
+    assert_eq!((loaded.info.version, loaded.state.as_raw().get_str("status").ok()), (2, Some("PAID")));
+    let waiting = tokio::spawn({
+        let snapshots = store.snapshots(DEFAULT_TENANT).expect("declared");
+        async move { snapshots.until(&order(), 5).await }
+    });
+    save_as_wow(&collection, 5).await;
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await.expect("it is noticed");
+    assert_eq!(waited.expect("no panic"), Ok(()));
+    assert_eq!(snapshots.delete(&order(), Some(4)).await, Ok(false), "of another version");
+    assert_eq!(snapshots.delete(&order(), None).await, Ok(true));
+    assert_eq!(snapshots.load(&order()).await, Ok(None));
+    store.close().await;
+}

@@ -176,3 +176,26 @@ async fn what_the_layout_cannot_tell_apart_is_refused() {
     assert!(error.to_string().contains(&format!("stream-{ID}")), "{error}");
     store.close().await;
 }
+
+/// A Runtime that fills a stream writes no state of ours.
+#[tokio::test]
+async fn a_stream_that_only_a_runtime_fills_is_read() {
+    const OTHER: &str = "stream-111cdb25-5bbd-4f13-a7c3-b19bc2cc2452";
+    let databases = Databases::new();
+    let store = databases.store(Options::default()).await;
+    write(&store, 5).await;
+    let streams = streams_of(&store);
+    assert_eq!(whole(&streams, OTHER).await, []);
+    let own = format!("stream-{ID}");
+    let verdicts = Verdicts::new(own.clone(), 0..5).include(Included::of(1, "a")).include(Included::new(4));
+    streams.append(verdicts).await.expect("appended");
+    let database = databases.database().await;
+    let entries = stored(&database, &own).await;
+    database.collection::<Document>(OTHER).insert_many(entries).await.expect("inserted");
+    assert_eq!(whole(&streams, OTHER).await, whole(&streams, &own).await);
+    let info = streams.stream(OTHER).await.expect("read");
+    assert_eq!((info.head, info.progress), (2, 5));
+    assert_eq!(streams.position_of(OTHER, 2).await, Ok(1));
+    assert_eq!(streams.wait_past(OTHER, 1).await, Ok(2));
+    store.close().await;
+}

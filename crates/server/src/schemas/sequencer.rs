@@ -14,6 +14,16 @@ pub(crate) struct SequencerState {
     /// Contexts of commits beside the store's own.
     #[schema(nullable = false)]
     other_contexts: Option<Vec<String>>,
+    /// Documents of the log that other software deleted.
+    #[schema(nullable = false)]
+    missing: Option<Vec<MissingDocument>>,
+}
+
+#[derive(ToSchema)]
+struct MissingDocument {
+    collection: String,
+    /// The first sequence number that is missing in the collection.
+    sequence_number: u64,
 }
 
 #[derive(ToSchema)]
@@ -45,7 +55,7 @@ struct HeldCommit {
     aggregate_name: String,
     aggregate_id: String,
     version: u64,
-    /// Begins with `gap`, `late` or `malformed`.
+    /// Begins with `gap`, `late`, `malformed`, `taken`, `too large` or `refused`.
     reason: String,
     #[schema(format = DateTime, required = true)]
     since: Option<String>,

@@ -1,0 +1,108 @@
+//! Documents of the log that other software changes, drops or deletes: what is noticed is reported, and no other history is served.
+
+use std::ops::ControlFlow;
+
+use annals_core::{Aggregate, AggregateQuery, Code, EventLog, Filter, LogQuery, MissingDocument, ScanQuery, Store};
+use annals_mongodb::{MongoStore, Options};
+use mongodb::bson::{Bson, Decimal128, Document, doc};
+
+use crate::held::{ORDERS, begun, sequencing};
+use crate::held_alone::goes_on;
+use crate::server::{Databases, log_of, order, until};
+
+/// Every way to read events 0 and 1 is refused, and says why.
+async fn assert_refused(log: &dyn EventLog, said: &str) {
+    let typed = Filter { types: vec!["order_changed".into()], ..Filter::default() };
+    let reads = [
+        log.read(LogQuery::default()).await.map(drop),
+        log.read(LogQuery { filter: typed, ..LogQuery::default() }).await.map(drop),
+        log.read_aggregate(AggregateQuery::new(Aggregate::new("order", "a"))).await.map(drop),
+        log.scan(ScanQuery::default(), &mut |_| ControlFlow::Continue(())).await.map(drop),
+    ];
+    for (place, read) in reads.into_iter().enumerate() {
+        let refused = read.expect_err(&format!("read {place} shows another history"));
+        assert!(refused.to_string().contains(said), "{refused}");
+        assert_eq!(refused.code(), Code::MalformedDocument);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_grown_or_shrunk_in_place_is_reported_and_never_served() {
+    let databases = Databases::new();
+    let store = databases.store(Options::default()).await;
+    let mut two = order("a", 1);
+    two.events.extend(order("a", 2).events);
+    let commit = log_of(&store).commit(two).await.expect("committed").commit_id.to_string();
+    log_of(&store).commit(order("b", 1)).await.expect("committed");
+    // The process that leads has the newest events in memory.
+    store.close().await;
+    let store = databases.store(Options::default()).await;
+    let commits = databases.database().await.collection::<Document>(ORDERS);
+    let whole = commits.find_one(doc! { "_id": &commit }).await.expect("read").expect("it is there");
+    let mut body = whole.get_array("body").expect("events").clone();
+    let set = async |body: &[Bson]| {
+        let body = doc! { "$set": { "body": body.to_vec() } };
+        commits.update_one(doc! { "_id": &commit }, body).await.expect("changed");
+    };
+    let log = log_of(&store);
+    body.push(body[0].clone());
+    set(&body).await;
+    assert_refused(&*log, "has 3 events, and 2 got sequence numbers").await;
+    set(&body[..1]).await;
+    assert_refused(&*log, "has 1 events, and 2 got sequence numbers").await;
+    let other = log.read_aggregate(AggregateQuery::new(Aggregate::new("order", "b"))).await.expect("others are read");
+    assert_eq!(other.version, 1);
+    goes_on(&store).await;
+    set(&body[..2]).await;
+    assert_eq!(log.read(LogQuery::default()).await.expect("as it was").events.len(), 4);
+    store.close().await;
+}
+
+async fn missing(store: &MongoStore) -> Vec<MissingDocument> {
+    sequencing(store).state().await.expect("read").missing
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_document_deleted_from_the_middle_of_the_log_is_reported_until_it_is_there_again() {
+    let databases = Databases::new();
+    let (store, _) = begun(&databases).await;
+    for n in 0..8 {
+        log_of(&store).commit(order("a", n)).await.expect("committed");
+    }
+    let database = databases.database().await;
+    let decimal = |number: &str| Bson::Decimal128(number.parse::<Decimal128>().expect("a number"));
+    for (collection, id, number) in
+        [("event-log", decimal("3"), 3), ("event-log-commits", Bson::Int64(5), 5), ("event-log", decimal("7"), 7)]
+    {
+        let documents = database.collection::<Document>(collection);
+        let document = documents.find_one(doc! { "_id": &id }).await.expect("read").expect("it is there");
+        documents.delete_one(doc! { "_id": &id }).await.expect("deleted");
+        let found = MissingDocument { collection: collection.to_owned(), sequence_number: number };
+        until(&format!("{number} missing in {collection}"), async || missing(&store).await == [found.clone()]).await;
+        goes_on(&store).await;
+        documents.insert_one(document).await.expect("inserted");
+        until("it is there again", async || missing(&store).await.is_empty()).await;
+    }
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collection_of_the_log_that_is_dropped_is_reported_by_every_process() {
+    for collection in ["event-log", "event-log-commits"] {
+        let databases = Databases::new();
+        let (store, _) = begun(&databases).await;
+        let other = databases.store(Options::default()).await;
+        databases.database().await.collection::<Document>(collection).drop().await.expect("dropped");
+        for store in [&store, &other] {
+            until(&format!("a report of {collection}"), async || {
+                let refusing = store.status()[0].refusing.clone();
+                refusing
+                    .is_some_and(|error| error.code() == Code::StoreDamaged && error.to_string().contains(collection))
+            })
+            .await;
+            let refused = log_of(store).commit(order("b", 1)).await.expect_err("it could have no number");
+            assert_eq!(refused.code(), Code::StoreDamaged, "{refused}");
+        }
+        tokio::join!(store.close(), other.close());
+    }
+}
