@@ -386,6 +386,32 @@ impl Described {
         self.exchange("get", "/v1/handlers/porter", None, 404).await;
     }
 
+    async fn projections(&mut self) {
+        let definition = json!({
+            "on": {"opened": {"set": {"by": "$data.by"}, "increment": {"times": 1}}}, "key": "$aggregate.id", "version": 1,
+            "condition": {"field": "type", "operator": "EQ", "value": "opened"}, "indexes": [{"fields": [{"field": "by"}]}]
+        });
+        let one = "/v1/projections/doors";
+        self.exchange("put", one, Some(definition.clone()), 201).await;
+        self.put(one, definition).await;
+        self.get("/v1/projections").await;
+        self.get(one).await;
+        while self.get(&format!("{one}/records?limit=1")).await["items"][0].is_null() {
+            tokio::task::yield_now().await;
+        }
+        let condition = json!({"field": "times", "operator": "GT", "value": 0});
+        self.post(&format!("{one}/records"), json!({"condition": condition, "limit": 5})).await;
+        let found = self.get(&format!("{one}/records")).await;
+        let key = found["items"][0]["_id"].as_str().expect("a key").to_owned();
+        self.get(&format!("{one}/records/{key}")).await;
+        for act in ["pause", "rebuild", "resume"] {
+            self.post(&format!("{one}/{act}"), json!({"reason": "a test"})).await;
+        }
+        self.get(&format!("{one}/acts")).await;
+        self.exchange("delete", one, Some(json!({"reason": "a test"})), 200).await;
+        self.exchange("get", one, None, 404).await;
+    }
+
     async fn keys(&mut self) {
         let ttl_at = "2099-01-01T00:00:00Z";
         self.put("/v1/keys/label/back", json!({"value": {"n": 1}, "ttl_at": ttl_at, "expected": "free"})).await;
@@ -406,6 +432,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.snapshots().await;
     described.keys().await;
     described.handlers().await;
+    described.projections().await;
     described.get("/health/live").await;
     described.get("/health/ready").await;
     described.get("/metrics").await;
