@@ -58,6 +58,7 @@ macro_rules! records {
             }
             feed {
                 changes_come_in_order_without_gap_or_repeat
+                a_collection_has_a_feed_from_when_it_asks_for_one
                 changes_are_read_page_by_page
                 a_refused_batch_leaves_no_change
                 a_follower_gets_what_is_there_then_what_comes

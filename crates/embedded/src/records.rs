@@ -40,7 +40,8 @@ use std::sync::Arc;
 use annals_core::bson::Bson;
 use annals_core::{
     ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, limits, valid_changes,
+    RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites, RecordedChange, Records, Revision, StoreError,
+    limits, valid_changes,
 };
 use async_trait::async_trait;
 
@@ -115,13 +116,13 @@ impl Records for TenantRecords {
             let catalog = self.catalogs.of(view)?;
             let declared = |(name, known): (&String, &catalog::KnownCollection)| {
                 let indexes = known.indexes.iter().map(|known| known.index.clone()).collect();
-                Collection { name: name.clone(), indexes }
+                Collection { name: name.clone(), indexes, feed: known.feed }
             };
             Ok(catalog.collections().map(declared).collect())
         })
     }
 
-    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
         valid_changes(&changes)?;
         let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
         self.engine.write(move |map| write::write(map, &catalogs, &options, changes)).await
@@ -158,30 +159,47 @@ impl Records for TenantRecords {
         find::count(&self.engine, &self.catalogs, collection, condition).await
     }
 
-    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
+    async fn changes(
+        &self,
+        collection: &str,
+        after: ChangeNumber,
+        limit: usize,
+    ) -> Result<Vec<RecordedChange>, ChangesError> {
         if !(1..=limits::PAGE_MAX).contains(&limit) {
             let message = format!("is {limit}; 1 to {} are allowed", limits::PAGE_MAX);
             return Err(Invalid::new(Code::InvalidQuery, "limit", message).into());
         }
-        self.engine.read(|view| feed::changes(view, &*self.catalogs.of(view)?, after, limit))
+        self.engine.read(|view| feed::changes(view, &*self.catalogs.of(view)?, collection, after, limit))
     }
 
-    async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
-        self.engine.read(|view| Ok(feed::last(view)?))
+    async fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
+        self.engine.read(|view| Ok(feed::of(view, &*self.catalogs.of(view)?, collection)?.1.last))
     }
 
-    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
+    async fn wait_past_change(&self, collection: &str, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
         let mut batches = self.engine.batches();
         loop {
             let closed = batches.borrow_and_update().closed;
-            let last = self.engine.read(|view| feed::last(view));
+            let last = self.last_change(collection).await;
             match last {
                 Ok(last) if last > after => return Ok(last),
                 _ if closed => return Err(StoreError::Closed.into()),
                 Ok(_) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
             batches.changed().await.map_err(|_| StoreError::Closed)?;
+        }
+    }
+}
+
+#[async_trait]
+impl RecordWrites for TenantRecords {
+    async fn wait(&self, seen: Option<u64>) -> Result<u64, StoreError> {
+        let mut batches = self.engine.batches();
+        let news = batches.wait_for(|batches| batches.closed || seen != Some(batches.durable)).await;
+        match news {
+            Ok(batches) if !batches.closed => Ok(batches.durable),
+            _ => Err(StoreError::Closed),
         }
     }
 }

@@ -30,7 +30,7 @@ enum What {
     /// Print the collections, each with its indexes
     #[command(after_help = "Example:\n  annals record list")]
     List,
-    /// Declare a collection and its indexes; existing ones stay
+    /// Declare a collection, its indexes and its feed of changes; existing ones stay
     #[command(
         after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"sparse\", \"partial\", \"expires_after_seconds\"}; everything but the fields is optional. An index with \"text\": true serves `match`: a collection has at most one, on every field whose words are searched, without directions. Indexes cannot be changed or dropped: to get another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
     )]
@@ -62,9 +62,9 @@ enum What {
     /// Delete the record of an id, if it is as expected
     #[command(after_help = "Example:\n  annals record delete orders o-1 --revision 7")]
     Delete(write::Delete),
-    /// Print the changes of records so far and then each new one, until Ctrl-C
+    /// Print the changes of a collection so far and then each new one, until Ctrl-C
     #[command(
-        after_help = "A store that this command opens has no other writer; use --server to follow what others change.\n\nExample:\n  annals record watch orders --new --server http://127.0.0.1:4000"
+        after_help = "The collection must be declared with a feed: annals record declare orders --feed. A store that this command opens has no other writer; use --server to follow what others change.\n\nExample:\n  annals record watch orders --new --server http://127.0.0.1:4000"
     )]
     Watch(Watch),
 }
@@ -76,6 +76,9 @@ struct Declare {
     /// The indexes, as a JSON list
     #[arg(long, value_name = "JSON")]
     indexes: Option<String>,
+    /// Note its changes, so that they can be followed; a collection keeps its feed
+    #[arg(long)]
+    feed: bool,
 }
 
 #[derive(Debug, Args)]
@@ -115,8 +118,8 @@ struct Count {
 
 #[derive(Debug, Args)]
 struct Watch {
-    /// Print only changes of this collection
-    collection: Option<String>,
+    /// The collection
+    collection: String,
     /// Print only changes after this number [default: 0]
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
@@ -171,7 +174,8 @@ async fn list(context: &Context) -> Result<(), Stop> {
 
 async fn declare(context: &Context, args: &Declare) -> Result<(), Stop> {
     not_of_the_system(&args.collection)?;
-    let collection = declared(&args.collection, args.indexes.as_deref().unwrap_or("[]"))?;
+    let mut collection = declared(&args.collection, args.indexes.as_deref().unwrap_or("[]"))?;
+    collection.feed = args.feed;
     collection.validate()?;
     let target = context.to_write().await?;
     target
@@ -255,29 +259,24 @@ async fn watch(context: &Context, args: &Watch) -> Result<(), Stop> {
     target
         .run(async |target| {
             // Asked in any case: a server that cannot be reached at the beginning is most likely mistyped.
-            let last = target.records.last_change().await?;
+            let last = target.records.last_change(&args.collection).await?;
             let after = if args.new { last } else { args.after.unwrap_or(0) };
-            let follower = ChangeFollower::new(Arc::clone(&target.records), after);
+            let follower = ChangeFollower::new(Arc::clone(&target.records), &args.collection, after);
             tokio::select! {
                 stopped = signals::stop() => Ok(stopped?),
-                ended = follow(target, follower, args.collection.as_deref(), context.output()) => ended,
+                ended = follow(target, follower, context.output()) => ended,
             }
         })
         .await
 }
 
-async fn follow(
-    target: &Target,
-    mut follower: ChangeFollower,
-    collection: Option<&str>,
-    mut output: Output,
-) -> Result<(), Stop> {
+async fn follow(target: &Target, mut follower: ChangeFollower, mut output: Output) -> Result<(), Stop> {
     let mut reconnect = Reconnect::new();
     loop {
         match follower.next_page().await {
             Ok(changes) => {
                 reconnect.reached();
-                for change in changes.iter().filter(|it| collection.is_none_or(|wanted| wanted == it.collection)) {
+                for change in &changes {
                     output.change(change)?;
                 }
                 output.flush()?;

@@ -6,33 +6,48 @@ use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, RawBson, RawBsonRef};
 use annals_core::order::{self, Direction, document_keys};
 use annals_core::{
-    ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Index, Invalid, Matcher, Record, RecordChange,
-    RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index, text_entries, with_fields,
+    ChangeKind, ChangeNumber, ChangesError, Code, Collection, Condition, Expected, Index, Invalid, Matcher, Record,
+    RecordChange, RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index, text_entries, with_fields,
 };
 
-/// Records in memory that do what records must do. Changes have numbers without holes.
+/// Records in memory that do what records must do. Each change has the number of the revision that it made.
 #[derive(Debug, Default, Clone)]
 pub struct RecordsModel {
     collections: BTreeMap<String, Kept>,
-    changes: Vec<RecordedChange>,
+    revision: Revision,
 }
 
 #[derive(Debug, Default, Clone)]
 struct Kept {
     indexes: Vec<Index>,
+    /// Its changes; none when it has no feed.
+    feed: Option<Vec<RecordedChange>>,
     /// By the encoding of the id.
     records: BTreeMap<Vec<u8>, Record>,
 }
 
 impl RecordsModel {
-    /// All changes, in order.
-    pub fn changes(&self) -> &[RecordedChange] {
-        &self.changes
+    /// All changes of a collection, in order.
+    ///
+    /// # Errors
+    /// What the port says.
+    pub fn changes(&self, collection: &str) -> Result<&[RecordedChange], ChangesError> {
+        let unknown = || ChangesError::UnknownCollection(collection.to_owned());
+        let kept = self.collections.get(collection).ok_or_else(unknown)?;
+        kept.feed.as_deref().ok_or_else(|| ChangesError::NoFeed(collection.to_owned()))
     }
 
-    /// The number of the newest change.
-    pub fn last_change(&self) -> ChangeNumber {
-        self.changes.len() as ChangeNumber
+    /// The number of a collection's newest change.
+    ///
+    /// # Errors
+    /// What the port says.
+    pub fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
+        Ok(self.changes(collection)?.last().map_or(0, |last| last.number))
+    }
+
+    /// How many changes there were.
+    pub fn revision(&self) -> Revision {
+        self.revision
     }
 
     /// Declares a collection.
@@ -58,14 +73,20 @@ impl RecordsModel {
                 }
             }
         }
+        if declared.feed {
+            kept.feed.get_or_insert_default();
+        }
         self.collections.insert(declared.name.clone(), kept);
         Ok(())
     }
 
     /// The declared collections, in the order of their names.
     pub fn collections(&self) -> Vec<Collection> {
-        let declared =
-            |(name, kept): (&String, &Kept)| Collection { name: name.clone(), indexes: kept.indexes.clone() };
+        let declared = |(name, kept): (&String, &Kept)| Collection {
+            name: name.clone(),
+            indexes: kept.indexes.clone(),
+            feed: kept.feed.is_some(),
+        };
         self.collections.iter().map(declared).collect()
     }
 
@@ -73,7 +94,7 @@ impl RecordsModel {
     ///
     /// # Errors
     /// What the port says.
-    pub fn write(&mut self, changes: &[RecordChange]) -> Result<Vec<ChangeNumber>, RecordError> {
+    pub fn write(&mut self, changes: &[RecordChange]) -> Result<Vec<Revision>, RecordError> {
         let mut next = self.clone();
         for (n, change) in changes.iter().enumerate() {
             change.validate().map_err(|error| Invalid { path: format!("changes[{n}].{}", error.path), ..error })?;
@@ -83,9 +104,9 @@ impl RecordsModel {
         Ok(numbers)
     }
 
-    fn apply(&mut self, n: usize, change: &RecordChange) -> Result<ChangeNumber, RecordError> {
+    fn apply(&mut self, n: usize, change: &RecordChange) -> Result<Revision, RecordError> {
         let name = change.collection().to_owned();
-        let number = self.last_change() + 1;
+        let number = self.revision + 1;
         let kept = self.collections.get_mut(&name).ok_or_else(|| RecordError::UnknownCollection(name.clone()))?;
         let (id, what) = match change {
             RecordChange::Insert { document, .. } => {
@@ -109,7 +130,7 @@ impl RecordsModel {
                 check(&name, n, id, kept.records.get(&encoded(id)), expected)?;
                 match kept.records.remove(&encoded(id)) {
                     Some(record) => (id_of(&record.document), ChangeKind::Deleted),
-                    None => return Ok(number - 1),
+                    None => return Ok(0),
                 }
             }
             RecordChange::Set { id, fields, unset, expected, .. } => {
@@ -129,7 +150,10 @@ impl RecordsModel {
                 return Ok(there.map_or(0, |record| record.revision));
             }
         };
-        self.changes.push(RecordedChange { number, collection: name, id, what });
+        self.revision = number;
+        if let Some(feed) = &mut kept.feed {
+            feed.push(RecordedChange { number, collection: name, id, what });
+        }
         Ok(number)
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
 use annals_core::order::Direction;
 use annals_core::{
-    ChangeNumber, Collection, Condition, Expected, Fragment, Index, Projection, Record, RecordChange, RecordError,
-    RecordQuery, Records, SortBy,
+    Collection, Condition, Expected, Fragment, Index, Projection, Record, RecordChange, RecordError, RecordQuery,
+    Records, Revision, SortBy,
 };
 
 use super::model::{RecordsModel, same_refusal};
@@ -44,7 +44,7 @@ impl RecordOperation {
                 self.same(records.declare(collection.clone()).await, model.declare(collection))
             }
             Self::Write(changes) => {
-                let answer: Result<Vec<ChangeNumber>, _> = records.write(changes.clone()).await;
+                let answer: Result<Vec<Revision>, _> = records.write(changes.clone()).await;
                 self.same(answer, model.write(changes))
             }
             Self::Get(collection, id) => self.same(records.get(collection, id).await, model.get(collection, id)),
@@ -290,6 +290,7 @@ impl RecordOperations {
 
     fn any_collection(&mut self, name: &str) -> Collection {
         let mut collection = Collection::new(name);
+        collection.feed = self.random.bool();
         for _ in 0..self.random.usize(0..3) {
             let mut fields: Vec<(&str, Direction)> = Vec::new();
             for _ in 0..self.random.usize(1..4) {

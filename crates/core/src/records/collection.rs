@@ -16,6 +16,8 @@ pub struct Collection {
     pub name: String,
     /// Its indexes.
     pub indexes: Vec<Index>,
+    /// Its changes are noted and can be followed. Declared once with a feed, a collection keeps it.
+    pub feed: bool,
 }
 
 /// An index: what makes finding fast, keeps records unique, or lets them expire.
@@ -48,7 +50,12 @@ pub struct Index {
 impl Collection {
     /// A collection without indexes; records are found by `_id`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), indexes: Vec::new() }
+        Self { name: name.into(), indexes: Vec::new(), feed: false }
+    }
+
+    /// Asks for a feed of its changes.
+    pub fn with_feed(self) -> Self {
+        Self { feed: true, ..self }
     }
 
     /// Adds an index.

@@ -7,10 +7,7 @@ use bson::Bson;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{
-    ChangeNumber, Collection, Cursor, Expected, Index, Record, RecordChange, RecordError, RecordQuery, Records,
-    Revision,
-};
+use super::{Collection, Cursor, Expected, Index, Record, RecordChange, RecordError, RecordQuery, Records, Revision};
 use crate::{Code, Invalid};
 
 /// A type whose values are records. Its serde names are the stored field names; one field is named `_id`.
@@ -25,7 +22,7 @@ pub trait RecordType: Serialize + DeserializeOwned {
 
     /// The declaration of its collection.
     fn collection() -> Collection {
-        Collection { name: Self::COLLECTION.to_owned(), indexes: Self::indexes() }
+        Collection { name: Self::COLLECTION.to_owned(), indexes: Self::indexes(), feed: false }
     }
 }
 
@@ -110,7 +107,7 @@ impl<T: RecordType> TypedRecords<T> {
     ///
     /// # Errors
     /// As [`Records::delete_if`].
-    pub async fn delete_if(&self, id: impl Into<Bson>, expected: Expected) -> Result<ChangeNumber, RecordError> {
+    pub async fn delete_if(&self, id: impl Into<Bson>, expected: Expected) -> Result<Revision, RecordError> {
         self.records.delete_if(&self.name, id.into(), expected).await
     }
 

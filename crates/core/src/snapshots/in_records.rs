@@ -8,8 +8,8 @@ use bytestring::ByteString;
 
 use super::{Snapshot, Snapshots, document};
 use crate::{
-    Aggregate, ChangesError, Clock, Code, Collection, Condition, Expected, Index, Invalid, RecordError, Records,
-    StoreError, Version, index_path, valid_name,
+    Aggregate, Clock, Code, Collection, Condition, Expected, Index, Invalid, RecordError, RecordWrites, Records,
+    Version, index_path, valid_name,
 };
 
 /// Where the snapshots of the aggregates of this name are.
@@ -37,7 +37,7 @@ fn of_layout() -> [Index; 4] {
 /// `invalid_name`; `invalid_collection` for what no collection can have, for a name that the layout gives another index, and for a path
 /// of which no snapshot has anything.
 pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, Invalid> {
-    let declared = Collection { name: snapshot_collection(name)?, indexes };
+    let declared = Collection { name: snapshot_collection(name)?, indexes, feed: false };
     declared.validate()?;
     for (n, index) in declared.indexes.iter().enumerate() {
         let invalid = |message: String| Err(Invalid::new(Code::InvalidCollection, index_path(n), message));
@@ -57,24 +57,29 @@ pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, I
 /// The snapshots of a tenant, in records.
 pub struct RecordSnapshots {
     records: Arc<dyn Records>,
+    writes: Arc<dyn RecordWrites>,
     context: ByteString,
     clock: Arc<dyn Clock>,
 }
 
 impl RecordSnapshots {
     /// Snapshots in these records; `context` is whose they are, Wow's bounded context.
-    pub fn new(records: Arc<dyn Records>, context: impl Into<ByteString>, clock: Arc<dyn Clock>) -> Self {
-        Self { records, context: context.into(), clock }
+    pub fn new<R: Records + RecordWrites>(
+        records: Arc<R>,
+        context: impl Into<ByteString>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { records: records.clone(), writes: records, context: context.into(), clock }
     }
 }
 
 #[async_trait]
 impl Snapshots for RecordSnapshots {
     async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError> {
-        let Collection { name, indexes } = snapshot_indexes(name, indexes)?;
+        let Collection { name, indexes, feed } = snapshot_indexes(name, indexes)?;
         let beside = indexes.into_iter().filter(|index| !of_layout().contains(index));
         let indexes = of_layout().into_iter().chain(beside).collect();
-        self.records.declare(Collection { name, indexes }).await
+        self.records.declare(Collection { name, indexes, feed }).await
     }
 
     async fn save(&self, snapshot: &Snapshot) -> Result<bool, RecordError> {
@@ -108,17 +113,13 @@ impl Snapshots for RecordSnapshots {
     }
 
     async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError> {
-        let read = |error| match error {
-            ChangesError::Store(error) => RecordError::Store(error),
-            other => StoreError::Io(other.to_string()).into(),
-        };
+        let mut seen = None;
         loop {
-            // Read first: what is saved behind the look is a change behind this one.
-            let last = self.records.last_change().await.map_err(read)?;
+            // Before the look: a snapshot that is saved after the look is a write after this one.
+            seen = Some(self.writes.wait(seen).await?);
             if self.version(aggregate).await? >= version {
                 return Ok(());
             }
-            self.records.wait_past_change(last).await.map_err(read)?;
         }
     }
 

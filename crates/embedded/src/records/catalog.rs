@@ -25,6 +25,9 @@ pub(super) struct Catalog {
 pub(super) struct KnownCollection {
     pub(super) id: u32,
     pub(super) indexes: Vec<KnownIndex>,
+    /// Its changes are noted. Left out by versions that noted those of all collections together.
+    #[serde(default)]
+    pub(super) feed: bool,
 }
 
 /// An index, and what is known of its entries.
@@ -107,6 +110,11 @@ impl Catalog {
         self.collections.get(name).ok_or_else(|| RecordError::UnknownCollection(name.to_owned()))
     }
 
+    /// The number of a collection; 0 when it is not declared.
+    pub(super) fn id_of(&self, name: &str) -> u32 {
+        self.collections.get(name).map_or(0, |collection| collection.id)
+    }
+
     /// The name of a collection.
     pub(super) fn name_of(&self, id: u32) -> Option<&str> {
         self.collections.iter().find(|(_, collection)| collection.id == id).map(|(name, _)| name.as_str())
@@ -120,7 +128,11 @@ impl Catalog {
     /// Whether a declaration would change nothing.
     pub(super) fn has_all_of(&self, declared: &Collection) -> bool {
         self.collections.get(&declared.name).is_some_and(|known| {
-            declared.indexes.iter().all(|index| known.index(&index.name).is_some_and(|known| known.index == *index))
+            (known.feed || !declared.feed)
+                && declared
+                    .indexes
+                    .iter()
+                    .all(|index| known.index(&index.name).is_some_and(|known| known.index == *index))
         })
     }
 
@@ -151,8 +163,15 @@ impl Catalog {
     pub(super) fn add_collection(&mut self, name: &str) {
         if !self.collections.contains_key(name) {
             let id = self.take_id();
-            self.collections.insert(name.to_owned(), KnownCollection { id, indexes: Vec::new() });
+            self.collections.insert(name.to_owned(), KnownCollection { id, indexes: Vec::new(), feed: false });
         }
+    }
+
+    /// Gives a collection a feed. Returns the number of the collection if it had none.
+    pub(super) fn add_feed(&mut self, name: &str) -> Option<u32> {
+        let collection = self.collections.get_mut(name).filter(|collection| !collection.feed)?;
+        collection.feed = true;
+        Some(collection.id)
     }
 
     /// Adds an index to a collection that is there.

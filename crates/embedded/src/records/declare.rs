@@ -3,7 +3,7 @@
 use annals_core::{Collection, Index, RecordError};
 
 use super::catalog::{Catalog, CatalogCache, KnownIndex};
-use super::{entries, keys, value, write};
+use super::{entries, feed, keys, value, write};
 use crate::engine::{Change, Range, View};
 
 /// Creates what is missing of a collection.
@@ -31,6 +31,11 @@ pub(super) fn declare(map: &mut Change, catalogs: &CatalogCache, declared: &Coll
         }
     }
     catalog.note_several_entries(&several_entries);
+    if declared.feed
+        && let Some(collection) = catalog.add_feed(&declared.name)
+    {
+        feed::begin(map, collection)?;
+    }
     Ok(catalog.store(map)?)
 }
 

@@ -10,7 +10,7 @@
 //!   it as an insertion and a deletion.
 //!
 //! So two batches that check the same record conflict too: one of them is sent again. Nothing is written where the batch changes the
-//! record itself, or changes nothing at all.
+//! record itself, or changes nothing at all. A deletion that may find its record absent is a check where it does.
 
 use std::collections::HashSet;
 

@@ -3,12 +3,14 @@
 //! Some declared indexes are not made, because the server has none like them and answers are the same without: another index on `_id`, one
 //! that differs from another in its name only, and a partial condition that only bounds what an index that is not unique holds.
 
+use std::sync::Arc;
+
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::order::Direction;
 use annals_core::{Code, Collection, Condition, Index, Invalid, RecordError, StoreError, Test, index_path};
 use mongodb::Database;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Known};
 use super::document::OWN;
 use super::{filter, text};
 use crate::layout::names;
@@ -19,20 +21,19 @@ const NAMESPACE_EXISTS: i32 = 48;
 const DUPLICATE_KEY: i32 = 11000;
 const CONFLICTS: [i32; 2] = [85, 86];
 
-/// With `create` off everything that is declared must be there already.
+/// Returns the entry that the catalogue then has. With `create` off everything that is declared must be there already.
 pub(super) async fn declare(
     database: &Database,
     catalog: &Catalog,
     declared: &Collection,
     create: bool,
-) -> Result<(), RecordError> {
+) -> Result<Arc<Known>, RecordError> {
     refuse_own(declared)?;
     let known = catalog.read(&declared.name).await?;
-    if let Some(known) = &known {
-        let new = compare(declared, known)?;
-        if new.is_empty() {
-            return Ok(());
-        }
+    if let Some(known) = &known
+        && compare(declared, known)?.is_empty()
+    {
+        return Ok(known.clone());
     }
     declared.one_text_index(known.iter().flat_map(|known| &known.indexes))?;
     let there = listed(database, &declared.name).await.map_err(|error| reading(&error))?;
@@ -57,10 +58,10 @@ pub(super) async fn declare(
     }
     catalog.add(declared).await?;
     // Another process may have declared another index of the same name at the same time.
-    if let Some(known) = catalog.read(&declared.name).await? {
-        compare(declared, &known)?;
-    }
-    Ok(())
+    let known = catalog.read(&declared.name).await?;
+    let known = known.ok_or_else(|| RecordError::UnknownCollection(declared.name.clone()))?;
+    compare(declared, &known)?;
+    Ok(known)
 }
 
 /// Those that are new.

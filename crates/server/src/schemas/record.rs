@@ -10,6 +10,9 @@ use crate::payload::Document;
 pub(crate) struct Collection {
     name: String,
     indexes: Vec<Index>,
+    /// Its changes are noted and can be followed; false when absent.
+    #[schema(nullable = false)]
+    feed: Option<bool>,
 }
 
 /// A page of collections.
@@ -21,11 +24,14 @@ pub(crate) struct Collections {
     next: Option<String>,
 }
 
-/// The indexes that a collection has at least.
+/// The indexes that a collection has at least, and whether its changes can be followed.
 #[derive(ToSchema)]
 pub(crate) struct Declaration {
     #[schema(nullable = false)]
     indexes: Option<Vec<Index>>,
+    /// Asks for a feed of changes. A collection keeps its feed.
+    #[schema(nullable = false)]
+    feed: Option<bool>,
 }
 
 /// An index.
@@ -140,7 +146,7 @@ enum Expected {
     AbsentOr(Condition),
 }
 
-/// The number of each change, which is the revision of the record it wrote.
+/// The revision that each change gave to its record.
 #[derive(ToSchema)]
 pub(crate) struct ChangeNumbers {
     numbers: Vec<u64>,

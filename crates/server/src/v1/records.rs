@@ -43,7 +43,7 @@ pub(crate) fn feature() -> Feature {
             route::put(COLLECTION, Permission::Writer, declare)
                 .described(
                     "declareCollection",
-                    "Declares a collection and its indexes.",
+                    "Declares a collection, its indexes and its feed of changes.",
                     Payload::document::<schemas::Collection>(),
                 )
                 .takes(Payload::asked::<schemas::Declaration>())

@@ -299,7 +299,7 @@ impl Described {
             {"fields": [{"field": "at"}], "expires_after_seconds": 60, "name": "at",
              "partial": {"operator": "AND", "children": [{"field": "a", "operator": "EQ", "value": 1}]}},
         ]);
-        self.put("/v1/records/collections/customers", json!({"indexes": indexes})).await;
+        self.put("/v1/records/collections/customers", json!({"indexes": indexes, "feed": true})).await;
         self.get("/v1/records/collections").await;
         self.get("/v1/records/collections/customers").await;
         let changes = json!([
@@ -311,8 +311,8 @@ impl Described {
         self.post("/v1/records/changes", json!({"changes": changes})).await;
         let conflict = json!([{"delete": {"collection": "customers", "id": "c-9", "expected": {"revision": 1_000}}}]);
         self.exchange("post", "/v1/records/changes", Some(json!({"changes": conflict})), 409).await;
-        self.get("/v1/records/changes").await;
-        self.get("/v1/records/changes/last").await;
+        self.get("/v1/records/collections/customers/changes").await;
+        self.get("/v1/records/collections/customers/changes/last").await;
         let query = json!({
             "condition": {"field": "email", "operator": "STARTS_WITH", "value": "eva"}, "limit": 2,
             "projection": {"include": ["email"]}, "sort": [{"field": "email", "direction": "DESC"}]
@@ -420,7 +420,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
         "post /v1/held/accept",
         "post /v1/held/retry",
         "get /v1/log/follow",
-        "get /v1/records/changes/follow",
+        "get /v1/records/collections/{collection}/changes/follow",
     ];
     assert_eq!(BTreeSet::from_iter(missed.iter().map(String::as_str)), BTreeSet::from(elsewhere));
 }

@@ -11,7 +11,7 @@ use crate::records::sample::{
 };
 
 fn things(indexes: impl IntoIterator<Item = Index>) -> Collection {
-    Collection { name: THINGS.to_owned(), indexes: indexes.into_iter().collect() }
+    Collection { name: THINGS.to_owned(), indexes: indexes.into_iter().collect(), feed: false }
 }
 
 /// The same queries find the same records in the same order, whatever indexes there are and whenever they were declared.

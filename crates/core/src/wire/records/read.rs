@@ -219,14 +219,21 @@ pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
 }
 
 /// Reads a declaration:
-/// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","text","sparse","partial","expires_after_seconds"}]}`.
+/// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","text","sparse","partial","expires_after_seconds"}],"feed"}`.
 ///
 /// # Errors
 /// As [`read_changes`].
 pub fn read_collection(name: &str, bytes: &[u8], encoding: Encoding) -> Result<Collection, Invalid> {
     let mut collection = Collection::new(name);
     fields(&encoding.document(bytes)?, "", |name, path, value| {
-        let "indexes" = name else { return Err(unknown(path)) };
+        match name {
+            "indexes" => {}
+            "feed" => {
+                collection.feed = boolean(path, value)?;
+                return Ok(());
+            }
+            _ => return Err(unknown(path)),
+        }
         elements(path, value, |path, value| {
             collection.indexes.push(read_index(encoding, path, nested(path, value)?)?);
             Ok(())

@@ -53,7 +53,7 @@ fn requests_survive_bson_with_every_type() {
         }
         let index = Index::new([("a", Direction::Ascending), ("b", Direction::Descending)]).named("i").unique();
         let expiring = Index::on("t").sparse().partial(condition).expires_after_seconds(u32::MAX);
-        let collection = Collection::new("c").index(index).index(expiring);
+        let collection = Collection::new("c").index(index).index(expiring).with_feed();
         let written = write_collection(&collection).expect("it is written");
         assert_eq!(read_collection("c", written.as_bytes(), Encoding::Bson).as_ref(), Ok(&collection));
     }

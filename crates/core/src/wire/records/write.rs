@@ -6,7 +6,7 @@ use bson::{Bson, RawBson};
 use crate::order::Direction;
 use crate::{
     ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Explained, Index, Invalid, Projection, Record,
-    RecordChange, RecordPage, RecordQuery, RecordedChange, SortBy,
+    RecordChange, RecordPage, RecordQuery, RecordedChange, Revision, SortBy,
 };
 
 /// The body of a batch.
@@ -124,7 +124,11 @@ pub fn write_id(id: &Bson) -> Result<RawDocumentBuf, Invalid> {
 /// # Errors
 /// As [`write_changes`].
 pub fn write_collection(collection: &Collection) -> Result<RawDocumentBuf, Invalid> {
-    Ok(only(cstr!("indexes"), indexes(collection)?))
+    let mut body = only(cstr!("indexes"), indexes(collection)?);
+    if collection.feed {
+        body.append(cstr!("feed"), true);
+    }
+    Ok(body)
 }
 
 /// A record, as an answer shows it.
@@ -157,8 +161,8 @@ pub fn count(count: u64) -> RawDocumentBuf {
     only(cstr!("count"), number(count))
 }
 
-/// The numbers of changes.
-pub fn numbers(numbers: &[ChangeNumber]) -> RawDocumentBuf {
+/// What a batch answers of its changes.
+pub fn numbers(numbers: &[Revision]) -> RawDocumentBuf {
     only(cstr!("numbers"), array(numbers.iter().map(|one| number(*one))))
 }
 
@@ -197,6 +201,9 @@ pub fn changes_page(changes: &[RecordedChange], after: ChangeNumber) -> Result<R
 pub fn collection(collection: &Collection) -> Result<RawDocumentBuf, Invalid> {
     let mut shown = only(cstr!("name"), collection.name.as_str());
     shown.append(cstr!("indexes"), indexes(collection)?);
+    if collection.feed {
+        shown.append(cstr!("feed"), true);
+    }
     Ok(shown)
 }
 
