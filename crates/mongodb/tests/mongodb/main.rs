@@ -31,6 +31,8 @@ mod receiving;
 mod receiving_faults;
 mod records;
 mod records_differences;
+mod records_feeds;
+mod records_writers;
 mod rights;
 mod rounds;
 mod schema;
