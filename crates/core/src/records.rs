@@ -31,7 +31,8 @@ pub use set::with_fields;
 pub use system::{SYSTEM_COLLECTIONS, is_system_collection};
 pub use typed::{RecordType, Stored, TypedRecords};
 
-/// The number of a change in the feed of its collection, from 1. Numbers ascend and may have gaps. Numbers of two collections are unrelated.
+/// The number of a change in the feed of its collection, from 1. Numbers ascend and may have gaps. Numbers of two collections are
+/// unrelated.
 pub type ChangeNumber = u64;
 
 /// The write that a record is of. Each write of a record gives it a greater revision than it had. Two writes of one `_id` have different
@@ -92,8 +93,8 @@ pub type Revision = u64;
 ///   kept; a reader that is further behind gets an error and reads the collection again. A collection without a feed pays nothing for the
 ///   feeds of others.
 ///
-/// The number of a change belongs to one collection, store and incarnation. Dropping the future of a write does not undo it: it may or may not
-/// happen, whole.
+/// The number of a change belongs to one collection, store and incarnation. Dropping the future of a write does not undo it: it may or
+/// may not happen, whole.
 #[async_trait]
 pub trait Records: Send + Sync + 'static {
     /// Declares a collection, which makes it usable: creates what is missing, and fills new indexes from the records that are there.
@@ -110,8 +111,8 @@ pub trait Records: Send + Sync + 'static {
     /// See [`RecordError`].
     async fn collections(&self) -> Result<Vec<Collection>, RecordError>;
 
-    /// Applies changes, all or none, and returns once they are durable. Returns for each change the revision that it gave to its record; for
-    /// a deletion, a revision above that of the deleted record, or 0 if there was nothing to delete; for a check, the revision of the
+    /// Applies changes, all or none, and returns once they are durable. Returns for each change the revision that it gave to its record;
+    /// for a deletion, a revision above that of the deleted record, or 0 if there was nothing to delete; for a check, the revision of the
     /// record, or 0 if it is absent.
     ///
     /// # Errors
@@ -146,7 +147,8 @@ pub trait Records: Send + Sync + 'static {
     /// Changes of a collection with a number above `after`, oldest first, at most `limit`; none when there are no more yet.
     ///
     /// # Errors
-    /// [`ChangesError::NoFeed`] when the collection has no feed; [`ChangesError::Gone`] when the change after `after` is not kept any more. Otherwise see [`ChangesError`].
+    /// [`ChangesError::NoFeed`] when the collection has no feed; [`ChangesError::Gone`] when the change after `after` is not kept any
+    /// more. Otherwise see [`ChangesError`].
     async fn changes(
         &self,
         collection: &str,

@@ -9,8 +9,8 @@
 //! - A refusal is answered once what it rests on is at majority: with the transaction that it was judged in, or by a write of its own that
 //!   changes nothing and waits for all before it. That write goes to a document that no transaction writes.
 //!
-//! What fails: another transaction came first, the server gave this one up, or its session was ended (the process was taken for dead): it is
-//! attempted again. A connection broke or a primary stepped down amid the commit: the commit is repeated. The server stays silent for
+//! What fails: another transaction came first, the server gave this one up, or its session was ended (the process was taken for dead):
+//! it is attempted again. A connection broke or a primary stepped down amid the commit: the commit is repeated. The server stays silent for
 //! `TIME_MAX`: the outcome is unknown, and said to be.
 
 use std::collections::{BTreeSet, HashMap};

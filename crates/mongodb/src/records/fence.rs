@@ -9,7 +9,7 @@
 //! annals-record-state: {_id: "writer:{process}", n int64, fence int64, at date}
 //!
 //!  declaration   1 stores the entry ─▶ 2 raises the fence: increments `fence` of every writer ─▶ 3 the entry is in force
-//!  transaction   a increments `n` of its own writer, first of all, and compares `fence` with the one that its entries belong to ─▶ … ─▶ commit
+//!  transaction   a increments `n` of its own writer, first of all, and compares `fence` with that of its entries ─▶ … ─▶ commit
 //! ```
 //!
 //! Invariants:
