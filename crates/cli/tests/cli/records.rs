@@ -181,6 +181,10 @@ fn a_servers_records_are_what_its_store_holds() {
     there(&["insert", "event-log", "--document", "{}"]).refused("system_collection", 2);
     there(&["get", "customers", "none"]).refused("unknown_record", 4);
 
+    there(&["watch", "customers"]).refused("no_feed", 3);
+    there(&["watch", "nothing"]).refused("unknown_collection", 4);
+    let declared: Value = serde_json::from_str(&there(&["declare", "customers", "--feed"]).ok().out).expect("JSON");
+    assert_eq!(declared["feed"], true);
     let mut watching = annals(folder)
         .args(["record", "watch", "customers", "--new", "--server", &server.url])
         .stdout(Stdio::piped())
