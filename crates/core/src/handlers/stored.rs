@@ -168,6 +168,8 @@ pub struct ParkedId {
 
 impl RecordType for DefinitionRecord {
     const COLLECTION: &'static str = HANDLERS;
+    // Processes that own a handler follow what others do to its definition.
+    const FEED: bool = true;
 }
 
 impl RecordType for ProcessorRecord {

@@ -14,6 +14,8 @@ use crate::{Code, Invalid};
 pub trait RecordType: Serialize + DeserializeOwned {
     /// The name of its collection, unless another one is chosen when it is declared.
     const COLLECTION: &'static str;
+    /// Whether the changes of its collection are followed.
+    const FEED: bool = false;
 
     /// The indexes of its collection.
     fn indexes() -> Vec<Index> {
@@ -22,7 +24,7 @@ pub trait RecordType: Serialize + DeserializeOwned {
 
     /// The declaration of its collection.
     fn collection() -> Collection {
-        Collection { name: Self::COLLECTION.to_owned(), indexes: Self::indexes(), feed: false }
+        Collection { name: Self::COLLECTION.to_owned(), indexes: Self::indexes(), feed: Self::FEED }
     }
 }
 
