@@ -5,7 +5,9 @@ mod collection;
 mod error;
 mod explain;
 mod follower;
+mod group;
 mod hash;
+mod index;
 mod projection;
 mod query;
 mod set;
@@ -20,11 +22,13 @@ use crate::Condition;
 
 pub(crate) use change::readable_value;
 pub use change::{Expected, RecordChange, valid_changes, valid_document};
-pub use collection::{Collection, Index, index_path};
+pub use collection::{Collection, index_path};
 pub use error::{ChangesError, RecordError};
 pub use explain::Explained;
 pub use follower::ChangeFollower;
+pub use group::{Aggregation, Every, Figure, Group, GroupPage, GroupQuery, Grouping, decimals_not_summed};
 pub use hash::RecordsHash;
+pub use index::{HashedIndex, Index, IndexForm, OrderedIndex, TextIndex, TextLanguage};
 pub use projection::Projection;
 pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
 pub use set::with_fields;
@@ -88,6 +92,8 @@ pub type Revision = u64;
 /// - **Expiring** indexes delete a record some time after its date (the lowest, in an array) lies far enough in the past: within minutes,
 ///   never before. Code that decides compares the date with the [`Clock`](crate::Clock) itself; absence proves nothing, presence
 ///   neither.
+/// - **Groups** are of records that have equal values at a path, which leads through documents only: where it meets an array on the way, or
+///   where there is no field, the value is null. A page of groups is one moment of the collection, and takes memory for one page.
 /// - **Changes** of a collection that is declared [`with_feed`](Collection::with_feed) are everything that happened to it since then, once
 ///   each, in order, deletions by expiry included. At least the last [`CHANGES_KEPT_MIN`](crate::limits::CHANGES_KEPT_MIN) of each feed are
 ///   kept; a reader that is further behind gets an error and reads the collection again. A collection without a feed pays nothing for the
@@ -143,6 +149,12 @@ pub trait Records: Send + Sync + 'static {
     /// # Errors
     /// See [`RecordError`].
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError>;
+
+    /// Returns one page of the groups of the records that match a condition, in the order of their keys.
+    ///
+    /// # Errors
+    /// `invalid_query` also for sums and averages over a Decimal128. Otherwise see [`RecordError`].
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError>;
 
     /// Changes of a collection with a number above `after`, oldest first, at most `limit`; none when there are no more yet.
     ///

@@ -4,6 +4,7 @@
 //!   write.rs     a batch of changes: judge · keep the indexes · note the change              runs on the engine's writer
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
 //!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
+//!   group.rs     groups of records, from the same scans
 //!   feed.rs      what has changed
 //!   rebuild.rs   indexes made again, for a store that no process has open
 //!   check.rs     whether all of it is as it must be
@@ -25,6 +26,7 @@ mod entries;
 mod expiry;
 mod feed;
 mod find;
+mod group;
 mod keys;
 mod plan;
 mod rebuild;
@@ -39,9 +41,9 @@ use std::sync::Arc;
 
 use annals_core::bson::Bson;
 use annals_core::{
-    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites, RecordedChange, Records, Revision, StoreError,
-    limits, valid_changes,
+    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, GroupPage, GroupQuery, Invalid,
+    Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites, RecordedChange, Records, Revision,
+    StoreError, limits, valid_changes,
 };
 use async_trait::async_trait;
 
@@ -99,7 +101,7 @@ impl TenantRecords {
 impl Records for TenantRecords {
     async fn declare(&self, collection: Collection) -> Result<(), RecordError> {
         collection.validate()?;
-        let expires = collection.indexes.iter().any(|index| index.expires_after_seconds.is_some());
+        let expires = collection.indexes.iter().any(|index| index.expires_after_seconds().is_some());
         let catalogs = self.catalogs.clone();
         let known = self.engine.read(|view| Ok::<_, StoreError>(self.catalogs.of(view)?.has_all_of(&collection)))?;
         if !known {
@@ -157,6 +159,13 @@ impl Records for TenantRecords {
         condition.validate()?;
         condition.without_text_search().judgeable()?;
         find::count(&self.engine, &self.catalogs, collection, condition).await
+    }
+
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        let query = query.resolved(&self.now())?;
+        query.validate()?;
+        query.condition.without_text_search().judgeable()?;
+        group::group(&self.engine, &self.catalogs, &query).await
     }
 
     async fn changes(

@@ -5,6 +5,7 @@
 //!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
 //!   declare.rs   collections and indexes; text.rs       feed.rs     what has changed, where a collection asks for a feed
 //!   start.rs     turning a feed on                      expiry.rs   deletes what has expired; markers.rs: when each does
+//!   group.rs     groups of records
 //!   queries.rs   snapshots and commits, which need not be declared
 //!   write.rs     gathers what comes at once             revisions.rs   which write a record is of
 //!   batch.rs     one transaction; look.rs reads, judge.rs decides, commands.rs sends; checks.rs makes it conflict with changes of what was
@@ -30,6 +31,7 @@ mod feed;
 mod fence;
 mod filter;
 mod find;
+mod group;
 mod judge;
 mod look;
 mod markers;
@@ -45,9 +47,9 @@ use std::time::Duration;
 
 use annals_core::bson::{Bson, RawDocumentBuf, doc};
 use annals_core::{
-    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites, RecordedChange, Records, Revision, StoreError,
-    limits, new_uuid, valid_changes,
+    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, DocumentKind, Explained, GroupPage, GroupQuery,
+    Invalid, Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites, RecordedChange, Records,
+    Revision, StoreError, limits, new_uuid, valid_changes,
 };
 use async_trait::async_trait;
 use mongodb::Database;
@@ -215,6 +217,17 @@ impl Records for MongoRecords {
             find::count(&self.database, collection, condition).await
         };
         self.answers.of(counted).await
+    }
+
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        let query = query.resolved(&self.now())?;
+        query.validate()?;
+        self.open()?;
+        let grouped = async {
+            self.catalog.declared(&query.collection).await?;
+            group::group(&self.database, &query).await
+        };
+        self.answers.of(grouped).await
     }
 
     async fn changes(

@@ -6,9 +6,9 @@ use annals_core::bson::Bson;
 use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::wire::records as wire;
 use annals_core::{
-    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, Revision, StoreError, Timestamp,
-    limits, valid_changes,
+    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, GroupPage, GroupQuery, Invalid,
+    Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, Revision, StoreError,
+    Timestamp, limits, valid_changes,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -161,6 +161,12 @@ impl Records for RecordsClient {
         condition.resolved(DocumentKind::Record, &any_time())?.validate()?;
         let answer = self.post(Self::collection(collection, "count")?, wire::write_condition(condition)?).await?;
         Ok(read(&answer, wire::read_count)?)
+    }
+
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        query.clone().resolved(&any_time())?.validate()?;
+        let answer = self.post(Self::collection(&query.collection, "group")?, wire::write_group(&query)?).await?;
+        Ok(read(&answer, wire::read_group_page)?)
     }
 
     async fn changes(

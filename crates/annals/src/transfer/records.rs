@@ -79,7 +79,7 @@ pub(super) async fn export(
     let records = store.records(tenant).map_err(|error| OperationError::new(error.code(), error.to_string()))?;
     for collection in records.collections().await.map_err(refused)? {
         let Collection { name, mut indexes, feed } = collection;
-        indexes.sort_by(|one, other| one.name.cmp(&other.name));
+        indexes.sort_by(|one, other| one.name().cmp(other.name()));
         let declared = Declared { tenant: tenant.to_owned(), name: name.clone(), indexes, feed };
         line(out, &CollectionLine { collection: declared })?;
         let mut tally = Tally::default();
@@ -258,7 +258,7 @@ impl<'a> Filling<'a> {
 }
 
 fn expiring(index: &Index) -> bool {
-    index.expires_after_seconds.is_some()
+    index.expires_after_seconds().is_some()
 }
 
 /// Returns the document of a line.

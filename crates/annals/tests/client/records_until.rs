@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::bson::Bson;
 use annals::{
-    ChangeNumber, ChangesError, Collection, Condition, Explained, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, RecordsClient, Revision, StoreError,
+    ChangeNumber, ChangesError, Collection, Condition, Explained, GroupPage, GroupQuery, Record, RecordChange,
+    RecordError, RecordPage, RecordQuery, RecordedChange, Records, RecordsClient, Revision, StoreError,
 };
 use async_trait::async_trait;
 
@@ -66,6 +66,10 @@ impl Records for RecordsUntil {
 
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
         self.told(self.client.count(collection, condition).await)
+    }
+
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        self.told(self.client.group(query).await)
     }
 
     async fn changes(

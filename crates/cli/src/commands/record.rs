@@ -1,5 +1,6 @@
 //! `annals record …`: reading. Commands that change records are in `record/write.rs`.
 
+mod group;
 mod write;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ enum What {
     List,
     /// Declare a collection, its indexes and its feed of changes; existing ones stay
     #[command(
-        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"sparse\", \"partial\", \"expires_after_seconds\"}; everything but the fields is optional. An index with \"text\": true serves `match`: a collection has at most one, on every field whose words are searched, without directions. Indexes cannot be changed or dropped: to get another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
+        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"language\", \"sparse\", \"partial\", \"expires_after_seconds\"}; everything but the fields is optional. An index with \"text\": true serves `match`: a collection has at most one, on every field whose words are searched, without directions; \"language\" compares word stems, on MongoDB. Indexes cannot be changed or dropped: to get another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
     )]
     Declare(Declare),
     /// Print the record of an id
@@ -49,6 +50,11 @@ enum What {
     /// Print the number of records that match a condition
     #[command(after_help = "Example:\n  annals record count orders --where \"state = 'open'\"")]
     Count(Count),
+    /// Print groups of records: their number, with sums, averages, lowest and highest values
+    #[command(
+        after_help = "Without --by all records are one group. Sums and averages are of numbers; lowest and highest values are of any type. A path leads through documents, and what lies in an array counts as null.\n\nExample:\n  annals record group orders --by state --sum total --max createdAt\n  annals record group orders --by createdAt --every day --where \"state = 'paid'\""
+    )]
+    Group(group::Group),
     /// Insert documents that do not exist yet: one by --document, or one per line
     #[command(
         after_help = "Documents are Extended JSON, with an _id. A refused line is reported and the other lines continue; the exit code is that of the first refusal.\n\nExample:\n  annals record insert orders --document '{\"_id\": \"o-1\", \"total\": 12.5}'\n  annals record insert orders < orders.jsonl"
@@ -59,6 +65,16 @@ enum What {
         after_help = "Documents are Extended JSON. Without a flag the record must exist, whatever its content.\n\nExample:\n  annals record replace orders --document '{\"_id\": \"o-1\", \"total\": 13}' --revision 7\n  annals record replace orders --or-insert < orders.jsonl"
     )]
     Replace(write::Replace),
+    /// Change named fields of a record and leave the others as they are
+    #[command(
+        after_help = "Values are Extended JSON; names are paths. Documents on the way to a field are made where they are missing.\n\nExample:\n  annals record set orders o-1 --fields '{\"state\": \"paid\", \"address.city\": \"Oslo\"}' --unset note --revision 7"
+    )]
+    Set(write::Set),
+    /// Check that the record of an id is as expected, and change nothing
+    #[command(
+        after_help = "Prints the revision, which is 0 if the record is absent and may be. Exits with 3 if the record is not as expected.\n\nExample:\n  annals record check orders o-1 --matching \"state = 'paid'\"\n  annals record check orders o-2 --absent"
+    )]
+    Check(write::Check),
     /// Delete the record of an id, if it is as expected
     #[command(after_help = "Example:\n  annals record delete orders o-1 --revision 7")]
     Delete(write::Delete),
@@ -139,6 +155,9 @@ impl Run for Record {
             What::Find(args) => find(context, args).await,
             What::Explain(args) => explain(context, args).await,
             What::Count(args) => count(context, args).await,
+            What::Group(args) => group::group(context, args).await,
+            What::Set(args) => write::set(context, args).await,
+            What::Check(args) => write::check(context, args).await,
             What::Insert(args) => write::insert(context, args).await,
             What::Replace(args) => write::replace(context, args).await,
             What::Delete(args) => write::delete(context, args).await,

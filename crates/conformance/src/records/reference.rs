@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use annals_core::bson::Bson;
 use annals_core::{
-    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Cursor, DocumentKind, Expected, Explained, Invalid,
-    Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites, RecordedChange, Records, Revision,
-    StoreError, Timestamp, limits,
+    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Cursor, DocumentKind, Expected, Explained,
+    GroupPage, GroupQuery, Invalid, Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites,
+    RecordedChange, Records, Revision, StoreError, Timestamp, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -42,10 +42,10 @@ impl RecordsModel {
     fn expired(&self, now: Timestamp) -> Vec<RecordChange> {
         let mut due = Vec::new();
         for (collection, index) in self.expiring() {
-            let Some(seconds) = index.expires_after_seconds else { continue };
+            let Some(seconds) = index.expires_after_seconds() else { continue };
             let until = now.as_millis() - i64::from(seconds) * 1_000;
             let until = annals_core::bson::DateTime::from_millis(until);
-            let expired = Condition::lte(index.fields[0].0.clone(), until);
+            let expired = Condition::lte(index.fields()[0].0, until);
             let found = self.find(&RecordQuery::new(&*collection).matching(expired)).expect("they are found");
             due.extend(found.iter().map(|record| {
                 let id = record.document.get("_id").ok().flatten().expect("it has an id");
@@ -113,6 +113,11 @@ impl Records for ReferenceRecords {
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError> {
         let condition = condition.resolved(DocumentKind::Record, &Now::utc(self.clock.now()))?;
         self.expire()?.count(collection, &condition)
+    }
+
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        let query = query.resolved(&Now::utc(self.clock.now()))?;
+        self.expire()?.group(&query)
     }
 
     async fn changes(

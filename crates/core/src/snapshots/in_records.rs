@@ -28,7 +28,7 @@ pub fn snapshot_collection(name: &str) -> Result<String, Invalid> {
 
 /// Wow's indexes of every collection of snapshots, in the order in which it makes them.
 fn of_layout() -> [Index; 4] {
-    ["tenantId", "ownerId", "_id", "deleted"].map(Index::hashed)
+    ["tenantId", "ownerId", "_id", "deleted"].map(|path| Index::hashed(path).into())
 }
 
 /// What indexes of the snapshots of aggregates of this name declare, beside the layout's own.
@@ -42,13 +42,13 @@ pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, I
     for (n, index) in declared.indexes.iter().enumerate() {
         let invalid = |message: String| Err(Invalid::new(Code::InvalidCollection, index_path(n), message));
         let root = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
-        if let Some((path, _)) = index.fields.iter().find(|(path, _)| !document::FIELDS.contains(&&*root(path))) {
+        if let Some((path, _)) = index.fields().iter().find(|(path, _)| !document::FIELDS.contains(&&*root(path))) {
             return invalid(format!(
                 "is on {path:?}, which no snapshot has; name a field of the state as state.{path}, and the aggregate's id as _id"
             ));
         }
-        if of_layout().iter().any(|own| own.name == index.name && own != index) {
-            return invalid(format!("{:?} is the name of an index of the layout; give it another one", index.name));
+        if of_layout().iter().any(|own| own.name() == index.name() && own != index) {
+            return invalid(format!("{:?} is the name of an index of the layout; give it another one", index.name()));
         }
     }
     Ok(declared)
@@ -144,16 +144,18 @@ mod tests {
     #[test]
     fn an_index_of_snapshots_is_on_what_snapshots_have() {
         let declared = |indexes: Vec<Index>| snapshot_indexes("order", indexes);
-        let good = vec![Index::on("state.status"), Index::on("snapshotTime"), Index::hashed("tenantId")];
+        let good =
+            vec![Index::on("state.status").into(), Index::on("snapshotTime").into(), Index::hashed("tenantId").into()];
         assert_eq!(declared(good.clone()).expect("they are of snapshots").indexes, good);
-        for (wrong, sentence) in [
-            (Index::on("status"), "state.status"),
-            (Index::on("aggregateId"), "as _id"),
-            (Index::text(["title"]), "no snapshot has"),
-            (Index::on("version").named("deleted_hashed"), "another one"),
-            (Index::new([]), "name 1 to 32"),
-        ] {
-            let error = declared(vec![Index::on("state.a"), wrong]).expect_err(sentence);
+        let wrong: [(Index, &str); 5] = [
+            (Index::on("status").into(), "state.status"),
+            (Index::on("aggregateId").into(), "as _id"),
+            (Index::text(["title"]).into(), "no snapshot has"),
+            (Index::on("version").named("deleted_hashed").into(), "another one"),
+            (Index::new([]).into(), "name 1 to 32"),
+        ];
+        for (wrong, sentence) in wrong {
+            let error = declared(vec![Index::on("state.a").into(), wrong]).expect_err(sentence);
             assert_eq!((error.code, &*error.path), (Code::InvalidCollection, "indexes[1]"));
             assert!(error.message.contains(sentence), "{error}");
         }

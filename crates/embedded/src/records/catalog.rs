@@ -45,22 +45,22 @@ pub(super) struct KnownIndex {
 impl KnownIndex {
     /// The paths and directions.
     pub(super) fn fields(&self) -> Vec<(&str, Direction)> {
-        self.index.fields.iter().map(|(path, direction)| (path.as_str(), *direction)).collect()
+        self.index.fields()
     }
 
     /// Whether ids of records with the same entry go down.
     pub(super) fn ids_descend(&self) -> bool {
-        self.index.fields.last().is_some_and(|(_, direction)| *direction == Direction::Descending)
+        self.fields().last().is_some_and(|(_, direction)| *direction == Direction::Descending)
     }
 
     fn prepare(&mut self) {
-        self.admits = self.index.partial.as_ref().map(Matcher::new);
+        self.admits = self.index.partial().map(Matcher::new);
     }
 }
 
 impl KnownCollection {
     pub(super) fn index(&self, name: &str) -> Option<&KnownIndex> {
-        self.indexes.iter().find(|known| known.index.name == name)
+        self.indexes.iter().find(|known| known.index.name() == name)
     }
 
     /// The index by which the words of a condition are looked up; none when it has none.
@@ -71,7 +71,7 @@ impl KnownCollection {
         if condition.text_search().is_none() {
             return Ok(None);
         }
-        self.indexes.iter().find(|known| known.index.text).map(Some).ok_or_else(no_text_index)
+        self.indexes.iter().find(|known| known.index.as_text().is_some()).map(Some).ok_or_else(no_text_index)
     }
 
     /// What judges documents by a condition.
@@ -79,8 +79,8 @@ impl KnownCollection {
     /// # Errors
     /// `no_text_index`.
     pub(super) fn matcher(&self, condition: &Condition) -> Result<Matcher, Invalid> {
-        let by_text = |known: &KnownIndex| Matcher::by_text(condition, &known.index);
-        Ok(self.text_index(condition)?.map_or_else(|| Matcher::new(condition), by_text))
+        let index = self.text_index(condition)?.and_then(|known| known.index.as_text());
+        Ok(index.map_or_else(|| Matcher::new(condition), |index| Matcher::by_text(condition, index)))
     }
 }
 
@@ -132,14 +132,14 @@ impl Catalog {
                 && declared
                     .indexes
                     .iter()
-                    .all(|index| known.index(&index.name).is_some_and(|known| known.index == *index))
+                    .all(|index| known.index(index.name()).is_some_and(|known| known.index == *index))
         })
     }
 
     /// Whether an index lets records expire.
     pub(super) fn expires(&self) -> bool {
         let mut indexes = self.collections.values().flat_map(|collection| &collection.indexes);
-        indexes.any(|known| known.index.expires_after_seconds.is_some())
+        indexes.any(|known| known.index.expires_after_seconds().is_some())
     }
 
     /// What in it cannot be, given the version that stands beside it.

@@ -157,7 +157,7 @@ impl Checking<'_> {
     ) -> Result<(), StoreError> {
         for known in &self.collection.indexes {
             let mut fault = |what: String| {
-                let (index, name) = (&known.index.name, self.name);
+                let (index, name) = (known.index.name(), self.name);
                 faults("index_entry", format!("index {index} of {name}, record {}: {what}", readable(document)));
             };
             let due = match entries::entries_of(known, document) {
@@ -190,8 +190,8 @@ impl Checking<'_> {
             let (key, value) = entry?;
             count += 1;
             let own = entries::entry_of(&key, &value).unwrap_or(&key[..]).to_vec();
-            if known.index.unique && before.as_ref() == Some(&own) {
-                let (index, name) = (&known.index.name, self.name);
+            if known.index.is_unique() && before.as_ref() == Some(&own) {
+                let (index, name) = (known.index.name(), self.name);
                 faults(
                     "index_entry",
                     format!("index {index} of {name} is unique, and two records have the entry {}", own.escape_ascii()),
@@ -210,7 +210,7 @@ impl Checking<'_> {
         for entry in self.view.ascending(&Range::prefix(&keys::entries(known.id)))? {
             let (key, value) = entry?;
             if !self.is_of_a_record(known, &key, &value)? {
-                let (index, name, key) = (&known.index.name, self.name, key.escape_ascii());
+                let (index, name, key) = (known.index.name(), self.name, key.escape_ascii());
                 faults(
                     "index_entry",
                     format!("index {index} of {name} has an entry that no record has, under key {key}"),

@@ -88,7 +88,7 @@ impl Sweeper {
         let catalog = self.engine.read(|view| self.catalogs.of(view))?;
         for (name, collection) in catalog.collections() {
             for known in &collection.indexes {
-                let Some(seconds) = known.index.expires_after_seconds else { continue };
+                let Some(seconds) = known.index.expires_after_seconds() else { continue };
                 let until = self.options.clock.now().as_millis().saturating_sub(i64::from(seconds) * 1_000);
                 while !self.is_ended() && self.delete_some(name, known, until)? {}
             }
@@ -116,7 +116,7 @@ impl Sweeper {
         }
         let more = ids.len() == DELETED_AT_ONCE;
         let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
-        let (collection, index) = (collection.to_owned(), known.index.name.clone());
+        let (collection, index) = (collection.to_owned(), known.index.name().to_owned());
         self.engine.write_blocking(move |map| {
             let ids = ids.into_iter().flatten();
             let expired = |known: &KnownIndex, entry: &[u8]| is_expired(known, entry, until);
@@ -131,7 +131,7 @@ fn expired_range(known: &KnownIndex, until: i64) -> Range {
     let prefix = keys::entries(known.id);
     let mut first = vec![TypeOrder::DateTime as u8];
     let mut last = date(until);
-    if known.index.fields.first().is_some_and(|(_, direction)| *direction == Direction::Descending) {
+    if known.fields().first().is_some_and(|(_, direction)| *direction == Direction::Descending) {
         invert(&mut first);
         invert(&mut last);
         std::mem::swap(&mut first, &mut last);

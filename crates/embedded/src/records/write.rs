@@ -213,12 +213,12 @@ impl<'b> Batch<'b> {
         entry: &[u8],
         id: &[u8],
     ) -> Result<(), RecordError> {
-        if !known.index.unique || !has_entry(&*self.map, known, entry, id)? {
+        if !known.index.is_unique() || !has_entry(&*self.map, known, entry, id)? {
             return Ok(());
         }
         Err(RecordError::DuplicateKey {
             collection: collection.to_owned(),
-            index: known.index.name.clone(),
+            index: known.index.name().to_owned(),
             key: Box::new(known.index.readable_entry(document, entry)),
             change: self.change,
         })

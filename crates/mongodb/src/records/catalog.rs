@@ -1,7 +1,8 @@
 //! The declared collections.
 //!
 //! ```text
-//! annals-records: {_id: the collection's name, indexes: [{name, fields: [[path, 1 or -1]], unique, sparse, partial, expiresAfterSeconds}],
+//! annals-records: {_id: the collection's name, indexes: [{name, fields: [[path, 1 or -1]], unique, hashed, text, sparse, partial,
+//!                                                          expiresAfterSeconds, language}],
 //!                  feed: "starting" or true, unmarked}
 //!                  feed: left out without one; "starting": changes are noted, but writers without notes may still be in flight
 //!                  unmarked: an index that expires was added, and records may lack their markers; see expiry.rs
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
 use annals_core::order::Direction;
-use annals_core::{ChangesError, Collection, Condition, Index, RecordError, StoreError};
+use annals_core::{ChangesError, Collection, Condition, Index, IndexForm, RecordError, StoreError};
 use mongodb::Database;
 
 use crate::refused::reading;
@@ -137,9 +138,9 @@ impl Catalog {
         let begin = doc! { "$setOnInsert": { "indexes": [] } };
         catalog.update_one(doc! { "_id": &declared.name }, begin).upsert(true).await.map_err(asked)?;
         for index in &declared.indexes {
-            let unknown = doc! { "_id": &declared.name, "indexes.name": { "$ne": &index.name } };
+            let unknown = doc! { "_id": &declared.name, "indexes.name": { "$ne": index.name() } };
             let mut add = doc! { "$push": { "indexes": written(index)? } };
-            if index.expires_after_seconds.is_some() {
+            if index.expires_after_seconds().is_some() {
                 add.insert("$set", doc! { UNMARKED: true });
             }
             catalog.update_one(unknown, add).await.map_err(asked)?;
@@ -169,23 +170,26 @@ impl Catalog {
 
 fn written(index: &Index) -> Result<Document, StoreError> {
     let direction = |direction| if direction == Direction::Ascending { 1 } else { -1 };
-    let fields: Vec<Bson> = index
-        .fields
-        .iter()
-        .map(|(path, way)| Bson::Array(vec![path.as_str().into(), direction(*way).into()]))
-        .collect();
-    let partial = match &index.partial {
+    let IndexForm { name, fields, unique, hashed, text, sparse, partial, expires_after_seconds, language } =
+        index.clone().into();
+    let field = |(path, way): (String, Direction)| Bson::Array(vec![path.into(), direction(way).into()]);
+    let fields: Vec<Bson> = fields.into_iter().map(field).collect();
+    let partial = match partial {
         None => Bson::Null,
         Some(condition) => {
             let written = condition.to_bson().map_err(|error| StoreError::Io(error.to_string()))?;
             Bson::Document(Document::try_from(&*written).map_err(|error| StoreError::Io(error.to_string()))?)
         }
     };
-    Ok(doc! {
-        "name": &index.name, "fields": fields, "unique": index.unique, "hashed": index.hashed, "text": index.text,
-        "sparse": index.sparse, "partial": partial,
-        "expiresAfterSeconds": index.expires_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into())),
-    })
+    let seconds = expires_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
+    let mut written = doc! {
+        "name": name, "fields": fields, "unique": unique, "hashed": hashed, "text": text, "sparse": sparse,
+        "partial": partial, "expiresAfterSeconds": seconds,
+    };
+    if let Some(language) = language {
+        written.insert("language", language);
+    }
+    Ok(written)
 }
 
 fn known_of(found: &Document) -> Result<Known, StoreError> {
@@ -219,7 +223,7 @@ fn index_of(found: &Document) -> Option<Index> {
         _ => None,
     };
     let seconds = found.get("expiresAfterSeconds").and_then(Bson::as_i64);
-    Some(Index {
+    let form = IndexForm {
         name: found.get_str("name").ok()?.to_owned(),
         fields: found.get_array("fields").ok()?.iter().map(field).collect::<Option<_>>()?,
         unique: found.get_bool("unique").ok()?,
@@ -229,5 +233,7 @@ fn index_of(found: &Document) -> Option<Index> {
         sparse: found.get_bool("sparse").ok()?,
         partial,
         expires_after_seconds: seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-    })
+        language: found.get_str("language").ok().map(str::to_owned),
+    };
+    Index::try_from(form).ok()
 }

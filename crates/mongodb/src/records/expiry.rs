@@ -41,14 +41,14 @@ pub(super) fn of_document(declared: &Collection, document: &RawDocument) -> Opti
 }
 
 fn of_index(index: &Index, document: &RawDocument) -> Option<i64> {
-    let seconds = index.expires_after_seconds?;
-    let (path, direction) = index.fields.first()?;
-    if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
+    let seconds = index.expires_after_seconds()?;
+    let (path, direction) = index.fields().into_iter().next()?;
+    if index.partial().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
         return None;
     }
-    let (keys, _) = document_keys(document, &[(path, *direction)]).ok()?;
+    let (keys, _) = document_keys(document, &[(path, direction)]).ok()?;
     let dates = keys.into_iter().filter_map(|mut key| {
-        if *direction == Direction::Descending {
+        if direction == Direction::Descending {
             invert(&mut key);
         }
         date(&key)

@@ -396,16 +396,15 @@ pub(super) fn encoded(id: &Bson) -> Vec<u8> {
 
 fn fits_indexes(declared: &Collection, document: &RawDocument) -> Result<(), Invalid> {
     for index in &declared.indexes {
-        if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
+        if index.partial().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
             continue;
         }
-        if index.text {
-            text_entries(index, document)?;
+        if let Some(words) = index.as_text() {
+            text_entries(words, document)?;
             continue;
         }
-        let fields: Vec<_> = index.fields.iter().map(|(path, way)| (path.as_str(), *way)).collect();
-        document_keys(document, &fields).map_err(|error| {
-            Invalid::new(Code::InvalidRecord, "document", format!("does not fit index {}: {error}", index.name))
+        document_keys(document, &index.fields()).map_err(|error| {
+            Invalid::new(Code::InvalidRecord, "document", format!("does not fit index {}: {error}", index.name()))
         })?;
     }
     Ok(())

@@ -45,7 +45,7 @@ pub(super) async fn look(
     }
     let mut kept = HashMap::new();
     for (name, wanted) in wanted {
-        let expires = |known: &Known| known.indexes.iter().any(|index| index.expires_after_seconds.is_some());
+        let expires = |known: &Known| known.indexes.iter().any(|index| index.expires_after_seconds().is_some());
         let marked = collections.get(name).is_some_and(|known| known.notes && expires(known));
         let ids: Vec<&Bson> = wanted.ids.values().collect();
         for ids in ids.chunks(IDS_MAX) {

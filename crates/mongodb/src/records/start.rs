@@ -12,7 +12,7 @@
 //! steps again; each may be repeated, also by several processes at once.
 
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
-use annals_core::{RecordError, StoreError};
+use annals_core::{Index, RecordError, StoreError};
 
 use super::catalog::Known;
 use super::write::Work;
@@ -42,8 +42,8 @@ pub(super) async fn run(records: &MongoRecords, name: &str) -> Result<(), Record
 
 /// Gives every record that expires its marker. Records that are written meanwhile get theirs from their writers.
 async fn mark(records: &MongoRecords, known: &Known) -> Result<(), RecordError> {
-    let expiring = known.indexes.iter().filter(|index| index.expires_after_seconds.is_some());
-    let paths = expiring.flat_map(|index| &index.fields);
+    let expiring = known.indexes.iter().filter(|index| index.expires_after_seconds().is_some());
+    let paths = expiring.flat_map(Index::fields);
     let any: Vec<Document> = paths.map(|(path, _)| doc! { path: { "$exists": true } }).collect();
     if any.is_empty() {
         return Ok(());

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use annals_conformance::ManualClock;
 use annals_core::bson::{Bson, DateTime, RawDocumentBuf, doc, rawdoc};
+use annals_core::order::Direction;
 use annals_core::{
-    ChangeKind, ChangesError, Clock, Code, Collection, Expected, Index, RecordChange, Records, Store, limits,
+    ChangeKind, ChangesError, Clock, Code, Collection, Condition, Expected, Index, RecordChange, Records, Store, limits,
 };
 use annals_mongodb::Options;
 use annals_system::SystemClock;
@@ -214,6 +215,48 @@ async fn positions_in_the_feed_of_a_former_version_are_refused_and_its_records_s
     records.write(vec![insert(2)]).await.expect("written");
     let changes = records.changes(THINGS, 8, 10).await.expect("read");
     assert_eq!(changes.iter().map(|change| (change.number, change.id.clone())).collect::<Vec<_>>(), [(9, 2.into())]);
+    store.close().await;
+}
+
+/// Every kind of index as a former version wrote it in its catalogue: the declaration is what it was, so declaring it again changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn indexes_that_a_former_version_declared_are_what_they_were() {
+    let databases = Databases::new();
+    let database = databases.database().await;
+    let index = |name: &str, fields: Bson| {
+        doc! {
+            "name": name, "fields": fields, "unique": false, "hashed": false, "text": false, "sparse": false,
+            "partial": Bson::Null, "expiresAfterSeconds": Bson::Null,
+        }
+    };
+    let field = |path: &str, way: i32| Bson::Array(vec![path.into(), way.into()]);
+    let with = |mut index: Document, changes: Document| {
+        index.extend(changes);
+        index
+    };
+    let partial = doc! { "field": "n", "operator": "GT", "value": 1 };
+    let indexes = [
+        with(index("a_1_b_-1", vec![field("a", 1), field("b", -1)].into()), doc! { "unique": true }),
+        with(index("n_1", vec![field("n", 1)].into()), doc! { "sparse": true, "partial": partial }),
+        with(index("at_1", vec![field("at", 1)].into()), doc! { "expiresAfterSeconds": 3_600_i64 }),
+        with(index("k_hashed", vec![field("k", 1)].into()), doc! { "hashed": true }),
+        with(index("t_text", vec![field("t", 1)].into()), doc! { "text": true }),
+    ];
+    let catalogue = database.collection::<Document>("annals-records");
+    catalogue.insert_one(doc! { "_id": THINGS, "indexes": indexes.to_vec() }).await.expect("inserted");
+
+    let store = databases.store(Options::default()).await;
+    let records = records_of(&store);
+    let declared = Collection::new(THINGS)
+        .index(Index::new([("a", Direction::Ascending), ("b", Direction::Descending)]).unique())
+        .index(Index::on("n").sparse().partial(Condition::gt("n", 1)))
+        .index(Index::on("at").expires_after_seconds(3_600))
+        .index(Index::hashed("k"))
+        .index(Index::text(["t"]));
+    assert_eq!(records.collections().await, Ok(vec![declared.clone()]));
+    records.declare(declared).await.expect("it is the same");
+    let there = catalogue.find_one(doc! { "_id": THINGS }).await.expect("read").expect("there");
+    assert_eq!(there.get_array("indexes").map(Vec::len), Ok(5));
     store.close().await;
 }
 

@@ -5,7 +5,9 @@ use bson::{Bson, RawBsonRef};
 
 use super::Encoding;
 use super::read::read_index;
-use crate::{ChangeKind, Collection, Cursor, Explained, Record, RecordPage, RecordedChange, Revision};
+use crate::{
+    ChangeKind, Collection, Cursor, Explained, Group, GroupPage, Record, RecordPage, RecordedChange, Revision,
+};
 
 /// Reads a page of records.
 ///
@@ -54,6 +56,23 @@ pub fn read_explained(bytes: &[u8]) -> Result<Explained, String> {
         found: number(answer, "found")?,
         sorted: field(answer, "sorted")?.as_bool().ok_or("sorted is neither true nor false")?,
     })
+}
+
+/// Reads a page of groups.
+///
+/// # Errors
+/// As [`read_page`].
+pub fn read_group_page(bytes: &[u8]) -> Result<GroupPage, String> {
+    let answer = document(bytes)?;
+    let value = |value: RawBsonRef<'_>| Bson::try_from(value).map_err(|error| error.to_string());
+    let groups = each(array(answer, "groups")?, |group| {
+        let figures = field(group, "figures")?.as_document().ok_or("figures is none")?;
+        let figures = figures.into_iter().map(|figure| value(figure.map_err(|error| error.to_string())?.1));
+        let figures = figures.collect::<Result<_, _>>()?;
+        Ok(Group { key: value(field(group, "key")?)?, count: number(group, "count")?, figures })
+    })?;
+    let next = field(answer, "next")?.as_str().map(Cursor::new);
+    Ok(GroupPage { groups, next })
 }
 
 /// Reads what a batch answers of its changes.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use annals_core::bson::{RawDocumentBuf, doc};
-use annals_core::{ChangesError, Code, Collection, DEFAULT_TENANT, RecordChange, RecordQuery, Store, StoreError};
+use annals_core::{
+    ChangesError, Code, Collection, DEFAULT_TENANT, Index, RecordChange, RecordQuery, Store, StoreError, TextLanguage,
+};
 use annals_embedded::Options;
 use annals_embedded::disk::{Disk, MemoryDisk, Open};
 
@@ -36,6 +38,20 @@ fn old_changes_are_removed_and_who_comes_too_late_is_told_so() {
         // A batch larger than what is kept leaves its newest.
         records.write((0..30).map(thing).collect()).await.expect("written");
         assert_eq!(records.changes("things", 45, 100).await.expect("kept").len(), 10);
+    });
+}
+
+#[test]
+fn a_text_index_with_a_language_is_refused_with_what_to_do() {
+    block_on(async {
+        let opened = open(Arc::new(MemoryDisk::default()), tiny_segments()).expect("it opens");
+        let records = opened.store.records(DEFAULT_TENANT).expect("there");
+        let words = |language| Collection::new("things").index(Index::text(["text"]).language(language));
+        let refused = records.declare(words(TextLanguage::English)).await.expect_err("there are no stems");
+        assert_eq!(refused.code(), Code::NotSupportedByStore);
+        assert!(refused.to_string().contains("leave the language out"), "{refused}");
+        assert_eq!(records.collections().await, Ok(Vec::new()));
+        records.declare(words(TextLanguage::None)).await.expect("declared");
     });
 }
 
