@@ -5,6 +5,7 @@ mod backends;
 mod bare;
 mod figures;
 mod lag;
+mod processes;
 mod queries;
 mod reads;
 mod records;
@@ -36,7 +37,7 @@ cargo xtask bench mongodb [OPTIONS]
   --corpus N     commits of the log that is read (40000)
   --snapshots N  snapshots that are queried (1000000)
   --history N    commits of an aggregate that is loaded (1000)
-  --only LIST    only these parts: writes,lag,reads,records,snapshots,queries
+  --only LIST    only these parts: writes,lag,reads,records,processes,snapshots,queries
   --callers LIST callers of the part `writes` (1,8,64,256)
   --json FILE    every figure of every round
   --url URL      a replica set that may be written to, instead of a mongod of its own
@@ -60,7 +61,8 @@ pub struct Arguments {
 
 impl Arguments {
     fn parse(words: &[&str]) -> Result<Option<Self>, String> {
-        let only = ["writes", "lag", "reads", "records", "snapshots", "queries"].map(str::to_owned).to_vec();
+        let only =
+            ["writes", "lag", "reads", "records", "processes", "snapshots", "queries"].map(str::to_owned).to_vec();
         let callers = vec![1, 8, 64, 256];
         let (json, url) = (None, String::new());
         let (corpus, snapshots, history) = (40_000, 1_000_000, 1_000);
@@ -107,6 +109,9 @@ impl Arguments {
 
 /// Measures what the command line asks for, and prints it.
 pub async fn run(words: &[&str]) -> Result<(), String> {
+    if let Some((&processes::WRITES, words)) = words.split_first() {
+        return processes::obey(words).await;
+    }
     let Some(arguments) = Arguments::parse(words)? else {
         print!("{USAGE}");
         return Ok(());
@@ -126,6 +131,9 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         }
         if arguments.wants("records") {
             records::measure(&place, round, &arguments, &mut figures).await?;
+        }
+        if arguments.wants("processes") {
+            processes::measure(&place, round, &arguments, &mut figures).await?;
         }
         if arguments.wants("snapshots") {
             snapshots::measure(&place, round, &arguments, &mut figures).await?;
@@ -156,11 +164,16 @@ impl Place {
         Ok(Self { client, url: url.to_owned() })
     }
 
+    /// The URL with a database in it.
+    fn url_of(&self, database: &str) -> String {
+        let (place, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
+        format!("{}/{database}?{query}", place.trim_end_matches('/'))
+    }
+
     /// A store in a new database of this name, whose sequencer is at work.
     async fn store(&self, name: &str) -> Result<Opened, String> {
         self.client.database(name).drop().await.map_err(text)?;
-        let (place, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
-        let url = format!("{}/{name}?{query}", place.trim_end_matches('/'));
+        let url = self.url_of(name);
         let store = MongoStore::open(&url, Options { at_step: steps::note, ..Options::default() })
             .await
             .map_err(|error| error.to_string())?;

@@ -1,6 +1,7 @@
 //! The suite of the port [`Records`](annals_core::Records), and its meaning in memory.
 
 pub mod cases;
+mod groups;
 mod model;
 mod operations;
 #[cfg(test)]
@@ -58,6 +59,7 @@ macro_rules! records {
             }
             feed {
                 changes_come_in_order_without_gap_or_repeat
+                a_collection_has_a_feed_from_when_it_asks_for_one
                 changes_are_read_page_by_page
                 a_refused_batch_leaves_no_change
                 a_follower_gets_what_is_there_then_what_comes
@@ -80,6 +82,13 @@ macro_rules! records {
                 a_cursor_of_another_query_is_refused
                 a_query_that_breaks_a_rule_is_refused
                 records_with_two_arrays_cannot_be_sorted_by_both
+            }
+            grouping {
+                groups_have_their_counts_and_figures
+                groups_are_of_equal_values_in_order
+                dates_are_grouped_by_hour_and_by_day
+                pages_cover_every_group_once
+                groups_that_break_a_rule_are_refused
             }
             indexes {
                 an_index_changes_no_answer

@@ -93,7 +93,8 @@ impl Store for ReferenceStore {
     }
 
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
-        Ok(Arc::new(RecordSnapshots::new(self.records(tenant)?, "annals", self.0[tenant].log.clock.clone())))
+        let found = self.0.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.into()))?;
+        Ok(Arc::new(RecordSnapshots::new(found.records.clone(), "annals", found.log.clock.clone())))
     }
 
     fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {

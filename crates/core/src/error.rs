@@ -350,6 +350,7 @@ codes! {
     UnknownKey "unknown_key" 404 4 "The prepare key is free." "Correct its name and key, or reserve it."
     SystemCollection "system_collection" 403 2 "The collection belongs to a feature of Annals, or to a layout that it keeps, and is read-only from outside." "Use that feature's own commands, or another name for your own records."
     UnknownCollection "unknown_collection" 404 4 "The collection is not declared." "Declare it first, or correct the name."
+    NoFeed "no_feed" 409 3 "The collection has no feed of its changes." "Declare the collection with a feed, read it once, then follow its changes."
     UnknownChange "unknown_change" 404 4 "No change of records has this number yet." "The number is from another store: read the collections again from scratch, then follow from the newest change."
     ChangesGone "changes_gone" 410 3 "The requested changes of records are no longer kept." "Read the collections again from scratch, then follow from the newest change."
     VersionConflict "version_conflict" 409 3 "The aggregate is not at the expected version." "Reload the aggregate, decide again, and commit with its current version."

@@ -79,10 +79,11 @@ pub use receiving::{
 };
 pub use recorded::{CommitInfo, RecordedCommit, RecordedEvent, TransactionPlace};
 pub use records::{
-    ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Expected, Explained, Index, Projection,
-    Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordedChange, Records, RecordsHash,
-    Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TypedRecords, index_path, is_system_collection, valid_changes,
-    valid_document, with_fields,
+    Aggregation, ChangeFollower, ChangeKind, ChangeNumber, ChangesError, Collection, Cursor, Every, Expected,
+    Explained, Figure, Group, GroupPage, GroupQuery, Grouping, HashedIndex, Index, IndexForm, OrderedIndex, Projection,
+    Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordWrites, RecordedChange, Records,
+    RecordsHash, Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TextIndex, TextLanguage, TypedRecords,
+    decimals_not_summed, index_path, is_system_collection, valid_changes, valid_document, with_fields,
 };
 pub use sequencing::{
     Ask, Asked, HeldCommit, HeldId, Leader, MissingDocument, SequencerState, SequencerStatus, Sequencing,

@@ -64,6 +64,8 @@ pub const WINDOW_DAYS_MAX: u32 = 36_500;
 pub const PATH_BYTES_MAX: usize = 1_000;
 /// Most fields of an index or of a sort.
 pub const INDEX_FIELDS_MAX: usize = 32;
+/// Most figures of a group of records.
+pub const GROUP_FIGURES_MAX: usize = 16;
 /// Most bytes of the different words of a record in a text index, each with [`TEXT_WORD_BYTES`] beside its own: some 65,000 words.
 pub const TEXT_INDEX_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// What a word takes in a text index beside its own bytes.

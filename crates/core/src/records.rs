@@ -5,7 +5,9 @@ mod collection;
 mod error;
 mod explain;
 mod follower;
+mod group;
 mod hash;
+mod index;
 mod projection;
 mod query;
 mod set;
@@ -20,34 +22,39 @@ use crate::Condition;
 
 pub(crate) use change::readable_value;
 pub use change::{Expected, RecordChange, valid_changes, valid_document};
-pub use collection::{Collection, Index, index_path};
+pub use collection::{Collection, index_path};
 pub use error::{ChangesError, RecordError};
 pub use explain::Explained;
 pub use follower::ChangeFollower;
+pub use group::{Aggregation, Every, Figure, Group, GroupPage, GroupQuery, Grouping, decimals_not_summed};
 pub use hash::RecordsHash;
+pub use index::{HashedIndex, Index, IndexForm, OrderedIndex, TextIndex, TextLanguage};
 pub use projection::Projection;
 pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
 pub use set::with_fields;
 pub use system::{SYSTEM_COLLECTIONS, is_system_collection};
 pub use typed::{RecordType, Stored, TypedRecords};
 
-/// The number of a change in a tenant's records: the first is 1. Each change has a greater one than those before it; there may be holes.
+/// The number of a change in the feed of its collection, from 1. Numbers ascend and may have gaps. Numbers of two collections are
+/// unrelated.
 pub type ChangeNumber = u64;
 
-/// Which write a record is of: the number of the change that wrote it. A record that was deleted and inserted again has another one.
-pub type Revision = ChangeNumber;
+/// The write that a record is of. Each write of a record gives it a greater revision than it had. Two writes of one `_id` have different
+/// revisions, also if the record was deleted and inserted again in between. Revisions of two records are unrelated. A record that other
+/// software wrote has revision 0.
+pub type Revision = u64;
 
 /// The records of one tenant: documents in collections, found by [`Condition`]s and changed by compare-and-set.
 ///
 /// ```text
-///   collection "sagas"                                          changes, in one order for all collections
-///  ┌──────────┬──────────┬──────────────────────────────┐      ┌─────────────────────────────────┐
-///  │ _id      │ revision │ document                     │      │ 6  sagas   inserted  s-1         │
-///  ├──────────┼──────────┼──────────────────────────────┤      │ 7  sagas   inserted  s-2         │
-///  │ "s-1"    │        9 │ {_id, state: "done", …}      │ ◀──  │ 9  sagas   replaced  s-1         │
-///  │ "s-2"    │        7 │ {_id, state: "open", …}      │      │ …                               │
-///  └──────────┴──────────┴──────────────────────────────┘      └─────────────────────────────────┘
-///   indexes: state_1, unique owner_1, …                          a follower goes on after the last number it saw
+///   collection "sagas"                                          its feed, if it asks for one
+///  ┌──────────┬──────────┬──────────────────────────────┐      ┌─────────────────────────┐
+///  │ _id      │ revision │ document                     │      │ 1  inserted  s-1        │
+///  ├──────────┼──────────┼──────────────────────────────┤      │ 2  inserted  s-2        │
+///  │ "s-1"    │        9 │ {_id, state: "done", …}      │ ◀──  │ 3  replaced  s-1        │
+///  │ "s-2"    │        7 │ {_id, state: "open", …}      │      │ …                       │
+///  └──────────┴──────────┴──────────────────────────────┘      └─────────────────────────┘
+///   indexes: state_1, unique owner_1, …                          a follower resumes after the last number it saw
 /// ```
 ///
 /// A document has an `_id` of any type but array, regular expression and undefined; two ids are the same when they compare as equal
@@ -85,11 +92,15 @@ pub type Revision = ChangeNumber;
 /// - **Expiring** indexes delete a record some time after its date (the lowest, in an array) lies far enough in the past: within minutes,
 ///   never before. Code that decides compares the date with the [`Clock`](crate::Clock) itself; absence proves nothing, presence
 ///   neither.
-/// - **Changes** are all that happened, once each, in order: deletions by expiry too. At least the last
-///   [`CHANGES_KEPT_MIN`](crate::limits::CHANGES_KEPT_MIN) are kept; who comes too late is told so and reads the collections anew.
+/// - **Groups** are of records that have equal values at a path, which leads through documents only: where it meets an array on the way, or
+///   where there is no field, the value is null. A page of groups is one moment of the collection, and takes memory for one page.
+/// - **Changes** of a collection that is declared [`with_feed`](Collection::with_feed) are everything that happened to it since then, once
+///   each, in order, deletions by expiry included. At least the last [`CHANGES_KEPT_MIN`](crate::limits::CHANGES_KEPT_MIN) of each feed are
+///   kept; a reader that is further behind gets an error and reads the collection again. A collection without a feed pays nothing for the
+///   feeds of others.
 ///
-/// A number of a change is good for one store and incarnation. Dropping the future of a write does not undo it: it may or may not
-/// happen, whole.
+/// The number of a change belongs to one collection, store and incarnation. Dropping the future of a write does not undo it: it may or
+/// may not happen, whole.
 #[async_trait]
 pub trait Records: Send + Sync + 'static {
     /// Declares a collection, which makes it usable: creates what is missing, and fills new indexes from the records that are there.
@@ -106,13 +117,14 @@ pub trait Records: Send + Sync + 'static {
     /// See [`RecordError`].
     async fn collections(&self) -> Result<Vec<Collection>, RecordError>;
 
-    /// Applies changes, all or none, and answers once they are durable, with the number of each; of a check with the revision of the
-    /// record, 0 where there is none.
+    /// Applies changes, all or none, and returns once they are durable. Returns for each change the revision that it gave to its record;
+    /// for a deletion, a revision above that of the deleted record, or 0 if there was nothing to delete; for a check, the revision of the
+    /// record, or 0 if it is absent.
     ///
     /// # Errors
     /// See [`RecordError`]. After [`StoreError::Failed`](crate::StoreError::Failed) the outcome is unknown until the store is opened
     /// again.
-    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError>;
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError>;
 
     /// The record of this id.
     ///
@@ -138,23 +150,35 @@ pub trait Records: Send + Sync + 'static {
     /// See [`RecordError`].
     async fn count(&self, collection: &str, condition: &Condition) -> Result<u64, RecordError>;
 
-    /// Changes with a number above `after`, oldest first, at most `limit`; none when there are no more yet.
+    /// Returns one page of the groups of the records that match a condition, in the order of their keys.
     ///
     /// # Errors
-    /// [`ChangesError::Gone`] when the change after `after` is not kept any more. Otherwise see [`ChangesError`].
-    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError>;
+    /// `invalid_query` also for sums and averages over a Decimal128. Otherwise see [`RecordError`].
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError>;
 
-    /// The number of the newest change; 0 when there was none. Whoever follows from here misses nothing that comes.
+    /// Changes of a collection with a number above `after`, oldest first, at most `limit`; none when there are no more yet.
+    ///
+    /// # Errors
+    /// [`ChangesError::NoFeed`] when the collection has no feed; [`ChangesError::Gone`] when the change after `after` is not kept any
+    /// more. Otherwise see [`ChangesError`].
+    async fn changes(
+        &self,
+        collection: &str,
+        after: ChangeNumber,
+        limit: usize,
+    ) -> Result<Vec<RecordedChange>, ChangesError>;
+
+    /// The number of the newest change of a collection; 0 when there was none. A follower that begins here misses nothing that comes.
     ///
     /// # Errors
     /// See [`ChangesError`].
-    async fn last_change(&self) -> Result<ChangeNumber, ChangesError>;
+    async fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError>;
 
-    /// Waits until there is a change with a number above `after`, and returns the newest one's. Cancelling is always safe.
+    /// Waits until there is a change of a collection with a number above `after`, and returns the newest one's. Cancelling is always safe.
     ///
     /// # Errors
     /// See [`ChangesError`]; [`StoreError::Closed`](crate::StoreError::Closed) when the store closes while waiting.
-    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError>;
+    async fn wait_past_change(&self, collection: &str, after: ChangeNumber) -> Result<ChangeNumber, ChangesError>;
 
     /// Inserts a record that is not there yet.
     ///
@@ -181,14 +205,29 @@ pub trait Records: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`RecordError::NotAsExpected`] when it is not. Otherwise as [`write`](Self::write).
-    async fn delete_if(&self, collection: &str, id: Bson, expected: Expected) -> Result<ChangeNumber, RecordError> {
+    async fn delete_if(&self, collection: &str, id: Bson, expected: Expected) -> Result<Revision, RecordError> {
         only(self.write(vec![RecordChange::delete_if(collection, id, expected)]).await?)
     }
 }
 
-fn only(numbers: Vec<ChangeNumber>) -> Result<ChangeNumber, RecordError> {
-    let failed = || crate::StoreError::Failed("a change was answered without a number".to_owned()).into();
-    numbers.first().copied().ok_or_else(failed)
+/// Wakes code that waits for a record without following a feed.
+#[async_trait]
+pub trait RecordWrites: Send + Sync + 'static {
+    /// Waits until records of the tenant may have been written since an earlier call returned `seen`, and returns the value for the next
+    /// call. Without `seen`, returns at once.
+    ///
+    /// This is a wake-up and nothing more: read the record to decide, and call again with the value that was returned before the read. So
+    /// no write is missed. A write of this process ends the wait at once; one of another process ends it within about a second, at which
+    /// it ends without any write as well if other processes may write. Cancelling is always safe.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`](crate::StoreError::Closed) when the store closes.
+    async fn wait(&self, seen: Option<u64>) -> Result<u64, crate::StoreError>;
+}
+
+fn only(revisions: Vec<Revision>) -> Result<Revision, RecordError> {
+    let failed = || crate::StoreError::Failed("a change was answered without a revision".to_owned()).into();
+    revisions.first().copied().ok_or_else(failed)
 }
 
 /// A document as it is stored.

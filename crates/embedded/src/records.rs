@@ -4,6 +4,7 @@
 //!   write.rs     a batch of changes: judge · keep the indexes · note the change              runs on the engine's writer
 //!   declare.rs   collections and indexes: compare, create, fill                              runs on the engine's writer
 //!   find.rs      pages and counts: plan.rs says where to look, scan.rs looks, a piece at a time
+//!   group.rs     groups of records, from the same scans
 //!   feed.rs      what has changed
 //!   rebuild.rs   indexes made again, for a store that no process has open
 //!   check.rs     whether all of it is as it must be
@@ -25,6 +26,7 @@ mod entries;
 mod expiry;
 mod feed;
 mod find;
+mod group;
 mod keys;
 mod plan;
 mod rebuild;
@@ -39,8 +41,9 @@ use std::sync::Arc;
 
 use annals_core::bson::Bson;
 use annals_core::{
-    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, limits, valid_changes,
+    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, GroupPage, GroupQuery, Invalid,
+    Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites, RecordedChange, Records, Revision,
+    StoreError, limits, valid_changes,
 };
 use async_trait::async_trait;
 
@@ -98,7 +101,7 @@ impl TenantRecords {
 impl Records for TenantRecords {
     async fn declare(&self, collection: Collection) -> Result<(), RecordError> {
         collection.validate()?;
-        let expires = collection.indexes.iter().any(|index| index.expires_after_seconds.is_some());
+        let expires = collection.indexes.iter().any(|index| index.expires_after_seconds().is_some());
         let catalogs = self.catalogs.clone();
         let known = self.engine.read(|view| Ok::<_, StoreError>(self.catalogs.of(view)?.has_all_of(&collection)))?;
         if !known {
@@ -115,13 +118,13 @@ impl Records for TenantRecords {
             let catalog = self.catalogs.of(view)?;
             let declared = |(name, known): (&String, &catalog::KnownCollection)| {
                 let indexes = known.indexes.iter().map(|known| known.index.clone()).collect();
-                Collection { name: name.clone(), indexes }
+                Collection { name: name.clone(), indexes, feed: known.feed }
             };
             Ok(catalog.collections().map(declared).collect())
         })
     }
 
-    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
         valid_changes(&changes)?;
         let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
         self.engine.write(move |map| write::write(map, &catalogs, &options, changes)).await
@@ -158,30 +161,54 @@ impl Records for TenantRecords {
         find::count(&self.engine, &self.catalogs, collection, condition).await
     }
 
-    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        let query = query.resolved(&self.now())?;
+        query.validate()?;
+        query.condition.without_text_search().judgeable()?;
+        group::group(&self.engine, &self.catalogs, &query).await
+    }
+
+    async fn changes(
+        &self,
+        collection: &str,
+        after: ChangeNumber,
+        limit: usize,
+    ) -> Result<Vec<RecordedChange>, ChangesError> {
         if !(1..=limits::PAGE_MAX).contains(&limit) {
             let message = format!("is {limit}; 1 to {} are allowed", limits::PAGE_MAX);
             return Err(Invalid::new(Code::InvalidQuery, "limit", message).into());
         }
-        self.engine.read(|view| feed::changes(view, &*self.catalogs.of(view)?, after, limit))
+        self.engine.read(|view| feed::changes(view, &*self.catalogs.of(view)?, collection, after, limit))
     }
 
-    async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
-        self.engine.read(|view| Ok(feed::last(view)?))
+    async fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
+        self.engine.read(|view| Ok(feed::of(view, &*self.catalogs.of(view)?, collection)?.1.last))
     }
 
-    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
+    async fn wait_past_change(&self, collection: &str, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
         let mut batches = self.engine.batches();
         loop {
             let closed = batches.borrow_and_update().closed;
-            let last = self.engine.read(|view| feed::last(view));
+            let last = self.last_change(collection).await;
             match last {
                 Ok(last) if last > after => return Ok(last),
                 _ if closed => return Err(StoreError::Closed.into()),
                 Ok(_) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
             batches.changed().await.map_err(|_| StoreError::Closed)?;
+        }
+    }
+}
+
+#[async_trait]
+impl RecordWrites for TenantRecords {
+    async fn wait(&self, seen: Option<u64>) -> Result<u64, StoreError> {
+        let mut batches = self.engine.batches();
+        let news = batches.wait_for(|batches| batches.closed || seen != Some(batches.durable)).await;
+        match news {
+            Ok(batches) if !batches.closed => Ok(batches.durable),
+            _ => Err(StoreError::Closed),
         }
     }
 }

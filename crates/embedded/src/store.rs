@@ -352,7 +352,8 @@ impl Store for EmbeddedStore {
     }
 
     fn snapshots(&self, tenant: &str) -> Result<Arc<dyn Snapshots>, UnknownLog> {
-        Ok(Arc::new(RecordSnapshots::new(self.records(tenant)?, CONTEXT, self.options.clock.clone())))
+        let found = self.tenants.get(tenant).ok_or_else(|| UnknownLog::Tenant(tenant.to_owned()))?;
+        Ok(Arc::new(RecordSnapshots::new(found.records.clone(), CONTEXT, self.options.clock.clone())))
     }
 
     fn queries(&self, tenant: &str) -> Result<Arc<dyn Queries>, UnknownLog> {

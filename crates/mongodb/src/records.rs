@@ -3,16 +3,19 @@
 //! ```text
 //!   document.rs  a record as it is stored               filter.rs   conditions as filters
 //!   catalog.rs   what is declared                       find.rs     pages and counts; explain.rs; behind.rs, cursor.rs: where one goes on
-//!   declare.rs   collections and indexes; text.rs       feed.rs     what has changed
+//!   declare.rs   collections and indexes; text.rs       feed.rs     what has changed, where a collection asks for a feed
+//!   start.rs     turning a feed on                      expiry.rs   deletes what has expired; markers.rs: when each does
+//!   group.rs     groups of records
 //!   queries.rs   snapshots and commits, which need not be declared
-//!   write.rs     gathers what comes at once             expiry.rs   deletes what has expired; markers.rs: when each does
-//!   batch.rs     one transaction; judge.rs decides, commands.rs sends, checks.rs makes it conflict with changes of what was checked
+//!   write.rs     gathers what comes at once             revisions.rs   which write a record is of
+//!   batch.rs     one transaction; look.rs reads, judge.rs decides, commands.rs sends; checks.rs makes it conflict with changes of what was
+//!                checked, fence.rs with declarations
 //! ```
 //!
-//! Invariants:
-//! - A record, the note of its change and the counter are written by one transaction, so numbers have no holes and nobody sees one without
-//!   the other.
+//! Invariants (batch.rs, fence.rs, feed.rs and revisions.rs have their own):
+//! - A record and the note of its change are written by one transaction, so nobody sees one without the other.
 //! - What decides is read in that transaction, from the primary; answers that rest on nothing written wait until that is at majority.
+//! - Transactions on different records of collections without a feed have no document in common.
 
 mod batch;
 mod behind;
@@ -25,24 +28,28 @@ mod document;
 mod expiry;
 mod explain;
 mod feed;
+mod fence;
 mod filter;
 mod find;
+mod group;
 mod judge;
+mod look;
 mod markers;
 mod queries;
+mod revisions;
+mod start;
 mod text;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use annals_core::bson::{Bson, RawDocumentBuf, doc};
 use annals_core::{
-    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, limits, new_uuid,
-    valid_changes,
+    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, DocumentKind, Explained, GroupPage, GroupQuery,
+    Invalid, Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites, RecordedChange, Records,
+    Revision, StoreError, limits, new_uuid, valid_changes,
 };
 use async_trait::async_trait;
 use mongodb::Database;
@@ -55,17 +62,19 @@ use crate::refused::reading;
 use batch::Place;
 use catalog::Catalog;
 use expiry::Due;
+use fence::Fence;
 pub use filter::filter_of;
 pub(crate) use queries::MongoDocuments;
-use write::{Work, Writer};
+use revisions::Revisions;
+use write::{Announced, Work, Writer};
 
-/// How often who waits looks for itself, should another process write.
+/// How often a waiter looks for itself, should another process write.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The records of one tenant.
 pub(crate) struct MongoRecords {
     database: Database,
-    catalog: Catalog,
+    catalog: Arc<Catalog>,
     writer: Writer,
     clock: Arc<dyn Clock>,
     /// Whether collections and indexes are made when they are missing.
@@ -77,23 +86,21 @@ pub(crate) struct MongoRecords {
 impl MongoRecords {
     /// The records in this database; deletes what expires for as long as they are open.
     pub(crate) fn new(database: Database, options: &Options, means: Means) -> Arc<Self> {
-        let name = new_uuid(options.clock.now(), &*options.random).to_string();
+        let process = new_uuid(options.clock.now(), &*options.random).to_string();
+        let catalog = Arc::new(Catalog::new(database.clone()));
         let place = Place {
             database: database.clone(),
             clock: options.clock.clone(),
             random: options.random.clone(),
-            trimmed: AtomicU64::new(0),
+            revisions: Revisions::new(options.clock.clone(), &*options.random),
+            fence: Fence::new(database.clone(), catalog.clone(), &process),
             due: Due::default(),
             sessions: means.sessions,
         };
+        let kept = options.record_changes_kept.max(limits::CHANGES_KEPT_MIN);
         let records = Arc::new(Self {
-            catalog: Catalog::new(database.clone()),
-            writer: Writer::new(
-                place,
-                name,
-                options.waiting_max,
-                options.record_changes_kept.max(limits::CHANGES_KEPT_MIN),
-            ),
+            catalog,
+            writer: Writer::new(place, options.waiting_max, kept),
             database,
             clock: options.clock.clone(),
             create: options.auto_init_schema,
@@ -119,6 +126,11 @@ impl MongoRecords {
         Now::utc(self.clock.now())
     }
 
+    /// Makes what the first write needs, once.
+    async fn begin(&self) -> Result<(), StoreError> {
+        self.begun.get_or_try_init(|| feed::begin(&self.database, self.create)).await.map(drop)
+    }
+
     fn open(&self) -> Result<(), StoreError> {
         if self.writer.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
     }
@@ -130,8 +142,12 @@ impl Records for MongoRecords {
         collection.validate()?;
         self.open()?;
         self.answers.expected().await?;
-        self.begun.get_or_try_init(|| feed::begin(&self.database, self.create)).await?;
-        declare::declare(&self.database, &self.catalog, &collection, self.create).await
+        self.begin().await?;
+        let known = declare::declare(&self.database, &self.catalog, &collection, self.create).await?;
+        if start::is_due(&known, collection.feed) {
+            start::run(self, &collection.name).await?;
+        }
+        Ok(())
     }
 
     async fn collections(&self) -> Result<Vec<Collection>, RecordError> {
@@ -139,23 +155,23 @@ impl Records for MongoRecords {
         self.answers.of(async { Ok(self.catalog.all().await?) }).await
     }
 
-    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
         valid_changes(&changes)?;
         self.open()?;
         self.answers.expected().await?;
-        let mut collections = HashMap::new();
+        let mut declared = HashSet::new();
         for (at, change) in changes.iter().enumerate() {
             document::storable_change(change)
                 .map_err(|error| Invalid { path: format!("changes[{at}].{}", error.path), ..error })?;
-            let name = change.collection();
-            if !collections.contains_key(name) {
-                collections.insert(name.to_owned(), self.answers.of(self.catalog.declared(name)).await?);
+            if declared.insert(change.collection()) {
+                self.answers.of(self.catalog.declared(change.collection())).await?;
             }
         }
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        self.writer.write(Work::Changes(changes), collections).await
+        self.answers.of(async { self.begin().await }).await?;
+        self.writer.write(Work::Changes(changes)).await
     }
 
     async fn get(&self, collection: &str, id: &Bson) -> Result<Option<Record>, RecordError> {
@@ -203,32 +219,69 @@ impl Records for MongoRecords {
         self.answers.of(counted).await
     }
 
-    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        let query = query.resolved(&self.now())?;
+        query.validate()?;
+        self.open()?;
+        let grouped = async {
+            self.catalog.declared(&query.collection).await?;
+            group::group(&self.database, &query).await
+        };
+        self.answers.of(grouped).await
+    }
+
+    async fn changes(
+        &self,
+        collection: &str,
+        after: ChangeNumber,
+        limit: usize,
+    ) -> Result<Vec<RecordedChange>, ChangesError> {
         if !(1..=limits::PAGE_MAX).contains(&limit) {
             let message = format!("is {limit}; 1 to {} are allowed", limits::PAGE_MAX);
             return Err(Invalid::new(Code::InvalidQuery, "limit", message).into());
         }
         self.open()?;
-        self.answers.of(feed::changes(&self.database, after, limit)).await
+        let read = async {
+            self.catalog.followed(collection).await?;
+            feed::changes(&self.database, collection, after, limit).await
+        };
+        self.answers.of(read).await
     }
 
-    async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
+    async fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
         self.open()?;
-        self.answers.of(async { Ok(feed::last(&self.database).await?) }).await
+        let read = async {
+            self.catalog.followed(collection).await?;
+            Ok(feed::last(&self.database, collection).await?)
+        };
+        self.answers.of(read).await
     }
 
-    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
+    async fn wait_past_change(&self, collection: &str, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
         let mut announced = self.writer.announced();
         loop {
-            if announced.borrow_and_update().is_none() {
+            if announced.borrow().closed {
                 return Err(StoreError::Closed.into());
             }
             // An announcement is a wake-up; the stored number decides.
-            let last = self.last_change().await?;
+            let last = self.last_change(collection).await?;
             if last > after {
                 return Ok(last);
             }
-            let _ = tokio::time::timeout(LOOK_EVERY, announced.changed()).await;
+            let written = announced.wait_for(|announced| announced.closed || announced.is_past(collection, after));
+            let _ = tokio::time::timeout(LOOK_EVERY, written).await;
         }
+    }
+}
+
+#[async_trait]
+impl RecordWrites for MongoRecords {
+    async fn wait(&self, seen: Option<u64>) -> Result<u64, StoreError> {
+        let mut announced = self.writer.announced();
+        let is_news = |announced: &Announced| announced.closed || seen != Some(announced.transactions);
+        // Another process may have written after a while, so the time is news as well.
+        let _ = tokio::time::timeout(LOOK_EVERY, announced.wait_for(is_news)).await;
+        let announced = announced.borrow();
+        if announced.closed { Err(StoreError::Closed) } else { Ok(announced.transactions) }
     }
 }

@@ -1,13 +1,12 @@
 //! Snapshots: records of ours, and what Wow saved in the same collections.
 //!
-//! Wow creates `{aggregate}_snapshot` and saves to it without our catalog and our change feed. A snapshot is therefore read from its
+//! Wow creates `{aggregate}_snapshot` and saves to it without our catalog. A snapshot is therefore read from its
 //! collection whether or not that is declared, and a caller that waits for one looks at the stored version from time to time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use annals_core::{
-    Aggregate, ChangesError, Index, RecordError, RecordSnapshots, Records, Snapshot, Snapshots, StoreError, Version,
+    Aggregate, Index, RecordError, RecordSnapshots, RecordWrites, Records, Snapshot, Snapshots, Version,
     snapshot_collection,
 };
 use async_trait::async_trait;
@@ -17,9 +16,6 @@ use mongodb::bson::{Bson, RawDocumentBuf, doc};
 use crate::log::{Log, Means};
 use crate::records::MongoRecords;
 use crate::refused::reading;
-
-/// Interval at which a waiting caller reads the stored version: a save by other software is not announced.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The snapshots of one tenant.
 pub(crate) struct MongoSnapshots {
@@ -69,19 +65,13 @@ impl Snapshots for MongoSnapshots {
     }
 
     async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError> {
-        let read = |error| match error {
-            ChangesError::Store(error) => RecordError::Store(error),
-            other => StoreError::Io(other.to_string()).into(),
-        };
+        let mut seen = None;
         loop {
-            // Read the change number first, so that a save after the look is a change after it.
-            let last = self.records.last_change().await.map_err(read)?;
+            // Before the look: a snapshot that is saved after the look is a write after this one. A save by other software is not
+            // announced, but the wait also ends after a second.
+            seen = Some(self.records.wait(seen).await?);
             if self.version(aggregate).await? >= version {
                 return Ok(());
-            }
-            tokio::select! {
-                changed = self.records.wait_past_change(last) => drop(changed.map_err(read)?),
-                () = annals_system::sleep(LOOK_EVERY) => {}
             }
         }
     }

@@ -259,6 +259,7 @@ impl From<ChangesError> for Problem {
             ChangesError::Invalid(invalid) => invalid.into(),
             ChangesError::Gone { oldest, .. } => problem.fact("oldest", oldest),
             ChangesError::Unknown { last, .. } => problem.fact("last", last),
+            ChangesError::UnknownCollection(name) | ChangesError::NoFeed(name) => problem.fact("collection", name),
             ChangesError::Store(error) => problem.of_store(&error),
             _ => problem,
         }

@@ -24,8 +24,8 @@ pub(crate) use handler::{
 pub(crate) use key::{FoundKey, KeyChange, KeyChanged, KeyRollback};
 pub(crate) use projection::{ProjectedRecords, ProjectionDefinition, ProjectionPage, ProjectionStatus};
 pub(crate) use record::{
-    ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, Record, RecordId,
-    RecordPage,
+    ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, GroupPage, GroupQuery,
+    Record, RecordId, RecordPage,
 };
 pub(crate) use sequencer::{HeldId, HeldList, HeldOutcome, SequencerState};
 pub(crate) use snapshot::{Deleted, NewSnapshot, Saved, Snapshot};

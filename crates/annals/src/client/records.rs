@@ -6,9 +6,9 @@ use annals_core::bson::Bson;
 use annals_core::bson::raw::RawDocumentBuf;
 use annals_core::wire::records as wire;
 use annals_core::{
-    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, Invalid, Now, Record,
-    RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, Timestamp, limits,
-    valid_changes,
+    ChangeNumber, ChangesError, Code, Collection, Condition, DocumentKind, Explained, GroupPage, GroupQuery, Invalid,
+    Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, Revision, StoreError,
+    Timestamp, limits, valid_changes,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -35,7 +35,7 @@ impl Client {
     }
 }
 
-/// `GET /v1/records/changes/last`.
+/// `GET /v1/records/collections/{collection}/changes/last`.
 #[derive(Deserialize)]
 struct Last {
     number: ChangeNumber,
@@ -49,6 +49,14 @@ impl RecordsClient {
         }
         let segments = ["collections", name, below];
         Ok(path(if below.is_empty() { &segments[..2] } else { &segments }).done())
+    }
+
+    /// The address of a collection's changes, if it can be one.
+    fn changes_of(name: &str, below: &[&str]) -> Result<Path, ChangesError> {
+        if !Collection::can_be_called(name) {
+            return Err(ChangesError::UnknownCollection(name.to_owned()));
+        }
+        Ok(path(&[&["collections", name, "changes"], below].concat()))
     }
 
     /// Asks for what changes nothing when it is asked twice: a kept connection may be closed just when it is used again.
@@ -118,7 +126,7 @@ impl Records for RecordsClient {
         }
     }
 
-    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
         // Refused here for the same reason as there, and without the way there: what breaks a rule may also not fit into a body.
         valid_changes(&changes)?;
         let body = wire::write_changes(&changes)?.into_bytes();
@@ -155,8 +163,19 @@ impl Records for RecordsClient {
         Ok(read(&answer, wire::read_count)?)
     }
 
-    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
-        let path = path(&["changes"]).number("after", after).number("limit", limit).done();
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        query.clone().resolved(&any_time())?.validate()?;
+        let answer = self.post(Self::collection(&query.collection, "group")?, wire::write_group(&query)?).await?;
+        Ok(read(&answer, wire::read_group_page)?)
+    }
+
+    async fn changes(
+        &self,
+        collection: &str,
+        after: ChangeNumber,
+        limit: usize,
+    ) -> Result<Vec<RecordedChange>, ChangesError> {
+        let path = Self::changes_of(collection, &[])?.number("after", after).number("limit", limit).done();
         let answer = self.ask(Method::GET, &path, Bytes::new()).await?;
         if !answer.status.is_success() {
             return Err(changes_refused(&answer, after));
@@ -164,13 +183,13 @@ impl Records for RecordsClient {
         Ok(read(&answer, wire::read_changes_page)?)
     }
 
-    async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
-        self.last(path(&["changes", "last"]).done()).await
+    async fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
+        self.last(Self::changes_of(collection, &["last"])?.done()).await
     }
 
-    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
+    async fn wait_past_change(&self, collection: &str, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
         loop {
-            let last = self.last(path(&["changes", "last"]).number("past", after).done()).await?;
+            let last = self.last(Self::changes_of(collection, &["last"])?.number("past", after).done()).await?;
             if last > after {
                 return Ok(last);
             }

@@ -62,7 +62,7 @@ fn read<T>(answer: &Answer, read: impl Fn(&[u8]) -> Result<T, String>) -> Result
 impl Snapshots for SnapshotsClient {
     async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError> {
         snapshot_collection(name)?;
-        let declared = Collection { name: name.to_owned(), indexes };
+        let declared = Collection { name: name.to_owned(), indexes, feed: false };
         let body: RawDocumentBuf = wire::write_collection(&declared)?;
         let path = Path::below(&["snapshots", name]).done();
         self.ask(Method::PUT, &path, body.into_bytes().into()).await.map(drop)

@@ -1,8 +1,9 @@
 //! The content of a store at the start of an import: decides whether the import may begin, and what it had written if it fails.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use annals_core::{ChangeNumber, EventLog, Records, SequenceNumber, Store};
+use annals_core::{EventLog, SequenceNumber, Store};
 
 use super::{ExportedLog, keys};
 use crate::operations::OperationError;
@@ -13,14 +14,23 @@ type Outcome<T> = Result<T, OperationError>;
 pub(super) struct Begun {
     /// Each log by name, with its head.
     logs: Vec<(String, Arc<dyn EventLog>, SequenceNumber)>,
-    /// The records of each tenant, with the number of the newest change.
-    records: Vec<(String, Arc<dyn Records>, ChangeNumber)>,
+}
+
+/// How many records of each tenant an import has inserted.
+#[derive(Default)]
+pub(super) struct Written(Mutex<BTreeMap<String, u64>>);
+
+impl Written {
+    pub(super) fn add(&self, tenant: &str, count: usize) {
+        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *written.entry(tenant.to_owned()).or_default() += count as u64;
+    }
 }
 
 impl Begun {
     /// Checks for every obstacle that can be known before anything is written.
     pub(super) async fn look(store: &dyn Store, exported: &[ExportedLog]) -> Outcome<Self> {
-        let mut begun = Self { logs: Vec::new(), records: Vec::new() };
+        let mut begun = Self { logs: Vec::new() };
         for log in exported {
             let refused = |error: annals_core::UnknownLog| OperationError::new(error.code(), error.to_string());
             let open = store.log(&log.tenant, &log.scope).map_err(refused)?;
@@ -32,25 +42,18 @@ impl Begun {
                 |held: OperationError| OperationError::new(held.code, format!("{}; nothing was written", held.message));
             keys::none_of_others(store, log).await.map_err(unwritten)?;
             begun.logs.push((format!("{}/{}", log.tenant, log.scope), open, head));
-            if begun.records.iter().all(|(tenant, ..)| *tenant != log.tenant) {
-                let records = store.records(&log.tenant).map_err(refused)?;
-                let last = records.last_change().await;
-                let last = last.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
-                begun.records.push((log.tenant.clone(), records, last));
-            }
+            // Records that cannot be read are told before anything is written.
+            let records = store.records(&log.tenant).map_err(refused)?.collections().await;
+            records.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
         }
         Ok(begun)
     }
 
-    /// Adds what the import had written to its error. Logs and records that can no longer be read are left out.
-    pub(super) async fn tell(self, error: OperationError) -> OperationError {
-        let mut written = Vec::new();
-        for (tenant, records, before) in self.records {
-            let now = records.last_change().await.unwrap_or(before);
-            if now > before {
-                written.push(format!("{} records of {tenant}", now - before));
-            }
-        }
+    /// Adds what the import had written to its error. Logs that can no longer be read are left out.
+    pub(super) async fn tell(self, error: OperationError, records: Written) -> OperationError {
+        let records = records.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let records = records.into_iter().filter(|(_, count)| *count > 0);
+        let mut written: Vec<_> = records.map(|(tenant, count)| format!("{count} records of {tenant}")).collect();
         for (name, log, before) in self.logs {
             let head = log.head().await.unwrap_or(before);
             if head > before {

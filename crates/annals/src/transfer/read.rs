@@ -15,7 +15,7 @@ use annals_core::{
 use futures_util::future::{BoxFuture, FutureExt};
 use serde::de::DeserializeOwned;
 
-use super::begun::Begun;
+use super::begun::{Begun, Written};
 use super::keys::{self, Changing, KeysEnd, MovedKeys};
 use super::records::{CollectionEnd, CollectionLine, Filling, MovedCollection};
 use super::streams::{Appending, MovedStream, StreamEnd, StreamLine};
@@ -102,20 +102,26 @@ impl<'a> ExportReader<'a> {
     {
         let imported = async move {
             let begun = Begun::look(store, &self.header.logs).await?;
-            match self.all_into(store, progress).await {
+            let written = Written::default();
+            match self.all_into(store, &written, progress).await {
                 Ok(moved) => Ok(moved),
-                Err(error) => Err(begun.tell(error).await),
+                Err(error) => Err(begun.tell(error, written).await),
             }
         };
         imported.boxed()
     }
 
-    async fn all_into(mut self, store: &dyn Store, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Outcome<Moved> {
+    async fn all_into(
+        mut self,
+        store: &dyn Store,
+        written: &Written,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Outcome<Moved> {
         let mut logs = self.header.logs.clone();
         let mut moved = Moved::default();
         let with_records = self.header.annals_export >= WITH_RECORDS;
         if with_records {
-            moved.collections = self.records(store).await?;
+            moved.collections = self.records(store, written).await?;
         }
         let mut done = 0;
         for n in 0..logs.len() {
@@ -153,7 +159,7 @@ impl<'a> ExportReader<'a> {
     }
 
     /// Imports the records of all tenants.
-    async fn records(&mut self, store: &dyn Store) -> Outcome<Vec<MovedCollection>> {
+    async fn records(&mut self, store: &dyn Store, written: &Written) -> Outcome<Vec<MovedCollection>> {
         let mut moved = Vec::new();
         loop {
             let line = self.line_within()?;
@@ -162,7 +168,7 @@ impl<'a> ExportReader<'a> {
                 let whole = end.collections == moved.len() as u64;
                 return if whole { Ok(moved) } else { Err(self.invalid("a collection was left out or added")) };
             }
-            let mut filling = Filling::new(store, self.parsed::<CollectionLine>(&line)?.collection).await?;
+            let mut filling = Filling::new(store, self.parsed::<CollectionLine>(&line)?.collection, written).await?;
             let end = loop {
                 let line = self.line_within()?;
                 if line.starts_with(b"{\"collection_end\"") {

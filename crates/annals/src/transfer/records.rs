@@ -11,6 +11,7 @@ use annals_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::begun::Written;
 use super::write::{besides, line, unwritten, written};
 use super::{from_hex, to_hex};
 use crate::operations::OperationError;
@@ -36,6 +37,9 @@ pub(super) struct Declared {
     name: String,
     /// In order of name: the order of creation has no meaning.
     indexes: Vec<Index>,
+    /// Its changes can be followed. Left out where they cannot, and by versions that had one feed for all collections.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    feed: bool,
 }
 
 /// The line after the records of a collection.
@@ -74,9 +78,10 @@ pub(super) async fn export(
 ) -> Outcome<()> {
     let records = store.records(tenant).map_err(|error| OperationError::new(error.code(), error.to_string()))?;
     for collection in records.collections().await.map_err(refused)? {
-        let Collection { name, mut indexes } = collection;
-        indexes.sort_by(|one, other| one.name.cmp(&other.name));
-        line(out, &CollectionLine { collection: Declared { tenant: tenant.to_owned(), name: name.clone(), indexes } })?;
+        let Collection { name, mut indexes, feed } = collection;
+        indexes.sort_by(|one, other| one.name().cmp(other.name()));
+        let declared = Declared { tenant: tenant.to_owned(), name: name.clone(), indexes, feed };
+        line(out, &CollectionLine { collection: declared })?;
         let mut tally = Tally::default();
         let mut pages = Pages::of(&name);
         while let Some(page) = pages.next(&*records).await? {
@@ -143,19 +148,21 @@ impl Pages {
 }
 
 /// A collection that is being imported.
-pub(super) struct Filling {
+pub(super) struct Filling<'a> {
     records: Arc<dyn Records>,
     declared: Declared,
     /// Whether its records may be deleted at any time because they have expired.
     expires: bool,
+    written: &'a Written,
     tally: Tally,
     ready: Vec<RawDocumentBuf>,
     bytes: usize,
 }
 
-impl Filling {
-    /// Declares the collection. Indexes with an expiry are declared last, so that no record is deleted before it was compared.
-    pub(super) async fn new(store: &dyn Store, declared: Declared) -> Outcome<Self> {
+impl<'a> Filling<'a> {
+    /// Declares the collection. Indexes with an expiry are declared last, so that no record is deleted before it was compared; so is the
+    /// feed, which begins with changes after the import.
+    pub(super) async fn new(store: &dyn Store, declared: Declared, written: &'a Written) -> Outcome<Self> {
         let records = store.records(&declared.tenant);
         let records = records.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
         let there = records.collections().await.map_err(refused)?;
@@ -164,9 +171,9 @@ impl Filling {
             .filter(|collection| collection.name == declared.name)
             .any(|collection| collection.indexes.iter().any(expiring));
         let lasting = declared.indexes.iter().filter(|index| !expiring(index)).cloned().collect();
-        let collection = Collection { name: declared.name.clone(), indexes: lasting };
+        let collection = Collection { name: declared.name.clone(), indexes: lasting, feed: false };
         records.declare(collection).await.map_err(refused)?;
-        Ok(Self { records, declared, expires, tally: Tally::default(), ready: Vec::new(), bytes: 0 })
+        Ok(Self { records, declared, expires, written, tally: Tally::default(), ready: Vec::new(), bytes: 0 })
     }
 
     /// Reads the line of the next record.
@@ -190,7 +197,10 @@ impl Filling {
         let name = &self.declared.name;
         let insert = |document: &RawDocumentBuf| RecordChange::insert(name.clone(), document.clone());
         match self.records.write(ready.iter().map(insert).collect()).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.written.add(&self.declared.tenant, ready.len());
+                Ok(())
+            }
             Err(RecordError::DuplicateKey { index, .. }) if index == ID_INDEX => {
                 for document in &ready {
                     self.store_or_compare(document).await?;
@@ -207,14 +217,18 @@ impl Filling {
         match self.records.get(&self.declared.name, &id).await.map_err(refused)? {
             Some(there) if there.document == *document => Ok(()),
             Some(_) => Err(self.other(&format!("record {id} exists with other content"))),
-            None => self.records.insert(&self.declared.name, document.clone()).await.map(drop).map_err(refused),
+            None => {
+                self.records.insert(&self.declared.name, document.clone()).await.map_err(refused)?;
+                self.written.add(&self.declared.tenant, 1);
+                Ok(())
+            }
         }
     }
 
     /// Stores the rest, compares the imported and the stored records with the export, and declares the remaining indexes.
     pub(super) async fn finish(mut self, due: MovedCollection) -> Outcome<Result<MovedCollection, String>> {
         self.store().await?;
-        let Declared { tenant, name, indexes } = self.declared.clone();
+        let Declared { tenant, name, indexes, feed } = self.declared.clone();
         if std::mem::take(&mut self.tally).finish(&tenant, &name) != due {
             let why = "the records are not those that were exported; the export was altered or is not whole";
             return Ok(Err(why.to_owned()));
@@ -233,7 +247,7 @@ impl Filling {
                 return Err(self.other("it holds other records than the export"));
             }
         }
-        self.records.declare(Collection { name, indexes }).await.map_err(refused)?;
+        self.records.declare(Collection { name, indexes, feed }).await.map_err(refused)?;
         Ok(Ok(due))
     }
 
@@ -244,7 +258,7 @@ impl Filling {
 }
 
 fn expiring(index: &Index) -> bool {
-    index.expires_after_seconds.is_some()
+    index.expires_after_seconds().is_some()
 }
 
 /// Returns the document of a line.

@@ -287,7 +287,7 @@ async fn records_that_have_expired_are_moved_and_then_deleted() {
         records_here.insert("gone", raw(&doc! { "_id": n, "n": n, "until": until })).await.expect("it is inserted");
     }
     let text = String::from_utf8(exported(&store).await).expect("UTF-8");
-    let index = serde_json::to_string(&Index::on("until").expires_after_seconds(60)).expect("JSON");
+    let index = serde_json::to_string(&Index::from(Index::on("until").expires_after_seconds(60))).expect("JSON");
     let expiring =
         text.replacen("\"name\":\"gone\",\"indexes\":[", &format!("\"name\":\"gone\",\"indexes\":[{index},"), 1);
     assert!(expiring != text);
@@ -298,7 +298,7 @@ async fn records_that_have_expired_are_moved_and_then_deleted() {
     }
     let there = target.records(DEFAULT_TENANT).expect("it is declared");
     let known = there.collections().await.expect("they are listed");
-    assert!(known[0].indexes.iter().any(|index| index.expires_after_seconds == Some(60)));
+    assert!(known[0].indexes.iter().any(|index| index.expires_after_seconds() == Some(60)));
     let left = there.count("gone", &Condition::eq("until", DateTime::from_millis(i64::MAX))).await.expect("a count");
     assert_eq!(left, 10);
 }

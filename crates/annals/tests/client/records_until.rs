@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::bson::Bson;
 use annals::{
-    ChangeNumber, ChangesError, Collection, Condition, Explained, Record, RecordChange, RecordError, RecordPage,
-    RecordQuery, RecordedChange, Records, RecordsClient, StoreError,
+    ChangeNumber, ChangesError, Collection, Condition, Explained, GroupPage, GroupQuery, Record, RecordChange,
+    RecordError, RecordPage, RecordQuery, RecordedChange, Records, RecordsClient, Revision, StoreError,
 };
 use async_trait::async_trait;
 
@@ -48,7 +48,7 @@ impl Records for RecordsUntil {
         self.told(self.client.collections().await)
     }
 
-    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
         self.told(self.client.write(changes).await)
     }
 
@@ -68,15 +68,24 @@ impl Records for RecordsUntil {
         self.told(self.client.count(collection, condition).await)
     }
 
-    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
-        self.told_of_changes(self.client.changes(after, limit).await)
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        self.told(self.client.group(query).await)
     }
 
-    async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
-        self.told_of_changes(self.client.last_change().await)
+    async fn changes(
+        &self,
+        collection: &str,
+        after: ChangeNumber,
+        limit: usize,
+    ) -> Result<Vec<RecordedChange>, ChangesError> {
+        self.told_of_changes(self.client.changes(collection, after, limit).await)
     }
 
-    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
-        self.told_of_changes(self.client.wait_past_change(after).await)
+    async fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
+        self.told_of_changes(self.client.last_change(collection).await)
+    }
+
+    async fn wait_past_change(&self, collection: &str, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
+        self.told_of_changes(self.client.wait_past_change(collection, after).await)
     }
 }

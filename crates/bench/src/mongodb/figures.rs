@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Arguments;
 use super::backends::Backend;
 use super::queries::{Asked, COMPILER, Side};
-use super::snapshots;
+use super::{processes, snapshots};
 
 /// Every figure of every round, in the order in which the first round gave them.
 #[derive(Default)]
@@ -120,6 +120,11 @@ fn ratios(callers: &[usize]) -> Vec<Ratio> {
             "",
         ),
     ]);
+    for callers in processes::CALLERS {
+        let name = format!("record puts by 2 processes ÷ by 1, {callers} callers each");
+        let meant = if callers == 8 { "≥ 1.6" } else { "" };
+        ratios.push(ratio(&name, &processes::figure(2, callers), &processes::figure(1, callers), meant));
+    }
     for backend in Backend::in_turn(0) {
         let name = backend.name();
         let (through, replay) = (snapshots::through_a_snapshot(backend), snapshots::by_replay(backend));

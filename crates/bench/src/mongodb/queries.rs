@@ -135,7 +135,7 @@ pub async fn measure(place: &Place, arguments: &Arguments, figures: &mut Figures
 /// The indexes of the snapshots, and so many of them: the document that a store made of one, with other ids and states.
 async fn fill(place: &Place, backed: &Backed, count: u64) -> Result<(), String> {
     let snapshots = backed.store().snapshots(DEFAULT_TENANT).map_err(text)?;
-    let indexes = vec![Index::on("state.customer"), Index::on("state.total")];
+    let indexes = ["state.customer", "state.total"].map(|path| Index::on(path).into()).to_vec();
     snapshots.declare(sample::NAME, indexes).await.map_err(text)?;
     let records = backed.store().records(DEFAULT_TENANT).map_err(text)?;
     let first = Snapshot::new(Aggregate::new(sample::NAME, "first"), 1, Data::empty());

@@ -13,20 +13,31 @@ use crate::workload::Row;
 const CALLERS: [usize; 2] = [1, 64];
 
 /// A new document with each call.
-struct Documents {
+pub struct Documents {
     caller: usize,
     made: u64,
 }
 
 impl Documents {
-    fn next(&mut self) -> RawDocumentBuf {
+    pub fn new(caller: usize) -> Self {
+        Self { caller, made: 0 }
+    }
+
+    pub fn next(&mut self) -> RawDocumentBuf {
         self.made += 1;
         let id = format!("{:04}-{:09}", self.caller, self.made);
         rawdoc! { "_id": &*id, "state": "shipped", "total": 129.25, "customer": "c-20731", "note": "leave it at the door, please" }
     }
 }
 
-struct Ours(Arc<dyn Records>, Documents);
+/// A caller that puts records.
+pub struct Ours(Arc<dyn Records>, Documents);
+
+impl Ours {
+    pub fn new(records: Arc<dyn Records>, documents: Documents) -> Self {
+        Self(records, documents)
+    }
+}
 
 impl Commits for Ours {
     async fn commit(&mut self) -> Result<(), String> {
@@ -45,7 +56,6 @@ impl Commits for Bare {
 
 pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures: &mut Figures) -> Result<(), String> {
     for callers in CALLERS {
-        let documents = |caller| Documents { caller, made: 0 };
         for turn in 0..2 {
             let cell = Cell::new(arguments.seconds);
             let (name, measured) = if (round + turn).is_multiple_of(2) {
@@ -54,7 +64,7 @@ pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures
                 // Before the first insert: 64 first inserts at once would all try to make it.
                 database.create_collection("orders").await.map_err(text)?;
                 let collection = database.collection_with_options::<RawDocumentBuf>("orders", bare::strict());
-                let bare = (0..callers).map(|n| Bare(collection.clone(), documents(n))).collect();
+                let bare = (0..callers).map(|n| Bare(collection.clone(), Documents::new(n))).collect();
                 let measured = cell::run(&cell, bare).await?;
                 database.drop().await.map_err(text)?;
                 ("bare insert of a record", measured)
@@ -62,7 +72,7 @@ pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures
                 let opened = place.store("annals_bench_ours").await?;
                 let records = opened.store.records(DEFAULT_TENANT).map_err(text)?;
                 records.declare(Collection::new("orders")).await.map_err(text)?;
-                let ours = (0..callers).map(|n| Ours(records.clone(), documents(n))).collect();
+                let ours = (0..callers).map(|n| Ours(records.clone(), Documents::new(n))).collect();
                 let measured = cell::run(&cell, ours).await?;
                 place.close(opened).await?;
                 ("record put", measured)

@@ -1,5 +1,6 @@
 //! `annals record …`: reading. Commands that change records are in `record/write.rs`.
 
+mod group;
 mod write;
 
 use std::sync::Arc;
@@ -30,9 +31,9 @@ enum What {
     /// Print the collections, each with its indexes
     #[command(after_help = "Example:\n  annals record list")]
     List,
-    /// Declare a collection and its indexes; existing ones stay
+    /// Declare a collection, its indexes and its feed of changes; existing ones stay
     #[command(
-        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"sparse\", \"partial\", \"expires_after_seconds\"}; everything but the fields is optional. An index with \"text\": true serves `match`: a collection has at most one, on every field whose words are searched, without directions. Indexes cannot be changed or dropped: to get another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
+        after_help = "An index is {\"name\", \"fields\": [{\"field\", \"direction\"}], \"unique\", \"hashed\", \"text\", \"language\", \"sparse\", \"partial\", \"expires_after_seconds\"}; everything but the fields is optional. An index with \"text\": true serves `match`: a collection has at most one, on every field whose words are searched, without directions; \"language\" compares word stems, on MongoDB. Indexes cannot be changed or dropped: to get another one, declare another collection.\n\nExample:\n  annals record declare customers --indexes '[{\"fields\": [{\"field\": \"email\"}], \"unique\": true}]'"
     )]
     Declare(Declare),
     /// Print the record of an id
@@ -49,6 +50,11 @@ enum What {
     /// Print the number of records that match a condition
     #[command(after_help = "Example:\n  annals record count orders --where \"state = 'open'\"")]
     Count(Count),
+    /// Print groups of records: their number, with sums, averages, lowest and highest values
+    #[command(
+        after_help = "Without --by all records are one group. Sums and averages are of numbers; lowest and highest values are of any type. A path leads through documents, and what lies in an array counts as null.\n\nExample:\n  annals record group orders --by state --sum total --max createdAt\n  annals record group orders --by createdAt --every day --where \"state = 'paid'\""
+    )]
+    Group(group::Group),
     /// Insert documents that do not exist yet: one by --document, or one per line
     #[command(
         after_help = "Documents are Extended JSON, with an _id. A refused line is reported and the other lines continue; the exit code is that of the first refusal.\n\nExample:\n  annals record insert orders --document '{\"_id\": \"o-1\", \"total\": 12.5}'\n  annals record insert orders < orders.jsonl"
@@ -59,12 +65,22 @@ enum What {
         after_help = "Documents are Extended JSON. Without a flag the record must exist, whatever its content.\n\nExample:\n  annals record replace orders --document '{\"_id\": \"o-1\", \"total\": 13}' --revision 7\n  annals record replace orders --or-insert < orders.jsonl"
     )]
     Replace(write::Replace),
+    /// Change named fields of a record and leave the others as they are
+    #[command(
+        after_help = "Values are Extended JSON; names are paths. Documents on the way to a field are made where they are missing.\n\nExample:\n  annals record set orders o-1 --fields '{\"state\": \"paid\", \"address.city\": \"Oslo\"}' --unset note --revision 7"
+    )]
+    Set(write::Set),
+    /// Check that the record of an id is as expected, and change nothing
+    #[command(
+        after_help = "Prints the revision, which is 0 if the record is absent and may be. Exits with 3 if the record is not as expected.\n\nExample:\n  annals record check orders o-1 --matching \"state = 'paid'\"\n  annals record check orders o-2 --absent"
+    )]
+    Check(write::Check),
     /// Delete the record of an id, if it is as expected
     #[command(after_help = "Example:\n  annals record delete orders o-1 --revision 7")]
     Delete(write::Delete),
-    /// Print the changes of records so far and then each new one, until Ctrl-C
+    /// Print the changes of a collection so far and then each new one, until Ctrl-C
     #[command(
-        after_help = "A store that this command opens has no other writer; use --server to follow what others change.\n\nExample:\n  annals record watch orders --new --server http://127.0.0.1:4000"
+        after_help = "The collection must be declared with a feed: annals record declare orders --feed. A store that this command opens has no other writer; use --server to follow what others change.\n\nExample:\n  annals record watch orders --new --server http://127.0.0.1:4000"
     )]
     Watch(Watch),
 }
@@ -76,6 +92,9 @@ struct Declare {
     /// The indexes, as a JSON list
     #[arg(long, value_name = "JSON")]
     indexes: Option<String>,
+    /// Note its changes, so that they can be followed; a collection keeps its feed
+    #[arg(long)]
+    feed: bool,
 }
 
 #[derive(Debug, Args)]
@@ -115,8 +134,8 @@ struct Count {
 
 #[derive(Debug, Args)]
 struct Watch {
-    /// Print only changes of this collection
-    collection: Option<String>,
+    /// The collection
+    collection: String,
     /// Print only changes after this number [default: 0]
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
@@ -136,6 +155,9 @@ impl Run for Record {
             What::Find(args) => find(context, args).await,
             What::Explain(args) => explain(context, args).await,
             What::Count(args) => count(context, args).await,
+            What::Group(args) => group::group(context, args).await,
+            What::Set(args) => write::set(context, args).await,
+            What::Check(args) => write::check(context, args).await,
             What::Insert(args) => write::insert(context, args).await,
             What::Replace(args) => write::replace(context, args).await,
             What::Delete(args) => write::delete(context, args).await,
@@ -171,7 +193,8 @@ async fn list(context: &Context) -> Result<(), Stop> {
 
 async fn declare(context: &Context, args: &Declare) -> Result<(), Stop> {
     not_of_the_system(&args.collection)?;
-    let collection = declared(&args.collection, args.indexes.as_deref().unwrap_or("[]"))?;
+    let mut collection = declared(&args.collection, args.indexes.as_deref().unwrap_or("[]"))?;
+    collection.feed = args.feed;
     collection.validate()?;
     let target = context.to_write().await?;
     target
@@ -255,29 +278,24 @@ async fn watch(context: &Context, args: &Watch) -> Result<(), Stop> {
     target
         .run(async |target| {
             // Asked in any case: a server that cannot be reached at the beginning is most likely mistyped.
-            let last = target.records.last_change().await?;
+            let last = target.records.last_change(&args.collection).await?;
             let after = if args.new { last } else { args.after.unwrap_or(0) };
-            let follower = ChangeFollower::new(Arc::clone(&target.records), after);
+            let follower = ChangeFollower::new(Arc::clone(&target.records), &args.collection, after);
             tokio::select! {
                 stopped = signals::stop() => Ok(stopped?),
-                ended = follow(target, follower, args.collection.as_deref(), context.output()) => ended,
+                ended = follow(target, follower, context.output()) => ended,
             }
         })
         .await
 }
 
-async fn follow(
-    target: &Target,
-    mut follower: ChangeFollower,
-    collection: Option<&str>,
-    mut output: Output,
-) -> Result<(), Stop> {
+async fn follow(target: &Target, mut follower: ChangeFollower, mut output: Output) -> Result<(), Stop> {
     let mut reconnect = Reconnect::new();
     loop {
         match follower.next_page().await {
             Ok(changes) => {
                 reconnect.reached();
-                for change in changes.iter().filter(|it| collection.is_none_or(|wanted| wanted == it.collection)) {
+                for change in &changes {
                     output.change(change)?;
                 }
                 output.flush()?;

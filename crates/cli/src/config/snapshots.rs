@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use annals::order::Direction;
-use annals::{Index, OpenError, Store, snapshot_indexes};
+use annals::{Index, IndexForm, OpenError, Store, TextLanguage, snapshot_indexes};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 #[serde(deny_unknown_fields)]
 pub struct SnapshotsSection {
     /// By aggregate: indexes, each the paths that it orders by with commas between, `-` before one that descends, and the words `unique`,
-    /// `sparse`, `hashed` or `text` before all of them.
+    /// `sparse`, `hashed` or `text` before all of them. A text index may have a language beside `text`.
     pub indexes: BTreeMap<String, Vec<String>>,
 }
 
@@ -70,27 +70,33 @@ fn index(text: &str) -> Result<Index, String> {
             None => (path, Direction::Ascending),
         });
     }
-    let kind = words.iter().find(|word| matches!(**word, "hashed" | "text")).copied();
-    let mut index = match (&fields[..], kind) {
-        ([(path, Direction::Ascending)], Some("hashed")) => Index::hashed(path),
-        (_, Some("hashed")) => return Err("is hashed, so it has one path, without a -".to_owned()),
-        (fields, None) => Index::new(fields.iter().copied()),
-        (_, Some(_)) if fields.iter().any(|(_, way)| *way == Direction::Descending) => {
-            return Err("is of texts, so its paths have no - before them".to_owned());
-        }
-        (fields, Some(_)) => Index::text(fields.iter().map(|(path, _)| *path)),
-    };
+    let (mut form, mut language) = (IndexForm::default(), None);
     for word in words {
-        index = match word {
-            "unique" => index.unique(),
-            "sparse" => index.sparse(),
-            word if Some(word) == kind => index,
+        match word {
+            "unique" => form.unique = true,
+            "sparse" => form.sparse = true,
+            "hashed" => form.hashed = true,
+            "text" => form.text = true,
             other => {
-                return Err(format!("{other:?} is neither unique, sparse, hashed nor text; paths have commas between"));
+                language = Some(other.parse::<TextLanguage>().map_err(|_| {
+                    format!(
+                        "{other:?} is neither unique, sparse, hashed, text nor the language of a text; paths have commas between"
+                    )
+                })?);
             }
-        };
+        }
     }
-    Ok(index)
+    form.language = language.map(|language| language.name().to_owned());
+    form.name = match &fields[..] {
+        [(path, _)] if form.hashed => Index::hashed(path).name,
+        fields if form.text => Index::text(fields.iter().map(|(path, _)| *path)).name,
+        fields => Index::new(fields.iter().copied()).name,
+    };
+    if form.hashed && fields.iter().any(|(_, way)| *way == Direction::Descending) {
+        return Err("is hashed, so it has one path, without a -".to_owned());
+    }
+    form.fields = fields.into_iter().map(|(path, direction)| (path.to_owned(), direction)).collect();
+    Index::try_from(form)
 }
 
 #[cfg(test)]
@@ -100,11 +106,22 @@ mod tests {
     #[test]
     fn an_index_is_its_paths_with_words_before_them() {
         let descending = Index::new([("state.status", Direction::Ascending), ("state.total", Direction::Descending)]);
-        assert_eq!(index("state.status,-state.total"), Ok(descending));
-        assert_eq!(index("unique sparse state.email"), Ok(Index::on("state.email").unique().sparse()));
-        assert_eq!(index("hashed state.customer"), Ok(Index::hashed("state.customer")));
-        assert_eq!(index("text state.title,state.body"), Ok(Index::text(["state.title", "state.body"])));
-        for wrong in ["", "state.a state.b", "hashed a,b", "hashed -a", "text -a", "text hashed a"] {
+        assert_eq!(index("state.status,-state.total"), Ok(descending.into()));
+        assert_eq!(index("unique sparse state.email"), Ok(Index::on("state.email").unique().sparse().into()));
+        assert_eq!(index("hashed state.customer"), Ok(Index::hashed("state.customer").into()));
+        assert_eq!(index("text state.title,state.body"), Ok(Index::text(["state.title", "state.body"]).into()));
+        let english = Index::text(["state.body"]).language(TextLanguage::English);
+        assert_eq!(index("text english state.body"), Ok(english.into()));
+        for wrong in [
+            "",
+            "state.a state.b",
+            "hashed a,b",
+            "hashed -a",
+            "text -a",
+            "text hashed a",
+            "english a",
+            "text klingon a",
+        ] {
             assert!(index(wrong).is_err(), "{wrong}");
         }
     }

@@ -3,7 +3,9 @@
 use annals::bson::{Bson, RawDocumentBuf};
 use annals::wire::queries::write_paged;
 use annals::wire::records as wire;
-use annals::{Collection, DocumentView, Explained, Invalid, Paged, Record, RecordedChange, Revision};
+use annals::{
+    Collection, DocumentView, Explained, Group, GroupQuery, Invalid, Paged, Record, RecordedChange, Revision,
+};
 
 use super::Output;
 use crate::cli::Format;
@@ -41,7 +43,7 @@ impl Output {
             Format::Json => self.document(&made(wire::collection(collection))?),
             Format::Table => {
                 self.head(format_args!("{:<40}  INDEXES", "NAME"))?;
-                let indexes: Vec<_> = collection.indexes.iter().map(|index| index.name.as_str()).collect();
+                let indexes: Vec<_> = collection.indexes.iter().map(annals::Index::name).collect();
                 self.text(format_args!("{:<40}  {}", collection.name, indexes.join(", ")))
             }
         }
@@ -51,6 +53,18 @@ impl Output {
         match self.format {
             Format::Json => self.document(&wire::count(count)),
             Format::Table => self.text(format_args!("{count}")),
+        }
+    }
+
+    pub fn group(&mut self, query: &GroupQuery, group: &Group) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.document(&made(wire::group(query, group))?),
+            Format::Table => {
+                let names: String = query.figures.iter().map(|figure| format!("  {:>16}", figure.name)).collect();
+                self.head(format_args!("{:<32}  {:>10}{names}", "KEY", "COUNT"))?;
+                let figures: String = group.figures.iter().map(|one| format!("  {:>16}", text(one.clone()))).collect();
+                self.text(format_args!("{:<32}  {:>10}{figures}", text(group.key.clone()), group.count))
+            }
         }
     }
 

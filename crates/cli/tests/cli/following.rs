@@ -74,7 +74,7 @@ fn a_watch_reconnects_to_its_server_and_repeats_and_skips_nothing() {
     let server = Server::start(folder.path());
     let url = server.url.clone();
     let record = |arguments: &[&str]| run(folder.path(), &[&["record", "--server", &url], arguments].concat()).ok();
-    record(&["declare", "orders"]);
+    record(&["declare", "orders", "--feed"]);
     record(&["insert", "orders", "--document", "{\"_id\": \"o-1\"}"]);
     let mut watch = Following::start(folder.path(), &["record", "watch", "orders", "--server", &url]);
     let first = watch.next();

@@ -98,6 +98,65 @@ fn records_are_replaced_and_deleted_if_they_are_as_expected() {
 }
 
 #[test]
+fn fields_of_a_record_are_set_and_a_record_is_checked() {
+    let folder = folder();
+    let folder = folder.path();
+    store_with_customers(folder);
+    let shown = |id: &str| record(folder, &["get", "customers", id]).ok().json()[0].clone();
+    let set = |arguments: &[&str]| record(folder, &[&["set", "customers"], arguments].concat());
+    let fields = r#"{"n": 11, "address.city": "Oslo", "at": {"$date": "2026-03-01T12:00:00Z"}}"#;
+    let told = set(&["c-1", "--fields", fields, "--unset", "email"]).ok().json();
+    assert_eq!(told, [json!({"id": "c-1", "revision": shown("c-1")["revision"]})]);
+    let due = json!({"_id": "c-1", "n": 11, "address": {"city": "Oslo"}, "at": {"$date": "2026-03-01T12:00:00Z"}});
+    assert_eq!(shown("c-1")["document"], due);
+    set(&["c-1", "--unset", "at,address.city", "--matching", "n = 11"]).ok();
+    assert_eq!(shown("c-1")["document"], json!({"_id": "c-1", "n": 11, "address": {}}));
+    set(&["c-1", "--fields", "{\"n\":1}", "--matching", "n = 5"]).refused("record_conflict", 3);
+    set(&["c-1", "--fields", "{\"n\":1}", "--revision", "1"]).refused("record_conflict", 3);
+    set(&["7", "--ejson", "--fields", "{\"n\":1}"]).refused("record_conflict", 3);
+    set(&["7", "--ejson", "--fields", "{\"n\":1}", "--or-insert"]).ok();
+    set(&["c-1", "--fields", "[1]"]).refused("not_json", 2);
+    set(&["c-1", "--fields", "{\"_id\":1}"]).refused("invalid_record", 2);
+    let check = |arguments: &[&str]| record(folder, &[&["check", "customers"], arguments].concat());
+    let revision = shown("c-1")["revision"].clone();
+    assert_eq!(check(&["c-1", "--matching", "n = 11"]).ok().json(), [json!({"id": "c-1", "revision": revision})]);
+    assert_eq!(check(&["none", "--absent"]).ok().json(), [json!({"id": "none", "revision": 0})]);
+    check(&["c-1", "--revision", &revision.to_string()]).ok();
+    check(&["7", "--ejson"]).ok();
+    check(&["7"]).refused("record_conflict", 3);
+    check(&["c-1", "--absent"]).refused("record_conflict", 3);
+    check(&["c-1", "--matching", "n = 5"]).refused("record_conflict", 3);
+    assert_eq!(shown("c-1")["revision"], revision);
+}
+
+#[test]
+fn records_are_grouped_by_a_field() {
+    let folder = folder();
+    let folder = folder.path();
+    record(folder, &["declare", "orders"]).ok();
+    let order = |n: i32| {
+        let at = json!({"$date": format!("2026-03-0{}T0{n}:00:00Z", 1 + n / 4)});
+        let state = ["open", "paid"][n as usize % 2];
+        json!({"_id": n, "state": state, "total": n, "at": at})
+    };
+    run_with(folder, &["record", "insert", "orders"], &lines((0..8).map(order))).ok();
+    let group = |arguments: &[&str]| record(folder, &[&["group", "orders"], arguments].concat()).ok();
+    let found = group(&["--by", "state", "--sum", "total", "--max", "total,at", "--where", "total > 0"]).json();
+    let at = |day: i32, n: i32| json!({"$date": format!("2026-03-0{day}T0{n}:00:00Z")});
+    let due = [
+        json!({"key": "open", "count": 3, "figures": {"sum(total)": 12, "max(total)": 6, "max(at)": at(2, 6)}}),
+        json!({"key": "paid", "count": 4, "figures": {"sum(total)": 16, "max(total)": 7, "max(at)": at(2, 7)}}),
+    ];
+    assert_eq!(found, due);
+    let days = group(&["--by", "at", "--every", "day", "--limit", "1"]).json();
+    assert_eq!(days, [json!({"key": at(1, 0), "count": 4, "figures": {}})]);
+    assert_eq!(group(&["--avg", "total"]).json(), [json!({"key": null, "count": 8, "figures": {"avg(total)": 3.5}})]);
+    let table = group(&["--by", "state", "--min", "total", "--output", "table"]).out;
+    assert!(table.starts_with("KEY") && table.contains("min(total)") && table.lines().count() == 3, "{table}");
+    record(folder, &["group", "orders", "--by", "a.0"]).refused("invalid_query", 2);
+}
+
+#[test]
 fn a_refused_line_is_reported_and_the_others_go_on() {
     let folder = folder();
     let folder = folder.path();
@@ -181,6 +240,10 @@ fn a_servers_records_are_what_its_store_holds() {
     there(&["insert", "event-log", "--document", "{}"]).refused("system_collection", 2);
     there(&["get", "customers", "none"]).refused("unknown_record", 4);
 
+    there(&["watch", "customers"]).refused("no_feed", 3);
+    there(&["watch", "nothing"]).refused("unknown_collection", 4);
+    let declared: Value = serde_json::from_str(&there(&["declare", "customers", "--feed"]).ok().out).expect("JSON");
+    assert_eq!(declared["feed"], true);
     let mut watching = annals(folder)
         .args(["record", "watch", "customers", "--new", "--server", &server.url])
         .stdout(Stdio::piped())

@@ -7,5 +7,6 @@ pub mod expiring;
 pub mod feed;
 pub mod fields;
 pub mod finding;
+pub mod grouping;
 pub mod indexes;
 pub mod texts;

@@ -6,33 +6,51 @@ use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, RawBson, RawBsonRef};
 use annals_core::order::{self, Direction, document_keys};
 use annals_core::{
-    ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Index, Invalid, Matcher, Record, RecordChange,
-    RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index, text_entries, with_fields,
+    ChangeKind, ChangeNumber, ChangesError, Code, Collection, Condition, Expected, GroupPage, GroupQuery, Index,
+    Invalid, Matcher, Record, RecordChange, RecordError, RecordQuery, RecordedChange, Revision, SortBy, no_text_index,
+    text_entries, with_fields,
 };
 
-/// Records in memory that do what records must do. Changes have numbers without holes.
+use super::groups;
+
+/// Records in memory that do what records must do. Each change has the number of the revision that it made.
 #[derive(Debug, Default, Clone)]
 pub struct RecordsModel {
     collections: BTreeMap<String, Kept>,
-    changes: Vec<RecordedChange>,
+    revision: Revision,
 }
 
 #[derive(Debug, Default, Clone)]
 struct Kept {
     indexes: Vec<Index>,
+    /// Its changes; none when it has no feed.
+    feed: Option<Vec<RecordedChange>>,
     /// By the encoding of the id.
     records: BTreeMap<Vec<u8>, Record>,
 }
 
 impl RecordsModel {
-    /// All changes, in order.
-    pub fn changes(&self) -> &[RecordedChange] {
-        &self.changes
+    /// All changes of a collection, in order.
+    ///
+    /// # Errors
+    /// What the port says.
+    pub fn changes(&self, collection: &str) -> Result<&[RecordedChange], ChangesError> {
+        let unknown = || ChangesError::UnknownCollection(collection.to_owned());
+        let kept = self.collections.get(collection).ok_or_else(unknown)?;
+        kept.feed.as_deref().ok_or_else(|| ChangesError::NoFeed(collection.to_owned()))
     }
 
-    /// The number of the newest change.
-    pub fn last_change(&self) -> ChangeNumber {
-        self.changes.len() as ChangeNumber
+    /// The number of a collection's newest change.
+    ///
+    /// # Errors
+    /// What the port says.
+    pub fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
+        Ok(self.changes(collection)?.last().map_or(0, |last| last.number))
+    }
+
+    /// How many changes there were.
+    pub fn revision(&self) -> Revision {
+        self.revision
     }
 
     /// Declares a collection.
@@ -44,10 +62,10 @@ impl RecordsModel {
         let mut kept = self.collections.get(&declared.name).cloned().unwrap_or_default();
         declared.one_text_index(&kept.indexes)?;
         for index in &declared.indexes {
-            match kept.indexes.iter().find(|known| known.name == index.name) {
+            match kept.indexes.iter().find(|known| known.name() == index.name()) {
                 Some(known) if known == index => {}
                 Some(_) => {
-                    let (collection, index) = (declared.name.clone(), index.name.clone());
+                    let (collection, index) = (declared.name.clone(), index.name().to_owned());
                     return Err(RecordError::IndexConflict { collection, index, message: String::new() });
                 }
                 None => {
@@ -58,14 +76,20 @@ impl RecordsModel {
                 }
             }
         }
+        if declared.feed {
+            kept.feed.get_or_insert_default();
+        }
         self.collections.insert(declared.name.clone(), kept);
         Ok(())
     }
 
     /// The declared collections, in the order of their names.
     pub fn collections(&self) -> Vec<Collection> {
-        let declared =
-            |(name, kept): (&String, &Kept)| Collection { name: name.clone(), indexes: kept.indexes.clone() };
+        let declared = |(name, kept): (&String, &Kept)| Collection {
+            name: name.clone(),
+            indexes: kept.indexes.clone(),
+            feed: kept.feed.is_some(),
+        };
         self.collections.iter().map(declared).collect()
     }
 
@@ -73,7 +97,7 @@ impl RecordsModel {
     ///
     /// # Errors
     /// What the port says.
-    pub fn write(&mut self, changes: &[RecordChange]) -> Result<Vec<ChangeNumber>, RecordError> {
+    pub fn write(&mut self, changes: &[RecordChange]) -> Result<Vec<Revision>, RecordError> {
         let mut next = self.clone();
         for (n, change) in changes.iter().enumerate() {
             change.validate().map_err(|error| Invalid { path: format!("changes[{n}].{}", error.path), ..error })?;
@@ -83,9 +107,9 @@ impl RecordsModel {
         Ok(numbers)
     }
 
-    fn apply(&mut self, n: usize, change: &RecordChange) -> Result<ChangeNumber, RecordError> {
+    fn apply(&mut self, n: usize, change: &RecordChange) -> Result<Revision, RecordError> {
         let name = change.collection().to_owned();
-        let number = self.last_change() + 1;
+        let number = self.revision + 1;
         let kept = self.collections.get_mut(&name).ok_or_else(|| RecordError::UnknownCollection(name.clone()))?;
         let (id, what) = match change {
             RecordChange::Insert { document, .. } => {
@@ -109,7 +133,7 @@ impl RecordsModel {
                 check(&name, n, id, kept.records.get(&encoded(id)), expected)?;
                 match kept.records.remove(&encoded(id)) {
                     Some(record) => (id_of(&record.document), ChangeKind::Deleted),
-                    None => return Ok(number - 1),
+                    None => return Ok(0),
                 }
             }
             RecordChange::Set { id, fields, unset, expected, .. } => {
@@ -129,7 +153,10 @@ impl RecordsModel {
                 return Ok(there.map_or(0, |record| record.revision));
             }
         };
-        self.changes.push(RecordedChange { number, collection: name, id, what });
+        self.revision = number;
+        if let Some(feed) = &mut kept.feed {
+            feed.push(RecordedChange { number, collection: name, id, what });
+        }
         Ok(number)
     }
 
@@ -171,7 +198,7 @@ impl RecordsModel {
     pub(super) fn expiring(&self) -> Vec<(String, Index)> {
         let indexes =
             self.collections.iter().flat_map(|(name, kept)| kept.indexes.iter().map(move |index| (name, index)));
-        let expiring = indexes.filter(|(_, index)| index.expires_after_seconds.is_some());
+        let expiring = indexes.filter(|(_, index)| index.expires_after_seconds().is_some());
         expiring.map(|(name, index)| (name.clone(), index.clone())).collect()
     }
 
@@ -187,6 +214,30 @@ impl RecordsModel {
         Ok(kept.records.values().filter(|record| matcher.matches(&record.document)).count() as u64)
     }
 
+    /// A page of groups.
+    ///
+    /// # Errors
+    /// What the port says.
+    pub fn group(&self, query: &GroupQuery) -> Result<GroupPage, RecordError> {
+        query.validate()?;
+        let after = query.after_key()?;
+        let records = self.find(&RecordQuery::new(&*query.collection).matching(query.condition.clone()))?;
+        let mut groups = groups::of(query, &records);
+        if let Some(after) = after {
+            let behind = order::encoded(RawBson::try_from(after).expect("a key").as_raw_bson_ref());
+            groups.retain(|key, _| *key > behind);
+        }
+        let mut page = GroupPage::default();
+        for (_, group) in groups {
+            if page.groups.len() == query.limit {
+                page.next = page.groups.last().map(|last| query.cursor_after(&last.key));
+                break;
+            }
+            page.groups.push(group?);
+        }
+        Ok(page)
+    }
+
     fn kept(&self, collection: &str) -> Result<&Kept, RecordError> {
         self.collections.get(collection).ok_or_else(|| RecordError::UnknownCollection(collection.to_owned()))
     }
@@ -194,7 +245,7 @@ impl RecordsModel {
 
 impl Kept {
     fn matcher(&self, condition: &Condition) -> Result<Matcher, Invalid> {
-        let index = self.indexes.iter().find(|index| index.text);
+        let index = self.indexes.iter().find_map(Index::as_text);
         match (condition.text_search(), index) {
             (None, _) => Ok(Matcher::new(condition)),
             (Some(_), Some(index)) => Ok(Matcher::by_text(condition, index)),
@@ -221,14 +272,14 @@ impl Kept {
         n: usize,
     ) -> Result<(), RecordError> {
         let own = entries(index, document)?;
-        if !index.unique {
+        if !index.is_unique() {
             return Ok(());
         }
         for (other, record) in &self.records {
             let taken = entries(index, &record.document)?;
             if let Some(entry) = own.intersection(&taken).next().filter(|_| other != id) {
                 let key = Box::new(index.readable_entry(document, entry));
-                let (collection, index) = (name.to_owned(), index.name.clone());
+                let (collection, index) = (name.to_owned(), index.name().to_owned());
                 return Err(RecordError::DuplicateKey { collection, index, key, change: n });
             }
         }
@@ -271,16 +322,16 @@ fn check(
 }
 
 fn entries(index: &Index, document: &RawDocument) -> Result<BTreeSet<Vec<u8>>, Invalid> {
-    if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
+    if index.partial().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
         return Ok(BTreeSet::new());
     }
-    if index.text {
-        return text_entries(index, document);
+    if let Some(words) = index.as_text() {
+        return text_entries(words, document);
     }
-    let fields: Vec<_> = index.fields.iter().map(|(path, direction)| (path.as_str(), *direction)).collect();
+    let fields = index.fields();
     let (keys, missing) = document_keys(document, &fields)
         .map_err(|error| Invalid::new(Code::InvalidRecord, "document", error.to_string()))?;
-    if index.sparse && missing == fields.len() {
+    if index.is_sparse() && missing == fields.len() {
         return Ok(BTreeSet::new());
     }
     Ok(keys.into_iter().collect())

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
 use annals_core::order::Direction;
 use annals_core::{
-    ChangeNumber, Collection, Condition, Expected, Fragment, Index, Projection, Record, RecordChange, RecordError,
-    RecordQuery, Records, SortBy,
+    Aggregation, Collection, Condition, Every, Expected, Fragment, GroupQuery, Index, Projection, Record, RecordChange,
+    RecordError, RecordQuery, Records, Revision, SortBy, limits,
 };
 
+use super::groups;
 use super::model::{RecordsModel, same_refusal};
 
 /// Makes random operations, of values so few that they meet often.
@@ -28,6 +29,8 @@ pub enum RecordOperation {
     Get(String, Bson),
     /// Finds records, page by page to the end, and counts them.
     Find(Box<RecordQuery>),
+    /// Groups records, page by page to the end.
+    Group(Box<GroupQuery>),
 }
 
 /// The collections that the operations are about.
@@ -44,7 +47,7 @@ impl RecordOperation {
                 self.same(records.declare(collection.clone()).await, model.declare(collection))
             }
             Self::Write(changes) => {
-                let answer: Result<Vec<ChangeNumber>, _> = records.write(changes.clone()).await;
+                let answer: Result<Vec<Revision>, _> = records.write(changes.clone()).await;
                 self.same(answer, model.write(changes))
             }
             Self::Get(collection, id) => self.same(records.get(collection, id).await, model.get(collection, id)),
@@ -52,6 +55,23 @@ impl RecordOperation {
                 self.same(pages(records, RecordQuery::clone(query)).await, model.find(query))?;
                 let counted = records.count(&query.collection, &query.condition).await;
                 self.same(counted, model.count(&query.collection, &query.condition))
+            }
+            Self::Group(query) => {
+                let (mut query, whole) = (query.clone(), GroupQuery { limit: limits::PAGE_MAX, ..*query.clone() });
+                let mut all = Vec::new();
+                let answer = loop {
+                    match records.group(GroupQuery::clone(&query)).await {
+                        Ok(page) => {
+                            all.extend(page.groups);
+                            match page.next {
+                                Some(next) => query.after = Some(next),
+                                None => break Ok(groups::comparable(&all)),
+                            }
+                        }
+                        Err(error) => break Err(error),
+                    }
+                };
+                self.same(answer, model.group(&whole).map(|page| groups::comparable(&page.groups)))
             }
         }
     }
@@ -100,6 +120,7 @@ impl RecordOperations {
                 RecordOperation::Write(changes)
             }
             13 | 14 => RecordOperation::Get(collection.to_owned(), self.any_id()),
+            15 => RecordOperation::Group(Box::new(self.any_group(collection))),
             _ => RecordOperation::Find(Box::new(self.any_query(collection))),
         }
     }
@@ -284,12 +305,29 @@ impl RecordOperations {
         }
     }
 
+    /// Groups of this collection.
+    fn any_group(&mut self, collection: &str) -> GroupQuery {
+        let mut query =
+            GroupQuery::new(collection).matching(self.any_condition(1)).limit([1, 2, 100][self.random.usize(0..3)]);
+        if self.random.u8(0..5) > 0 {
+            query = query.by(self.any_path());
+            if self.random.u8(0..4) == 0 {
+                query = query.every(if self.random.bool() { Every::Hour } else { Every::Day });
+            }
+        }
+        for n in 0..self.random.usize(0..4) {
+            query = query.figure(format!("f{n}"), Aggregation::ALL[self.random.usize(0..4)], self.any_path());
+        }
+        query
+    }
+
     fn any_direction(&mut self) -> Direction {
         if self.random.bool() { Direction::Ascending } else { Direction::Descending }
     }
 
     fn any_collection(&mut self, name: &str) -> Collection {
         let mut collection = Collection::new(name);
+        collection.feed = self.random.bool();
         for _ in 0..self.random.usize(0..3) {
             let mut fields: Vec<(&str, Direction)> = Vec::new();
             for _ in 0..self.random.usize(1..4) {
@@ -309,8 +347,8 @@ impl RecordOperations {
                 let suffix = format!(" {} {} {}", index.unique, index.sparse, index.partial.is_some());
                 index.name += &suffix;
             }
-            if collection.indexes.iter().all(|known| known.name != index.name) {
-                collection.indexes.push(index);
+            if collection.indexes.iter().all(|known| known.name() != index.name) {
+                collection.indexes.push(index.into());
             }
         }
         collection

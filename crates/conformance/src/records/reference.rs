@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use annals_core::bson::Bson;
 use annals_core::{
-    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Cursor, DocumentKind, Expected, Explained, Invalid,
-    Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordedChange, Records, StoreError, Timestamp,
-    limits,
+    ChangeNumber, ChangesError, Clock, Code, Collection, Condition, Cursor, DocumentKind, Expected, Explained,
+    GroupPage, GroupQuery, Invalid, Now, Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordWrites,
+    RecordedChange, Records, Revision, StoreError, Timestamp, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -42,10 +42,10 @@ impl RecordsModel {
     fn expired(&self, now: Timestamp) -> Vec<RecordChange> {
         let mut due = Vec::new();
         for (collection, index) in self.expiring() {
-            let Some(seconds) = index.expires_after_seconds else { continue };
+            let Some(seconds) = index.expires_after_seconds() else { continue };
             let until = now.as_millis() - i64::from(seconds) * 1_000;
             let until = annals_core::bson::DateTime::from_millis(until);
-            let expired = Condition::lte(index.fields[0].0.clone(), until);
+            let expired = Condition::lte(index.fields()[0].0, until);
             let found = self.find(&RecordQuery::new(&*collection).matching(expired)).expect("they are found");
             due.extend(found.iter().map(|record| {
                 let id = record.document.get("_id").ok().flatten().expect("it has an id");
@@ -67,7 +67,7 @@ impl Records for ReferenceRecords {
         Ok(self.model()?.collections())
     }
 
-    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<ChangeNumber>, RecordError> {
+    async fn write(&self, changes: Vec<RecordChange>) -> Result<Vec<Revision>, RecordError> {
         let numbers = self.model()?.write(&changes)?;
         self.open.send_modify(|_| ());
         Ok(numbers)
@@ -115,27 +115,37 @@ impl Records for ReferenceRecords {
         self.expire()?.count(collection, &condition)
     }
 
-    async fn changes(&self, after: ChangeNumber, limit: usize) -> Result<Vec<RecordedChange>, ChangesError> {
+    async fn group(&self, query: GroupQuery) -> Result<GroupPage, RecordError> {
+        let query = query.resolved(&Now::utc(self.clock.now()))?;
+        self.expire()?.group(&query)
+    }
+
+    async fn changes(
+        &self,
+        collection: &str,
+        after: ChangeNumber,
+        limit: usize,
+    ) -> Result<Vec<RecordedChange>, ChangesError> {
         let model = self.expire()?;
-        let last = model.last_change();
+        let last = model.last_change(collection)?;
         if after > last {
             return Err(ChangesError::Unknown { after, last });
         }
         if !(1..=limits::PAGE_MAX).contains(&limit) {
             return Err(Invalid::new(Code::InvalidQuery, "limit", "is wrong").into());
         }
-        Ok(model.changes().iter().skip(after as usize).take(limit).cloned().collect())
+        Ok(model.changes(collection)?.iter().filter(|change| change.number > after).take(limit).cloned().collect())
     }
 
-    async fn last_change(&self) -> Result<ChangeNumber, ChangesError> {
-        Ok(self.model()?.last_change())
+    async fn last_change(&self, collection: &str) -> Result<ChangeNumber, ChangesError> {
+        self.model()?.last_change(collection)
     }
 
-    async fn wait_past_change(&self, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
+    async fn wait_past_change(&self, collection: &str, after: ChangeNumber) -> Result<ChangeNumber, ChangesError> {
         let mut open = self.open.subscribe();
         loop {
             open.borrow_and_update();
-            let last = self.model()?.last_change();
+            let last = self.model()?.last_change(collection)?;
             if last > after {
                 return Ok(last);
             }
@@ -146,4 +156,19 @@ impl Records for ReferenceRecords {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[async_trait]
+impl RecordWrites for ReferenceRecords {
+    async fn wait(&self, seen: Option<u64>) -> Result<u64, StoreError> {
+        let mut open = self.open.subscribe();
+        loop {
+            open.borrow_and_update();
+            let revision = self.model()?.revision();
+            if seen != Some(revision) {
+                return Ok(revision);
+            }
+            open.changed().await.map_err(|_| StoreError::Closed)?;
+        }
+    }
 }

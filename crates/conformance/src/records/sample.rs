@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals_core::bson::{Bson, Document, RawDocumentBuf};
 use annals_core::{
-    Collection, Condition, DEFAULT_TENANT, Expected, Record, RecordChange, RecordError, RecordQuery, Records, Revision,
-    Store,
+    ChangeNumber, Collection, Condition, DEFAULT_TENANT, Expected, Record, RecordChange, RecordError, RecordQuery,
+    Records, Revision, Store,
 };
 
 use crate::Subject;
@@ -22,11 +22,11 @@ pub(crate) async fn open(subject: &dyn Subject) -> (Arc<dyn Store>, Arc<dyn Reco
     open_with(subject, Collection::new(THINGS)).await
 }
 
-/// Opens the subject, with this collection.
+/// Opens the subject, with this collection, which gets a feed.
 pub(crate) async fn open_with(subject: &dyn Subject, collection: Collection) -> (Arc<dyn Store>, Arc<dyn Records>) {
     let store = subject.open().await;
     let records = records_of(&store);
-    records.declare(collection).await.expect("the collection is declared");
+    records.declare(collection.with_feed()).await.expect("the collection is declared");
     (store, records)
 }
 
@@ -84,6 +84,11 @@ pub(crate) fn document(record: &Record) -> Document {
 
 pub(crate) async fn get(records: &Arc<dyn Records>, id: impl Into<Bson>) -> Option<Record> {
     records.get(THINGS, &id.into()).await.expect("it is looked up")
+}
+
+/// The number of the newest change.
+pub(crate) async fn last(records: &Arc<dyn Records>) -> ChangeNumber {
+    records.last_change(THINGS).await.expect("the newest change")
 }
 
 /// The document of this id.

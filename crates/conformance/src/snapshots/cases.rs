@@ -228,7 +228,7 @@ pub async fn snapshots_are_documents_in_the_layout_with_its_indexes(subject: &dy
     assert!(found.document.get("annals").expect("a document").is_none(), "nothing of our own where Wow would do");
     let collections = records.collections().await.expect("they are listed");
     let indexes = &collections.iter().find(|known| known.name == "order_snapshot").expect("declared").indexes;
-    let names: Vec<_> = indexes.iter().map(|index| (index.name.as_str(), index.hashed)).collect();
+    let names: Vec<_> = indexes.iter().map(|index| (index.name(), matches!(index, Index::Hashed(_)))).collect();
     let due = ["tenantId_hashed", "ownerId_hashed", "_id_hashed", "deleted_hashed"].map(|name| (name, true));
     assert_eq!(names, due);
 }
@@ -243,13 +243,13 @@ fn sorted(document: annals_core::bson::Document) -> annals_core::bson::Document 
 pub async fn indexes_of_one_s_own_are_declared_beside_the_layout_s(subject: &dyn Subject) {
     let (store, snapshots) = open(subject).await;
     for _ in 0..2 {
-        snapshots.declare("order", vec![Index::on("state.note").named("note")]).await.expect("it is declared");
+        snapshots.declare("order", vec![Index::on("state.note").named("note").into()]).await.expect("it is declared");
     }
     assert!(save(&snapshots, &snapshot("o-1", 1, "a")).await);
     let records = store.records(DEFAULT_TENANT).expect("the tenant is declared");
     let collections = records.collections().await.expect("they are listed");
     let indexes = &collections.iter().find(|known| known.name == "order_snapshot").expect("declared").indexes;
-    assert_eq!(indexes.last().map(|index| index.name.as_str()), Some("note"));
+    assert_eq!(indexes.last().map(Index::name), Some("note"));
     assert_eq!(indexes.len(), 5);
 }
 

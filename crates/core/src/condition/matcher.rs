@@ -8,7 +8,7 @@ use bson::{Bson, RawBson, RawBsonRef};
 use super::fragment::{Search, Side};
 use super::path::{AtArray, walk};
 use super::{Condition, Deletion, Test, raw};
-use crate::Index;
+use crate::TextIndex;
 use crate::order::{TypeOrder, encode};
 use crate::text::{TextFields, TextSearch};
 
@@ -84,9 +84,9 @@ impl Matcher {
     }
 
     /// Makes a condition ready whose `MATCH` is of the texts in the fields of this index.
-    pub fn by_text(condition: &Condition, index: &Index) -> Self {
+    pub fn by_text(condition: &Condition, index: &TextIndex) -> Self {
         let Some(search) = condition.text_search() else { return Self::new(condition) };
-        let fields = TextFields::new(index.fields.iter().map(|(path, _)| path.as_str()));
+        let fields = TextFields::new(index.paths.iter().map(String::as_str));
         Self { node: Node::of(&condition.without_text_search()), text: Some((TextSearch::new(search), fields)) }
     }
 

@@ -168,6 +168,8 @@ pub struct ParkedId {
 
 impl RecordType for DefinitionRecord {
     const COLLECTION: &'static str = HANDLERS;
+    // Processes that own a handler follow what others do to its definition.
+    const FEED: bool = true;
 }
 
 impl RecordType for ProcessorRecord {
@@ -178,7 +180,7 @@ impl RecordType for FailingRecord {
     const COLLECTION: &'static str = FAILING_PARTITIONS;
 
     fn indexes() -> Vec<Index> {
-        vec![Index::new([("_id.processor", Direction::Ascending), ("_id.partition", Direction::Ascending)])]
+        vec![Index::new([("_id.processor", Direction::Ascending), ("_id.partition", Direction::Ascending)]).into()]
     }
 }
 
@@ -186,7 +188,7 @@ impl RecordType for ParkedRecord {
     const COLLECTION: &'static str = PARKED_EVENTS;
 
     fn indexes() -> Vec<Index> {
-        vec![Index::new([("_id.processor", Direction::Ascending), ("_id.position", Direction::Ascending)])]
+        vec![Index::new([("_id.processor", Direction::Ascending), ("_id.position", Direction::Ascending)]).into()]
     }
 }
 

@@ -226,12 +226,12 @@ fn read_indexes(indexes: &Value) -> Result<Vec<Index>, Invalid> {
     let body = serde_json::json!({ "indexes": indexes }).to_string();
     let collection = read_collection("indexes", body.as_bytes(), Encoding::Json).map_err(at)?;
     collection.validate().map_err(at)?;
-    let refused = |index: &&Index| index.unique || index.expires_after_seconds.is_some();
+    let refused = |index: &&Index| index.is_unique() || index.expires_after_seconds().is_some();
     match collection.indexes.iter().find(refused) {
         None => Ok(collection.indexes),
         Some(index) => {
             let message =
-                format!("{:?} is unique or expires; the records of a projection follow from events only", index.name);
+                format!("{:?} is unique or expires; the records of a projection follow from events only", index.name());
             Err(Invalid::new(Code::InvalidProjection, "indexes", message))
         }
     }

@@ -57,6 +57,8 @@ pub struct DroppedRecord {
 
 impl RecordType for ProjectionRecord {
     const COLLECTION: &'static str = PROJECTIONS;
+    // Processes that fold a projection follow what others do to its definition.
+    const FEED: bool = true;
 }
 
 impl ProjectionRecord {

@@ -85,9 +85,15 @@ impl RecordError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangesError {
+    /// The collection was never declared.
+    #[error("collection {0:?} is not declared; declare it first")]
+    UnknownCollection(String),
+    /// The collection has no feed.
+    #[error("collection {0:?} has no feed of its changes; declare it with a feed, read it once, then follow it")]
+    NoFeed(String),
     /// Changes after the given one are no longer retained.
     #[error(
-        "changes after {after} are no longer retained, the oldest is {oldest}; read the collections again and follow from the newest change"
+        "changes after {after} are no longer retained, the oldest is {oldest}; read the collection again and follow from the newest change"
     )]
     Gone {
         /// The requested number.
@@ -115,6 +121,8 @@ impl ChangesError {
     /// Returns the stable code of this error.
     pub fn code(&self) -> Code {
         match self {
+            Self::UnknownCollection(_) => Code::UnknownCollection,
+            Self::NoFeed(_) => Code::NoFeed,
             Self::Gone { .. } => Code::ChangesGone,
             Self::Unknown { .. } => Code::UnknownChange,
             Self::Invalid(invalid) => invalid.code,

@@ -1,4 +1,4 @@
-//! Following the changes of records.
+//! Following the changes of a collection.
 
 use std::sync::Arc;
 
@@ -9,13 +9,14 @@ use crate::limits;
 /// one that is slower than changes are kept is told so.
 pub struct ChangeFollower {
     records: Arc<dyn Records>,
+    collection: String,
     after: ChangeNumber,
 }
 
 impl ChangeFollower {
-    /// Follows what happens after this change.
-    pub fn new(records: Arc<dyn Records>, after: ChangeNumber) -> Self {
-        Self { records, after }
+    /// Follows what happens to a collection after this change.
+    pub fn new(records: Arc<dyn Records>, collection: impl Into<String>, after: ChangeNumber) -> Self {
+        Self { records, collection: collection.into(), after }
     }
 
     /// The last change that was returned.
@@ -29,13 +30,13 @@ impl ChangeFollower {
     /// See [`ChangesError`]; the position is unchanged, so calling again retries.
     pub async fn next_page(&mut self) -> Result<Vec<RecordedChange>, ChangesError> {
         loop {
-            let changes = self.records.changes(self.after, limits::PAGE_MAX).await?;
+            let changes = self.records.changes(&self.collection, self.after, limits::PAGE_MAX).await?;
             if let Some(last) = changes.last() {
                 self.after = last.number;
                 return Ok(changes);
             }
             drop(changes);
-            self.records.wait_past_change(self.after).await?;
+            self.records.wait_past_change(&self.collection, self.after).await?;
         }
     }
 }

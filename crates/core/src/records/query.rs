@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::collection::key_path;
+use super::index::key_path;
 use super::{Projection, Record};
 use crate::order::Direction;
 use crate::{Code, Condition, DocumentKind, Invalid, Now, limits};

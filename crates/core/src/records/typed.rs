@@ -7,16 +7,15 @@ use bson::Bson;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{
-    ChangeNumber, Collection, Cursor, Expected, Index, Record, RecordChange, RecordError, RecordQuery, Records,
-    Revision,
-};
+use super::{Collection, Cursor, Expected, Index, Record, RecordChange, RecordError, RecordQuery, Records, Revision};
 use crate::{Code, Invalid};
 
 /// A type whose values are records. Its serde names are the stored field names; one field is named `_id`.
 pub trait RecordType: Serialize + DeserializeOwned {
     /// The name of its collection, unless another one is chosen when it is declared.
     const COLLECTION: &'static str;
+    /// Whether the changes of its collection are followed.
+    const FEED: bool = false;
 
     /// The indexes of its collection.
     fn indexes() -> Vec<Index> {
@@ -25,7 +24,7 @@ pub trait RecordType: Serialize + DeserializeOwned {
 
     /// The declaration of its collection.
     fn collection() -> Collection {
-        Collection { name: Self::COLLECTION.to_owned(), indexes: Self::indexes() }
+        Collection { name: Self::COLLECTION.to_owned(), indexes: Self::indexes(), feed: Self::FEED }
     }
 }
 
@@ -110,7 +109,7 @@ impl<T: RecordType> TypedRecords<T> {
     ///
     /// # Errors
     /// As [`Records::delete_if`].
-    pub async fn delete_if(&self, id: impl Into<Bson>, expected: Expected) -> Result<ChangeNumber, RecordError> {
+    pub async fn delete_if(&self, id: impl Into<Bson>, expected: Expected) -> Result<Revision, RecordError> {
         self.records.delete_if(&self.name, id.into(), expected).await
     }
 

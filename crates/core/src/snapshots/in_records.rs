@@ -8,8 +8,8 @@ use bytestring::ByteString;
 
 use super::{Snapshot, Snapshots, document};
 use crate::{
-    Aggregate, ChangesError, Clock, Code, Collection, Condition, Expected, Index, Invalid, RecordError, Records,
-    StoreError, Version, index_path, valid_name,
+    Aggregate, Clock, Code, Collection, Condition, Expected, Index, Invalid, RecordError, RecordWrites, Records,
+    Version, index_path, valid_name,
 };
 
 /// Where the snapshots of the aggregates of this name are.
@@ -28,7 +28,7 @@ pub fn snapshot_collection(name: &str) -> Result<String, Invalid> {
 
 /// Wow's indexes of every collection of snapshots, in the order in which it makes them.
 fn of_layout() -> [Index; 4] {
-    ["tenantId", "ownerId", "_id", "deleted"].map(Index::hashed)
+    ["tenantId", "ownerId", "_id", "deleted"].map(|path| Index::hashed(path).into())
 }
 
 /// What indexes of the snapshots of aggregates of this name declare, beside the layout's own.
@@ -37,18 +37,18 @@ fn of_layout() -> [Index; 4] {
 /// `invalid_name`; `invalid_collection` for what no collection can have, for a name that the layout gives another index, and for a path
 /// of which no snapshot has anything.
 pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, Invalid> {
-    let declared = Collection { name: snapshot_collection(name)?, indexes };
+    let declared = Collection { name: snapshot_collection(name)?, indexes, feed: false };
     declared.validate()?;
     for (n, index) in declared.indexes.iter().enumerate() {
         let invalid = |message: String| Err(Invalid::new(Code::InvalidCollection, index_path(n), message));
         let root = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
-        if let Some((path, _)) = index.fields.iter().find(|(path, _)| !document::FIELDS.contains(&&*root(path))) {
+        if let Some((path, _)) = index.fields().iter().find(|(path, _)| !document::FIELDS.contains(&&*root(path))) {
             return invalid(format!(
                 "is on {path:?}, which no snapshot has; name a field of the state as state.{path}, and the aggregate's id as _id"
             ));
         }
-        if of_layout().iter().any(|own| own.name == index.name && own != index) {
-            return invalid(format!("{:?} is the name of an index of the layout; give it another one", index.name));
+        if of_layout().iter().any(|own| own.name() == index.name() && own != index) {
+            return invalid(format!("{:?} is the name of an index of the layout; give it another one", index.name()));
         }
     }
     Ok(declared)
@@ -57,24 +57,29 @@ pub fn snapshot_indexes(name: &str, indexes: Vec<Index>) -> Result<Collection, I
 /// The snapshots of a tenant, in records.
 pub struct RecordSnapshots {
     records: Arc<dyn Records>,
+    writes: Arc<dyn RecordWrites>,
     context: ByteString,
     clock: Arc<dyn Clock>,
 }
 
 impl RecordSnapshots {
     /// Snapshots in these records; `context` is whose they are, Wow's bounded context.
-    pub fn new(records: Arc<dyn Records>, context: impl Into<ByteString>, clock: Arc<dyn Clock>) -> Self {
-        Self { records, context: context.into(), clock }
+    pub fn new<R: Records + RecordWrites>(
+        records: Arc<R>,
+        context: impl Into<ByteString>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { records: records.clone(), writes: records, context: context.into(), clock }
     }
 }
 
 #[async_trait]
 impl Snapshots for RecordSnapshots {
     async fn declare(&self, name: &str, indexes: Vec<Index>) -> Result<(), RecordError> {
-        let Collection { name, indexes } = snapshot_indexes(name, indexes)?;
+        let Collection { name, indexes, feed } = snapshot_indexes(name, indexes)?;
         let beside = indexes.into_iter().filter(|index| !of_layout().contains(index));
         let indexes = of_layout().into_iter().chain(beside).collect();
-        self.records.declare(Collection { name, indexes }).await
+        self.records.declare(Collection { name, indexes, feed }).await
     }
 
     async fn save(&self, snapshot: &Snapshot) -> Result<bool, RecordError> {
@@ -108,17 +113,13 @@ impl Snapshots for RecordSnapshots {
     }
 
     async fn until(&self, aggregate: &Aggregate, version: Version) -> Result<(), RecordError> {
-        let read = |error| match error {
-            ChangesError::Store(error) => RecordError::Store(error),
-            other => StoreError::Io(other.to_string()).into(),
-        };
+        let mut seen = None;
         loop {
-            // Read first: what is saved behind the look is a change behind this one.
-            let last = self.records.last_change().await.map_err(read)?;
+            // Before the look: a snapshot that is saved after the look is a write after this one.
+            seen = Some(self.writes.wait(seen).await?);
             if self.version(aggregate).await? >= version {
                 return Ok(());
             }
-            self.records.wait_past_change(last).await.map_err(read)?;
         }
     }
 
@@ -143,16 +144,18 @@ mod tests {
     #[test]
     fn an_index_of_snapshots_is_on_what_snapshots_have() {
         let declared = |indexes: Vec<Index>| snapshot_indexes("order", indexes);
-        let good = vec![Index::on("state.status"), Index::on("snapshotTime"), Index::hashed("tenantId")];
+        let good =
+            vec![Index::on("state.status").into(), Index::on("snapshotTime").into(), Index::hashed("tenantId").into()];
         assert_eq!(declared(good.clone()).expect("they are of snapshots").indexes, good);
-        for (wrong, sentence) in [
-            (Index::on("status"), "state.status"),
-            (Index::on("aggregateId"), "as _id"),
-            (Index::text(["title"]), "no snapshot has"),
-            (Index::on("version").named("deleted_hashed"), "another one"),
-            (Index::new([]), "name 1 to 32"),
-        ] {
-            let error = declared(vec![Index::on("state.a"), wrong]).expect_err(sentence);
+        let wrong: [(Index, &str); 5] = [
+            (Index::on("status").into(), "state.status"),
+            (Index::on("aggregateId").into(), "as _id"),
+            (Index::text(["title"]).into(), "no snapshot has"),
+            (Index::on("version").named("deleted_hashed").into(), "another one"),
+            (Index::new([]).into(), "name 1 to 32"),
+        ];
+        for (wrong, sentence) in wrong {
+            let error = declared(vec![Index::on("state.a").into(), wrong]).expect_err(sentence);
             assert_eq!((error.code, &*error.path), (Code::InvalidCollection, "indexes[1]"));
             assert!(error.message.contains(sentence), "{error}");
         }

@@ -8,7 +8,7 @@ use bson::raw::RawDocument;
 use super::TextFields;
 use super::words::words;
 use crate::order::encoded;
-use crate::{Code, Index, Invalid, limits};
+use crate::{Code, Invalid, TextIndex, limits};
 
 /// Bytes of a word that an entry holds. Records of longer words that begin alike have the same entry,
 /// and are told apart when they are judged.
@@ -18,8 +18,8 @@ const WORD_BYTES_MAX: usize = 256;
 ///
 /// # Errors
 /// `invalid_record` when there are more than [`TEXT_INDEX_BYTES_MAX`](limits::TEXT_INDEX_BYTES_MAX) allows.
-pub fn text_entries(index: &Index, document: &RawDocument) -> Result<BTreeSet<Vec<u8>>, Invalid> {
-    let fields = TextFields::new(index.fields.iter().map(|(path, _)| path.as_str()));
+pub fn text_entries(index: &TextIndex, document: &RawDocument) -> Result<BTreeSet<Vec<u8>>, Invalid> {
+    let fields = TextFields::new(index.paths.iter().map(String::as_str));
     let mut entries = BTreeSet::new();
     let mut bytes = 0;
     for text in fields.texts(document) {

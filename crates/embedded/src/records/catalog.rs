@@ -25,6 +25,9 @@ pub(super) struct Catalog {
 pub(super) struct KnownCollection {
     pub(super) id: u32,
     pub(super) indexes: Vec<KnownIndex>,
+    /// Its changes are noted. Left out by versions that noted those of all collections together.
+    #[serde(default)]
+    pub(super) feed: bool,
 }
 
 /// An index, and what is known of its entries.
@@ -42,22 +45,22 @@ pub(super) struct KnownIndex {
 impl KnownIndex {
     /// The paths and directions.
     pub(super) fn fields(&self) -> Vec<(&str, Direction)> {
-        self.index.fields.iter().map(|(path, direction)| (path.as_str(), *direction)).collect()
+        self.index.fields()
     }
 
     /// Whether ids of records with the same entry go down.
     pub(super) fn ids_descend(&self) -> bool {
-        self.index.fields.last().is_some_and(|(_, direction)| *direction == Direction::Descending)
+        self.fields().last().is_some_and(|(_, direction)| *direction == Direction::Descending)
     }
 
     fn prepare(&mut self) {
-        self.admits = self.index.partial.as_ref().map(Matcher::new);
+        self.admits = self.index.partial().map(Matcher::new);
     }
 }
 
 impl KnownCollection {
     pub(super) fn index(&self, name: &str) -> Option<&KnownIndex> {
-        self.indexes.iter().find(|known| known.index.name == name)
+        self.indexes.iter().find(|known| known.index.name() == name)
     }
 
     /// The index by which the words of a condition are looked up; none when it has none.
@@ -68,7 +71,7 @@ impl KnownCollection {
         if condition.text_search().is_none() {
             return Ok(None);
         }
-        self.indexes.iter().find(|known| known.index.text).map(Some).ok_or_else(no_text_index)
+        self.indexes.iter().find(|known| known.index.as_text().is_some()).map(Some).ok_or_else(no_text_index)
     }
 
     /// What judges documents by a condition.
@@ -76,8 +79,8 @@ impl KnownCollection {
     /// # Errors
     /// `no_text_index`.
     pub(super) fn matcher(&self, condition: &Condition) -> Result<Matcher, Invalid> {
-        let by_text = |known: &KnownIndex| Matcher::by_text(condition, &known.index);
-        Ok(self.text_index(condition)?.map_or_else(|| Matcher::new(condition), by_text))
+        let index = self.text_index(condition)?.and_then(|known| known.index.as_text());
+        Ok(index.map_or_else(|| Matcher::new(condition), |index| Matcher::by_text(condition, index)))
     }
 }
 
@@ -107,6 +110,11 @@ impl Catalog {
         self.collections.get(name).ok_or_else(|| RecordError::UnknownCollection(name.to_owned()))
     }
 
+    /// The number of a collection; 0 when it is not declared.
+    pub(super) fn id_of(&self, name: &str) -> u32 {
+        self.collections.get(name).map_or(0, |collection| collection.id)
+    }
+
     /// The name of a collection.
     pub(super) fn name_of(&self, id: u32) -> Option<&str> {
         self.collections.iter().find(|(_, collection)| collection.id == id).map(|(name, _)| name.as_str())
@@ -120,14 +128,18 @@ impl Catalog {
     /// Whether a declaration would change nothing.
     pub(super) fn has_all_of(&self, declared: &Collection) -> bool {
         self.collections.get(&declared.name).is_some_and(|known| {
-            declared.indexes.iter().all(|index| known.index(&index.name).is_some_and(|known| known.index == *index))
+            (known.feed || !declared.feed)
+                && declared
+                    .indexes
+                    .iter()
+                    .all(|index| known.index(index.name()).is_some_and(|known| known.index == *index))
         })
     }
 
     /// Whether an index lets records expire.
     pub(super) fn expires(&self) -> bool {
         let mut indexes = self.collections.values().flat_map(|collection| &collection.indexes);
-        indexes.any(|known| known.index.expires_after_seconds.is_some())
+        indexes.any(|known| known.index.expires_after_seconds().is_some())
     }
 
     /// What in it cannot be, given the version that stands beside it.
@@ -151,8 +163,15 @@ impl Catalog {
     pub(super) fn add_collection(&mut self, name: &str) {
         if !self.collections.contains_key(name) {
             let id = self.take_id();
-            self.collections.insert(name.to_owned(), KnownCollection { id, indexes: Vec::new() });
+            self.collections.insert(name.to_owned(), KnownCollection { id, indexes: Vec::new(), feed: false });
         }
+    }
+
+    /// Gives a collection a feed. Returns the number of the collection if it had none.
+    pub(super) fn add_feed(&mut self, name: &str) -> Option<u32> {
+        let collection = self.collections.get_mut(name).filter(|collection| !collection.feed)?;
+        collection.feed = true;
+        Some(collection.id)
     }
 
     /// Adds an index to a collection that is there.

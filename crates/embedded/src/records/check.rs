@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use annals_core::bson::raw::RawDocument;
-use annals_core::{ChangeNumber, Collection, StoreError, order, valid_document};
+use annals_core::{Collection, Revision, StoreError, order, valid_document};
 
 use super::catalog::{Catalog, KnownCollection, KnownIndex};
+use super::feed::Feed;
 use super::{entries, feed, keys, value};
 use crate::engine::{Range, View, after_prefix};
 
@@ -40,7 +41,7 @@ pub(crate) fn check(view: &dyn View, faults: Faults<'_>) -> Result<RecordsFound,
         Err(error) => return Err(error),
     };
     check_catalog(view, &catalog, faults)?;
-    let last = feed::last(view).unwrap_or(ChangeNumber::MAX);
+    let last = feed::last_revision(view).unwrap_or(Revision::MAX);
     for (name, collection) in catalog.collections() {
         found.collections += 1;
         found.indexes += collection.indexes.len() as u64;
@@ -59,7 +60,7 @@ fn check_catalog(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Resu
     catalog.faults(view.get(keys::CATALOG_VERSION)?.as_deref()).into_iter().for_each(|what| faults("catalog", what));
     for (name, known) in catalog.collections() {
         let indexes = known.indexes.iter().map(|known| known.index.clone()).collect();
-        if let Err(invalid) = (Collection { name: name.clone(), indexes }).validate() {
+        if let Err(invalid) = (Collection { name: name.clone(), indexes, feed: known.feed }).validate() {
             faults("catalog", format!("collection {name}: {invalid}"));
         }
     }
@@ -107,8 +108,8 @@ struct Checking<'a> {
     view: &'a dyn View,
     name: &'a str,
     collection: &'a KnownCollection,
-    /// The newest change.
-    last: ChangeNumber,
+    /// The newest revision.
+    last: Revision,
 }
 
 impl Checking<'_> {
@@ -143,7 +144,7 @@ impl Checking<'_> {
         if order::encoded(value::id_of(document)) != id {
             return Some(of("it stands where another id belongs"));
         }
-        (revision > self.last).then(|| of(&format!("its revision {revision} is after the newest change {}", self.last)))
+        (revision > self.last).then(|| of(&format!("its revision {revision} is after the newest, {}", self.last)))
     }
 
     /// Every entry that a record must have is there.
@@ -156,7 +157,7 @@ impl Checking<'_> {
     ) -> Result<(), StoreError> {
         for known in &self.collection.indexes {
             let mut fault = |what: String| {
-                let (index, name) = (&known.index.name, self.name);
+                let (index, name) = (known.index.name(), self.name);
                 faults("index_entry", format!("index {index} of {name}, record {}: {what}", readable(document)));
             };
             let due = match entries::entries_of(known, document) {
@@ -189,8 +190,8 @@ impl Checking<'_> {
             let (key, value) = entry?;
             count += 1;
             let own = entries::entry_of(&key, &value).unwrap_or(&key[..]).to_vec();
-            if known.index.unique && before.as_ref() == Some(&own) {
-                let (index, name) = (&known.index.name, self.name);
+            if known.index.is_unique() && before.as_ref() == Some(&own) {
+                let (index, name) = (known.index.name(), self.name);
                 faults(
                     "index_entry",
                     format!("index {index} of {name} is unique, and two records have the entry {}", own.escape_ascii()),
@@ -209,7 +210,7 @@ impl Checking<'_> {
         for entry in self.view.ascending(&Range::prefix(&keys::entries(known.id)))? {
             let (key, value) = entry?;
             if !self.is_of_a_record(known, &key, &value)? {
-                let (index, name, key) = (&known.index.name, self.name, key.escape_ascii());
+                let (index, name, key) = (known.index.name(), self.name, key.escape_ascii());
                 faults(
                     "index_entry",
                     format!("index {index} of {name} has an entry that no record has, under key {key}"),
@@ -229,21 +230,50 @@ impl Checking<'_> {
     }
 }
 
-/// The notes of changes can be read, and none is missing between them. Their number.
+/// The notes of changes can be read, and each feed has as many as it says. Their number.
 fn check_changes(view: &dyn View, catalog: &Catalog, faults: Faults<'_>) -> Result<u64, StoreError> {
     let mut count = 0;
-    let mut next = None;
+    let mut before = None;
     for entry in view.ascending(&Range::prefix(keys::CHANGES))? {
         let (key, note) = entry?;
         count += 1;
+        let of_all = keys::revision_of_all(&key);
         match feed::read(catalog, &key, &note) {
-            Ok(change) => {
-                if next.is_some_and(|next| next != change.number) {
-                    faults("change", format!("the note of a change before {} is missing", change.number));
+            Ok(_) if of_all.is_some() => {
+                if before.is_some_and(|before: u64| Some(before + 1) != of_all) {
+                    faults("change", format!("the note of a change before key {} is missing", key.escape_ascii()));
                 }
-                next = Some(change.number + 1);
+                before = of_all;
             }
+            Ok(change) if !key.starts_with(&keys::changes(catalog.id_of(&change.collection))) => {
+                faults("change", format!("key {}: it is of another collection", key.escape_ascii()));
+            }
+            Ok(_) => {}
             Err(error) => faults("change", format!("key {}: {error}", key.escape_ascii())),
+        }
+    }
+    for entry in view.ascending(&Range::prefix(keys::FEEDS))? {
+        let (key, _) = entry?;
+        if !catalog.collections().any(|(_, known)| known.feed && keys::feed(known.id) == key) {
+            faults("change", format!("key {}: it is of no collection with a feed", key.escape_ascii()));
+        }
+    }
+    for (name, known) in catalog.collections() {
+        let feed = Feed::load(view, known.id)?;
+        let mut found = (0, 0);
+        for entry in view.ascending(&Range::prefix(&keys::changes(known.id)))? {
+            found = (keys::change_number(&entry?.0).unwrap_or(0), found.1 + 1);
+        }
+        if found != (feed.last, feed.count) && found.1 + feed.count > 0 {
+            let (last, kept) = found;
+            let said = (feed.last, feed.count);
+            faults(
+                "change",
+                format!(
+                    "a note is missing or too many: the feed of {name} should end at {} with {} changes; {kept} are there, up to {last}",
+                    said.0, said.1
+                ),
+            );
         }
     }
     Ok(count)

@@ -1,9 +1,11 @@
 //! Declaring collections: on the engine's writer, inside a batch of it.
 
-use annals_core::{Collection, Index, RecordError};
+use std::mem::discriminant;
+
+use annals_core::{Collection, Index, RecordError, StoreError, TextIndex, TextLanguage};
 
 use super::catalog::{Catalog, CatalogCache, KnownIndex};
-use super::{entries, keys, value, write};
+use super::{entries, feed, keys, value, write};
 use crate::engine::{Change, Range, View};
 
 /// Creates what is missing of a collection.
@@ -14,11 +16,12 @@ pub(super) fn declare(map: &mut Change, catalogs: &CatalogCache, declared: &Coll
     }
     let mut catalog = Catalog::clone(&before);
     catalog.add_collection(&declared.name);
+    without_language(declared.text_index())?;
     declared.one_text_index(catalog.collection(&declared.name)?.indexes.iter().map(|known| &known.index))?;
     let mut several_entries = Vec::new();
     for index in &declared.indexes {
         let known = catalog.collection(&declared.name)?;
-        match known.index(&index.name) {
+        match known.index(index.name()) {
             Some(known) if known.index == *index => {}
             Some(known) => return Err(conflict(declared, &known.index, index)),
             None => {
@@ -31,7 +34,28 @@ pub(super) fn declare(map: &mut Change, catalogs: &CatalogCache, declared: &Coll
         }
     }
     catalog.note_several_entries(&several_entries);
+    if declared.feed
+        && let Some(collection) = catalog.add_feed(&declared.name)
+    {
+        feed::begin(map, collection)?;
+    }
     Ok(catalog.store(map)?)
+}
+
+/// This store compares words as they are written.
+fn without_language(index: Option<&TextIndex>) -> Result<(), StoreError> {
+    match index {
+        Some(index) if index.language != TextLanguage::None => {
+            let TextIndex { name, language, .. } = index;
+            let what = format!(
+                "text index {name} with the language {:?} (the embedded store compares words as they are written: leave the \
+                 language out, or use a store on MongoDB)",
+                language.name()
+            );
+            Err(StoreError::NotSupported(what))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Adds the entries of all records that are there. Answers whether one has several.
@@ -50,10 +74,10 @@ pub(super) fn fill(map: &mut Change, name: &str, collection: u32, known: &KnownI
             let entries = entries::entries_of(known, document)?;
             several |= entries.len() > 1;
             for entry in entries {
-                if known.index.unique && write::has_entry(&*map, known, &entry, id)? {
+                if known.index.is_unique() && write::has_entry(&*map, known, &entry, id)? {
                     return Err(RecordError::DuplicateKey {
                         collection: name.to_owned(),
-                        index: known.index.name.clone(),
+                        index: known.index.name().to_owned(),
                         key: Box::new(known.index.readable_entry(document, &entry)),
                         change: 0,
                     });
@@ -75,13 +99,12 @@ fn conflict(collection: &Collection, there: &Index, declared: &Index) -> RecordE
         )
     };
     let message = match () {
-        () if there.text != declared.text => differs("kind"),
-        () if there.fields != declared.fields => differs("fields"),
-        () if there.unique != declared.unique => differs("uniqueness"),
-        () if there.hashed != declared.hashed => differs("hashing"),
-        () if there.sparse != declared.sparse => differs("sparseness"),
-        () if there.partial != declared.partial => differs("partial condition"),
+        () if discriminant(there) != discriminant(declared) => differs("kind"),
+        () if there.fields() != declared.fields() => differs("fields"),
+        () if there.is_unique() != declared.is_unique() => differs("uniqueness"),
+        () if there.is_sparse() != declared.is_sparse() => differs("sparseness"),
+        () if there.partial() != declared.partial() => differs("partial condition"),
         () => differs("expiry"),
     };
-    RecordError::IndexConflict { collection: collection.name.clone(), index: declared.name.clone(), message }
+    RecordError::IndexConflict { collection: collection.name.clone(), index: declared.name().to_owned(), message }
 }

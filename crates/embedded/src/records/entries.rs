@@ -16,15 +16,15 @@ pub(super) fn entries_of(known: &KnownIndex, document: &RawDocument) -> Result<B
     if known.admits.as_ref().is_some_and(|admits| !admits.matches(document)) {
         return Ok(BTreeSet::new());
     }
-    if known.index.text {
-        return text_entries(&known.index, document);
+    if let Some(index) = known.index.as_text() {
+        return text_entries(index, document);
     }
     let fields = known.fields();
     let (entries, missing) = order::document_keys(document, &fields).map_err(|error| {
-        let message = format!("{error}, so index {} cannot hold it", known.index.name);
+        let message = format!("{error}, so index {} cannot hold it", known.index.name());
         Invalid::new(Code::InvalidRecord, "document", message)
     })?;
-    if known.index.sparse && missing == fields.len() {
+    if known.index.is_sparse() && missing == fields.len() {
         return Ok(BTreeSet::new());
     }
     Ok(entries.into_iter().collect())

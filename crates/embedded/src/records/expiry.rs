@@ -88,7 +88,7 @@ impl Sweeper {
         let catalog = self.engine.read(|view| self.catalogs.of(view))?;
         for (name, collection) in catalog.collections() {
             for known in &collection.indexes {
-                let Some(seconds) = known.index.expires_after_seconds else { continue };
+                let Some(seconds) = known.index.expires_after_seconds() else { continue };
                 let until = self.options.clock.now().as_millis().saturating_sub(i64::from(seconds) * 1_000);
                 while !self.is_ended() && self.delete_some(name, known, until)? {}
             }
@@ -116,7 +116,7 @@ impl Sweeper {
         }
         let more = ids.len() == DELETED_AT_ONCE;
         let (catalogs, options) = (self.catalogs.clone(), self.options.clone());
-        let (collection, index) = (collection.to_owned(), known.index.name.clone());
+        let (collection, index) = (collection.to_owned(), known.index.name().to_owned());
         self.engine.write_blocking(move |map| {
             let ids = ids.into_iter().flatten();
             let expired = |known: &KnownIndex, entry: &[u8]| is_expired(known, entry, until);
@@ -131,7 +131,7 @@ fn expired_range(known: &KnownIndex, until: i64) -> Range {
     let prefix = keys::entries(known.id);
     let mut first = vec![TypeOrder::DateTime as u8];
     let mut last = date(until);
-    if known.index.fields.first().is_some_and(|(_, direction)| *direction == Direction::Descending) {
+    if known.fields().first().is_some_and(|(_, direction)| *direction == Direction::Descending) {
         invert(&mut first);
         invert(&mut last);
         std::mem::swap(&mut first, &mut last);
@@ -177,7 +177,7 @@ mod tests {
         let sweeper = Sweeper { engine, catalogs, options, ended: Mutex::new(false), wake: Condvar::new() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
-            let expiring = Collection::new("sessions").index(Index::on("until").expires_after_seconds(0));
+            let expiring = Collection::new("sessions").index(Index::on("until").expires_after_seconds(0)).with_feed();
             records.declare(expiring).await.expect("it is declared");
             let session =
                 |id| RecordChange::insert("sessions", rawdoc! { "_id": id, "until": DateTime::from_millis(1_000) });
@@ -187,7 +187,7 @@ mod tests {
             sweeper.sweep().expect("it is swept");
             let taken = sweeper.engine.batches().borrow().durable - before;
             assert_eq!(records.count("sessions", &Condition::All).await, Ok(0));
-            assert_eq!(records.last_change().await, Ok(2 * count as u64), "each deletion is noted");
+            assert_eq!(records.last_change("sessions").await, Ok(2 * count as u64), "each deletion is noted");
             taken
         })
     }

@@ -42,7 +42,7 @@ pub(super) async fn explain(
     let looked = look(&*view, collection, &query).await?;
     let by_id = looked.by_id.then(|| "_id_".to_owned());
     Ok(Explained {
-        index: looked.index.map(|known| known.index.name).or(by_id),
+        index: looked.index.map(|known| known.index.name().to_owned()).or(by_id),
         entries_examined: looked.examined.entries,
         documents_examined: looked.examined.documents,
         found: looked.found.len().min(query.limit) as u64,
@@ -278,7 +278,7 @@ fn page(query: &RecordQuery, view: &dyn View, collection: u32, looked: Looked) -
 }
 
 /// Gives way to the other tasks of this thread, once.
-async fn let_others_run() {
+pub(super) async fn let_others_run() {
     let mut gave_way = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut gave_way, true) {

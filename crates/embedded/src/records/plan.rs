@@ -63,7 +63,7 @@ pub(super) fn plan(collection: &KnownCollection, condition: &Condition, sort: &[
     let parts = parts_of(condition);
     let mut best = documents(collection, &parts, sort);
     for known in &collection.indexes {
-        if known.index.text || !holds_all_matches(known, &parts) {
+        if known.index.as_text().is_some() || !holds_all_matches(known, &parts) {
             continue;
         }
         let candidate = entries(known, &parts, sort);
@@ -99,16 +99,16 @@ fn parts_of(condition: &Condition) -> Vec<&Condition> {
 
 /// Whether no record that matches can be without an entry.
 fn holds_all_matches(known: &KnownIndex, parts: &[&Condition]) -> bool {
-    let admitted = match &known.index.partial {
+    let admitted = match known.index.partial() {
         Some(partial) => parts_of(partial).iter().all(|part| parts.contains(part)),
         None => true,
     };
     let null = |value: &Vec<u8>| value[0] == TypeOrder::Null as u8 || value[0] == TypeOrder::Undefined as u8;
-    let there = |(path, _): &(String, Direction)| {
+    let there = |(path, _): &(&str, Direction)| {
         let field = Field::of(path, parts, true);
         field.points.is_some_and(|points| !points.iter().any(null)) || field.span.is_some()
     };
-    admitted && (!known.index.sparse || known.index.fields.iter().any(there))
+    admitted && (!known.index.is_sparse() || known.fields().iter().any(there))
 }
 
 fn documents(collection: &KnownCollection, parts: &[&Condition], sort: &[SortBy]) -> (Fit, Plan) {
@@ -131,7 +131,7 @@ fn entries(known: &KnownIndex, parts: &[&Condition], sort: &[SortBy]) -> (Fit, P
         scan_order(&fields, looked_up.fields, known.ids_descend(), sort)
     };
     let fit = match looked_up.fields {
-        all if all == fields.len() && known.index.unique => FIT_OF_ONE,
+        all if all == fields.len() && known.index.is_unique() => FIT_OF_ONE,
         some => 2 * some + usize::from(looked_up.spans),
     };
     let descending = direction == Direction::Descending;

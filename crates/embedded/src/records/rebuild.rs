@@ -21,7 +21,7 @@ pub(crate) fn rebuild(engine: &Engine) -> Result<u64, RecordError> {
     let mut count = 0;
     for (name, collection) in catalog.collections() {
         for known in &collection.indexes {
-            let (name, index) = (name.clone(), known.index.name.clone());
+            let (name, index) = (name.clone(), known.index.name().to_owned());
             engine.write_blocking(move |map| one(map, &name, &index))?;
             count += 1;
         }

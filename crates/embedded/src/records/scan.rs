@@ -140,7 +140,7 @@ fn candidate(
         return Ok(Some(Candidate { id, stored: value, place }));
     };
     let damaged =
-        || StoreError::RecordsDamaged(format!("an entry of index {} is not what was written", known.index.name));
+        || StoreError::RecordsDamaged(format!("an entry of index {} is not what was written", known.index.name()));
     let id = entries::id_of(known, &place, &value).ok_or_else(damaged)?;
     if known.several_entries && !seen.insert(id.clone()) {
         return Ok(None);

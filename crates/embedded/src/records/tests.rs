@@ -7,10 +7,10 @@ use annals_core::{Code, Condition, Index, RecordQuery};
 use super::catalog::{Catalog, KnownCollection};
 use super::plan::{Ordered, Plan, plan};
 
-fn collection(indexes: impl IntoIterator<Item = Index>) -> KnownCollection {
+fn collection<I: Into<Index>>(indexes: impl IntoIterator<Item = I>) -> KnownCollection {
     let mut catalog = Catalog::default();
     catalog.add_collection("c");
-    indexes.into_iter().for_each(|index| drop(catalog.add_index("c", index)));
+    indexes.into_iter().for_each(|index| drop(catalog.add_index("c", index.into())));
     catalog.collection("c").expect("it was added").clone()
 }
 
@@ -22,7 +22,7 @@ fn planned(collection: &KnownCollection, query: RecordQuery) -> Plan {
 /// The name of the index and whether nothing needs sorting.
 fn used(collection: &KnownCollection, query: RecordQuery) -> (String, bool) {
     let plan = planned(collection, query);
-    (plan.index.map_or("documents".to_owned(), |known| known.index.name), plan.ordered == Ordered::Wholly)
+    (plan.index.map_or("documents".to_owned(), |known| known.index.name().to_owned()), plan.ordered == Ordered::Wholly)
 }
 
 fn query(condition: Condition) -> RecordQuery {
@@ -130,10 +130,10 @@ fn the_beginning_of_a_text_is_a_range_of_an_index() {
 
 #[test]
 fn words_are_looked_up_in_the_text_index_and_nothing_else_is() {
-    let of = collection([Index::on("t"), Index::text(["t"])]);
+    let of = collection([Index::from(Index::on("t")), Index::text(["t"]).into()]);
     let words = || Condition::matching_text("B \"a b\" -c");
     let plan = planned(&of, query(Condition::And(vec![Condition::eq("t", "a"), words()])).ascending("t"));
-    assert_eq!(plan.index.map(|known| known.index.name), Some("t_text".to_owned()));
+    assert_eq!(plan.index.map(|known| known.index.name().to_owned()), Some("t_text".to_owned()));
     assert_eq!((plan.ranges.len(), plan.ordered), (2, Ordered::No));
     assert_eq!(used(&of, query(Condition::eq("t", "a"))).0, "t_1");
     assert_eq!(used(&collection([Index::text(["t"])]), query(Condition::eq("t", "a"))).0, "documents");

@@ -1,6 +1,6 @@
 //! Changing records: on the engine's writer, inside a batch of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use annals_core::bson::Bson;
@@ -40,12 +40,14 @@ pub(super) struct Batch<'b> {
     map: &'b mut Change,
     catalog: Arc<Catalog>,
     options: &'b Options,
-    /// The number that the next change gets.
-    next: ChangeNumber,
+    /// The revision that the next change makes.
+    next: Revision,
     /// Which change it is, from 0.
     change: usize,
-    /// Changes noted so far.
-    noted: u64,
+    /// Changes so far.
+    made: u64,
+    /// By collection with a feed, the newest change and how many were noted.
+    noted: BTreeMap<u32, (ChangeNumber, u64)>,
     /// Indexes in which a record got several entries.
     several_entries: Vec<u32>,
     numbers: Vec<ChangeNumber>,
@@ -59,8 +61,18 @@ struct Found {
 
 impl<'b> Batch<'b> {
     fn begin(map: &'b mut Change, catalog: Arc<Catalog>, options: &'b Options) -> Result<Self, StoreError> {
-        let next = feed::last(&*map)? + 1;
-        Ok(Self { map, catalog, options, next, change: 0, noted: 0, several_entries: Vec::new(), numbers: Vec::new() })
+        let next = feed::last_revision(&*map)? + 1;
+        Ok(Self {
+            map,
+            catalog,
+            options,
+            next,
+            change: 0,
+            made: 0,
+            noted: BTreeMap::new(),
+            several_entries: Vec::new(),
+            numbers: Vec::new(),
+        })
     }
 
     fn apply(&mut self, change: RecordChange) -> Result<ChangeNumber, RecordError> {
@@ -89,7 +101,7 @@ impl<'b> Batch<'b> {
                 self.check(&name, || id.clone(), found.as_ref(), &expected)?;
                 match found {
                     Some(found) => self.delete(collection, &key, &found),
-                    None => Ok(self.next - 1),
+                    None => Ok(0),
                 }
             }
             RecordChange::Set { id, fields, unset, expected, .. } => {
@@ -201,12 +213,12 @@ impl<'b> Batch<'b> {
         entry: &[u8],
         id: &[u8],
     ) -> Result<(), RecordError> {
-        if !known.index.unique || !has_entry(&*self.map, known, entry, id)? {
+        if !known.index.is_unique() || !has_entry(&*self.map, known, entry, id)? {
             return Ok(());
         }
         Err(RecordError::DuplicateKey {
             collection: collection.to_owned(),
-            index: known.index.name.clone(),
+            index: known.index.name().to_owned(),
             key: Box::new(known.index.readable_entry(document, entry)),
             change: self.change,
         })
@@ -220,10 +232,14 @@ impl<'b> Batch<'b> {
     ) -> Result<ChangeNumber, StoreError> {
         let number = self.next;
         self.next += 1;
-        if self.noted == 0 || !self.options.has(SeededBug::NoteOneChangeOfABatch) {
-            feed::note(self.map, number, collection.id, kind, value::id_of(document))?;
+        if collection.feed {
+            if self.made == 0 || !self.options.has(SeededBug::NoteOneChangeOfABatch) {
+                feed::note(self.map, number, collection.id, kind, value::id_of(document))?;
+            }
+            let noted = self.noted.entry(collection.id).or_default();
+            *noted = (number, noted.1 + 1);
         }
-        self.noted += 1;
+        self.made += 1;
         Ok(number)
     }
 
@@ -234,8 +250,11 @@ impl<'b> Batch<'b> {
                 changed.store(self.map)?;
             }
         }
-        if self.noted > 0 {
-            feed::trim(self.map, self.next - 1, self.noted, self.options.record_changes_kept)?;
+        if self.made > 0 {
+            self.map.put(keys::REVISION, &(self.next - 1).to_be_bytes());
+        }
+        for (collection, (last, added)) in self.noted {
+            feed::advance(self.map, collection, last, added, self.options.record_changes_kept)?;
         }
         Ok(self.numbers)
     }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals_core::{
-    AggregateQuery, Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, EventsHash, Expected, KeyValue, LogQuery, Store,
-    Timestamp,
+    AggregateQuery, ChangesError, Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, EventsHash, Expected, KeyValue,
+    LogQuery, Records, Store, Timestamp,
 };
 use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::{check, pack};
@@ -213,6 +213,19 @@ fn write_maps(folder: &Path) {
     fs::write(folder.join(EXPECTED), expected.expect("JSON")).expect("written");
 }
 
+/// Stores of every format that there is had one feed of all collections when they were written.
+async fn assert_positions_of_the_former_feed_are_refused(records: &Arc<dyn Records>, held: &Value) {
+    let held = held.as_array().expect("records");
+    let newest = held.iter().filter_map(|record| record[2].as_u64()).max().expect("a revision");
+    let last = records.last_change("things").await.expect("it has a feed");
+    assert!(last > newest, "{last} {newest}");
+    for former in [0, 1, newest] {
+        let gone = records.changes("things", former, 10).await.expect_err("they are of another feed");
+        assert_eq!(gone, ChangesError::Gone { after: former, oldest: last + 1 });
+    }
+    assert_eq!(records.changes("things", last, 10).await, Ok(Vec::new()));
+}
+
 #[test]
 fn records_and_streams_of_every_format_are_checked_read_and_written_to() {
     let current = fixtures().join(format!("format-{FORMAT}-journal-maps"));
@@ -232,6 +245,7 @@ fn records_and_streams_of_every_format_are_checked_read_and_written_to() {
             assert_eq!(maps(&store).await, expected["held"], "{}", fixture.display());
             let records = store.records(DEFAULT_TENANT).expect("it is declared");
             records.declare(things()).await.expect("every index is what it was");
+            assert_positions_of_the_former_feed_are_refused(&records, &expected["held"]["records"]).await;
             fill(&store, 100..103).await;
             fill_maps(&store, 30..33).await;
             assert_ne!(maps(&store).await, expected["held"]);

@@ -10,12 +10,12 @@
 //!   it as an insertion and a deletion.
 //!
 //! So two batches that check the same record conflict too: one of them is sent again. Nothing is written where the batch changes the
-//! record itself, or changes nothing at all.
+//! record itself, or changes nothing at all. A deletion that may find its record absent is a check where it does.
 
 use std::collections::HashSet;
 
-use annals_core::Collection;
 use annals_core::bson::{Bson, Document, RawDocumentBuf};
+use annals_core::{Collection, Index};
 
 use super::judge::{Judge, Key, Op, encoded};
 
@@ -46,8 +46,8 @@ pub(super) fn touches(judge: &Judge<'_>) -> Vec<(usize, usize, Op)> {
 fn stand_in(declared: &Collection, id: &Bson, encoded: &[u8]) -> Document {
     let own: String = encoded.iter().map(|byte| format!("{byte:02x}")).collect();
     let own = format!("annals: absent {own}");
-    let unique = declared.indexes.iter().filter(|index| index.unique);
-    let mut paths: Vec<&str> = unique.flat_map(|index| &index.fields).map(|(path, _)| path.as_str()).collect();
+    let unique = declared.indexes.iter().filter(|index| index.is_unique());
+    let mut paths: Vec<&str> = unique.flat_map(Index::fields).map(|(path, _)| path).collect();
     // The longest first: a path that leads to others is a document then, which is as much its own.
     paths.sort_unstable_by_key(|path| std::cmp::Reverse(path.len()));
     let mut document = Document::new();
@@ -71,7 +71,6 @@ fn stand_in(declared: &Collection, id: &Bson, encoded: &[u8]) -> Document {
 
 #[cfg(test)]
 mod tests {
-    use annals_core::Index;
     use annals_core::bson::doc;
     use annals_core::order::Direction;
 

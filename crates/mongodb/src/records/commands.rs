@@ -185,15 +185,13 @@ impl Refused {
         let pattern = self.error.get_document("keyPattern").cloned().unwrap_or_default();
         let paths: Vec<&String> = pattern.keys().collect();
         let fits = |index: &&annals_core::Index| {
-            index.unique
-                && index.fields.len() == paths.len()
-                && index.fields.iter().map(|(path, _)| path).eq(paths.iter().copied())
+            index.is_unique() && index.fields().iter().map(|(path, _)| *path).eq(paths.iter().map(|path| path.as_str()))
         };
         // Several may be on the same fields; then the sentence's name decides.
-        let named = |index: &&annals_core::Index| message.contains(&format!(" index: {} dup key", index.name));
+        let named = |index: &&annals_core::Index| message.contains(&format!(" index: {} dup key", index.name()));
         let known = declared.indexes.iter().filter(fits).find(named).or_else(|| declared.indexes.iter().find(fits));
         let by_name = message.split(" index: ").nth(1).and_then(|rest| rest.split(" dup key").next());
-        let index = known.map(|index| index.name.as_str()).or(by_name).unwrap_or("unknown").to_owned();
+        let index = known.map(annals_core::Index::name).or(by_name).unwrap_or("unknown").to_owned();
         let key = self.error.get_document("keyValue").cloned().unwrap_or_default();
         RecordError::DuplicateKey { collection: declared.name.clone(), index, key: Box::new(key), change }
     }

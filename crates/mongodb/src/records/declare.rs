@@ -3,12 +3,14 @@
 //! Some declared indexes are not made, because the server has none like them and answers are the same without: another index on `_id`, one
 //! that differs from another in its name only, and a partial condition that only bounds what an index that is not unique holds.
 
+use std::sync::Arc;
+
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::order::Direction;
 use annals_core::{Code, Collection, Condition, Index, Invalid, RecordError, StoreError, Test, index_path};
 use mongodb::Database;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Known};
 use super::document::OWN;
 use super::{filter, text};
 use crate::layout::names;
@@ -19,27 +21,26 @@ const NAMESPACE_EXISTS: i32 = 48;
 const DUPLICATE_KEY: i32 = 11000;
 const CONFLICTS: [i32; 2] = [85, 86];
 
-/// With `create` off everything that is declared must be there already.
+/// Returns the entry that the catalogue then has. With `create` off everything that is declared must be there already.
 pub(super) async fn declare(
     database: &Database,
     catalog: &Catalog,
     declared: &Collection,
     create: bool,
-) -> Result<(), RecordError> {
+) -> Result<Arc<Known>, RecordError> {
     refuse_own(declared)?;
     let known = catalog.read(&declared.name).await?;
-    if let Some(known) = &known {
-        let new = compare(declared, known)?;
-        if new.is_empty() {
-            return Ok(());
-        }
+    if let Some(known) = &known
+        && compare(declared, known)?.is_empty()
+    {
+        return Ok(known.clone());
     }
     declared.one_text_index(known.iter().flat_map(|known| &known.indexes))?;
     let there = listed(database, &declared.name).await.map_err(|error| reading(&error))?;
     let mut missing: Vec<Document> = Vec::new();
     for index in &declared.indexes {
         let Some(due) = physical(index)? else { continue };
-        let name = |found: &&Document| found.get_str("name").is_ok_and(|name| name == index.name);
+        let name = |found: &&Document| found.get_str("name").is_ok_and(|name| name == index.name());
         if let Some(found) = there.iter().flatten().find(name) {
             if !same(found, &due) || expiry(found) != expiry(&due) {
                 let message = format!(
@@ -57,17 +58,17 @@ pub(super) async fn declare(
     }
     catalog.add(declared).await?;
     // Another process may have declared another index of the same name at the same time.
-    if let Some(known) = catalog.read(&declared.name).await? {
-        compare(declared, &known)?;
-    }
-    Ok(())
+    let known = catalog.read(&declared.name).await?;
+    let known = known.ok_or_else(|| RecordError::UnknownCollection(declared.name.clone()))?;
+    compare(declared, &known)?;
+    Ok(known)
 }
 
 /// Those that are new.
 fn compare<'a>(declared: &'a Collection, known: &Collection) -> Result<Vec<&'a Index>, RecordError> {
     let mut new = Vec::new();
     for index in &declared.indexes {
-        match known.indexes.iter().find(|known| known.name == index.name) {
+        match known.indexes.iter().find(|known| known.name() == index.name()) {
             Some(known) if known == index => {}
             Some(known) => {
                 let message = format!(
@@ -82,7 +83,7 @@ fn compare<'a>(declared: &'a Collection, known: &Collection) -> Result<Vec<&'a I
 }
 
 fn conflict(collection: &Collection, index: &Index, message: String) -> RecordError {
-    RecordError::IndexConflict { collection: collection.name.clone(), index: index.name.clone(), message }
+    RecordError::IndexConflict { collection: collection.name.clone(), index: index.name().to_owned(), message }
 }
 
 /// Collections that this store writes itself, and our own field.
@@ -114,7 +115,7 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
     }
     for (n, index) in declared.indexes.iter().enumerate() {
         let ours = |path: &str| filter::visible(path) != path;
-        if index.fields.iter().any(|(path, _)| ours(path)) {
+        if index.fields().iter().any(|(path, _)| ours(path)) {
             return invalid(index_path(n), &format!("is on {OWN:?}, which a store on MongoDB keeps for itself"));
         }
     }
@@ -123,42 +124,39 @@ fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
 
 /// The index as the server makes it; none when it makes none like it.
 pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
-    if index.text {
-        return Ok(Some(text::physical(index)));
-    }
-    if !index.hashed && matches!(index.fields.as_slice(), [(path, _)] if path == "_id") {
-        return Ok(None);
-    }
-    let kind = |way| match way {
-        _ if index.hashed => Bson::from("hashed"),
-        Direction::Ascending => Bson::Int32(1),
-        Direction::Descending => Bson::Int32(-1),
+    let fields = index.fields();
+    let key: Document = match index {
+        Index::Text(index) => return Ok(Some(text::physical(index))),
+        Index::Hashed(index) => doc! { &index.path: "hashed" },
+        Index::Ordered(_) if matches!(fields.as_slice(), [("_id", _)]) => return Ok(None),
+        Index::Ordered(_) => {
+            let way = |way| if way == Direction::Descending { -1_i32 } else { 1 };
+            fields.iter().map(|(path, direction)| ((*path).to_owned(), way(*direction).into())).collect()
+        }
     };
-    let key: Document = index.fields.iter().map(|(path, way)| (path.clone(), kind(*way))).collect();
-    let mut due = doc! { "key": key, "name": &index.name };
-    if index.unique {
+    let mut due = doc! { "key": key, "name": index.name() };
+    if index.is_unique() {
         due.insert("unique", true);
     }
-    let partial = match &index.partial {
+    let partial = match index.partial() {
         None => None,
         Some(condition) if is_bound(condition) => filter::compile(condition),
-        Some(_) if index.unique => {
+        Some(_) if index.is_unique() => {
             let what = format!(
                 "index {:?}: a unique index that is partial by other tests than EQ, GT, GTE, LT, LTE, IN, BETWEEN, EXISTS",
-                index.name
+                index.name()
             );
             return Err(StoreError::NotSupported(what).into());
         }
         Some(_) => None,
     };
-    match (index.sparse, partial) {
+    match (index.is_sparse(), partial) {
         (true, None) => {
             due.insert("sparse", true);
         }
         (true, Some(partial)) => {
             // The server does not mix the two.
-            let any: Vec<Bson> =
-                index.fields.iter().map(|(path, _)| doc! { path: { "$exists": true } }.into()).collect();
+            let any: Vec<Bson> = fields.iter().map(|(path, _)| doc! { *path: { "$exists": true } }.into()).collect();
             due.insert("partialFilterExpression", doc! { "$and": [partial, { "$or": any }] });
         }
         (false, Some(partial)) => {
@@ -166,7 +164,7 @@ pub(super) fn physical(index: &Index) -> Result<Option<Document>, RecordError> {
         }
         (false, None) => {}
     }
-    if let Some(seconds) = index.expires_after_seconds.and_then(|seconds| i32::try_from(seconds).ok()) {
+    if let Some(seconds) = index.expires_after_seconds().and_then(|seconds| i32::try_from(seconds).ok()) {
         due.insert("expireAfterSeconds", seconds);
     }
     Ok(Some(due))

@@ -11,7 +11,7 @@
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use annals_core::bson::{Bson, RawBsonRef};
-use annals_core::{ChangeNumber, Code, Invalid, RecordChange, Revision};
+use annals_core::{Code, Invalid, RecordChange, Revision};
 
 use crate::layout::fields::{inner, integer, natural};
 
@@ -64,7 +64,7 @@ pub(super) fn id_at(document: &RawDocument) -> i32 {
 }
 
 /// The document as it is stored.
-pub(super) fn stored(document: &RawDocument, revision: ChangeNumber) -> RawDocumentBuf {
+pub(super) fn stored(document: &RawDocument, revision: Revision) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("_id"), id_of(document));
     let mut id_at = 0;

@@ -1,9 +1,10 @@
 //! Records that expire.
 //!
-//! The server deletes them by itself where an index says so, and tells nobody. So a marker stands beside each record that expires,
-//! written in the transaction that writes the record: a marker without its record is a deletion that is not noted yet. It is noted
-//! by the next sweep, or before the record's next insertion, whichever comes first, and the marker goes with the note: once each,
-//! in order.
+//! The server deletes them by itself where an index says so, and tells nobody. Where nobody follows the collection, that is all. Where it
+//! has a feed, a marker stands beside each record that expires, written in the transaction that writes the record: a marker without its
+//! record is a deletion that is not noted yet. It is noted by the next sweep, or before the record's next insertion, whichever comes first,
+//! and the marker goes with the note: once each, in order. Records that were there before the feed get their markers when it is turned on
+//! (start.rs).
 //!
 //! The database is asked when the earliest marker that this process knows of is due, and once a minute, because other processes write
 //! markers too, and may have gone since. So a tenant whose records do not expire costs next to nothing.
@@ -12,8 +13,6 @@
 //! annals-record-expiries: {_id: {c: collection, id}, at date}      index at_1
 //! ```
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -43,14 +42,14 @@ pub(super) fn of_document(declared: &Collection, document: &RawDocument) -> Opti
 }
 
 fn of_index(index: &Index, document: &RawDocument) -> Option<i64> {
-    let seconds = index.expires_after_seconds?;
-    let (path, direction) = index.fields.first()?;
-    if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
+    let seconds = index.expires_after_seconds()?;
+    let (path, direction) = index.fields().into_iter().next()?;
+    if index.partial().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
         return None;
     }
-    let (keys, _) = document_keys(document, &[(path, *direction)]).ok()?;
+    let (keys, _) = document_keys(document, &[(path, direction)]).ok()?;
     let dates = keys.into_iter().filter_map(|mut key| {
-        if *direction == Direction::Descending {
+        if direction == Direction::Descending {
             invert(&mut key);
         }
         date(&key)
@@ -119,18 +118,17 @@ async fn sweep(records: &MongoRecords) -> Result<(), RecordError> {
         let due = markers.find(doc! { "at": { "$lte": now } }).sort(doc! { "at": 1 }).limit(DELETED_AT_ONCE);
         let mut due = due.await.map_err(asked)?;
         let mut expired = Vec::new();
-        let mut collections: HashMap<String, Arc<Collection>> = HashMap::new();
         while due.advance().await.map_err(asked)? {
             let Some(key) = inner(due.current(), "_id") else { continue };
             let id = key.get("id").ok().flatten().and_then(|id| Bson::try_from(id).ok());
             if let (Some(name), Some(id)) = (text(key, "c"), id) {
-                collections.insert(name.to_owned(), records.catalog.declared(name).await?);
+                records.catalog.declared(name).await?;
                 expired.push((name.to_owned(), id));
             }
         }
         let more = expired.len() as i64 == DELETED_AT_ONCE;
         if !expired.is_empty() {
-            records.writer.write(Work::Expired(expired), collections).await?;
+            records.writer.write(Work::Expired(expired)).await?;
         }
         if !more {
             let next = markers.find_one(doc! {}).sort(doc! { "at": 1 }).projection(doc! { "at": 1 });

@@ -1,17 +1,28 @@
-//! What has changed: a note of each change, written with the change itself.
+//! The feeds of collections that ask for one: a note of each change, written with the change itself.
 //!
 //! ```text
-//! annals-record-changes: {_id int64: the number, note: {c: collection, id, w: "i" "r" or "d"}, by}      by: on the first of a transaction
-//! annals-record-state:   {_id: "changes", last int64, gone int64, fence int64}
-//!                        last: the newest number   gone: up to it they are removed
+//! annals-record-changes: {_id: {c: collection, n int64: the number}, id, w: "i" "r" or "d"}
+//! annals-record-state:   {_id: "feed:{collection}", last int64, gone int64}      last: the newest number   gone: up to it they are removed
+//!                        {_id: "changes", former int64}      the last number of the one feed that former versions kept; 0 without one
+//!                        {_id: "settled"}                    see batch.rs
+//!                        {_id: "writer:{process}", …}        see fence.rs
 //! ```
+//!
+//! INVARIANT: the transaction that writes a note also moves `last` from the number before it. So numbers have no gaps, of two transactions
+//! with notes of one collection one is attempted again, and no reader sees a number before a smaller one. `last` moves at the end of the
+//! transaction. Collections without a feed write nothing here.
+
+use std::collections::{BTreeMap, HashMap};
 
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::{ChangeKind, ChangeNumber, ChangesError, RecordedChange, StoreError};
-use mongodb::Database;
+use mongodb::error::Error;
+use mongodb::options::ReturnDocument;
+use mongodb::{ClientSession, Database};
 
-use crate::layout::fields::{inner, natural, text};
+use super::batch::parts;
+use crate::layout::fields::{inner, integer, natural, text};
 use crate::moment::{Moment, Tries};
 use crate::refused::reading;
 
@@ -20,7 +31,14 @@ pub(super) const NOTES: &str = "annals-record-changes";
 /// How far they go.
 pub(super) const STATE: &str = "annals-record-state";
 
-pub(super) fn of_changes() -> Document {
+/// The newest change of each collection that a transaction noted changes of.
+pub(super) type Feeds = HashMap<String, ChangeNumber>;
+
+fn of(collection: &str) -> Document {
+    doc! { "_id": format!("feed:{collection}") }
+}
+
+fn former() -> Document {
     doc! { "_id": "changes" }
 }
 
@@ -44,13 +62,12 @@ pub(super) async fn begin(database: &Database, create: bool) -> Result<(), Store
             Ok(())
         }
     };
-    made.map_err(|error| reading(&error))
+    made.map_err(|error| reading(&error))?;
+    leave_former(database).await.map_err(|error| reading(&error))
 }
 
 async fn make(database: &Database) -> mongodb::error::Result<()> {
-    let begin = doc! { "$setOnInsert": { "last": 0_i64, "gone": 0_i64, "fence": 0_i64 } };
-    database.collection::<Document>(STATE).update_one(of_changes(), begin).upsert(true).await?;
-    for name in [super::catalog::CATALOG, NOTES, super::expiry::EXPIRIES] {
+    for name in [STATE, super::catalog::CATALOG, NOTES, super::expiry::EXPIRIES] {
         match database.create_collection(name).await {
             Err(error) if crate::refused::code_of(&error) != Some(48) => return Err(error),
             _ => {}
@@ -59,21 +76,60 @@ async fn make(database: &Database) -> mongodb::error::Result<()> {
     let by_time =
         doc! { "createIndexes": super::expiry::EXPIRIES, "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] };
     database.run_command(by_time).await?;
+    let settled = doc! { "$setOnInsert": { "at": 0_i64 } };
+    database.collection::<Document>(STATE).update_one(doc! { "_id": "settled" }, settled).upsert(true).await?;
     Ok(())
 }
 
-pub(super) fn note(number: ChangeNumber, collection: &str, id: &Bson, what: ChangeKind) -> Document {
-    let what = match what {
-        ChangeKind::Inserted => "i",
-        ChangeKind::Replaced => "r",
-        ChangeKind::Deleted => "d",
-    };
-    doc! { "_id": number.cast_signed(), "note": { "c": collection, "id": id.clone(), "w": what } }
+/// Ends the one feed of all collections that former versions kept. Without `last`, a process of such a version cannot write any more: it
+/// would write to collections with a feed without notes. Nobody follows the former notes, so they are removed.
+async fn leave_former(database: &Database) -> mongodb::error::Result<()> {
+    let last = doc! { "$ifNull": ["$former", { "$ifNull": ["$last", 0_i64] }] };
+    let left = vec![doc! { "$set": { "former": last } }, doc! { "$unset": "last" }];
+    let before = database.collection::<Document>(STATE).find_one_and_update(former(), left).upsert(true).await?;
+    if before.is_some_and(|before| before.contains_key("last")) {
+        database.collection::<Document>(NOTES).delete_many(doc! { "_id": { "$type": "number" } }).await?;
+    }
+    Ok(())
+}
+
+/// Makes the state of a collection's feed. Its numbers begin above those of a feed of a former version, so that a position in that one is
+/// refused as no longer kept and never taken for one in this feed.
+pub(super) async fn start(database: &Database, collection: &str) -> Result<(), StoreError> {
+    let asked = |error: mongodb::error::Error| reading(&error);
+    let state = database.collection::<RawDocumentBuf>(STATE);
+    let former = state.find_one(former()).await.map_err(asked)?;
+    let former = former.and_then(|former| integer(&former, "former")).unwrap_or(0);
+    let before = if former > 0 { former + 1 } else { 0 };
+    let begin = doc! { "$setOnInsert": { "last": before, "gone": before } };
+    state.update_one(of(collection), begin).upsert(true).await.map_err(asked)?;
+    Ok(())
+}
+
+/// A change to be noted. Its number is assigned last.
+pub(super) struct Note {
+    pub(super) collection: String,
+    pub(super) id: Bson,
+    pub(super) what: ChangeKind,
+}
+
+impl Note {
+    fn written(&self, number: i64) -> Document {
+        let what = match self.what {
+            ChangeKind::Inserted => "i",
+            ChangeKind::Replaced => "r",
+            ChangeKind::Deleted => "d",
+        };
+        doc! { "_id": id_of(&self.collection, number), "id": self.id.clone(), "w": what }
+    }
+}
+
+fn id_of(collection: &str, number: i64) -> Document {
+    doc! { "c": collection, "n": number }
 }
 
 fn read(note: &RawDocument) -> Option<RecordedChange> {
-    let number = natural(note, "_id")?;
-    let note = inner(note, "note")?;
+    let place = inner(note, "_id")?;
     let what = match text(note, "w")? {
         "i" => ChangeKind::Inserted,
         "r" => ChangeKind::Replaced,
@@ -81,19 +137,47 @@ fn read(note: &RawDocument) -> Option<RecordedChange> {
         _ => return None,
     };
     let id = Bson::try_from(note.get("id").ok()??).ok()?;
-    Some(RecordedChange { number, collection: text(note, "c")?.to_owned(), id, what })
+    Some(RecordedChange { number: natural(place, "n")?, collection: text(place, "c")?.to_owned(), id, what })
 }
 
-/// The newest number.
-pub(super) async fn last(database: &Database) -> Result<ChangeNumber, StoreError> {
-    let state = database.collection::<RawDocumentBuf>(STATE).find_one(of_changes()).await;
+/// Writes the notes of a transaction: each feed moves once, and the notes of all go together.
+pub(super) async fn append(
+    database: &Database,
+    session: &mut ClientSession,
+    notes: &[Note],
+) -> mongodb::error::Result<Feeds> {
+    let mut by_collection: BTreeMap<&str, Vec<&Note>> = BTreeMap::new();
+    for note in notes {
+        by_collection.entry(&note.collection).or_default().push(note);
+    }
+    let state = database.collection::<RawDocumentBuf>(STATE);
+    let (mut written, mut feeds) = (Vec::with_capacity(notes.len()), Feeds::new());
+    for (collection, notes) in by_collection {
+        let count = notes.len() as i64;
+        let moved = state.find_one_and_update(of(collection), doc! { "$inc": { "last": count } });
+        let moved = moved.return_document(ReturnDocument::After).session(&mut *session).await?;
+        let missing = || Error::custom(format!("{STATE}: the feed of {collection} has no newest number"));
+        let last = moved.and_then(|state| integer(&state, "last")).ok_or_else(missing)?;
+        written.extend(notes.iter().zip(last - count + 1..).map(|(note, number)| note.written(number)));
+        feeds.insert(collection.to_owned(), last.unsigned_abs());
+    }
+    for part in parts(&written) {
+        database.collection::<Document>(NOTES).insert_many(part).session(&mut *session).await?;
+    }
+    Ok(feeds)
+}
+
+/// Returns the newest number of a collection's feed.
+pub(super) async fn last(database: &Database, collection: &str) -> Result<ChangeNumber, StoreError> {
+    let state = database.collection::<RawDocumentBuf>(STATE).find_one(of(collection)).await;
     let state = state.map_err(|error| reading(&error))?;
     Ok(state.and_then(|state| natural(&state, "last")).unwrap_or(0))
 }
 
-/// Changes after a number, oldest first: one moment of the state and the notes.
+/// Returns changes after a number, oldest first: one moment of the state and the notes.
 pub(super) async fn changes(
     database: &Database,
+    collection: &str,
     after: ChangeNumber,
     limit: usize,
 ) -> Result<Vec<RecordedChange>, ChangesError> {
@@ -102,7 +186,7 @@ pub(super) async fn changes(
     let (Moment { database, mut session }, state) = loop {
         let mut moment = Moment::of(database).await.map_err(asked)?;
         let states = moment.database.collection::<RawDocumentBuf>(STATE);
-        match states.find_one(of_changes()).session(&mut moment.session).await {
+        match states.find_one(of(collection)).session(&mut moment.session).await {
             Err(error) if tries.again(&error).await => {}
             state => break (moment, state.map_err(asked)?),
         }
@@ -116,7 +200,7 @@ pub(super) async fn changes(
         return Err(ChangesError::Gone { after, oldest: gone + 1 });
     }
     let notes = database.collection::<RawDocumentBuf>(NOTES);
-    let found = notes.find(doc! { "_id": { "$gt": after.cast_signed() } }).sort(doc! { "_id": 1 });
+    let found = notes.find(between(collection, after, last)).sort(doc! { "_id": 1 });
     let mut found = found.limit(limit as i64).session(&mut session).await.map_err(asked)?;
     let mut changes = Vec::new();
     while found.advance(&mut session).await.map_err(asked)? {
@@ -126,10 +210,22 @@ pub(super) async fn changes(
     Ok(changes)
 }
 
+/// The notes with numbers above one and up to another.
+fn between(collection: &str, after: ChangeNumber, last: ChangeNumber) -> Document {
+    let id = |number: ChangeNumber| id_of(collection, number.cast_signed());
+    doc! { "_id": { "$gt": id(after), "$lte": id(last) } }
+}
+
 /// Removes notes beyond those that are kept. The state says so first, so nobody takes the rest for all.
-pub(super) async fn trim(database: &Database, last: ChangeNumber, kept: u64) -> mongodb::error::Result<()> {
-    let gone = last.saturating_sub(kept).cast_signed();
-    database.collection::<Document>(STATE).update_one(of_changes(), doc! { "$max": { "gone": gone } }).await?;
-    database.collection::<Document>(NOTES).delete_many(doc! { "_id": { "$lte": gone } }).await?;
+pub(super) async fn trim(
+    database: &Database,
+    collection: &str,
+    last: ChangeNumber,
+    kept: u64,
+) -> mongodb::error::Result<()> {
+    let gone = last.saturating_sub(kept);
+    let say = doc! { "$max": { "gone": gone.cast_signed() } };
+    database.collection::<Document>(STATE).update_one(of(collection), say).await?;
+    database.collection::<Document>(NOTES).delete_many(between(collection, 0, gone)).await?;
     Ok(())
 }

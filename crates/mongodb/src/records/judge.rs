@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use annals_core::bson::Bson;
 use annals_core::bson::raw::{RawDocument, RawDocumentBuf};
-use annals_core::bson::{Bson, Document};
 use annals_core::order::{self, document_keys};
 use annals_core::{
-    ChangeKind, ChangeNumber, Code, Collection, Expected, Invalid, Matcher, RecordChange, RecordError, Revision,
-    text_entries, with_fields,
+    ChangeKind, Code, Collection, Expected, Invalid, Matcher, RecordChange, RecordError, Revision, text_entries,
+    with_fields,
 };
 
-use super::{document, expiry, feed};
+use super::catalog::Known;
+use super::feed::Note;
+use super::revisions::Revisions;
+use super::{document, expiry};
 
 /// A record by its collection and the encoding of its `_id`.
 pub(super) type Key = (String, Vec<u8>);
@@ -62,6 +65,16 @@ pub(super) enum Op {
     },
 }
 
+impl State {
+    /// The revision of the record; 0 if it is absent.
+    fn revision(&self) -> Revision {
+        match self {
+            Self::Absent => 0,
+            Self::Stored { revision, .. } | Self::Written { revision, .. } => *revision,
+        }
+    }
+}
+
 impl Op {
     pub(super) fn collection(&self) -> &str {
         match self {
@@ -103,32 +116,32 @@ pub(super) struct Marker {
 
 /// What is known before, and what comes of it.
 pub(super) struct Judge<'a> {
-    pub(super) collections: &'a HashMap<String, Arc<Collection>>,
+    pub(super) collections: &'a HashMap<String, Arc<Known>>,
+    revisions: &'a Revisions,
     /// What is stored; what is not in it is absent.
     pub(super) states: HashMap<Key, State>,
     /// The stored documents of which fields are changed.
     pub(super) documents: HashMap<Key, RawDocumentBuf>,
     /// Whether the condition of a change (by its job and place) holds for what is stored.
     pub(super) holds: HashMap<(usize, usize), bool>,
-    /// Records that are known to expire.
+    /// Records that have markers. Those of collections without a feed have none.
     pub(super) marked: HashMap<Key, i64>,
-    pub(super) next: ChangeNumber,
     pub(super) ops: Vec<(usize, usize, Op)>,
-    pub(super) notes: Vec<Document>,
+    pub(super) notes: Vec<Note>,
     pub(super) markers: Vec<Marker>,
     pub(super) checked: Vec<Checked>,
     undo: Vec<(Key, Option<State>, Option<i64>)>,
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(collections: &'a HashMap<String, Arc<Collection>>, last: ChangeNumber) -> Self {
+    pub(super) fn new(collections: &'a HashMap<String, Arc<Known>>, revisions: &'a Revisions) -> Self {
         Self {
             collections,
+            revisions,
             states: HashMap::new(),
             documents: HashMap::new(),
             holds: HashMap::new(),
             marked: HashMap::new(),
-            next: last + 1,
             ops: Vec::new(),
             notes: Vec::new(),
             markers: Vec::new(),
@@ -138,34 +151,35 @@ impl<'a> Judge<'a> {
     }
 
     /// Applies the changes of a job, all or none.
-    pub(super) fn job(&mut self, job: usize, changes: &[RecordChange]) -> Result<Vec<ChangeNumber>, RecordError> {
-        let before = (self.next, self.ops.len(), self.notes.len(), self.markers.len());
-        let checked = self.checked.len();
+    pub(super) fn job(&mut self, job: usize, changes: &[RecordChange]) -> Result<Vec<Revision>, RecordError> {
+        let before = (self.ops.len(), self.notes.len(), self.markers.len(), self.checked.len());
         self.undo.clear();
         let numbers = changes.iter().enumerate().map(|(at, change)| self.apply(job, at, change)).collect();
         if let Err(error) = numbers {
-            self.next = before.0;
-            self.ops.truncate(before.1);
-            self.notes.truncate(before.2);
-            self.markers.truncate(before.3);
-            self.checked.truncate(checked);
+            self.ops.truncate(before.0);
+            self.notes.truncate(before.1);
+            self.markers.truncate(before.2);
+            self.checked.truncate(before.3);
             for (key, state, marked) in std::mem::take(&mut self.undo).into_iter().rev() {
                 put_back(&mut self.states, &key, state);
                 put_back(&mut self.marked, &key, marked);
             }
             return Err(error);
         }
-        if self.ops.len() == before.1 {
+        if self.ops.len() == before.0 {
             // It changes nothing, so it is of the moment of its snapshot, whatever else the transaction writes.
-            self.checked.truncate(checked);
+            self.checked.truncate(before.3);
         }
         numbers
     }
 
-    fn apply(&mut self, job: usize, at: usize, change: &RecordChange) -> Result<ChangeNumber, RecordError> {
+    fn apply(&mut self, job: usize, at: usize, change: &RecordChange) -> Result<Revision, RecordError> {
         let key = key_of(change);
         let state = self.states.get(&key).cloned().unwrap_or(State::Absent);
         let name = change.collection();
+        if !self.collections.contains_key(name) {
+            return Err(RecordError::UnknownCollection(name.to_owned()));
+        }
         match change {
             RecordChange::Insert { document, .. } => {
                 if !matches!(state, State::Absent) {
@@ -182,11 +196,18 @@ impl<'a> Judge<'a> {
             RecordChange::Delete { id, expected, .. } => {
                 self.check((job, at), name, id, &state, expected)?;
                 let stored = match &state {
-                    State::Absent => return Ok(self.next - 1),
+                    // Nothing to delete, which the other changes of the batch depend on as on a check.
+                    State::Absent => {
+                        let (collection, id) = (name.to_owned(), id.clone());
+                        self.checked.push(Checked { job, change: at, collection, id, there: false });
+                        return Ok(0);
+                    }
                     State::Stored { id, .. } => id.clone(),
                     State::Written { document, .. } => document::owned_id(document),
                 };
-                Ok(self.delete(job, at, key, name, stored))
+                let revision = self.revisions.after(state.revision());
+                self.delete(job, at, key, name, stored);
+                Ok(revision)
             }
             RecordChange::Set { id, fields, unset, expected, .. } => {
                 self.check((job, at), name, id, &state, expected)?;
@@ -200,14 +221,14 @@ impl<'a> Judge<'a> {
                 };
                 let document = document.map_err(|error| error.inside(&format!("changes[{at}]")))?;
                 let set = !matches!(state, State::Absent) && fields.iter().all(|(_, value)| document::is_plain(value));
-                let number = self.put(job, at, key, name, state, &document)?;
+                let revision = self.put(job, at, key, name, state, &document)?;
                 // A value that the server would take for something else goes with the whole document.
                 if set && let Some((_, _, op)) = self.ops.last_mut() {
                     let (collection, id_at) = (name.to_owned(), document::id_at(&document));
                     let (id, fields, unset) = (document::owned_id(&document), fields.clone(), unset.clone());
-                    *op = Op::Set { collection, id, fields, unset, revision: number, id_at };
+                    *op = Op::Set { collection, id, fields, unset, revision, id_at };
                 }
-                Ok(number)
+                Ok(revision)
             }
             RecordChange::Check { id, expected, .. } => {
                 self.check((job, at), name, id, &state, expected)?;
@@ -260,7 +281,7 @@ impl<'a> Judge<'a> {
         name: &str,
         state: State,
         document: &RawDocumentBuf,
-    ) -> Result<ChangeNumber, RecordError> {
+    ) -> Result<Revision, RecordError> {
         let declared = self.collections.get(name).ok_or_else(|| RecordError::UnknownCollection(name.to_owned()))?;
         fits_indexes(declared, document)?;
         let id = document::owned_id(document);
@@ -269,30 +290,30 @@ impl<'a> Judge<'a> {
             // The server deleted it when it expired, and it was not noted yet.
             self.note(name, &id, ChangeKind::Deleted);
         }
-        let number = self.note(name, &id, if there { ChangeKind::Replaced } else { ChangeKind::Inserted });
-        let stored = document::stored(document, number);
+        self.note(name, &id, if there { ChangeKind::Replaced } else { ChangeKind::Inserted });
+        let revision = self.revisions.after(state.revision());
+        let stored = document::stored(document, revision);
         let collection = name.to_owned();
         let op = match there {
             true => Op::Replace { collection, id: id.clone(), document: stored },
             false => Op::Insert { collection, document: stored },
         };
         self.ops.push((job, at, op));
-        let expires = expiry::of_document(declared, document);
+        let expires = if declared.notes { expiry::of_document(declared, document) } else { None };
         if expires.is_some() || self.marked.contains_key(&key) {
             self.markers.push(Marker { collection: name.to_owned(), id, at: expires });
         }
-        self.set(key, State::Written { revision: number, document: Arc::new(document.clone()) }, expires);
-        Ok(number)
+        self.set(key, State::Written { revision, document: Arc::new(document.clone()) }, expires);
+        Ok(revision)
     }
 
-    fn delete(&mut self, job: usize, at: usize, key: Key, name: &str, id: Bson) -> ChangeNumber {
-        let number = self.note(name, &id, ChangeKind::Deleted);
+    fn delete(&mut self, job: usize, at: usize, key: Key, name: &str, id: Bson) {
+        self.note(name, &id, ChangeKind::Deleted);
         self.ops.push((job, at, Op::Delete { collection: name.to_owned(), id: id.clone() }));
         if self.marked.contains_key(&key) {
             self.markers.push(Marker { collection: name.to_owned(), id, at: None });
         }
         self.set(key, State::Absent, None);
-        number
     }
 
     /// Deletes a record if it has expired, and notes what the server deleted already.
@@ -301,9 +322,9 @@ impl<'a> Judge<'a> {
         if !self.marked.contains_key(&key) {
             return;
         }
-        let due = stored
-            .zip(self.collections.get(collection))
-            .and_then(|(stored, declared)| expiry::of_document(declared, stored));
+        let declared = self.collections.get(collection);
+        let due = stored.zip(declared).and_then(|(stored, declared)| expiry::of_document(declared, stored));
+        let notes = declared.is_some_and(|declared| declared.notes);
         match (stored, due) {
             (None, _) => {
                 self.note(collection, id, ChangeKind::Deleted);
@@ -313,11 +334,24 @@ impl<'a> Judge<'a> {
             (Some(stored), Some(due)) if due <= now => {
                 self.delete(job, 0, key, collection, document::owned_id(stored));
             }
-            // Other software changed it.
+            // Other software changed it; or a former version marked it, and nobody follows the collection.
             (Some(_), due) => {
-                self.markers.push(Marker { collection: collection.to_owned(), id: id.clone(), at: due });
+                let at = due.filter(|_| notes);
+                self.markers.push(Marker { collection: collection.to_owned(), id: id.clone(), at });
             }
         }
+    }
+
+    /// Gives a record its marker if it expires and has none.
+    pub(super) fn mark(&mut self, job: usize, collection: &str, id: &Bson, stored: Option<&RawDocument>) {
+        let key = (collection.to_owned(), encoded(id));
+        let declared = self.collections.get(collection).filter(|declared| declared.notes);
+        let due = declared.zip(stored).and_then(|(declared, stored)| expiry::of_document(declared, stored));
+        let Some(at) = due.filter(|_| !self.marked.contains_key(&key)) else { return };
+        // A transaction that changes the record meanwhile saw no marker, so the two must not both commit.
+        self.ops.push((job, 0, Op::Touch { collection: collection.to_owned(), id: id.clone() }));
+        self.markers.push(Marker { collection: collection.to_owned(), id: id.clone(), at: Some(at) });
+        self.marked.insert(key, at);
     }
 
     fn set(&mut self, key: Key, state: State, expires: Option<i64>) {
@@ -329,11 +363,10 @@ impl<'a> Judge<'a> {
         self.undo.push((key, before, marked));
     }
 
-    fn note(&mut self, collection: &str, id: &Bson, what: ChangeKind) -> ChangeNumber {
-        let number = self.next;
-        self.next += 1;
-        self.notes.push(feed::note(number, collection, id, what));
-        number
+    fn note(&mut self, collection: &str, id: &Bson, what: ChangeKind) {
+        if self.collections.get(collection).is_some_and(|declared| declared.notes) {
+            self.notes.push(Note { collection: collection.to_owned(), id: id.clone(), what });
+        }
     }
 }
 
@@ -363,16 +396,15 @@ pub(super) fn encoded(id: &Bson) -> Vec<u8> {
 
 fn fits_indexes(declared: &Collection, document: &RawDocument) -> Result<(), Invalid> {
     for index in &declared.indexes {
-        if index.partial.as_ref().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
+        if index.partial().is_some_and(|partial| !Matcher::new(partial).matches(document)) {
             continue;
         }
-        if index.text {
-            text_entries(index, document)?;
+        if let Some(words) = index.as_text() {
+            text_entries(words, document)?;
             continue;
         }
-        let fields: Vec<_> = index.fields.iter().map(|(path, way)| (path.as_str(), *way)).collect();
-        document_keys(document, &fields).map_err(|error| {
-            Invalid::new(Code::InvalidRecord, "document", format!("does not fit index {}: {error}", index.name))
+        document_keys(document, &index.fields()).map_err(|error| {
+            Invalid::new(Code::InvalidRecord, "document", format!("does not fit index {}: {error}", index.name()))
         })?;
     }
     Ok(())

@@ -1,15 +1,18 @@
-//! Text indexes as the server makes them: without a language, so that words are what stands in a text and nothing is made of them.
+//! Text indexes as the server makes them. Without a language, words are what stands in a text; with one, the server compares their stems.
 
-use annals_core::Index;
+use annals_core::TextIndex;
 use annals_core::bson::{Bson, Document, doc};
 
 /// The field of a document in which the server would look for its language. It can be told another one, and not that there is none.
 const NO_FIELD: &str = "no field has a language";
 
 /// The index as it is to be made.
-pub(super) fn physical(index: &Index) -> Document {
-    let key: Document = index.fields.iter().map(|(path, _)| (path.clone(), Bson::from("text"))).collect();
-    doc! { "key": key, "name": &index.name, "default_language": "none", "language_override": NO_FIELD, "textIndexVersion": 3 }
+pub(super) fn physical(index: &TextIndex) -> Document {
+    let key: Document = index.paths.iter().map(|path| (path.clone(), Bson::from("text"))).collect();
+    doc! {
+        "key": key, "name": &index.name, "default_language": index.language.name(), "language_override": NO_FIELD,
+        "textIndexVersion": 3,
+    }
 }
 
 /// Whether an index to be made is one of texts.

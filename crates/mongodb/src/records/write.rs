@@ -1,18 +1,19 @@
-//! Group commit of changes: what comes while a transaction is under way goes into the next one together.
+//! Group commit of changes: what arrives while a transaction is in flight goes into the next one together.
 //!
-//! Every transaction moves the tenant's counter, so two at once are in each other's way, and one has to begin anew. In a process they go
-//! one after the other therefore; between processes the server decides.
+//! A process has one transaction in flight, so its own never conflict with each other. Transactions of several processes run at the same
+//! time; where they change the same records, or collections with the same feed, the server decides and the later one is attempted again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::bson::Bson;
-use annals_core::{ChangeNumber, Collection, RecordChange, RecordError, StoreError, limits};
+use annals_core::{ChangeNumber, RecordChange, RecordError, StoreError, limits};
 use tokio::sync::{oneshot, watch};
 
 use super::batch::{self, Answer, Place};
 use super::expiry::Due;
-use super::feed;
+use super::feed::{self, Feeds};
+use super::fence::Fence;
 use crate::patience::{Patience, given_up};
 
 /// Most jobs of one transaction.
@@ -26,11 +27,12 @@ pub(super) enum Work {
     Changes(Vec<RecordChange>),
     /// Records that may have expired.
     Expired(Vec<(String, Bson)>),
+    /// Records that may lack their markers.
+    Mark(Vec<(String, Bson)>),
 }
 
 struct Job {
     work: Work,
-    collections: HashMap<String, Arc<Collection>>,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -53,22 +55,44 @@ struct Inner {
     queue: Mutex<Queue>,
     /// Whether nothing is under way.
     idle: watch::Sender<bool>,
-    /// The newest number that this process knows of; none once closed.
-    announced: watch::Sender<Option<ChangeNumber>>,
-    /// The name of this process among the writers.
-    name: String,
+    announced: watch::Sender<Announced>,
+    /// The newest number of each feed, in ten thousands, when notes were removed last.
+    trimmed: Mutex<HashMap<String, u64>>,
     kept: u64,
 }
 
+/// What this process has written.
+#[derive(Default)]
+pub(super) struct Announced {
+    /// How many transactions.
+    pub(super) transactions: u64,
+    /// How far feeds have moved.
+    pub(super) feeds: Feeds,
+    /// It writes no more.
+    pub(super) closed: bool,
+}
+
+impl Announced {
+    /// Whether a collection's feed is known to have moved past a number.
+    pub(super) fn is_past(&self, collection: &str, after: ChangeNumber) -> bool {
+        self.feeds.get(collection).is_some_and(|last| *last > after)
+    }
+}
+
 impl Writer {
-    pub(super) fn new(place: Place, name: String, waiting_max: usize, kept: u64) -> Self {
-        let (idle, announced) = (watch::Sender::new(true), watch::Sender::new(Some(0)));
-        let inner = Inner { place, queue: Mutex::default(), idle, announced, name, kept };
+    pub(super) fn new(place: Place, waiting_max: usize, kept: u64) -> Self {
+        let (idle, announced) = (watch::Sender::new(true), watch::Sender::new(Announced::default()));
+        let inner = Inner { place, queue: Mutex::default(), idle, announced, trimmed: Mutex::default(), kept };
         Self { inner: Arc::new(inner), waiting_max, patience: Patience::default() }
     }
 
-    pub(super) fn announced(&self) -> watch::Receiver<Option<ChangeNumber>> {
+    pub(super) fn announced(&self) -> watch::Receiver<Announced> {
         self.inner.announced.subscribe()
+    }
+
+    /// What keeps writers and declarations apart.
+    pub(super) fn fence(&self) -> &Fence {
+        &self.inner.place.fence
     }
 
     /// When it is to be looked for what has expired.
@@ -81,7 +105,7 @@ impl Writer {
     }
 
     /// Does it with the next transaction. A caller that goes away has asked for it all the same.
-    pub(super) async fn write(&self, work: Work, collections: HashMap<String, Arc<Collection>>) -> Answer {
+    pub(super) async fn write(&self, work: Work) -> Answer {
         let (answer, answered) = oneshot::channel();
         {
             let mut queue = self.inner.queue();
@@ -91,7 +115,7 @@ impl Writer {
             if queue.waiting.len() >= self.waiting_max {
                 return Err(StoreError::Overloaded.into());
             }
-            queue.waiting.push_back(Job { work, collections, answer });
+            queue.waiting.push_back(Job { work, answer });
             if !queue.running {
                 queue.running = true;
                 self.inner.idle.send_replace(false);
@@ -107,7 +131,8 @@ impl Writer {
     pub(super) async fn close(&self) {
         self.inner.queue().closed = true;
         let _ = self.inner.idle.subscribe().wait_for(|idle| *idle).await;
-        self.inner.announced.send_replace(None);
+        self.inner.end();
+        self.inner.place.fence.leave().await;
     }
 
     /// Takes no more, and answers everybody without waiting for MongoDB any longer.
@@ -118,14 +143,14 @@ impl Writer {
             queue.waiting.clear();
         }
         self.patience.end();
-        self.inner.announced.send_replace(None);
+        self.inner.end();
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         self.inner.queue().closed = true;
-        self.inner.announced.send_replace(None);
+        self.inner.end();
     }
 }
 
@@ -134,13 +159,18 @@ impl Inner {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn announce(&self, last: ChangeNumber) {
-        self.announced.send_if_modified(|known| match known {
-            Some(known) if *known < last => {
-                *known = last;
-                true
+    /// Wakes whoever waits for writes, with the news that none come any more.
+    fn end(&self) {
+        self.announced.send_modify(|announced| announced.closed = true);
+    }
+
+    fn announce(&self, feeds: &Feeds) {
+        self.announced.send_modify(|announced| {
+            announced.transactions += 1;
+            for (collection, last) in feeds {
+                let known = announced.feeds.entry(collection.clone()).or_default();
+                *known = (*known).max(*last);
             }
-            _ => false,
         });
     }
 }
@@ -166,7 +196,6 @@ impl Drop for Running {
 
 async fn run(mut running: Running) {
     let inner = running.inner.clone();
-    let mut round = 0_u64;
     loop {
         let jobs = {
             let mut queue = inner.queue();
@@ -180,27 +209,16 @@ async fn run(mut running: Running) {
             }
             jobs
         };
-        round += 1;
-        let mut collections = HashMap::new();
-        let (mut works, mut answers) = (Vec::new(), Vec::new());
-        for job in jobs {
-            collections.extend(job.collections);
-            works.push(job.work);
-            answers.push(job.answer);
-        }
-        let by = format!("{}-{round}", inner.name);
-        let outcomes = batch::run(&inner.place, &collections, &works, &by).await;
-        let last = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()?.iter().max().copied()).max();
-        for (answer, outcome) in answers.into_iter().zip(outcomes) {
+        let (works, answers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.work, job.answer)).unzip();
+        let outcome = batch::run(&inner.place, &works).await;
+        // Before the answers: a caller that then waits for its own change need not wait for another look.
+        inner.announce(&outcome.feeds);
+        for (answer, outcome) in answers.into_iter().zip(outcome.answers) {
             // A caller that went away has its outcome all the same.
             let _ = answer.send(outcome);
         }
-        match last {
-            Some(last) => {
-                inner.announce(last);
-                trim(&inner, last).await;
-            }
-            None => inner.announced.send_modify(|_| ()),
+        for (collection, last) in outcome.feeds {
+            trim(&inner, collection, last).await;
         }
     }
 }
@@ -220,10 +238,18 @@ fn take(waiting: &mut VecDeque<Job>) -> Vec<Job> {
 }
 
 impl Work {
+    /// Adds the collections that it is about.
+    pub(super) fn add_collections<'w>(&'w self, names: &mut BTreeSet<&'w str>) {
+        match self {
+            Self::Changes(changes) => names.extend(changes.iter().map(RecordChange::collection)),
+            Self::Expired(records) | Self::Mark(records) => names.extend(records.iter().map(|(name, _)| &**name)),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Changes(changes) => changes.len(),
-            Self::Expired(records) => records.len(),
+            Self::Expired(records) | Self::Mark(records) => records.len(),
         }
     }
 
@@ -233,14 +259,17 @@ impl Work {
     }
 }
 
-/// Removes notes now and then: each time that the numbers pass another ten thousand.
-async fn trim(inner: &Inner, last: ChangeNumber) {
-    let known = inner.place.trimmed.load(std::sync::atomic::Ordering::Relaxed);
-    if last < inner.kept || last / TRIMMED_AT_ONCE == known {
-        return;
+/// Removes notes now and then: each time that the numbers of a feed pass another ten thousand.
+async fn trim(inner: &Inner, collection: String, last: ChangeNumber) {
+    let part = last / TRIMMED_AT_ONCE;
+    {
+        let mut trimmed = inner.trimmed.lock().unwrap_or_else(PoisonError::into_inner);
+        if last < inner.kept || trimmed.get(&collection) == Some(&part) {
+            return;
+        }
+        trimmed.insert(collection.clone(), part);
     }
-    inner.place.trimmed.store(last / TRIMMED_AT_ONCE, std::sync::atomic::Ordering::Relaxed);
-    if let Err(error) = feed::trim(&inner.place.database, last, inner.kept).await {
+    if let Err(error) = feed::trim(&inner.place.database, &collection, last, inner.kept).await {
         tracing::warn!(error = crate::refused::message_of(&error), "notes of old changes stay for now");
     }
 }

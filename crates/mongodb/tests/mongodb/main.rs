@@ -35,6 +35,8 @@ mod receiving;
 mod receiving_faults;
 mod records;
 mod records_differences;
+mod records_feeds;
+mod records_writers;
 mod replaced;
 mod rights;
 mod rounds;

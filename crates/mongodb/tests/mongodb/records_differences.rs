@@ -7,6 +7,7 @@
 
 mod changes;
 mod documents;
+mod groups;
 mod kept;
 mod letters;
 mod pair;
@@ -325,7 +326,7 @@ async fn odd_documents_are_kept_as_they_are() {
 async fn what_the_server_would_not_read_is_judged_all_the_same() {
     let documents: Vec<_> = (0..30).map(|id| doc! { "_id": id, "n": id % 3, "d": { "$x": id } }).collect();
     let pair = Pair::open().await;
-    let loaded = pair.load("things", &documents, &[Index::on("n")]).await.expect("loaded");
+    let loaded = pair.load("things", &documents, &[Index::on("n").into()]).await.expect("loaded");
     let deep = (0..90).fold(Condition::eq("n", 1), |inner, _| Condition::Nor(vec![inner]));
     let dollar = Condition::is_in("d", [Bson::Document(doc! { "$x": 4 }), Bson::Document(doc! { "$x": 9 })]);
     for condition in [deep, dollar] {

@@ -104,6 +104,12 @@ impl Faults {
         self.admin.run_command(set).await.expect("the fault is set");
     }
 
+    /// Lets all of the commands that `data` names fail as it says, but for the first ones.
+    pub async fn set_after(&self, first: i32, data: Document) {
+        let set = doc! { "configureFailPoint": "failCommand", "mode": { "skip": first }, "data": data };
+        self.admin.run_command(set).await.expect("the fault is set");
+    }
+
     pub async fn end(&self) {
         let off = doc! { "configureFailPoint": "failCommand", "mode": "off" };
         self.admin.run_command(off).await.expect("the fault is ended");

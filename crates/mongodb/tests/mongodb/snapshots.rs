@@ -125,7 +125,7 @@ async fn a_query_uses_an_index_that_is_declared() {
     let databases = Databases::new();
     let store = databases.store(Options::default()).await;
     let snapshots = store.snapshots(DEFAULT_TENANT).expect("declared");
-    snapshots.declare("order", vec![Index::on("state.status")]).await.expect("it is declared");
+    snapshots.declare("order", vec![Index::on("state.status").into()]).await.expect("it is declared");
     for n in 0..50 {
         let status = if n % 10 == 0 { "PAID" } else { "PLACED" };
         let state = Data::from_json(&format!(r#"{{"status":"{status}"}}"#)).expect("an object");

@@ -1,7 +1,9 @@
 //! Text indexes on the server: how they are made, and those that are there already.
 
 use annals_core::bson::{Bson, Document, RawDocumentBuf, doc};
-use annals_core::{Code, Collection, Condition, DEFAULT_TENANT, Index, RecordChange, RecordQuery, Records, Store};
+use annals_core::{
+    Code, Collection, Condition, DEFAULT_TENANT, Index, RecordChange, RecordQuery, Records, Store, TextLanguage,
+};
 use annals_mongodb::Options;
 use futures_util::TryStreamExt;
 
@@ -54,6 +56,34 @@ async fn a_text_index_has_no_language() {
     records.write(changes).await.expect("written");
     assert_eq!(found(&*records, "orders").await, [1, 3]);
     assert_eq!(found(&*records, "the").await, [1, 2]);
+    store.close().await;
+}
+
+/// With a language the server compares the stems of words and leaves out its stop words, and documents do not choose another.
+#[tokio::test]
+async fn a_text_index_with_a_language_finds_words_by_their_stems() {
+    let databases = Databases::new();
+    let store = databases.store(Options::default()).await;
+    let records = store.records(DEFAULT_TENANT).expect("the tenant is declared");
+    let english = || Collection::new("notes").index(Index::text(["title"]).language(TextLanguage::English));
+    for _ in 0..2 {
+        records.declare(english()).await.expect("declared");
+    }
+    assert_eq!(listed(&databases, "notes").await[0].get_str("default_language"), Ok("english"));
+    let note =
+        |document: Document| RecordChange::insert("notes", RawDocumentBuf::try_from(&document).expect("encodes"));
+    let changes = vec![
+        note(doc! { "_id": 1, "title": "The orders of the day", "language": "german" }),
+        note(doc! { "_id": 2, "title": "ordering is the rule" }),
+        note(doc! { "_id": 3, "title": "disorder" }),
+    ];
+    records.write(changes).await.expect("written");
+    assert_eq!(found(&*records, "order").await, [1, 2]);
+    assert_eq!(found(&*records, "the").await, [0; 0]);
+    let collections = records.collections().await.expect("listed");
+    assert_eq!(collections[0].text_index().map(|index| index.language), Some(TextLanguage::English));
+    let error = records.declare(notes(&["title"])).await.expect_err("it has a language");
+    assert_eq!(error.code(), Code::IndexConflict);
     store.close().await;
 }
 

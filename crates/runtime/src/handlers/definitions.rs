@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use annals_core::handlers::{HANDLERS, HandlerError};
-use annals_core::{ChangeFollower, ChangesError, StoreError};
+use annals_core::handlers::{DefinitionRecord, HANDLERS, HandlerError};
+use annals_core::{ChangeFollower, ChangesError, RecordType, StoreError};
 use tokio::sync::oneshot;
 
 use super::TenantHandlers;
@@ -53,9 +53,12 @@ impl Watch {
     /// Follows from now on; what changed before is read once.
     async fn follow(&self) -> Result<(), String> {
         let handlers = &self.handlers;
-        let last = handlers.records.last_change().await.map_err(|error| error.to_string())?;
+        // Definitions of a former version have no feed yet.
+        let declared = handlers.records.declare(<DefinitionRecord as RecordType>::collection()).await;
+        declared.map_err(|error| error.to_string())?;
+        let last = handlers.records.last_change(HANDLERS).await.map_err(|error| error.to_string())?;
         handlers.read_all_again().await.map_err(|error| error.to_string())?;
-        let mut follower = ChangeFollower::new(Arc::clone(&handlers.records), last);
+        let mut follower = ChangeFollower::new(Arc::clone(&handlers.records), HANDLERS, last);
         loop {
             let changes = match follower.next_page().await {
                 Ok(changes) => changes,
@@ -63,7 +66,7 @@ impl Watch {
                 // One that is too far behind reads all of them again.
                 Err(error) => return Err(error.to_string()),
             };
-            for change in changes.iter().filter(|change| change.collection == HANDLERS) {
+            for change in &changes {
                 if let Some(name) = change.id.as_str() {
                     handlers.read_again(name).await.map_err(|error| error.to_string())?;
                 }

@@ -45,9 +45,9 @@ impl Follow {
         if !projections.shared.may_share() {
             return projections.sync_all().await.map_err(text);
         }
-        let last = projections.records.last_change().await.map_err(|error| error.to_string())?;
+        let last = projections.records.last_change(PROJECTIONS).await.map_err(|error| error.to_string())?;
         projections.sync_all().await.map_err(text)?;
-        let mut follower = ChangeFollower::new(Arc::clone(&projections.records), last);
+        let mut follower = ChangeFollower::new(Arc::clone(&projections.records), PROJECTIONS, last);
         loop {
             let changes = match follower.next_page().await {
                 Ok(changes) => changes,
@@ -55,7 +55,7 @@ impl Follow {
                 // One that is too far behind reads all of them again.
                 Err(error) => return Err(error.to_string()),
             };
-            for change in changes.iter().filter(|change| change.collection == PROJECTIONS) {
+            for change in &changes {
                 if let Some(name) = change.id.as_str() {
                     projections.sync(name).await.map_err(text)?;
                 }

@@ -1,5 +1,7 @@
 //! Records, their collections and their changes.
 
+use std::collections::BTreeMap;
+
 use utoipa::ToSchema;
 
 use super::condition::{Condition, Projection, SortBy};
@@ -10,6 +12,9 @@ use crate::payload::Document;
 pub(crate) struct Collection {
     name: String,
     indexes: Vec<Index>,
+    /// Its changes are noted and can be followed; false when absent.
+    #[schema(nullable = false)]
+    feed: Option<bool>,
 }
 
 /// A page of collections.
@@ -21,11 +26,14 @@ pub(crate) struct Collections {
     next: Option<String>,
 }
 
-/// The indexes that a collection has at least.
+/// The indexes that a collection has at least, and whether its changes can be followed.
 #[derive(ToSchema)]
 pub(crate) struct Declaration {
     #[schema(nullable = false)]
     indexes: Option<Vec<Index>>,
+    /// Asks for a feed of changes. A collection keeps its feed.
+    #[schema(nullable = false)]
+    feed: Option<bool>,
 }
 
 /// An index.
@@ -39,6 +47,9 @@ struct Index {
     unique: Option<bool>,
     #[schema(nullable = false)]
     text: Option<bool>,
+    /// The language of a text index; none when absent.
+    #[schema(nullable = false)]
+    language: Option<String>,
     #[schema(nullable = false)]
     hashed: Option<bool>,
     #[schema(nullable = false)]
@@ -64,6 +75,63 @@ pub(crate) struct FindQuery {
     /// The `next` of the page before.
     #[schema(nullable = false)]
     after: Option<String>,
+}
+
+/// Which records are grouped, by what, and the figures of each group.
+#[derive(ToSchema)]
+pub(crate) struct GroupQuery {
+    #[schema(nullable = false)]
+    condition: Option<Condition>,
+    /// The path whose value is the key; one group of all records when absent.
+    #[schema(nullable = false)]
+    by: Option<String>,
+    /// Groups dates by the unit of time that they are in, in UTC.
+    #[schema(nullable = false)]
+    every: Option<Every>,
+    /// By name, at most 16.
+    #[schema(nullable = false)]
+    figures: Option<BTreeMap<String, Figure>>,
+    /// 100 when absent.
+    #[schema(minimum = 1, maximum = 1_000, nullable = false)]
+    limit: Option<u64>,
+    /// The `next` of the page before.
+    #[schema(nullable = false)]
+    after: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Every {
+    Hour,
+    Day,
+}
+
+/// How a figure is computed, and the path of its values.
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Figure {
+    Sum(String),
+    Avg(String),
+    Min(String),
+    Max(String),
+}
+
+/// Records with equal keys.
+#[derive(ToSchema)]
+struct Group {
+    #[schema(required = true)]
+    key: serde_json::Value,
+    count: u64,
+    figures: BTreeMap<String, serde_json::Value>,
+}
+
+/// A page of groups, in the order of their keys.
+#[derive(ToSchema)]
+pub(crate) struct GroupPage {
+    groups: Vec<Group>,
+    /// The `after` of the next page; null when there was nothing more.
+    #[schema(required = true)]
+    next: Option<String>,
 }
 
 /// The id of a record, of any type.
@@ -108,6 +176,8 @@ enum RecordChange {
     Insert(Insert),
     Replace(Replace),
     Delete(Delete),
+    Set(Set),
+    Check(Check),
 }
 
 #[derive(ToSchema)]
@@ -130,17 +200,40 @@ struct Delete {
     expected: Expected,
 }
 
+/// Changes the named fields and leaves the others as they are.
+#[derive(ToSchema)]
+struct Set {
+    collection: String,
+    id: serde_json::Value,
+    /// Paths and their values.
+    #[schema(nullable = false)]
+    fields: Option<BTreeMap<String, serde_json::Value>>,
+    /// Paths that are removed.
+    #[schema(nullable = false)]
+    unset: Option<Vec<String>>,
+    expected: Expected,
+}
+
+/// Changes nothing: the batch happens only if the record is as expected.
+#[derive(ToSchema)]
+struct Check {
+    collection: String,
+    id: serde_json::Value,
+    expected: Expected,
+}
+
 /// What must be there for the change to happen.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Expected {
     Present,
+    Absent,
     Revision(u64),
     Matching(Condition),
     AbsentOr(Condition),
 }
 
-/// The number of each change, which is the revision of the record it wrote.
+/// The revision that each change gave to its record.
 #[derive(ToSchema)]
 pub(crate) struct ChangeNumbers {
     numbers: Vec<u64>,

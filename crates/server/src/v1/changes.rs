@@ -1,4 +1,5 @@
-//! `GET /v1/records/changes` and what is below it: what happened to records, as pages and as server-sent events.
+//! `GET /v1/records/collections/{collection}/changes` and what is below it: what happened to the records of a collection that has a feed,
+//! as pages and as server-sent events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use annals_core::wire::records as wire;
 use annals_core::{ChangeFollower, ChangeNumber, ChangesError, Code, DocumentView, RecordedChange, StoreError};
 use annals_system::sleep;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
@@ -33,30 +34,38 @@ use crate::schemas;
 use crate::state::Server;
 use crate::unread::{HeldBytes, Unread};
 
-/// The operations on the feed of changes.
+/// What refuses the reader of a feed.
+const REFUSES: [Code; 2] = [Code::UnknownCollection, Code::NoFeed];
+/// What refuses a reader that resumes.
+const RESUMING_REFUSES: [Code; 4] = [Code::UnknownCollection, Code::NoFeed, Code::ChangesGone, Code::UnknownChange];
+
+/// The operations on the feed of a collection.
 pub(crate) fn feature() -> Feature {
+    const CHANGES: &str = "/v1/records/collections/{collection}/changes";
     Feature::new(
         "Record changes",
         [
-            get("/v1/records/changes", Permission::Reader, page)
+            get(CHANGES, Permission::Reader, page)
                 .described(
                     "readChanges",
-                    "Returns one page of the changes of records.",
+                    "Returns one page of the changes of a collection.",
                     Payload::document::<schemas::ChangePage>(),
                 )
-                .refuses(&[Code::ChangesGone, Code::UnknownChange]),
-            get("/v1/records/changes/last", Permission::Reader, last).described(
-                "lastChange",
-                "Returns the number of the last change, at once or when there is a newer one.",
-                Payload::json::<LastChange>(),
-            ),
-            get("/v1/records/changes/follow", Permission::Reader, follow)
+                .refuses(&RESUMING_REFUSES),
+            get("/v1/records/collections/{collection}/changes/last", Permission::Reader, last)
+                .described(
+                    "lastChange",
+                    "Returns the number of a collection's last change, at once or when there is a newer one.",
+                    Payload::json::<LastChange>(),
+                )
+                .refuses(&REFUSES),
+            get("/v1/records/collections/{collection}/changes/follow", Permission::Reader, follow)
                 .described(
                     "followChanges",
-                    "Follows the changes of records as server-sent events.",
+                    "Follows the changes of a collection as server-sent events.",
                     Payload::raw(media::EVENTS, "One event a change; its id is the number of the change."),
                 )
-                .refuses(&[Code::ChangesGone, Code::UnknownChange]),
+                .refuses(&RESUMING_REFUSES),
         ],
     )
 }
@@ -80,8 +89,6 @@ struct FollowQuery {
     /// Resumes after this change; 0 when absent. `Last-Event-ID` goes before it.
     #[param(inline)]
     after: Option<Number>,
-    /// Changes of this collection only.
-    collection: Option<String>,
 }
 
 /// The number of the last change.
@@ -91,41 +98,44 @@ struct LastChange {
     number: u64,
 }
 
-/// `GET /v1/records/changes`.
+/// `GET /v1/records/collections/{collection}/changes`.
 async fn page(
     State(server): State<Arc<Server>>,
+    Path(collection): Path<String>,
     Query(query): Query<PageQuery>,
     caller: Caller,
     accept: Accept,
 ) -> Result<Response, Problem> {
     let (after, limit) = (query.after.map_or(0, |after| after.0), Limit::or_default(query.limit));
-    let changes = server.store.records(&caller.tenant)?.changes(after, limit).await?;
+    let changes = server.store.records(&caller.tenant)?.changes(&collection, after, limit).await?;
     answer(accept, wire::changes_page(&changes, after)?).await
 }
 
-/// `GET /v1/records/changes/last`: at once, or when there is a newer one than the caller knows of.
+/// `GET /v1/records/collections/{collection}/changes/last`: at once, or when there is a newer one than the caller knows of.
 async fn last(
     State(server): State<Arc<Server>>,
+    Path(collection): Path<String>,
     Query(query): Query<WaitQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
     let records = server.store.records(&caller.tenant)?;
     if let Some(wait) = Wait::of(query.past, query.timeout_ms)? {
-        wait.until(&server, records.wait_past_change(wait.past)).await?;
+        wait.until(&server, records.wait_past_change(&collection, wait.past)).await?;
     }
-    json(StatusCode::OK, &serde_json::json!({ "number": records.last_change().await? }))
+    json(StatusCode::OK, &serde_json::json!({ "number": records.last_change(&collection).await? }))
 }
 
-/// `GET /v1/records/changes/follow`: first what is kept, then what comes.
+/// `GET /v1/records/collections/{collection}/changes/follow`: first what is kept, then what comes.
 async fn follow(
     State(server): State<Arc<Server>>,
+    Path(collection): Path<String>,
     Query(query): Query<FollowQuery>,
     LastEventId(position): LastEventId,
     caller: Caller,
 ) -> Result<Response, Problem> {
     let records = server.store.records(&caller.tenant)?;
     let identity = server.store.identity(&caller.tenant).ok_or_else(|| unknown_tenant(&caller.tenant))?;
-    let last = records.last_change().await?;
+    let last = records.last_change(&collection).await?;
     let after = match position {
         // What an incarnation before this one wrote behind its backup is not here, so its numbers mean other changes.
         Some(seen) if seen.incarnation != identity.incarnation => {
@@ -135,18 +145,16 @@ async fn follow(
         None => query.after.map_or(0, |after| after.0),
     };
     // Refused as an answer rather than in the stream, when that can be known now.
-    records.changes(after, 1).await?;
+    records.changes(&collection, after, 1).await?;
     let feed = Feed {
-        follower: ChangeFollower::new(records, after),
+        follower: ChangeFollower::new(records, collection, after),
         page: Vec::new().into_iter(),
         held: None,
         unread: server.options.unread.clone(),
         unread_max: server.options.answer_bytes_in_flight_max,
         // A first comment shows that the stream stands.
         greeting: Some(format!(": after {after}, last {last}\n\n").into()),
-        collection: query.collection,
         caller,
-        told: after,
         incarnation: identity.incarnation,
         comment_interval: server.options.comment_interval,
         stop: server.options.stop.clone(),
@@ -169,11 +177,7 @@ struct Feed {
     unread: Unread,
     unread_max: usize,
     greeting: Option<Bytes>,
-    /// Changes of other collections are left out.
-    collection: Option<String>,
     caller: Caller,
-    /// The number that the reader has as its last id.
-    told: ChangeNumber,
     incarnation: u32,
     comment_interval: Duration,
     stop: Stop,
@@ -190,10 +194,7 @@ impl Feed {
         if self.ended || self.stop.is_stopped() {
             return None;
         }
-        // One pause for all pages without a wanted change, so that changes of other collections hold no comment up.
-        let quiet = sleep(self.comment_interval);
-        tokio::pin!(quiet);
-        while self.page.as_slice().is_empty() {
+        if self.page.as_slice().is_empty() {
             let (unread, max) = (&self.unread, self.unread_max);
             let next = async {
                 unread.room(max).await;
@@ -202,21 +203,20 @@ impl Feed {
             tokio::select! {
                 biased;
                 () = self.stop.stopped() => return None,
-                () = &mut quiet => return Some(self.comment()),
                 page = next => match page {
                     Ok(changes) => {
-                        self.page = self.wanted(changes);
+                        self.page = changes.into_iter();
                         self.held = Some(self.unread.hold(size_of_val(self.page.as_slice())));
                     }
                     Err(error) => return self.end(error),
                 },
+                () = sleep(self.comment_interval) => return Some(Bytes::from_static(b": quiet\n\n")),
             }
         }
         let mut chunk = Vec::with_capacity(4 * 1024);
         while chunk.len() < CHUNK_BYTES
             && let Some(change) = self.page.next()
         {
-            self.told = change.number;
             match self.write(&change) {
                 Ok(text) => chunk.extend_from_slice(text.as_bytes()),
                 Err(problem) => {
@@ -233,23 +233,6 @@ impl Feed {
         }
         chunk.shrink_to_fit();
         Some(chunk.into())
-    }
-
-    /// A comment. Where changes of other collections were passed over it has an id, so that a reader that comes again resumes after them.
-    fn comment(&mut self) -> Bytes {
-        let position = self.follower.position();
-        if position == self.told {
-            return Bytes::from_static(b": quiet\n\n");
-        }
-        self.told = position;
-        format!(": quiet\nid: {}\n\n", id_of(position, self.incarnation)).into()
-    }
-
-    fn wanted(&self, mut changes: Vec<RecordedChange>) -> std::vec::IntoIter<RecordedChange> {
-        if let Some(wanted) = &self.collection {
-            changes.retain(|change| change.collection == *wanted);
-        }
-        changes.into_iter()
     }
 
     fn write(&self, change: &RecordedChange) -> Result<String, Problem> {

@@ -43,11 +43,11 @@ pub(crate) fn feature() -> Feature {
             route::put(COLLECTION, Permission::Writer, declare)
                 .described(
                     "declareCollection",
-                    "Declares a collection and its indexes.",
+                    "Declares a collection, its indexes and its feed of changes.",
                     Payload::document::<schemas::Collection>(),
                 )
                 .takes(Payload::asked::<schemas::Declaration>())
-                .refuses(&[Code::IndexConflict, Code::SystemCollection]),
+                .refuses(&[Code::IndexConflict, Code::SystemCollection, Code::NotSupportedByStore]),
             post("/v1/records/collections/{collection}/find", Permission::Reader, find)
                 .described(
                     "findRecords",
@@ -71,6 +71,14 @@ pub(crate) fn feature() -> Feature {
                     Payload::document::<schemas::Count>(),
                 )
                 .takes(Payload::asked::<schemas::CountQuery>())
+                .refuses(&[Code::UnknownCollection]),
+            post("/v1/records/collections/{collection}/group", Permission::Reader, group)
+                .described(
+                    "groupRecords",
+                    "Returns one page of the groups of the records that match a condition.",
+                    Payload::document::<schemas::GroupPage>(),
+                )
+                .takes(Payload::asked::<schemas::GroupQuery>())
                 .refuses(&[Code::UnknownCollection]),
             post("/v1/records/collections/{collection}/get", Permission::Reader, get)
                 .described(
@@ -210,6 +218,27 @@ async fn count(
     let Asked { read: condition, held: _held } = read(&server, request, read_condition).await?;
     let count = server.query(async move { records.count(&name, &condition).await }).await?;
     answer(accept, wire::count(count)).await
+}
+
+/// `POST /v1/records/collections/{collection}/group`.
+async fn group(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+    accept: Accept,
+    request: Request,
+) -> Result<Response, Problem> {
+    let guard = server.options.query_guard;
+    let read_group = move |bytes: &[u8], encoding| {
+        let query = wire::read_group(&name, bytes, encoding)?;
+        guard.check_raw(&query.condition)?;
+        Ok(query)
+    };
+    let records = server.store.records(&caller.tenant)?;
+    let Asked { read: query, held: _held } = read(&server, request, read_group).await?;
+    let asked = query.clone();
+    let page = server.query(async move { records.group(asked).await }).await?;
+    answer(accept, wire::group_page(&query, &page)?).await
 }
 
 /// `POST /v1/records/collections/{collection}/get`: the record of an id of any type.

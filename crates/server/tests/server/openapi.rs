@@ -298,21 +298,24 @@ impl Described {
             {"fields": [{"field": "email", "direction": "ASC"}], "unique": true, "sparse": true},
             {"fields": [{"field": "at"}], "expires_after_seconds": 60, "name": "at",
              "partial": {"operator": "AND", "children": [{"field": "a", "operator": "EQ", "value": 1}]}},
+            {"fields": [{"field": "note"}], "text": true, "language": "none"},
         ]);
-        self.put("/v1/records/collections/customers", json!({"indexes": indexes})).await;
+        self.put("/v1/records/collections/customers", json!({"indexes": indexes, "feed": true})).await;
         self.get("/v1/records/collections").await;
         self.get("/v1/records/collections/customers").await;
         let changes = json!([
             {"insert": {"collection": "customers", "document": {"_id": "c-9", "email": "eva@example.org"}}},
             {"replace": {"collection": "customers", "document": {"_id": "c-8"}, "expected": {"absent_or": {}}}},
             {"replace": {"collection": "customers", "document": {"_id": "c-8"}, "expected": "present"}},
+            {"set": {"collection": "customers", "id": "c-8", "fields": {"a.b": 1}, "unset": ["c"], "expected": "present"}},
+            {"check": {"collection": "customers", "id": "c-7", "expected": "absent"}},
             {"delete": {"collection": "customers", "id": "c-8", "expected": {"matching": {"field": "_id", "operator": "EQ", "value": "c-8"}}}},
         ]);
         self.post("/v1/records/changes", json!({"changes": changes})).await;
         let conflict = json!([{"delete": {"collection": "customers", "id": "c-9", "expected": {"revision": 1_000}}}]);
         self.exchange("post", "/v1/records/changes", Some(json!({"changes": conflict})), 409).await;
-        self.get("/v1/records/changes").await;
-        self.get("/v1/records/changes/last").await;
+        self.get("/v1/records/collections/customers/changes").await;
+        self.get("/v1/records/collections/customers/changes/last").await;
         let query = json!({
             "condition": {"field": "email", "operator": "STARTS_WITH", "value": "eva"}, "limit": 2,
             "projection": {"include": ["email"]}, "sort": [{"field": "email", "direction": "DESC"}]
@@ -321,6 +324,11 @@ impl Described {
         self.post(&format!("{at}/find"), query.clone()).await;
         self.post(&format!("{at}/explain"), query.clone()).await;
         self.post(&format!("{at}/count"), json!({"condition": query["condition"]})).await;
+        let figures =
+            json!({"n": {"sum": "n"}, "mean": {"avg": "n"}, "low": {"min": "email"}, "high": {"max": "email"}});
+        let group = json!({"condition": query["condition"], "by": "email", "figures": figures, "limit": 5});
+        self.post(&format!("{at}/group"), group).await;
+        self.post(&format!("{at}/group"), json!({"by": "at", "every": "hour"})).await;
         self.post(&format!("{at}/get"), json!({"id": "c-9"})).await;
         self.get(&format!("{at}/ids/c-9")).await;
         self.exchange("get", &format!("{at}/ids/c-1"), None, 404).await;
@@ -447,7 +455,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
         "post /v1/held/accept",
         "post /v1/held/retry",
         "get /v1/log/follow",
-        "get /v1/records/changes/follow",
+        "get /v1/records/collections/{collection}/changes/follow",
     ];
     assert_eq!(BTreeSet::from_iter(missed.iter().map(String::as_str)), BTreeSet::from(elsewhere));
 }

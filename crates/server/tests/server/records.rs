@@ -169,6 +169,45 @@ async fn records_are_found_by_condition_sort_projection_and_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn records_are_grouped_page_by_page() {
+    const GROUP: &str = "/v1/records/collections/orders/group";
+    let server = serving().await;
+    let order = |n: i32| {
+        insert(
+            json!({"_id": n, "state": ["open", "paid", "sent"][n as usize % 3], "total": n, "lines": {"price": 0.5}}),
+        )
+    };
+    server.write((0..10).map(order).collect()).await;
+    let figures = json!({"revenue": {"sum": "total"}, "mean": {"avg": "total"}, "first": {"min": "_id"}, "price": {"max": "lines.price"}});
+    let mut query = json!({"by": "state", "figures": figures, "limit": 2,
+        "condition": {"field": "total", "operator": "GT", "value": 0}});
+    let page = server.ask(GROUP, &query).await.json();
+    let due = json!([
+        {"key": "open", "count": 3, "figures": {"revenue": 18, "mean": 6.0, "first": 3, "price": 0.5}},
+        {"key": "paid", "count": 3, "figures": {"revenue": 12, "mean": 4.0, "first": 1, "price": 0.5}}]);
+    assert_eq!(page["groups"], due);
+    query["after"] = page["next"].clone();
+    let page = server.ask(GROUP, &query).await.json();
+    assert_eq!((&page["groups"][0]["key"], &page["next"]), (&json!("sent"), &Value::Null));
+    let all = server.ask(GROUP, &json!({})).await.json();
+    assert_eq!(all["groups"], json!([{"key": null, "count": 10, "figures": {}}]));
+    for (wrong, code, path) in [
+        (json!({"every": "hour"}), Code::InvalidQuery, "every"),
+        (json!({"by": "a", "every": "week"}), Code::InvalidBody, "every"),
+        (json!({"by": "a.0"}), Code::InvalidQuery, "by"),
+        (json!({"limit": 0}), Code::InvalidQuery, "limit"),
+        (json!({"after": "00"}), Code::InvalidQuery, "after"),
+        (json!({"figures": {"x": {}}}), Code::InvalidBody, "figures.x"),
+        (json!({"figures": {"x": {"median": "a"}}}), Code::InvalidBody, "figures.x"),
+        (json!({"figures": {"x": {"sum": "a", "avg": "a"}}}), Code::InvalidBody, "figures.x"),
+        (json!({"figures": {"x": {"sum": "$a"}}}), Code::InvalidQuery, "figures.x"),
+        (json!({"more": 1}), Code::InvalidBody, "more"),
+    ] {
+        assert_eq!(server.ask(GROUP, &wrong).await.problem(code)["path"], path, "{wrong}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_breaks_a_rule_is_refused_with_its_place() {
     let server = serving().await;
     server.write((0..5).map(|n| insert(json!({ "_id": n }))).collect()).await;
@@ -331,7 +370,7 @@ async fn a_query_is_explained_and_filter_documents_are_taken_only_if_it_is_said(
     server.ask(find, &raw(json!({"$where": "true"}))).await.problem(Code::RawNotAllowed);
     server.ask(find, &raw(json!({"a": {"$mod": [2, 0]}}))).await.problem(Code::InvalidCondition);
     let guarded = serving().await;
-    for path in ["find", "count", "explain"] {
+    for path in ["find", "count", "explain", "group"] {
         let path = format!("/v1/records/collections/orders/{path}");
         guarded.ask(&path, &raw(json!({"_id": 1}))).await.problem(Code::RawNotAllowed);
     }

@@ -48,10 +48,12 @@ pub(super) fn changes_refused(answer: &Answer, after: ChangeNumber) -> ChangesEr
         Err(unknown) => return unknown.into(),
     };
     let facts = serde_json::from_slice::<Facts>(&answer.body).unwrap_or_default();
-    let without = || ChangesError::from(unknown(&format!("{} without its number", code.as_str())));
+    let without = || ChangesError::from(unknown(&format!("{} without what it is about", code.as_str())));
     match code {
         Code::ChangesGone => facts.oldest.map_or_else(without, |oldest| ChangesError::Gone { after, oldest }),
         Code::UnknownChange => facts.last.map_or_else(without, |last| ChangesError::Unknown { after, last }),
+        Code::UnknownCollection => facts.collection.map_or_else(without, ChangesError::UnknownCollection),
+        Code::NoFeed => facts.collection.map_or_else(without, ChangesError::NoFeed),
         code => other(code, problem),
     }
 }
@@ -97,7 +99,7 @@ mod tests {
             let error = refused(&answer(serde_json::json!({ "code": code, "detail": "x" })));
             assert!(matches!(error, RecordError::Store(StoreError::Unreachable(_))), "{code}: {error:?}");
         }
-        for code in ["changes_gone", "unknown_change", "a_new_code"] {
+        for code in ["changes_gone", "unknown_change", "unknown_collection", "no_feed", "a_new_code"] {
             let error = changes_refused(&answer(serde_json::json!({ "code": code, "detail": "x" })), 1);
             assert!(matches!(error, ChangesError::Store(StoreError::Unreachable(_))), "{code}: {error:?}");
         }

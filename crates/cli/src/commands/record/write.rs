@@ -1,9 +1,9 @@
-//! `annals record insert`, `replace` and `delete`.
+//! `annals record insert`, `replace`, `set`, `delete` and `check`.
 
 use std::path::PathBuf;
 
 use annals::bson::{Bson, RawDocumentBuf};
-use annals::wire::records::{Encoding, read_document};
+use annals::wire::records::{Encoding, extended_value, read_document};
 use annals::{Code, Condition, Expected, RecordChange, RecordError, limits, valid_document};
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
@@ -59,6 +59,38 @@ pub struct Delete {
     expectation: Expectation,
 }
 
+#[derive(Debug, Args)]
+pub struct Set {
+    /// The collection
+    collection: String,
+    #[command(flatten)]
+    id: Id,
+    /// The paths and their values, a JSON object
+    #[arg(long, value_name = "JSON", required_unless_present = "unset")]
+    fields: Option<String>,
+    /// Paths of fields to remove
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
+    unset: Vec<String>,
+    #[command(flatten)]
+    expectation: Expectation,
+    /// Insert a record with these fields where there is none
+    #[arg(long, conflicts_with = "revision")]
+    or_insert: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The collection
+    collection: String,
+    #[command(flatten)]
+    id: Id,
+    #[command(flatten)]
+    expectation: Expectation,
+    /// The record must not exist
+    #[arg(long, conflicts_with_all = ["revision", "matching"])]
+    absent: bool,
+}
+
 /// The expected state of the record.
 #[derive(Debug, Args)]
 struct Expectation {
@@ -80,14 +112,57 @@ pub async fn insert(context: &Context, args: &Insert) -> Result<(), Stop> {
 }
 
 pub async fn replace(context: &Context, args: &Replace) -> Result<(), Stop> {
-    let expected = match (expected(&args.expectation)?, args.or_insert) {
-        (Expected::Present, true) => Expected::AbsentOr(Condition::All),
-        (Expected::Matching(condition), true) => Expected::AbsentOr(condition),
-        (expected, _) => expected,
-    };
+    let expected = or_absent(expected(&args.expectation)?, args.or_insert);
     let collection = args.collection.clone();
     let change = move |document| RecordChange::replace_if(collection.as_str(), document, expected.clone());
     put(context, &args.collection, &args.documents, change).await
+}
+
+pub async fn set(context: &Context, args: &Set) -> Result<(), Stop> {
+    not_of_the_system(&args.collection)?;
+    let expected = or_absent(expected(&args.expectation)?, args.or_insert);
+    let fields = args.fields.as_deref().map_or(Ok(Vec::new()), fields)?;
+    let (collection, id) = (args.collection.clone(), id(&args.id)?);
+    one(context, RecordChange::Set { collection, id: id.clone(), fields, unset: args.unset.clone(), expected }, id)
+        .await
+}
+
+pub async fn check(context: &Context, args: &Check) -> Result<(), Stop> {
+    let expected = if args.absent { Expected::Absent } else { expected(&args.expectation)? };
+    let id = id(&args.id)?;
+    one(context, RecordChange::check(args.collection.as_str(), id.clone(), expected), id).await
+}
+
+/// Writes one change and prints the revision that it answers.
+async fn one(context: &Context, change: RecordChange, id: Bson) -> Result<(), Stop> {
+    let target = to_read(context).await?;
+    target
+        .run(async |target| {
+            let mut output = context.output();
+            for revision in target.records.write(vec![change.clone()]).await? {
+                output.written(id.clone(), revision)?;
+            }
+            output.flush()
+        })
+        .await
+}
+
+/// Reads the paths and values of `--fields`.
+fn fields(text: &str) -> Result<Vec<(String, Bson)>, Failure> {
+    let wrong = |message: String| Failure::new(Code::NotJson, format!("--fields: {message}"));
+    match extended_value(text).map_err(wrong)? {
+        Bson::Document(fields) => Ok(fields.into_iter().collect()),
+        _ => Err(wrong("is not a JSON object".to_owned())),
+    }
+}
+
+/// Allows the record to be absent, if that was asked for.
+fn or_absent(expected: Expected, or_insert: bool) -> Expected {
+    match (expected, or_insert) {
+        (Expected::Present, true) => Expected::AbsentOr(Condition::All),
+        (Expected::Matching(condition), true) => Expected::AbsentOr(condition),
+        (expected, _) => expected,
+    }
 }
 
 pub async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {

@@ -176,7 +176,7 @@ pub async fn states_are_found_by_what_they_say(subject: &dyn Subject) {
         assert_eq!(asked.count(&snapshots(), &condition).await, found, "{condition:?}");
     }
     let declared = asked.store.snapshots(annals_core::DEFAULT_TENANT).expect("the tenant is declared");
-    let indexes = vec![Index::on("state.status"), Index::on("state.n"), Index::on("state.tags")];
+    let indexes = ["state.status", "state.n", "state.tags"].map(|path| Index::on(path).into()).to_vec();
     declared.declare("order", indexes).await.expect("declared");
     for (condition, found) in cases() {
         assert_eq!(asked.found(&snapshots(), condition.clone()).await.len() as u64, found, "{condition:?}");

@@ -79,7 +79,7 @@ pub async fn a_refused_batch_says_which_change(subject: &dyn Subject) {
 pub async fn a_batch_of_nothing_does_nothing(subject: &dyn Subject) {
     let (_store, records) = open(subject).await;
     assert!(write(&records, Vec::new()).await.is_empty());
-    assert_eq!(records.last_change().await.expect("the newest change"), 0);
+    assert_eq!(records.last_change(THINGS).await.expect("the newest change"), 0);
 }
 
 /// A write whose caller went away may or may not happen, whole.
@@ -120,9 +120,9 @@ pub async fn a_check_decides_over_the_batch_and_changes_nothing(subject: &dyn Su
         let note = insert(doc! { "_id": format!("note {n}") });
         let numbers = write(&records, vec![RecordChange::check(THINGS, id, expected.clone()), note]).await;
         assert_eq!(numbers[0], due, "{expected:?}");
-        let last = records.last_change().await.expect("the newest change");
+        let last = records.last_change(THINGS).await.expect("the newest change");
         assert_eq!(write(&records, vec![RecordChange::check(THINGS, id, expected)]).await, [due]);
-        assert_eq!(records.last_change().await, Ok(last), "a check is no change");
+        assert_eq!(records.last_change(THINGS).await, Ok(last), "a check is no change");
     }
     let absent = RecordChange::check("others", "nobody", Expected::Absent);
     write(&records, vec![absent, insert(doc! { "_id": "absent" })]).await;

@@ -7,7 +7,8 @@ use annals_core::{
 };
 
 use crate::records::sample::{
-    THINGS, delete, get, insert, matching, numbers, open, open_with, pages, put, refused, reopen, write, write_one,
+    THINGS, delete, get, insert, last, matching, numbers, open, open_with, pages, put, refused, reopen, write,
+    write_one,
 };
 use crate::{OTHER_TENANT, Subject};
 
@@ -20,10 +21,10 @@ pub async fn everything_is_there_after_reopening(subject: &dyn Subject) {
         write(&records, batch).await;
         write_one(&records, delete(round)).await;
         let before = pages(&records, RecordQuery::new(THINGS)).await;
-        let changes = records.changes(0, 1_000).await.expect("they are read");
+        let changes = records.changes(THINGS, 0, 1_000).await.expect("they are read");
         (store, records) = reopen(subject, store, records).await;
         assert_eq!(pages(&records, RecordQuery::new(THINGS)).await, before);
-        assert_eq!(records.changes(0, 1_000).await.expect("they are read"), changes);
+        assert_eq!(records.changes(THINGS, 0, 1_000).await.expect("they are read"), changes);
         assert_eq!(matching(&records, Condition::eq("n", round * 100 + 10)).await, [10]);
         let taken = refused(&records, vec![insert(doc! { "_id": 1_000, "n": round * 100 + 10 })]).await;
         assert_eq!(taken.code(), Code::DuplicateKey);
@@ -34,10 +35,11 @@ pub async fn everything_is_there_after_reopening(subject: &dyn Subject) {
 /// A closed store refuses reads and writes of records, and wakes who waits.
 pub async fn a_closed_store_refuses_and_wakes_who_waits(subject: &dyn Subject) {
     let (store, records) = open(subject).await;
-    let last = write_one(&records, insert(doc! { "_id": 1 })).await;
+    write_one(&records, insert(doc! { "_id": 1 })).await;
+    let last = last(&records).await;
     let waiting = tokio::spawn({
         let records = records.clone();
-        async move { records.wait_past_change(last).await }
+        async move { records.wait_past_change(THINGS, last).await }
     });
     tokio::task::yield_now().await;
     store.close().await;
@@ -59,9 +61,9 @@ pub async fn tenants_do_not_see_each_other(subject: &dyn Subject) {
     write_one(&records, insert(doc! { "_id": 1 })).await;
     let unknown = others.get(THINGS, &1.into()).await.expect_err("it is not declared there");
     assert_eq!(unknown.code(), Code::UnknownCollection);
-    others.declare(Collection::new(THINGS)).await.expect("it is declared");
+    others.declare(Collection::new(THINGS).with_feed()).await.expect("it is declared");
     assert_eq!(others.get(THINGS, &1.into()).await, Ok(None));
-    assert_eq!(others.last_change().await, Ok(0));
+    assert_eq!(others.last_change(THINGS).await, Ok(0));
     write_one(&others, insert(doc! { "_id": 2 })).await;
     assert_eq!(numbers(crate::records::sample::ids(&records, RecordQuery::new(THINGS)).await), [1]);
     assert!(matches!(store.records("nobody"), Err(UnknownLog::Tenant(_))));

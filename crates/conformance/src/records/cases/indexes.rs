@@ -10,8 +10,8 @@ use crate::records::sample::{
     THINGS, delete, get, insert, matching, open, open_with, pages, put, records_of, refused, write, write_one,
 };
 
-fn things(indexes: impl IntoIterator<Item = Index>) -> Collection {
-    Collection { name: THINGS.to_owned(), indexes: indexes.into_iter().collect() }
+fn things(indexes: impl IntoIterator<Item = impl Into<Index>>) -> Collection {
+    Collection { name: THINGS.to_owned(), indexes: indexes.into_iter().map(Into::into).collect(), feed: false }
 }
 
 /// The same queries find the same records in the same order, whatever indexes there are and whenever they were declared.
@@ -278,6 +278,6 @@ pub async fn declared_collections_are_listed(subject: &dyn Subject) {
     let mut known = vec![Collection::new("Bare"), every];
     assert_eq!(records.collections().await, Ok(known.clone()));
     records.declare(things([Index::on("later")])).await.expect("it is declared");
-    known[1].indexes.push(Index::on("later"));
+    known[1].indexes.push(Index::on("later").into());
     assert_eq!(records.collections().await, Ok(known));
 }

@@ -5,7 +5,9 @@ use bson::{Bson, RawBsonRef};
 
 use super::Encoding;
 use super::read::read_index;
-use crate::{ChangeKind, ChangeNumber, Collection, Cursor, Explained, Record, RecordPage, RecordedChange};
+use crate::{
+    ChangeKind, Collection, Cursor, Explained, Group, GroupPage, Record, RecordPage, RecordedChange, Revision,
+};
 
 /// Reads a page of records.
 ///
@@ -56,11 +58,28 @@ pub fn read_explained(bytes: &[u8]) -> Result<Explained, String> {
     })
 }
 
-/// Reads the numbers of changes.
+/// Reads a page of groups.
 ///
 /// # Errors
 /// As [`read_page`].
-pub fn read_numbers(bytes: &[u8]) -> Result<Vec<ChangeNumber>, String> {
+pub fn read_group_page(bytes: &[u8]) -> Result<GroupPage, String> {
+    let answer = document(bytes)?;
+    let value = |value: RawBsonRef<'_>| Bson::try_from(value).map_err(|error| error.to_string());
+    let groups = each(array(answer, "groups")?, |group| {
+        let figures = field(group, "figures")?.as_document().ok_or("figures is none")?;
+        let figures = figures.into_iter().map(|figure| value(figure.map_err(|error| error.to_string())?.1));
+        let figures = figures.collect::<Result<_, _>>()?;
+        Ok(Group { key: value(field(group, "key")?)?, count: number(group, "count")?, figures })
+    })?;
+    let next = field(answer, "next")?.as_str().map(Cursor::new);
+    Ok(GroupPage { groups, next })
+}
+
+/// Reads what a batch answers of its changes.
+///
+/// # Errors
+/// As [`read_page`].
+pub fn read_numbers(bytes: &[u8]) -> Result<Vec<Revision>, String> {
     let numbers = array(document(bytes)?, "numbers")?.into_iter();
     numbers.map(|value| as_number("numbers", value.map_err(|error| error.to_string())?)).collect()
 }
@@ -92,7 +111,8 @@ pub fn read_changes_page(bytes: &[u8]) -> Result<Vec<RecordedChange>, String> {
 pub fn read_collections(bytes: &[u8]) -> Result<Vec<Collection>, String> {
     each(array(document(bytes)?, "collections")?, |collection| {
         let index = |index: &RawDocument| read_index(Encoding::Bson, "", index).map_err(|error| error.to_string());
-        Ok(Collection { name: text(collection, "name")?, indexes: each(array(collection, "indexes")?, index)? })
+        let feed = collection.get("feed").ok().flatten().and_then(|feed| feed.as_bool()).unwrap_or(false);
+        Ok(Collection { name: text(collection, "name")?, indexes: each(array(collection, "indexes")?, index)?, feed })
     })
 }
 

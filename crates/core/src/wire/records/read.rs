@@ -8,8 +8,8 @@ use crate::condition::read_condition as condition_at;
 use crate::fields::{body, boolean, elements, fields, integer, nested, text, unknown};
 use crate::order::Direction;
 use crate::{
-    Code, Collection, Condition, Cursor, Expected, Index, Invalid, Projection, RecordChange, RecordQuery, SortBy,
-    limits,
+    Aggregation, Code, Collection, Condition, Cursor, Every, Expected, Figure, GroupQuery, Index, IndexForm, Invalid,
+    Projection, RecordChange, RecordQuery, SortBy, limits,
 };
 
 /// Reads the changes of a batch: `{"changes":[{"insert":{"collection","document"}}, {"replace":{…,"expected"}},
@@ -219,14 +219,21 @@ pub fn read_id(bytes: &[u8], encoding: Encoding) -> Result<Bson, Invalid> {
 }
 
 /// Reads a declaration:
-/// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","text","sparse","partial","expires_after_seconds"}]}`.
+/// `{"indexes":[{"name","fields":[{"field","direction"}],"unique","hashed","text","sparse","partial","expires_after_seconds"}],"feed"}`.
 ///
 /// # Errors
 /// As [`read_changes`].
 pub fn read_collection(name: &str, bytes: &[u8], encoding: Encoding) -> Result<Collection, Invalid> {
     let mut collection = Collection::new(name);
     fields(&encoding.document(bytes)?, "", |name, path, value| {
-        let "indexes" = name else { return Err(unknown(path)) };
+        match name {
+            "indexes" => {}
+            "feed" => {
+                collection.feed = boolean(path, value)?;
+                return Ok(());
+            }
+            _ => return Err(unknown(path)),
+        }
         elements(path, value, |path, value| {
             collection.indexes.push(read_index(encoding, path, nested(path, value)?)?);
             Ok(())
@@ -235,9 +242,47 @@ pub fn read_collection(name: &str, bytes: &[u8], encoding: Encoding) -> Result<C
     Ok(collection)
 }
 
+/// Reads a request for groups: `{"by","every","condition","figures":{NAME:{"sum"|"avg"|"min"|"max":PATH}},"limit","after"}`.
+///
+/// # Errors
+/// As [`read_changes`], and `invalid_query`.
+pub fn read_group(collection: &str, bytes: &[u8], encoding: Encoding) -> Result<GroupQuery, Invalid> {
+    let mut query = GroupQuery::new(collection);
+    fields(&encoding.document(bytes)?, "", |name, path, value| {
+        match name {
+            "condition" => query.condition = condition(encoding, path, value)?,
+            "by" => query.by = Some(text(path, value)?.to_string()),
+            "every" => {
+                let unit = Every::from_name(&text(path, value)?);
+                query.every = Some(unit.ok_or_else(|| body(path, "is neither \"hour\" nor \"day\""))?);
+            }
+            "figures" => fields(nested(path, value)?, path, |name, path, value| {
+                query.figures.push(read_figure(name, path, nested(path, value)?)?);
+                Ok(())
+            })?,
+            "limit" => query.limit = usize::try_from(number(path, value)?).unwrap_or(usize::MAX),
+            "after" => query.after = Some(Cursor::new(text(path, value)?.to_string())),
+            _ => return Err(unknown(path)),
+        }
+        Ok(())
+    })?;
+    Ok(query)
+}
+
+fn read_figure(name: &str, at: &str, document: &RawDocument) -> Result<Figure, Invalid> {
+    let wrong = || body(at, "is not one of {\"sum\": PATH}, {\"avg\": PATH}, {\"min\": PATH} and {\"max\": PATH}");
+    let mut figure = None;
+    fields(document, at, |what, path, value| {
+        let what = Aggregation::from_name(what).filter(|_| figure.is_none()).ok_or_else(wrong)?;
+        figure = Some(Figure { name: name.to_owned(), what, path: text(path, value)?.to_string() });
+        Ok(())
+    })?;
+    figure.ok_or_else(wrong)
+}
+
 /// Reads an index; without a name it has the one that MongoDB would give it.
 pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -> Result<Index, Invalid> {
-    let (mut index, mut name, mut has_fields, mut directed) = (Index::new([]), None, false, None);
+    let (mut form, mut name, mut has_fields, mut directed) = (IndexForm::default(), None, false, None);
     fields(document, at, |field, path, value| {
         match field {
             "name" => name = Some(text(path, value)?.to_string()),
@@ -248,18 +293,19 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
                     if direction.is_some() && directed.is_none() {
                         directed = Some(format!("{path}.direction"));
                     }
-                    index.fields.push((field, direction.unwrap_or(Direction::Ascending)));
+                    form.fields.push((field, direction.unwrap_or(Direction::Ascending)));
                     Ok(())
                 })?;
             }
-            "unique" => index.unique = boolean(path, value)?,
-            "hashed" => index.hashed = boolean(path, value)?,
-            "text" => index.text = boolean(path, value)?,
-            "sparse" => index.sparse = boolean(path, value)?,
-            "partial" => index.partial = Some(condition(encoding, path, value)?),
+            "unique" => form.unique = boolean(path, value)?,
+            "hashed" => form.hashed = boolean(path, value)?,
+            "text" => form.text = boolean(path, value)?,
+            "sparse" => form.sparse = boolean(path, value)?,
+            "language" => form.language = Some(text(path, value)?.to_string()),
+            "partial" => form.partial = Some(condition(encoding, path, value)?),
             "expires_after_seconds" => {
                 let seconds = u32::try_from(number(path, value)?);
-                index.expires_after_seconds = Some(seconds.map_err(|_| body(path, "is more than 4294967295"))?);
+                form.expires_after_seconds = Some(seconds.map_err(|_| body(path, "is more than 4294967295"))?);
             }
             _ => return Err(unknown(path)),
         }
@@ -268,17 +314,21 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
     if !has_fields {
         return Err(missing(at, "fields"));
     }
-    if let Some(path) = directed.filter(|_| index.text) {
+    if let Some(path) = directed.filter(|_| form.text) {
         let message = "is of a text index, which has no order of its fields; leave the direction out";
         return Err(Invalid::new(Code::InvalidCollection, path, message));
     }
-    let usual = || match index.fields.as_slice() {
-        [(path, _)] if index.hashed => Index::hashed(path).name,
-        fields if index.text => Index::text(fields.iter().map(|(path, _)| path.as_str())).name,
+    form.name = name.unwrap_or_else(|| usual_name(&form));
+    Index::try_from(form).map_err(|message| Invalid::new(Code::InvalidCollection, at, message))
+}
+
+/// The name that MongoDB would give it.
+fn usual_name(form: &IndexForm) -> String {
+    match form.fields.as_slice() {
+        [(path, _)] if form.hashed => Index::hashed(path).name,
+        fields if form.text => Index::text(fields.iter().map(|(path, _)| path.as_str())).name,
         fields => Index::new(fields.iter().map(|(path, direction)| (path.as_str(), *direction))).name,
-    };
-    index.name = name.unwrap_or_else(usual);
-    Ok(index)
+    }
 }
 
 fn read_field(at: &str, document: &RawDocument) -> Result<(String, Option<Direction>), Invalid> {

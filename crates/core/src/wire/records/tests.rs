@@ -2,7 +2,9 @@ use bson::{Bson, DateTime, doc, oid::ObjectId};
 
 use super::*;
 use crate::order::Direction;
-use crate::{Code, Collection, Condition, Expected, Index, Invalid, Projection, RecordChange, RecordQuery};
+use crate::{
+    Code, Collection, Condition, Expected, Index, Invalid, Projection, RecordChange, RecordQuery, TextLanguage,
+};
 
 fn raw(document: bson::Document) -> bson::RawDocumentBuf {
     bson::RawDocumentBuf::try_from(&document).expect("a document")
@@ -53,7 +55,9 @@ fn requests_survive_bson_with_every_type() {
         }
         let index = Index::new([("a", Direction::Ascending), ("b", Direction::Descending)]).named("i").unique();
         let expiring = Index::on("t").sparse().partial(condition).expires_after_seconds(u32::MAX);
-        let collection = Collection::new("c").index(index).index(expiring);
+        let words = Index::text(["w", "x.y"]).language(TextLanguage::Turkish);
+        let collection = Collection::new("c").index(index).index(expiring).with_feed();
+        let collection = collection.index(words).index(Index::hashed("h").sparse());
         let written = write_collection(&collection).expect("it is written");
         assert_eq!(read_collection("c", written.as_bytes(), Encoding::Bson).as_ref(), Ok(&collection));
     }
@@ -91,6 +95,31 @@ fn json_means_what_its_media_type_says() {
     for wrong in ["", "x", "1,\"b\":2", "1}", r#"{"$oid":1}"#, r#"{"$date":"x"}"#, "99999999999999999999"] {
         assert!(extended_value(wrong).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn an_index_with_an_option_that_its_kind_cannot_have_is_refused_with_its_place() {
+    let declared = |options: &str| {
+        let body =
+            format!(r#"{{"indexes":[{{"fields":[{{"field":"a"}}]}},{{"fields":[{{"field":"b"}}],{options}}}]}}"#);
+        read_collection("c", body.as_bytes(), Encoding::Json)
+    };
+    for wrong in [
+        r#""text":true,"unique":true"#,
+        r#""text":true,"sparse":true"#,
+        r#""text":true,"hashed":true"#,
+        r#""text":true,"expires_after_seconds":5"#,
+        r#""text":true,"partial":{"field":"b","operator":"EQ","value":1}"#,
+        r#""text":true,"language":"klingon""#,
+        r#""language":"english""#,
+        r#""hashed":true,"unique":true"#,
+        r#""hashed":true,"expires_after_seconds":5"#,
+    ] {
+        let error = declared(wrong).expect_err(wrong);
+        assert_eq!((error.code, &*error.path), (Code::InvalidCollection, "indexes[1]"), "{wrong}");
+    }
+    let english = declared(r#""text":true,"language":"english""#).expect("it is one");
+    assert_eq!(english.indexes[1], Index::text(["b"]).language(TextLanguage::English).into());
 }
 
 #[test]

@@ -5,8 +5,9 @@ use bson::{Bson, RawBson};
 
 use crate::order::Direction;
 use crate::{
-    ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Explained, Index, Invalid, Projection, Record,
-    RecordChange, RecordPage, RecordQuery, RecordedChange, SortBy,
+    ChangeKind, ChangeNumber, Code, Collection, Condition, Expected, Explained, Figure, Group, GroupPage, GroupQuery,
+    Index, Invalid, Projection, Record, RecordChange, RecordPage, RecordQuery, RecordedChange, Revision, SortBy,
+    TextLanguage,
 };
 
 /// The body of a batch.
@@ -103,6 +104,58 @@ pub(crate) fn write_sort(sort: &[SortBy]) -> RawArrayBuf {
     array(sort.iter().map(|by| write_field(&by.path, by.direction)))
 }
 
+/// The body of a request for groups.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn write_group(query: &GroupQuery) -> Result<RawDocumentBuf, Invalid> {
+    let mut body = only(cstr!("condition"), query.condition.to_bson()?);
+    if let Some(by) = &query.by {
+        body.append(cstr!("by"), by.as_str());
+    }
+    if let Some(unit) = query.every {
+        body.append(cstr!("every"), unit.name());
+    }
+    let mut figures = RawDocumentBuf::new();
+    for Figure { name, what, path } in &query.figures {
+        let mut figure = RawDocumentBuf::new();
+        figure.append(named(what.name())?, path.as_str());
+        figures.append(named(name)?, figure);
+    }
+    body.append(cstr!("figures"), figures);
+    body.append(cstr!("limit"), number(query.limit as u64));
+    if let Some(after) = &query.after {
+        body.append(cstr!("after"), after.as_str());
+    }
+    Ok(body)
+}
+
+/// A group, as an answer shows it.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn group(query: &GroupQuery, group: &Group) -> Result<RawDocumentBuf, Invalid> {
+    let mut shown = only(cstr!("key"), value(&group.key)?);
+    shown.append(cstr!("count"), number(group.count));
+    let mut figures = RawDocumentBuf::new();
+    for (figure, computed) in query.figures.iter().zip(&group.figures) {
+        figures.append(named(&figure.name)?, value(computed)?);
+    }
+    shown.append(cstr!("figures"), figures);
+    Ok(shown)
+}
+
+/// A page of groups.
+///
+/// # Errors
+/// As [`write_changes`].
+pub fn group_page(query: &GroupQuery, page: &GroupPage) -> Result<RawDocumentBuf, Invalid> {
+    let groups = page.groups.iter().map(|one| group(query, one)).collect::<Result<Vec<_>, _>>()?;
+    let mut shown = only(cstr!("groups"), array(groups));
+    shown.append(cstr!("next"), page.next.as_ref().map_or(RawBson::Null, |next| text(next.as_str())));
+    Ok(shown)
+}
+
 /// The body of a count.
 ///
 /// # Errors
@@ -124,7 +177,11 @@ pub fn write_id(id: &Bson) -> Result<RawDocumentBuf, Invalid> {
 /// # Errors
 /// As [`write_changes`].
 pub fn write_collection(collection: &Collection) -> Result<RawDocumentBuf, Invalid> {
-    Ok(only(cstr!("indexes"), indexes(collection)?))
+    let mut body = only(cstr!("indexes"), indexes(collection)?);
+    if collection.feed {
+        body.append(cstr!("feed"), true);
+    }
+    Ok(body)
 }
 
 /// A record, as an answer shows it.
@@ -157,8 +214,8 @@ pub fn count(count: u64) -> RawDocumentBuf {
     only(cstr!("count"), number(count))
 }
 
-/// The numbers of changes.
-pub fn numbers(numbers: &[ChangeNumber]) -> RawDocumentBuf {
+/// What a batch answers of its changes.
+pub fn numbers(numbers: &[Revision]) -> RawDocumentBuf {
     only(cstr!("numbers"), array(numbers.iter().map(|one| number(*one))))
 }
 
@@ -197,6 +254,9 @@ pub fn changes_page(changes: &[RecordedChange], after: ChangeNumber) -> Result<R
 pub fn collection(collection: &Collection) -> Result<RawDocumentBuf, Invalid> {
     let mut shown = only(cstr!("name"), collection.name.as_str());
     shown.append(cstr!("indexes"), indexes(collection)?);
+    if collection.feed {
+        shown.append(cstr!("feed"), true);
+    }
     Ok(shown)
 }
 
@@ -216,29 +276,32 @@ fn indexes(collection: &Collection) -> Result<RawArrayBuf, Invalid> {
 }
 
 fn index(index: &Index) -> Result<RawDocumentBuf, Invalid> {
-    let mut shown = only(cstr!("name"), index.name.as_str());
-    let field = |(path, direction): &(String, Direction)| match index.text {
-        true => only(cstr!("field"), path.as_str()),
-        false => write_field(path, *direction),
+    let mut shown = only(cstr!("name"), index.name());
+    let field = |(path, direction): &(&str, Direction)| match index {
+        Index::Text(_) => only(cstr!("field"), *path),
+        Index::Ordered(_) | Index::Hashed(_) => write_field(path, *direction),
     };
-    let fields = index.fields.iter().map(field);
-    shown.append(cstr!("fields"), array(fields));
-    if index.unique {
+    shown.append(cstr!("fields"), array(index.fields().iter().map(field)));
+    if index.is_unique() {
         shown.append(cstr!("unique"), true);
     }
-    if index.hashed {
-        shown.append(cstr!("hashed"), true);
+    match index {
+        Index::Ordered(_) => {}
+        Index::Hashed(_) => shown.append(cstr!("hashed"), true),
+        Index::Text(index) => {
+            shown.append(cstr!("text"), true);
+            if index.language != TextLanguage::None {
+                shown.append(cstr!("language"), index.language.name());
+            }
+        }
     }
-    if index.text {
-        shown.append(cstr!("text"), true);
-    }
-    if index.sparse {
+    if index.is_sparse() {
         shown.append(cstr!("sparse"), true);
     }
-    if let Some(partial) = &index.partial {
+    if let Some(partial) = index.partial() {
         shown.append(cstr!("partial"), partial.to_bson()?);
     }
-    if let Some(seconds) = index.expires_after_seconds {
+    if let Some(seconds) = index.expires_after_seconds() {
         shown.append(cstr!("expires_after_seconds"), i64::from(seconds));
     }
     Ok(shown)
@@ -272,6 +335,10 @@ fn text(text: &str) -> RawBson {
 /// No change has a number beyond what BSON can write, so whoever names one expects in vain alike.
 fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn named(name: &str) -> Result<bson::raw::CString, Invalid> {
+    bson::raw::CString::try_from(name).map_err(|error| Invalid::new(Code::InvalidQuery, "figures", error.to_string()))
 }
 
 fn value(value: &Bson) -> Result<RawBson, Invalid> {

@@ -81,7 +81,7 @@ pub fn records_are_refused(what: &str, files: &Files, names: &str, says: &str) -
         let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared");
         log.commit(commit(100)).await.expect("the log goes on");
         let records = store.records(DEFAULT_TENANT).expect("it is declared");
-        assert_eq!(records.last_change().await.expect_err("it is refused").code(), Code::StoreDamaged);
+        assert_eq!(records.collections().await.expect_err("it is refused").code(), Code::StoreDamaged);
         store.close().await;
     });
     // Opening may have completed what a kill interrupted in the map; the journal is as it was.

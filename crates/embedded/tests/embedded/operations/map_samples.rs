@@ -16,6 +16,7 @@ const FAR_AWAY: i64 = 7_258_118_400_000;
 /// A collection with an index of every kind.
 pub fn things() -> Collection {
     Collection::new(THINGS)
+        .with_feed()
         .index(Index::on("name").unique())
         .index(Index::new([("kind", Direction::Ascending), ("rank", Direction::Descending)]))
         .index(Index::on("rare").sparse())

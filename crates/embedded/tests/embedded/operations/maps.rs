@@ -61,8 +61,9 @@ fn records_and_streams_come_back_as_they_were() {
         // Indexes, changes and their numbers are there too.
         let (here, there) =
             (store.records(DEFAULT_TENANT).expect("a tenant"), again.records(DEFAULT_TENANT).expect("a tenant"));
-        let changes =
-            |records: Arc<dyn Records>| async move { records.changes(0, 1_000).await.expect("they are read") };
+        let changes = |records: Arc<dyn Records>| async move {
+            records.changes("things", 0, 1_000).await.expect("they are read")
+        };
         assert_eq!(changes(there.clone()).await, changes(here).await);
         let second = doc! { "_id": "another", "name": "name-7" };
         let error = there.insert("things", raw(&second)).await.expect_err("the name is taken");
@@ -343,7 +344,7 @@ fn a_backup_taken_under_load_has_the_records_of_one_moment_and_the_log_of_no_ear
             let again = open_store(&disk, 5);
             not_ahead(&again).await.unwrap_or_else(|wrong| panic!("{wrong}"));
             let records = again.records(DEFAULT_TENANT).expect("it is declared");
-            let last = records.last_change().await.expect("a number");
+            let last = records.last_change("things").await.expect("a number");
             let found = records_of(&records, "things").await;
             let found = found.iter().map(|(_, document, _)| {
                 (document.get_i32("_id").expect("an id"), document.get_i32("value").expect("a value"))

@@ -73,7 +73,8 @@ fn records_of(opened: &Opened) -> Arc<dyn Records> {
 }
 
 async fn declare(records: &Arc<dyn Records>) -> Result<(), RecordError> {
-    let collection = Collection::new(ACCOUNTS).index(Index::on("balance")).index(Index::on("name").unique());
+    let collection =
+        Collection::new(ACCOUNTS).with_feed().index(Index::on("balance")).index(Index::on("name").unique());
     records.declare(collection).await?;
     let accounts = (0..COUNT).map(|id| RecordChange::insert(ACCOUNTS, account(id, 10))).collect();
     match records.write(accounts).await {
@@ -127,7 +128,7 @@ async fn reader(records: Arc<dyn Records>, facts: Arc<Facts>) {
             return facts.broken.breaks(format!("a reader saw {} accounts and {sum} in all", page.records.len()));
         }
         page.records.iter().for_each(|record| facts.state(record.revision, parts(record).0, parts(record).1));
-        let Ok(changes) = records.changes(after, limits::PAGE_MAX).await else { return };
+        let Ok(changes) = records.changes(ACCOUNTS, after, limits::PAGE_MAX).await else { return };
         after = changes.last().map_or(after, |last| last.number);
         facts.changes(changes);
         tokio::task::yield_now().await;
@@ -235,7 +236,7 @@ impl Battery {
         let mut all: Vec<RecordedChange> = Vec::new();
         loop {
             let after = all.last().map_or(0, |last| last.number);
-            let page = records.changes(after, limits::PAGE_MAX).await.map_err(|error| error.to_string())?;
+            let page = records.changes(ACCOUNTS, after, limits::PAGE_MAX).await.map_err(|error| error.to_string())?;
             if page.is_empty() {
                 break;
             }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use annals_core::bson::{RawDocumentBuf, doc};
-use annals_core::{ChangesError, Code, Collection, DEFAULT_TENANT, RecordChange, RecordQuery, Store, StoreError};
+use annals_core::{
+    ChangesError, Code, Collection, DEFAULT_TENANT, Index, RecordChange, RecordQuery, Store, StoreError, TextLanguage,
+};
 use annals_embedded::Options;
 use annals_embedded::disk::{Disk, MemoryDisk, Open};
 
@@ -23,19 +25,33 @@ fn old_changes_are_removed_and_who_comes_too_late_is_told_so() {
         let options = Options { record_changes_kept: 10, ..tiny_segments() };
         let opened = open(Arc::new(MemoryDisk::default()), options).expect("it opens");
         let records = opened.store.records(DEFAULT_TENANT).expect("there");
-        records.declare(Collection::new("things")).await.expect("declared");
+        records.declare(Collection::new("things").with_feed()).await.expect("declared");
         for n in 0..25 {
             records.write(vec![thing(n)]).await.expect("written");
         }
-        let gone = records.changes(0, 100).await.expect_err("they are gone");
+        let gone = records.changes("things", 0, 100).await.expect_err("they are gone");
         assert_eq!((gone.code(), gone), (Code::ChangesGone, ChangesError::Gone { after: 0, oldest: 16 }));
-        assert_eq!(records.changes(14, 100).await.expect_err("gone").code(), Code::ChangesGone);
+        assert_eq!(records.changes("things", 14, 100).await.expect_err("gone").code(), Code::ChangesGone);
         let numbers: Vec<_> =
-            records.changes(15, 100).await.expect("kept").into_iter().map(|change| change.number).collect();
+            records.changes("things", 15, 100).await.expect("kept").into_iter().map(|change| change.number).collect();
         assert_eq!(numbers, (16..=25).collect::<Vec<_>>());
         // A batch larger than what is kept leaves its newest.
         records.write((0..30).map(thing).collect()).await.expect("written");
-        assert_eq!(records.changes(45, 100).await.expect("kept").len(), 10);
+        assert_eq!(records.changes("things", 45, 100).await.expect("kept").len(), 10);
+    });
+}
+
+#[test]
+fn a_text_index_with_a_language_is_refused_with_what_to_do() {
+    block_on(async {
+        let opened = open(Arc::new(MemoryDisk::default()), tiny_segments()).expect("it opens");
+        let records = opened.store.records(DEFAULT_TENANT).expect("there");
+        let words = |language| Collection::new("things").index(Index::text(["text"]).language(language));
+        let refused = records.declare(words(TextLanguage::English)).await.expect_err("there are no stems");
+        assert_eq!(refused.code(), Code::NotSupportedByStore);
+        assert!(refused.to_string().contains("leave the language out"), "{refused}");
+        assert_eq!(records.collections().await, Ok(Vec::new()));
+        records.declare(words(TextLanguage::None)).await.expect("declared");
     });
 }
 
@@ -45,7 +61,7 @@ fn a_tenant_without_records_has_no_file_for_them() {
         let disk = Arc::new(MemoryDisk::default());
         let opened = open(disk.clone(), tiny_segments()).expect("it opens");
         let records = opened.store.records(DEFAULT_TENANT).expect("there");
-        assert_eq!(records.last_change().await, Ok(0));
+        assert_eq!(records.collections().await, Ok(Vec::new()));
         opened.store.close().await;
         assert!(disk.list("tenants/default/_engine").expect("listed").is_empty());
     });
@@ -68,7 +84,7 @@ fn changed_bytes_are_damage_and_never_an_answer() {
             let mut random = fastrand::Rng::with_seed(seed);
             let opened = open(disk.clone(), repeatable(seed)).expect("it opens");
             let records = opened.store.records(DEFAULT_TENANT).expect("there");
-            records.declare(Collection::new("things")).await.expect("declared");
+            records.declare(Collection::new("things").with_feed()).await.expect("declared");
             for n in 0..20 {
                 records.write(vec![thing(n)]).await.expect("written");
             }
@@ -117,7 +133,7 @@ fn after_a_failed_sync_writes_are_refused_until_the_store_is_opened_again() {
         let disk = FaultyDisk::new(3);
         let opened = open(disk.clone(), repeatable(3)).expect("it opens");
         let records = opened.store.records(DEFAULT_TENANT).expect("there");
-        records.declare(Collection::new("things")).await.expect("declared");
+        records.declare(Collection::new("things").with_feed()).await.expect("declared");
         let mut n = 0;
         loop {
             disk.plan(n, crate::faulty_disk::Fault::Error);
@@ -149,7 +165,7 @@ fn a_file_that_is_no_map_is_damage() {
         match open(disk, tiny_segments()) {
             Ok(opened) => {
                 let records = opened.store.records(DEFAULT_TENANT).expect("there");
-                let refused = records.declare(Collection::new("things")).await.expect_err("it is damaged");
+                let refused = records.declare(Collection::new("things").with_feed()).await.expect_err("it is damaged");
                 assert_eq!(refused.code(), Code::StoreDamaged);
             }
             Err(error) => assert_eq!(error.code, Code::StoreDamaged, "{error}"),
@@ -165,7 +181,7 @@ fn whenever_a_write_that_makes_the_file_grow_fails_the_store_opens_again() {
             let disk = FaultyDisk::new(operation);
             let opened = open(disk.clone(), repeatable(operation)).expect("it opens");
             let records = opened.store.records(DEFAULT_TENANT).expect("there");
-            records.declare(Collection::new("things")).await.expect("declared");
+            records.declare(Collection::new("things").with_feed()).await.expect("declared");
             disk.plan(operation, crate::faulty_disk::Fault::Error);
             let mut acknowledged = Vec::new();
             for n in 0..6 {

@@ -2,7 +2,7 @@
 
 use annals_core::bson::{Bson, Document, doc};
 use annals_core::order::Direction;
-use annals_core::{Condition, Deletion, Fragment, Index, Projection, RecordQuery, SortBy, Test, limits};
+use annals_core::{Condition, Deletion, Fragment, Index, OrderedIndex, Projection, RecordQuery, SortBy, Test, limits};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -212,8 +212,8 @@ pub fn indexes(held: &Held) -> BoxedStrategy<Vec<Index>> {
             _ => index,
         }
     });
-    let named = |indexes: Vec<Index>| {
-        let named = |(n, index): (usize, Index)| index.named(format!("index-{n}"));
+    let named = |indexes: Vec<OrderedIndex>| -> Vec<Index> {
+        let named = |(n, index): (usize, OrderedIndex)| index.named(format!("index-{n}")).into();
         indexes.into_iter().enumerate().map(named).collect()
     };
     prop::collection::vec(index, 0..5).prop_map(named).boxed()

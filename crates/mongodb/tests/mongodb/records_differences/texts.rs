@@ -205,8 +205,10 @@ async fn random_searches_find_the_same_as_mongodb_in_the_same_order() {
         let mut held = Vec::new();
         documents.iter().for_each(|document| texts(&Bson::Document(document.clone()), &mut held));
         let queries = query(&held.into());
-        let loaded =
-            pair.load(&format!("texts-{set}"), &documents, &[index.clone(), Index::on("n")]).await.expect("loaded");
+        let loaded = pair
+            .load(&format!("texts-{set}"), &documents, &[index.clone().into(), Index::on("n").into()])
+            .await
+            .expect("loaded");
         for n in 0..QUERIES {
             let query = made(&queries, &mut runner).current();
             let answer = if n % 4 == 0 { loaded.ask(&query).await } else { loaded.find(&query).await };
@@ -233,7 +235,7 @@ async fn a_search_reads_what_has_its_words() {
     let pair = Pair::open().await;
     let text = |id: i32| if id % 10 == 0 { "a needle in it" } else { "hay" };
     let documents: Vec<_> = (0..100).map(|id| doc! { "_id": id, "t": text(id), "n": id % 2 }).collect();
-    let indexes = [Index::text(["t"]), Index::on("n")];
+    let indexes = [Index::text(["t"]).into(), Index::on("n").into()];
     let loaded = pair.load("hay", &documents, &indexes).await.expect("loaded");
     let condition = Condition::and([Condition::eq("n", 0), Condition::matching_text("needle \"in it\" -hay")]);
     for records in [loaded.embedded(), loaded.mongodb()] {

@@ -35,9 +35,9 @@ fn sample() -> Arc<MemoryDisk> {
         let events = (0..EVENTS).map(|_| NewEvent::new("t", Data::empty())).collect();
         log.commit(NewCommit { events, ..NewCommit::new("order", "a") }).await.expect("it is committed");
         let records = store.records(DEFAULT_TENANT).expect("it is declared");
-        let things = Collection::new("things").index(Index::on("name").unique()).index(Index::on("tags"));
+        let things = Collection::new("things").with_feed().index(Index::on("name").unique()).index(Index::on("tags"));
         records.declare(things).await.expect("it is declared");
-        records.declare(Collection::new("notes")).await.expect("it is declared");
+        records.declare(Collection::new("notes").with_feed()).await.expect("it is declared");
         for n in 0..30 {
             let thing = doc! { "_id": n, "name": format!("name-{n}"), "tags": [n, n + 1] };
             let note = RecordChange::put("notes", raw(&doc! { "_id": n }));
@@ -149,16 +149,19 @@ fn notes_of_changes_that_are_missing_or_unreadable_are_found() {
         let (key, _) = nth(map, &[1, 3], 7);
         map.put(&key, b"x")
     });
-    // Without the newest notes the next changes would get numbers that were given already.
-    found("record", "after the newest change", |map| {
+    found("change", "is missing", |map| {
         let (key, _) = nth(map, &[1, 3], 59);
         map.remove(&key)
     });
+    found("change", "of no collection with a feed", |map| map.put(&[1, 4, 0], b"x"));
+    found("change", "of no collection with a feed", |map| map.put(&[1, 4, 0, 0, 0, 99], &[0; 24]));
+    // Without the newest revision the next changes would get revisions that were given already.
+    found("record", "after the newest", |map| map.remove(&[1, 0, b'r']));
 }
 
 #[test]
 fn keys_of_nobody_are_found() {
-    for key in [&[0u8][..], &[0, b'g'], &[1, 0, b'd'], &[1, 4, 0], &[3, 1], &[255]] {
+    for key in [&[0u8][..], &[0, b'g'], &[1, 0, b'd'], &[1, 5, 0], &[3, 1], &[255]] {
         let key = key.to_vec();
         found("map_key", "key", move |map| map.put(&key, b"x"));
     }
