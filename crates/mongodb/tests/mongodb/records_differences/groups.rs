@@ -92,7 +92,7 @@ fn same_group(a: &Group, b: &Group, largest: &[f64]) -> bool {
     same_value(&a.key, &b.key, 0.0) && a.count == b.count && a.figures.len() == b.figures.len() && figures()
 }
 
-/// Sums of doubles may differ in what is lost beside the largest of them, and in what overflows on the way: the server adds in another order.
+/// Sums of doubles may differ in what is lost beside the largest of them, and in overflows: the server adds in another order.
 fn same_value(a: &Bson, b: &Bson, largest: f64) -> bool {
     let encoded = |value: &Bson| order::encoded(RawBson::try_from(value.clone()).expect("a value").as_raw_bson_ref());
     match (a, b) {
