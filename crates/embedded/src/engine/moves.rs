@@ -1,6 +1,7 @@
 //! Moving what the journal holds into the map, on a thread of its own: large pieces, in the order of their keys, while writing goes on.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use annals_core::StoreError;
 use redb::{Database, ReadableDatabase, StorageError, Table, TableDefinition, TableError};
@@ -10,6 +11,9 @@ use super::journal::Begun;
 use super::open::{self, MAP};
 use super::recent::{Key, Recent, Value};
 use super::snapshot::Below;
+
+/// How often a writer that waits for the mover looks whether that waits for room on the disk.
+const ASK_EVERY: Duration = Duration::from_millis(20);
 
 /// What the map says of the journal.
 const JOURNAL: TableDefinition<'_, &str, u64> = TableDefinition::new("journal");
@@ -68,11 +72,12 @@ impl Moves {
         !self.state().busy
     }
 
-    /// Waits until another piece can be handed over. After a failure none ever can.
-    pub(super) fn until_idle(&self, failed: impl Fn() -> bool) {
+    /// Waits until another piece can be handed over, or until `ends` says that it may take for ever: after a failure, and on a full disk.
+    /// It is asked every so often, because a mover that begins to wait for room notifies nobody.
+    pub(super) fn until_idle(&self, ends: impl Fn() -> bool) {
         let mut state = self.state();
-        while state.busy && !failed() {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while state.busy && !ends() {
+            (state, _) = self.changed.wait_timeout(state, ASK_EVERY).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

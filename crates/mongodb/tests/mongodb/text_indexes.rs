@@ -69,7 +69,7 @@ async fn a_text_index_with_a_language_finds_words_by_their_stems() {
     for _ in 0..2 {
         records.declare(english()).await.expect("declared");
     }
-    assert_eq!(listed(&databases, "notes").await[0].get_str("default_language"), Ok("english"));
+    assert_eq!(listed(&databases, "notes").await[0].get("default_language"), Some(&Bson::from("english")));
     let note =
         |document: Document| RecordChange::insert("notes", RawDocumentBuf::try_from(&document).expect("encodes"));
     let changes = vec![

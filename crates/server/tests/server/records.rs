@@ -173,9 +173,8 @@ async fn records_are_grouped_page_by_page() {
     const GROUP: &str = "/v1/records/collections/orders/group";
     let server = serving().await;
     let order = |n: i32| {
-        insert(
-            json!({"_id": n, "state": ["open", "paid", "sent"][n as usize % 3], "total": n, "lines": {"price": 0.5}}),
-        )
+        let state = ["open", "paid", "sent"][n as usize % 3];
+        insert(json!({"_id": n, "state": state, "total": n, "lines": {"price": 0.5}}))
     };
     server.write((0..10).map(order).collect()).await;
     let figures = json!({"revenue": {"sum": "total"}, "mean": {"avg": "total"}, "first": {"min": "_id"}, "price": {"max": "lines.price"}});
