@@ -279,8 +279,8 @@ async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Reques
     Err(StoreError::Overloaded.into())
 }
 
-/// Makes a collection ready that was dropped or renamed, and forgets the versions that this process knows: the new one is empty, so its index
-/// refuses none that the log has.
+/// Makes a collection ready that was dropped or renamed, and forgets the versions that this process knows: the new one is empty, so its
+/// index refuses none that the log has.
 async fn renewed(log: &Log, commit: &NewCommit, collection: &str, before: Uuid) -> Result<Uuid, CommitError> {
     log.heads.forget(&commit.aggregate.name);
     log.schema.forget(collection, before);

@@ -95,7 +95,9 @@ async fn a_commit_whose_event_is_too_large_for_the_log_is_held_and_the_others_go
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_too_large_for_the_cache_is_held_and_numbered_once_the_cache_is_larger() {
     let set = ReplicaSet::start(1).await;
+    crate::told::listen();
     let store = MongoStore::open(&set.url("shop"), Options::default()).await.expect("the store opens");
+    assert!(!crate::told::told(tracing::Level::WARN, "cache_mib=256").is_empty(), "a small cache is warned of");
     goes_on(&store).await;
     let admin = set.client().await.database("admin");
     let cache = async |size: &str| {
