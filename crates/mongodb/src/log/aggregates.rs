@@ -1,9 +1,10 @@
 //! Commits of one aggregate, and the ids of the aggregates of a name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use annals_core::{
-    AggregateCommits, AggregateIdsQuery, AggregateQuery, DEFAULT_TENANT_ID, KnownAggregate, ReadError, Version, limits,
+    AggregateCommits, AggregateIdsQuery, AggregateQuery, Code, DEFAULT_TENANT_ID, KnownAggregate, ReadError,
+    StoreError, Version, limits,
 };
 use futures_util::TryFutureExt;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
@@ -15,7 +16,7 @@ use crate::layout::entry::{self, Entry};
 use crate::layout::fields::{natural, text};
 use crate::layout::foreign::{self, StoredCommit};
 use crate::layout::names::{ENTRIES, event_stream};
-use crate::refused::{changed_count, malformed, reading, unreadable};
+use crate::refused::{changed_count, deleted, malformed, reading, unreadable};
 
 /// The largest version that the layout can count.
 const VERSION_MAX: Version = i32::MAX as Version;
@@ -71,13 +72,19 @@ pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateC
     }
     let Page { mut commits, whole, .. } = found;
     commits.sort_unstable_by_key(|commit| commit.info.version);
+    if untimed && (query.tenant_id.is_none() || !commits.is_empty()) {
+        none_lost(log, &collection, query, (&commits, whole, version), &numbers).await?;
+    }
     let mut recorded = Vec::with_capacity(commits.len());
     for commit in commits {
         let entry = numbers.get(&commit.info.version).filter(|entry| entry.commit == commit.key);
         let (first, count) = match entry {
             Some(entry) => (entry.first, entry.count),
             // It has no numbers yet; or it stands in the place of another commit, which had this version and is gone.
-            None => log.number_of(Place::new(&collection, &commit.key)).await?,
+            None => {
+                not_moved(log, &collection, &commit).await?;
+                log.number_of(Place::new(&collection, &commit.key)).await?
+            }
         };
         let there = commit.events.len() as u64;
         if there != count {
@@ -86,6 +93,66 @@ pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateC
         recorded.push(commit.recorded(first));
     }
     Ok((AggregateCommits { commits: recorded, version }, whole))
+}
+
+/// Checks that a commit did not get its sequence numbers under another version or id, before other software changed it.
+async fn not_moved(log: &Log, collection: &str, commit: &StoredCommit) -> Result<(), ReadError> {
+    let entries = log.database.collection::<RawDocumentBuf>(ENTRIES);
+    let entry = entries.find_one(doc! { "coll": collection, "commit": &commit.key });
+    let entry = entry.projection(doc! { "id": 1, "version": 1 }).await.map_err(|error| reading(&error))?;
+    let Some(entry) = entry else { return Ok(()) };
+    let (id, version) = (text(&entry, "id").unwrap_or_default(), natural(&entry, "version").unwrap_or(0));
+    if *commit.info.aggregate.id == *id && commit.info.version == version {
+        return Ok(());
+    }
+    let (key, now) = (&commit.key, commit.info.version);
+    let sentence = format!(
+        "{}.{collection}: the document with the _id {key:?}: it got its sequence numbers as version {version} of id {id:?}, and is version \
+         {now} of id {:?}, so other software has changed it; put it back from a backup of the database",
+        log.database.name(),
+        commit.info.aggregate.id,
+    );
+    Err(StoreError::other(Code::MalformedDocument, sentence).into())
+}
+
+/// Checks that the page has every commit of its range that got sequence numbers. Other software may have deleted one, or given it another
+/// version or aggregate; without it the others are another history. Versions that were accepted as missing have no entry.
+async fn none_lost(
+    log: &Log,
+    collection: &str,
+    query: &AggregateQuery,
+    (commits, whole, version): (&[StoredCommit], bool, Version),
+    numbers: &HashMap<Version, Entry>,
+) -> Result<(), ReadError> {
+    let there: HashSet<Version> = commits.iter().map(|commit| commit.info.version).collect();
+    let (mut low, mut high) = (query.from_version.max(1), numbers.keys().copied().fold(version, Version::max));
+    high = high.min(query.to_version);
+    match (whole, query.last) {
+        (true, _) => {}
+        (false, false) => high = high.min(newest(commits)),
+        (false, true) => low = low.max(commits.first().map_or(low, |first| first.info.version)),
+    }
+    if (high + 1).saturating_sub(low) <= there.len() as u64 {
+        return Ok(());
+    }
+    let read = if numbers.is_empty() { self::numbers(log, query).await? } else { HashMap::new() };
+    let entries = numbers.iter().chain(&read);
+    let lost = entries.filter(|(version, entry)| {
+        (low..=high).contains(*version) && !there.contains(*version) && entry.collection == collection
+    });
+    let Some((version, entry)) = lost.min_by_key(|(version, _)| **version) else { return Ok(()) };
+    let stored = log.database.collection::<RawDocumentBuf>(collection);
+    let same = doc! { "_id": &entry.commit, "aggregateId": &*query.aggregate.id, "version": version.cast_signed() };
+    let same = stored.find_one(same).projection(doc! { "_id": 1 }).await.map_err(|error| reading(&error))?;
+    // It was stored after the page was read.
+    if same.is_some() {
+        return Ok(());
+    }
+    let what = format!(
+        "commit {:?}, which has sequence number {} as version {version} of {},",
+        entry.commit, entry.first, query.aggregate
+    );
+    Err(deleted(&log.database, collection, what).into())
 }
 
 fn newest(commits: &[StoredCommit]) -> Version {

@@ -165,12 +165,11 @@ impl Held {
         for (key, waiting) in &self.waiting {
             let Some(head) = heads.get(key) else { continue };
             let first = head.version + 1;
-            let mut next = first;
-            for (version, key) in waiting.iter().skip_while(|(version, _)| *version < first) {
+            let behind = waiting.iter().skip_while(|(version, _)| *version < first);
+            for (next, (version, key)) in (first..).zip(behind) {
                 if *version != next || ready.len() == most {
                     break;
                 }
-                next += 1;
                 ready.extend(self.commits.get(key).cloned());
             }
         }

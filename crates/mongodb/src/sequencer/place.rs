@@ -193,7 +193,7 @@ impl Place {
                     }
                     break;
                 }
-                Written::Refused(commit, why) => drop(obstacles.refused.insert(commit, why)),
+                Written::Refused(commits) => obstacles.refused.extend(commits),
                 // Something of it is in the log already, or seems to be: told apart, and the rest once more.
                 Written::Known(_) if care == Care::Little => {
                     care = Care::More;

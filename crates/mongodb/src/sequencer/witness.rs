@@ -69,7 +69,8 @@ async fn of_lease(cluster: &Cluster, lease: &Lease) -> mongodb::error::Result<()
         lease.lost();
     }
     let grace = cluster.lease.as_millis() as i64 + WITHOUT_LEADER;
-    let of_all = found.as_deref().map_or_else(|| Some("nobody leads".to_owned()), |found| of_all(found, grace));
+    let of_all =
+        found.as_deref().map_or_else(|| Some("no process is the sequencer".to_owned()), |found| of_all(found, grace));
     let stalled: HashMap<String, String> = match &of_all {
         Some(why) => cluster.logs.iter().map(|log| (log.database.name().to_owned(), why.clone())).collect(),
         None => found.as_deref().map(of_some).unwrap_or_default(),
@@ -81,7 +82,11 @@ async fn of_lease(cluster: &Cluster, lease: &Lease) -> mongodb::error::Result<()
 /// Why no log gets numbers.
 fn of_all(lease: &RawDocument, grace: i64) -> Option<String> {
     let now = date(lease, "now")?;
-    let gone = date(lease, "until").map_or(i64::MAX, |until| now.saturating_sub(until));
+    // Nobody has ever led, or other software wrote the lease.
+    let Some(until) = date(lease, "until").filter(|until| *until > 0) else {
+        return Some("no process is the sequencer".to_owned());
+    };
+    let gone = now.saturating_sub(until);
     if gone > grace {
         return Some(format!("no process has been the sequencer for {} s", gone / 1000));
     }

@@ -40,8 +40,8 @@ pub(super) enum Written {
     Done,
     /// A unique index refuses something of these commits, so some may be in the log already; of them nothing was written.
     Known(Range<usize>),
-    /// The server never takes this commit, and why. Nothing of it was written.
-    Refused(CommitKey, String),
+    /// The server never takes these commits, each with the reason. Nothing of them was written, nor of what stands beside the commits.
+    Refused(Vec<(CommitKey, String)>),
 }
 
 /// How much fits into one transaction: less where the server says that its cache is too small.
@@ -84,15 +84,21 @@ pub(super) async fn write(
     }
     let all = &batch.numbered;
     let room = if alone { Room { bytes: 0, events: 0 } } else { place.room };
-    let mut due = parts(all, room);
+    let (mut due, mut refused) = (parts(all, room), Vec::new());
     while let Some(range) = due.pop_front() {
-        // Only the last one has come to the position, and has the rest of the batch.
-        let last = due.is_empty();
+        // Only the last one has come to the position, and has the rest of the batch. What was refused must be held before that is saved.
+        let last = due.is_empty() && refused.is_empty();
         let (token, rest) = if last { (token, Some(batch)) } else { (None, None) };
         let part = &all[range.clone()];
         let mut documents = match documents(place, part)? {
             Ok(documents) => documents,
-            Err((at, why)) => return Ok(refused(&part[at], why)),
+            Err((at, why)) => {
+                let at = range.start + at;
+                due.push_front(range);
+                due = without(due, all, at);
+                refused.push((key_of(&all[at]), why));
+                continue;
+            }
         };
         let next = place.next + documents.events.len() as u64;
         let log = place.log.clone();
@@ -113,7 +119,8 @@ pub(super) async fn write(
             // What is refused belongs to no commit, but to this log.
             [] => return Err(Ended::Damaged(format!("database {}: {}", log.database.name(), why.sentence))),
             [one] if !last || (batch.held.is_empty() && batch.released.is_empty() && token.is_none()) => {
-                return Ok(refused(one, why.sentence));
+                due = without(due, all, start);
+                refused.push((key_of(one), why.sentence));
             }
             // What stands beside the commit is written apart: it may be the one or the other.
             [_] => due.extend([start..end, end..end]),
@@ -127,11 +134,27 @@ pub(super) async fn write(
             }
         }
     }
-    Ok(Written::Done)
+    Ok(if refused.is_empty() { Written::Done } else { Written::Refused(refused) })
 }
 
-fn refused(one: &Numbered<'_>, why: String) -> Written {
-    Written::Refused((one.collection.to_owned(), one.commit.key.clone()), why)
+fn key_of(one: &Numbered<'_>) -> CommitKey {
+    (one.collection.to_owned(), one.commit.key.clone())
+}
+
+/// What is still due without a commit that is refused, and without the commits of its aggregate that follow on it.
+fn without(due: VecDeque<Range<usize>>, all: &[Numbered<'_>], refused: usize) -> VecDeque<Range<usize>> {
+    let mut left = VecDeque::new();
+    for range in due {
+        let mut start = range.start;
+        for at in range.clone() {
+            if at >= refused && all[at].key == all[refused].key {
+                left.extend((start < at).then_some(start..at));
+                start = at + 1;
+            }
+        }
+        left.extend((start < range.end).then_some(start..range.end));
+    }
+    left
 }
 
 /// Parts that fit into a transaction each; at least one, which may be empty.
@@ -214,7 +237,8 @@ fn refusal(error: &Error) -> Option<Refusal> {
     match code_of(error)? {
         TOO_LARGE_FOR_CACHE => {
             let sentence = format!(
-                "too large for the server's cache: its events are one transaction, and MongoDB says {message:?}; give mongod more                  cache (docs/mongodb.md), then retry"
+                "too large for the server's cache: its events are one transaction, and MongoDB says {message:?}; give mongod more \
+                 cache (docs/mongodb.md), then retry"
             );
             Some(Refusal { sentence, is_room: true })
         }

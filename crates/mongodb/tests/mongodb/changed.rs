@@ -8,7 +8,7 @@ use mongodb::bson::{Bson, Decimal128, Document, doc};
 
 use crate::held::{ORDERS, begun, sequencing};
 use crate::held_alone::goes_on;
-use crate::server::{Databases, log_of, order, until};
+use crate::server::{Databases, log_of, order, until, wow_commit};
 
 /// Every way to read events 0 and 1 is refused, and says why.
 async fn assert_refused(log: &dyn EventLog, said: &str) {
@@ -55,6 +55,48 @@ async fn a_commit_grown_or_shrunk_in_place_is_reported_and_never_served() {
     goes_on(&store).await;
     set(&body[..2]).await;
     assert_eq!(log.read(LogQuery::default()).await.expect("as it was").events.len(), 4);
+    store.close().await;
+}
+
+/// Deleted, or moved to another version or aggregate: what is left is another history of the aggregate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aggregate_of_which_other_software_took_a_commit_away_is_not_served_without_it() {
+    let databases = Databases::new();
+    let (store, commits) = begun(&databases).await;
+    let log = log_of(&store);
+    let mut ids = Vec::new();
+    for n in 0..4 {
+        ids.push(log.commit(order("a", n)).await.expect("committed").commit_id.to_string());
+    }
+    let second = commits.find_one(doc! { "_id": &ids[1] }).await.expect("read").expect("it is there");
+    let all = AggregateQuery::new(Aggregate::new("order", "a"));
+    let moved = |set: Document| vec![doc! { "$set": set }];
+    for change in [None, Some(doc! { "aggregateId": "b" }), Some(doc! { "version": 40 })] {
+        match &change {
+            None => drop(commits.delete_one(doc! { "_id": &ids[1] }).await.expect("deleted")),
+            Some(set) => {
+                drop(commits.update_one(doc! { "_id": &ids[1] }, moved(set.clone())).await.expect("changed"));
+            }
+        }
+        for query in [
+            all.clone(),
+            AggregateQuery { to_version: 3, ..all.clone() },
+            AggregateQuery { limit: 2, ..all.clone() },
+            AggregateQuery { last: true, limit: 3, ..all.clone() },
+        ] {
+            let refused = log.read_aggregate(query.clone()).await.expect_err(&format!("{change:?} {query:?}"));
+            assert_eq!(refused.code(), Code::MalformedDocument, "{refused}");
+        }
+        for query in [
+            AggregateQuery { from_version: 3, to_version: 4, ..all.clone() },
+            AggregateQuery { to_version: 1, ..all.clone() },
+            AggregateQuery { last: true, limit: 2, to_version: 4, ..all.clone() },
+        ] {
+            log.read_aggregate(query).await.expect("the second is not among them");
+        }
+        commits.replace_one(doc! { "_id": &ids[1] }, &second).upsert(true).await.expect("restored");
+        assert_eq!(log.read_aggregate(all.clone()).await.expect("read").commits.len(), 4);
+    }
     store.close().await;
 }
 
@@ -105,4 +147,35 @@ async fn a_collection_of_the_log_that_is_dropped_is_reported_by_every_process() 
         }
         tokio::join!(store.close(), other.close());
     }
+}
+
+/// What the sequencer keeps for itself, and what it derives, dropped while commits are stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_sequencer_keeps_for_itself_is_written_again_after_it_was_dropped() {
+    let databases = Databases::new();
+    let (store, commits) = begun(&databases).await;
+    let other = databases.store(Options::default()).await;
+    let database = databases.database().await;
+    for collection in ["sequencer-state", "aggregates", "annals-blocks", "sequencer-held", "sequencer-state"] {
+        database.collection::<Document>(collection).drop().await.expect("dropped");
+        for n in 0..10 {
+            log_of(&store).commit(order("a", n)).await.expect("committed");
+            log_of(&other).commit(order("b", n)).await.expect("committed");
+        }
+    }
+    commits.insert_one(wow_commit("g2", "gap", 2, 1)).await.expect("inserted");
+    until("a held commit", async || crate::held::held(&store).await.len() == 1).await;
+    until("readiness", async || store.status()[0].refusing.is_none()).await;
+    let page = log_of(&store).read(LogQuery { limit: 1000, ..LogQuery::default() }).await.expect("read");
+    let numbers: Vec<_> = page.events.iter().map(|event| event.sequence_number).collect();
+    assert_eq!(numbers, (0..101).collect::<Vec<_>>());
+    tokio::join!(store.close(), other.close());
+
+    // The note of the held commit is lost, and found again as the documentation says.
+    database.collection::<Document>("sequencer-held").drop().await.expect("dropped");
+    let state = database.collection::<Document>("sequencer-state");
+    state.delete_one(doc! { "_id": "event-log" }).await.expect("deleted");
+    let store = databases.store(Options::default()).await;
+    until("the held commit again", async || crate::held::held(&store).await.len() == 1).await;
+    store.close().await;
 }

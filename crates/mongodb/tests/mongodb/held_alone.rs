@@ -7,7 +7,7 @@ use annals_core::{Ask, Asked, Code, DEFAULT_SCOPE, Data, NewCommit, NewEvent, St
 use annals_mongodb::{MongoStore, Options};
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 
-use crate::held::{ORDERS, ask, begun, held, sequencing, until_held, versions};
+use crate::held::{ORDERS, ask, begun, held, sequencing, status, until_held, versions};
 use crate::server::{Databases, log_of, order, two_tenants, until, wow_commit};
 use crate::servers::ReplicaSet;
 
@@ -95,7 +95,9 @@ async fn a_commit_whose_event_is_too_large_for_the_log_is_held_and_the_others_go
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_too_large_for_the_cache_is_held_and_numbered_once_the_cache_is_larger() {
     let set = ReplicaSet::start(1).await;
+    crate::told::listen();
     let store = MongoStore::open(&set.url("shop"), Options::default()).await.expect("the store opens");
+    assert!(!crate::told::told(tracing::Level::WARN, "cache_mib=256").is_empty(), "a small cache is warned of");
     goes_on(&store).await;
     let admin = set.client().await.database("admin");
     let cache = async |size: &str| {
@@ -162,6 +164,18 @@ async fn what_a_validator_refuses_is_held_and_a_log_that_cannot_be_written_is_pu
     goes_on(&store).await;
     validate("event-log", doc! {}).await;
     assert!(matches!(ask(&store, "v1", Ask::Retry).await, Asked::Numbered { .. }));
+
+    // Everything of one tenant is refused at once, and its aggregates have several commits.
+    validate("event-log", doc! { "Metadata.EventSource": { "$not": { "$regex": "^many-" } } }).await;
+    let each = |n: i32| wow_commit(&format!("m{n}"), &format!("many-{}", n / 2), n % 2 + 1, 1);
+    commits.insert_many((0..200).map(each)).await.expect("inserted");
+    until("all of them held", async || status(&store).held == 200).await;
+    goes_on(&store).await;
+    validate("event-log", doc! {}).await;
+    store.close().await;
+    let store = databases.store(two_tenants()).await;
+    until("all of them numbered when the next process leads", async || status(&store).held == 0).await;
+    goes_on(&store).await;
 
     // What is held cannot be noted: this log waits, and no other.
     validate("sequencer-held", doc! { "reason": "x" }).await;

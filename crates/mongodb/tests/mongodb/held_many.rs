@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use annals_core::{Aggregate, AggregateIdsQuery, AggregateQuery, Ask, Asked, Code, ReadError, Store};
-use annals_mongodb::Options;
+use annals_core::{Aggregate, AggregateIdsQuery, AggregateQuery, Ask, Asked, Code, LogQuery, ReadError, Store};
+use annals_mongodb::{MongoStore, Options};
 use mongodb::bson::{Document, doc};
 
-use crate::held::{ORDERS, ask, begun, held, status, until_held, versions};
+use crate::held::{ORDERS, ask, begun, held, sequencing, status, until_held, versions};
 use crate::held_alone::goes_on;
 use crate::server::{Databases, log_of, order, until, wow_commit};
+use crate::servers::ReplicaSet;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_accepted_before_an_earlier_held_one_does_not_cost_that_one_its_numbers() {
@@ -96,5 +97,39 @@ async fn an_aggregate_id_that_is_no_text_is_held_and_does_not_hide_the_others() 
     let ids = AggregateIdsQuery { name: "order".into(), after: None, limit: 10 };
     let ids = log_of(&store).aggregate_ids(ids).await.expect("listed");
     assert_eq!(ids.iter().map(|one| &*one.id).collect::<Vec<_>>(), ["ours"]);
+    store.close().await;
+}
+
+/// The counts that MongoDB keeps of its collections may be wrong afterwards; the log is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_while_held_commits_are_released_loses_and_repeats_none() {
+    const HELD: i32 = 1500;
+    let mut set = ReplicaSet::start(1).await;
+    let store = MongoStore::open(&set.url("shop"), Options::default()).await.expect("the store opens");
+    log_of(&store).commit(order("ours", 0)).await.expect("committed");
+    let commits = set.client().await.database("shop").collection::<Document>(ORDERS);
+    let waiting = (2..HELD + 2).map(|version| wow_commit(&format!("a{version}"), "a", version, 1));
+    commits.insert_many(waiting).await.expect("inserted");
+    until("all of them held", async || status(&store).held == HELD as u64).await;
+    commits.insert_one(wow_commit("a1", "a", 1, 1)).await.expect("inserted");
+    until("some of them released", async || status(&store).held < HELD as u64).await;
+    set.members[0].signal("KILL");
+    set.members[0].start_again();
+    set.until_well().await;
+    until("all of them released", async || {
+        log_of(&store).head().await.is_ok_and(|head| head == HELD as u64 + 2) && held(&store).await.is_empty()
+    })
+    .await;
+    let mut versions = Vec::new();
+    let mut query = LogQuery { limit: 1000, from: Some(1), ..LogQuery::default() };
+    while versions.len() <= HELD as usize {
+        let page = log_of(&store).read(query.clone()).await.expect("read");
+        assert!(!page.events.is_empty(), "{} of {}", versions.len(), HELD + 1);
+        versions.extend(page.events.iter().map(|event| event.commit.version));
+        query.from = Some(page.next);
+    }
+    assert_eq!(versions, (1..=HELD as u64 + 1).collect::<Vec<_>>());
+    goes_on(&store).await;
+    assert_eq!(sequencing(&store).state().await.expect("read").missing, []);
     store.close().await;
 }
