@@ -8,6 +8,7 @@ use crate::workload::{Row, WRITERS};
 /// What `--help` prints.
 pub const USAGE: &str = "\
 cargo xtask bench [OPTIONS]
+cargo xtask bench conditions --no-server     commits of others beside the widest append conditions
 
   --rounds N       rounds of all rows and systems (5); medians are taken over them
   --seconds S      measured seconds of each cell, behind a fifth of it to warm up (1.5)

@@ -6,6 +6,7 @@
 mod arguments;
 mod bare_log;
 mod cell;
+mod conditions;
 mod corpus;
 mod disk;
 mod empty;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         [empty::OPTION, address] => {
             return ended(runtime().and_then(|runtime| runtime.block_on(empty::serve(address))));
         }
+        [conditions::OPTION, ..] => return ended(runtime().and_then(|runtime| runtime.block_on(conditions::run()))),
         [stored::OPTION, ref task @ ..] => {
             return ended(runtime().and_then(|runtime| runtime.block_on(stored::obey(task))));
         }

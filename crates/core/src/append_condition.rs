@@ -75,10 +75,11 @@ impl AppendCondition {
                     return invalid(path(field), format!("{given} of them; at most {} are allowed", limits::TAGS_MAX));
                 }
             }
-            let named = pattern.types.iter().try_for_each(|name| crate::commit::valid_name(&path("types"), name));
-            let tagged = pattern.tags.iter().try_for_each(|tag| crate::valid_id(&path("tags"), tag));
+            // There may be tens of thousands of them, so the path is written for the one at fault only.
+            let named = pattern.types.iter().try_for_each(|name| crate::commit::valid_name("types", name));
+            let tagged = pattern.tags.iter().try_for_each(|tag| crate::valid_id("tags", tag));
             if let Err(fault) = named.and(tagged) {
-                return invalid(fault.path, fault.message);
+                return invalid(path(&fault.path), fault.message);
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::process::Server;
+use crate::process::{Server, annals};
 use crate::run::{Ran, body, folder, lines, run, run_with};
 
 const SEGMENT: &str = "data/tenants/default/default/0000000001.segment";
@@ -79,6 +79,67 @@ fn a_check_says_what_is_wrong_and_a_repair_cuts_it_away() {
     run(folder.path(), &["repair", "--cut-at", "3", "--tenant", "nobody"]).refused("unknown_tenant", 4);
     run(folder.path(), &["check", "--store", "memory:"]).refused("invalid_config", 2);
     run(folder.path(), &["check", "--server", "http://127.0.0.1:1"]).refused("invalid_config", 2);
+}
+
+/// The two lines of an error: what happened, and what to do about it.
+#[track_caller]
+fn said(ran: Ran, code: &str, exit: i32) -> (String, String) {
+    let said = ran.refused(code, exit);
+    let (what, help) = said.trim_end().split_once("\nhelp: ").unwrap_or_else(|| panic!("no advice: {said}"));
+    assert!(!what.contains('\n') && !help.contains('\n'), "{said}");
+    (what.to_owned(), help.to_owned())
+}
+
+/// Runs a check as a user who may use every file of the store but this one, whoever runs the test: root may read what nobody may.
+#[cfg(unix)]
+fn check_without(folder: &Path, file: &Path) -> Ran {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let mut command = annals(folder);
+    command.arg("check");
+    if fs::metadata(folder).expect("it is there").uid() == 0 {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("set");
+        let mut below = vec![folder.join("data")];
+        while let Some(path) = below.pop() {
+            chown(&path, Some(NOBODY), Some(NOBODY)).expect("set");
+            if path.is_dir() {
+                below.extend(fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("an entry").path()));
+            }
+        }
+        chown(file, Some(0), Some(0)).expect("set");
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    fs::set_permissions(file, fs::Permissions::from_mode(0)).expect("set");
+    let done = command.output().expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    Ran { code: done.status.code().expect("a code"), out: text(done.stdout), err: text(done.stderr) }
+}
+
+/// The bytes are not damaged, and no backup need be restored: the system does not hand them over.
+#[cfg(unix)]
+#[test]
+fn a_check_of_a_file_that_may_not_be_read_names_it_and_advises_another_user() {
+    for file in [SEGMENT, "data/tenants/default/tenant.json"] {
+        let folder = folder();
+        commit(folder.path(), 0..5, &[]);
+        let (what, help) = said(check_without(folder.path(), &folder.path().join(file)), "read_failed", 6);
+        let name = file.rsplit('/').next().expect("a name");
+        assert!(what.contains(name) && what.contains("Permission denied"), "{what}");
+        assert!(help.contains("as a user who may read") && !help.contains("backup"), "{help}");
+    }
+}
+
+#[test]
+fn a_repair_without_yes_advises_to_read_the_plan_and_repeat_the_command() {
+    let folder = folder();
+    commit(folder.path(), 0..20, &[]);
+    for repair in [&["repair", "--cut-at", "10"][..], &["repair", "--indexes"]] {
+        let (what, help) = said(run(folder.path(), repair), "invalid_config", 2);
+        assert!(what.contains("nothing was changed") && what.contains("--yes"), "{what}");
+        assert!(help.contains("plan above") && help.contains("--yes") && !help.contains("annals.toml"), "{help}");
+    }
+    assert_eq!(events(folder.path(), "embedded:./data").len(), 20);
 }
 
 #[test]

@@ -281,6 +281,11 @@ impl<'l> Look<'l> {
         self.conditions.len()
     }
 
+    /// How many patterns there are of which a match would change the answer.
+    fn patterns(&self) -> usize {
+        self.open.iter().map(|open| open.count_ones() as usize).sum()
+    }
+
     /// The number below which nothing is to be looked for.
     fn searched_to(&self) -> SequenceNumber {
         let open = self.conditions.iter().zip(&self.open).filter(|(_, open)| **open > 0);

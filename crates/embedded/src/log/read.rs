@@ -183,27 +183,40 @@ impl<'a> Candidates<'a> {
         }
         let required: Vec<Term> = required(self.key, self.filter).collect();
         let types: Vec<Term> = self.filter.types.iter().map(|name| self.key.event_type(name)).collect();
-        commits_with(&self.segment.index, &required, &types, within)
+        commits_with(&self.segment.index, &required, &types, within, &mut 0)
     }
 }
 
 /// The commits of these ordinals that may have all of some terms and any of others, ascending; where there are no others, all of some.
-pub(super) fn commits_with(index: &Index, all: &[Term], any: &[Term], within: Range<u32>) -> Answer<Vec<u32>> {
+/// Adds to `listed` how many the index named for each term.
+pub(super) fn commits_with(
+    index: &Index,
+    all: &[Term],
+    any: &[Term],
+    within: Range<u32>,
+    listed: &mut u64,
+) -> Answer<Vec<u32>> {
     if all.is_empty() && any.is_empty() {
+        *listed += within.len() as u64;
         return Ok(within.collect());
     }
+    let mut postings = |term: &Term| {
+        let list = index.postings(*term, within.clone())?;
+        *listed += list.len() as u64;
+        Ok(list)
+    };
     let mut lists = Vec::with_capacity(all.len() + 1);
     for term in all {
-        let list = index.postings(*term, within.clone())?;
+        let list = postings(term)?;
         if list.is_empty() {
             return Ok(list);
         }
         lists.push(list);
     }
     if !any.is_empty() {
-        let of_any = any.iter().map(|term| index.postings(*term, within.clone()));
-        let mut union = of_any.collect::<Answer<Vec<_>>>()?.concat();
-        union.sort_unstable();
+        let mut union = any.iter().map(postings).collect::<Answer<Vec<_>>>()?.concat();
+        // Each list ascends, and so this sort merges them.
+        union.sort();
         union.dedup();
         lists.push(union);
     }

@@ -10,8 +10,12 @@ use crate::log::core::Core;
 use crate::log::read::{GROUP, commits_with};
 use crate::log::segment::{Segment, View, runs};
 
-/// How many bits are held at once, a number for each commit and condition.
+/// How many numbers are held at once, one for each commit and condition.
 const NUMBERS_MAX: usize = 512 * 1024;
+/// Comparisons of a step of the caller's, which reads as many commits as that is enough for, and one at least.
+const COMPARED: usize = 4_000;
+/// A step of the caller's ends within a commit after so much work.
+const WITHIN_A_COMMIT: u64 = 400_000;
 
 /// A pass that is under way.
 pub(super) struct Pass<'l> {
@@ -26,6 +30,8 @@ pub(super) struct Pass<'l> {
     /// The commits that are looked at, and for each and each condition the patterns that it may match.
     window: Range<u32>,
     asked: Vec<u64>,
+    /// Events below this number were looked at.
+    shown_to: SequenceNumber,
     stage: Stage,
 }
 
@@ -45,7 +51,18 @@ impl<'l> Pass<'l> {
         // The view is taken after the head was read, and so holds at least as much.
         let (view, from) = (core.view(), look.searched_to());
         let behind = view.position_of(from).unwrap_or(0);
-        Self { look, view, to, from, behind, rest: 0..0, window: 0..0, asked: Vec::new(), stage: Stage::Take }
+        Self {
+            look,
+            view,
+            to,
+            from,
+            behind,
+            rest: 0..0,
+            window: 0..0,
+            asked: Vec::new(),
+            shown_to: from,
+            stage: Stage::Take,
+        }
     }
 
     /// Goes a step further, which is short; answers whether there is another.
@@ -76,7 +93,9 @@ impl<'l> Pass<'l> {
                 return Err(Stop::Later);
             }
         }
-        let count = (NUMBERS_MAX / self.look.conditions()).min(self.rest.len()) as u32;
+        // From a file all that has a term is decoded each time, so there the window is as wide as memory allows.
+        let count = (NUMBERS_MAX / self.look.conditions()).min(self.segment().index.stride() as usize);
+        let count = count.min(self.rest.len()) as u32;
         self.window = self.rest.start..self.rest.start + count;
         self.rest.start = self.window.end;
         self.asked.clear();
@@ -97,7 +116,9 @@ impl<'l> Pass<'l> {
         let steps = self.look.terms(at).steps();
         self.look.work.spend(steps)?;
         let terms = self.look.terms(at);
-        let found = commits_with(&self.segment().index, &terms.tags, &terms.types, self.window.clone())?;
+        let mut listed = 0;
+        let found = commits_with(&self.segment().index, &terms.tags, &terms.types, self.window.clone(), &mut listed)?;
+        self.look.work.spend(listed)?;
         let (condition, pattern) = at;
         for ordinal in found {
             let row = (ordinal - self.window.start) as usize * self.look.conditions();
@@ -112,7 +133,8 @@ impl<'l> Pass<'l> {
         let columns = self.look.conditions();
         let row = |ordinal: u32| (ordinal - self.window.start) as usize * columns;
         let may_match = |ordinal: &u32| self.asked[row(*ordinal)..][..columns].iter().any(|asked| *asked != 0);
-        let ordinals: Vec<u32> = (from..self.window.end).filter(may_match).take(GROUP).collect();
+        let many = (COMPARED / self.look.patterns().max(1)).clamp(1, GROUP);
+        let ordinals: Vec<u32> = (from..self.window.end).filter(may_match).take(many).collect();
         let segment = self.segment();
         let mut entries = segment.index.entries(&ordinals)?;
         entries.truncate(entries.partition_point(|entry| entry.sequence_number < self.to));
@@ -121,17 +143,27 @@ impl<'l> Pass<'l> {
             return Ok(());
         };
         self.look.work.decode(run.len(), run.iter().map(|entry| u64::from(entry.length)).sum())?;
-        let mut at = 0;
+        let begun = self.look.work.spent();
+        let (mut at, mut next) = (0, ordinals[run.len() - 1] + 1);
         let _ = segment.visit(run, |event, _| {
-            if event.sequence_number >= self.to {
+            let number = event.sequence_number;
+            if number >= self.to {
                 return ControlFlow::Break(());
             }
-            while run.get(at + 1).is_some_and(|next| next.sequence_number <= event.sequence_number) {
+            while run.get(at + 1).is_some_and(|next| next.sequence_number <= number) {
                 at += 1;
             }
+            if number < self.shown_to {
+                return ControlFlow::Continue(());
+            }
+            if !self.look.work.is_limited() && self.look.work.spent() - begun > WITHIN_A_COMMIT {
+                next = ordinals[at];
+                return ControlFlow::Break(());
+            }
+            self.shown_to = number + 1;
             self.look.show(&self.asked[row(ordinals[at])..][..columns], &event)
         })?;
-        self.stage = Stage::Read(ordinals[run.len() - 1] + 1);
+        self.stage = Stage::Read(next);
         if self.look.work.is_over() { Err(Stop::Later) } else { Ok(()) }
     }
 }
