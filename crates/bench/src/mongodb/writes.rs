@@ -29,13 +29,12 @@ impl Commits for Caller {
     async fn commit(&mut self) -> Result<(), String> {
         let (aggregate, version) = self.turns.next();
         self.made += 1;
-        let commit = sample::commit(&aggregate, version, self.made).wait_until(self.until);
+        let commit = sample::commit(&aggregate, version, self.made).wait_until(self.until.clone());
         self.log.commit(commit).await.map(|_| ()).map_err(text)
     }
 }
 
 /// Who writes.
-#[derive(Clone, Copy)]
 enum Side {
     Bare,
     Ours(Reached),
@@ -47,7 +46,7 @@ const SIDES: [Side; 3] = [Side::Bare, Side::Ours(Reached::Committed), Side::Ours
 pub async fn measure(place: &Place, round: usize, arguments: &Arguments, figures: &mut Figures) -> Result<(), String> {
     for &callers in &arguments.callers {
         for turn in 0..SIDES.len() {
-            match SIDES[(round + turn) % SIDES.len()] {
+            match &SIDES[(round + turn) % SIDES.len()] {
                 Side::Bare => bare(place, callers, arguments, figures).await?,
                 Side::Ours(until) => ours(place, callers, until, arguments, figures).await?,
             }
@@ -68,13 +67,13 @@ async fn bare(place: &Place, callers: usize, arguments: &Arguments, figures: &mu
 async fn ours(
     place: &Place,
     callers: usize,
-    until: Reached,
+    until: &Reached,
     arguments: &Arguments,
     figures: &mut Figures,
 ) -> Result<(), String> {
     let opened = place.store("annals_bench_ours").await?;
     let cell = Cell::new(arguments.seconds);
-    let made = (0..callers).map(|number| Caller::new(&opened.log, number, until)).collect();
+    let made = (0..callers).map(|number| Caller::new(&opened.log, number, until.clone())).collect();
     let measured = cell::run(&cell, made).await?;
     let ended = Instant::now();
     opened.drained().await?;
@@ -82,7 +81,7 @@ async fn ours(
     // The time that was left to drain is charged to the measured commits.
     let rate = measured.events_per_second(&Row { writers: callers, events: 1 }, &cell);
     let rate = rate * arguments.seconds / (arguments.seconds + drained);
-    let name = if until == Reached::Logged { "commit until logged" } else { "commit" };
+    let name = if *until == Reached::Logged { "commit until logged" } else { "commit" };
     add(figures, name, callers, rate, &measured);
     figures.add(&format!("{name}, left to drain ms, {callers} callers"), drained * 1e3);
     place.close(opened).await
