@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod demo;
 mod export;
+mod filter;
 mod handler;
 mod held;
 mod import;
@@ -111,6 +112,7 @@ commands! {
     snapshot::Snapshot,
     query::Query,
     key::Key,
+    filter::Filter,
     handler::Handler,
     import::Import,
     export::Export,

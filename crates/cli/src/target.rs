@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use annals::filters::Filters;
 use annals::handlers::Handlers;
 use annals::runtime::{Host, HostOptions};
 use annals::{
@@ -26,6 +27,8 @@ pub struct Target {
     pub queries: Arc<dyn Queries>,
     /// The prepare keys of the tenant.
     pub keys: Arc<dyn PrepareKeys>,
+    /// The filters of the tenant.
+    pub filters: Arc<dyn Filters>,
     /// The handlers of the tenant.
     pub handlers: Arc<dyn Handlers>,
     /// What gives the tenant's commits their numbers, where that is not the log itself.
@@ -44,7 +47,7 @@ impl Target {
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
-            let handlers = Arc::new(client.handlers());
+            let (filters, handlers) = (Arc::new(client.filters()), Arc::new(client.handlers()));
             let (log, store) = (Arc::new(client), None);
             return Ok(Self {
                 log,
@@ -53,6 +56,7 @@ impl Target {
                 snapshots,
                 keys,
                 queries,
+                filters,
                 handlers,
                 sequencing,
                 tenant,
@@ -66,9 +70,22 @@ impl Target {
         let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
         let sequencing = store.sequencing(&tenant)?;
         let host = Host::start(Arc::clone(&store), HostOptions::default());
-        let handlers = host.handlers(&tenant)?;
+        let (filters, handlers) = (host.filters(&tenant)?, host.handlers(&tenant)?);
         let store = Some((store, host));
-        Ok(Self { log, streams, records, snapshots, keys, queries, handlers, sequencing, tenant, scope, store })
+        Ok(Self {
+            log,
+            streams,
+            records,
+            snapshots,
+            keys,
+            queries,
+            filters,
+            handlers,
+            sequencing,
+            tenant,
+            scope,
+            store,
+        })
     }
 
     /// Whether it is behind a server.

@@ -1,7 +1,7 @@
 //! The suite of handlers: what the task host makes of a store's log and records.
 
 pub mod cases;
-mod opened;
+pub(crate) mod opened;
 
 /// Makes one test of every case of handlers, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for
 /// the log: `annals_conformance::handlers!(MyStore::new());`

@@ -29,6 +29,7 @@ mod sequencer;
 mod sequencing;
 mod sessions;
 mod store;
+mod stream_definitions;
 mod streams;
 mod tenants;
 mod timer;

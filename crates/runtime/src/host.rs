@@ -23,6 +23,7 @@ use annals_core::{Clock, Lease, Randomness, Store, Timestamp, UnknownLog, new_uu
 use annals_system::{SystemClock, SystemRandomness};
 use tokio::sync::watch;
 
+use crate::filters::TenantFilters;
 use crate::handlers::TenantHandlers;
 pub(crate) use lease::{Asked, Held, Leases};
 pub use stages::{Stage, StageError, check_stage};
@@ -66,6 +67,7 @@ impl std::fmt::Debug for Host {
 struct Inner {
     shared: Arc<Shared>,
     tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
+    filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
 }
 
 /// What every task of a host needs.
@@ -85,7 +87,7 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
-        Self(Arc::new(Inner { shared: Arc::new(shared), tenants: Mutex::default() }))
+        Self(Arc::new(Inner { shared: Arc::new(shared), tenants: Mutex::default(), filters: Mutex::default() }))
     }
 
     /// The handlers of a tenant.
@@ -104,6 +106,20 @@ impl Host {
         let handlers = TenantHandlers::new(Arc::clone(&self.0.shared), tenant)?;
         tenants.insert(tenant.to_owned(), Arc::clone(&handlers));
         Ok(handlers)
+    }
+
+    pub(crate) fn filters_of(&self, tenant: &str) -> Result<Arc<TenantFilters>, UnknownLog> {
+        let mut filters = locked(&self.0.filters);
+        if let Some(known) = filters.get(tenant) {
+            return Ok(Arc::clone(known));
+        }
+        let of_tenant = TenantFilters::new(Arc::clone(&self.0.shared), tenant)?;
+        filters.insert(tenant.to_owned(), Arc::clone(&of_tenant));
+        Ok(of_tenant)
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.0.shared.store
     }
 
     /// The tasks that run in this process, by name.

@@ -34,6 +34,10 @@ impl Server {
     pub fn new(store: Arc<dyn Store>, options: Options, labels: impl IntoIterator<Item = &'static str>) -> Self {
         let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
         let host = options.host.clone().unwrap_or_else(|| Host::start(Arc::clone(&store), HostOptions::default()));
+        // A router that is only described has no runtime to run tasks on.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            host.run_filters();
+        }
         Self {
             host,
             metrics: Metrics::new(labels),

@@ -80,13 +80,13 @@ pub(super) async fn list(collections: &Collections, query: &StreamsQuery) -> Res
 /// one stream at once both find the same.
 pub(super) async fn begin(
     collections: &Collections,
-    name: &str,
+    (name, public): (&str, bool),
     identity: &Identity,
     create: bool,
 ) -> Result<String, StreamError> {
     const DUPLICATE_KEY: i32 = 11000;
     let asked = |error: mongodb::error::Error| StreamError::from(reading(&error));
-    let collection = collections.collection_of(name)?;
+    let collection = collections.collection_of(name, public)?;
     schema::ensure_stream(&collections.database, &collection, create).await.map_err(unready)?;
     let (head, progress) = reach(collections, &collection).await.map_err(refused)?;
     let fresh = doc! { "$setOnInsert": {

@@ -14,6 +14,7 @@ mod connection;
 mod departed;
 mod extremes;
 mod failover;
+mod filters;
 mod handlers;
 mod held;
 mod keys;
