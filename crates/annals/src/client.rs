@@ -3,6 +3,7 @@
 mod answers;
 mod backup;
 mod commits;
+mod filters;
 mod handlers;
 mod http;
 mod keys;
@@ -36,6 +37,7 @@ use self::answers::{Exists, Ids, Names};
 use self::commits::{Commits, Reply};
 use self::http::{Answer, Happening, Http};
 
+pub use self::filters::FiltersClient;
 pub use self::handlers::HandlersClient;
 pub use self::keys::KeysClient;
 pub use self::projections::ProjectionsClient;

@@ -46,10 +46,15 @@ pub use annals_server as server;
 pub use annals_system::{SystemClock, SystemRandomness};
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, HandlersClient, KeysClient, ProjectionsClient, QueriesClient, RecordsClient,
+    BackupStream, Client, FiltersClient, HandlersClient, KeysClient, ProjectionsClient, QueriesClient, RecordsClient,
     SequencingClient, SnapshotsClient, StreamsClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
+
+/// Compiles and runs the Rust programs of the guide to processing.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/processing.md")]
+struct GuideToProcessing;
 
 /// Compiles and runs the Rust programs of the guide to handlers.
 #[cfg(all(doctest, feature = "runtime"))]

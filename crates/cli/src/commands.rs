@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod demo;
 mod export;
+mod filter;
 mod handler;
 mod held;
 mod import;
@@ -112,6 +113,7 @@ commands! {
     snapshot::Snapshot,
     query::Query,
     key::Key,
+    filter::Filter,
     handler::Handler,
     projection::Projection,
     import::Import,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use annals::filters::FilterError;
 use annals::handlers::HandlerError;
 use annals::operations::OperationError;
 use annals::projections::ProjectionError;
@@ -85,6 +86,15 @@ impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<FilterError> for Failure {
+    fn from(error: FilterError) -> Self {
+        match error {
+            FilterError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

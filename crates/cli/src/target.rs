@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use annals::filters::Filters;
 use annals::handlers::Handlers;
 use annals::projections::Projections;
 use annals::runtime::{Host, HostOptions};
@@ -27,6 +28,8 @@ pub struct Target {
     pub queries: Arc<dyn Queries>,
     /// The prepare keys of the tenant.
     pub keys: Arc<dyn PrepareKeys>,
+    /// The filters of the tenant.
+    pub filters: Arc<dyn Filters>,
     /// The handlers of the tenant.
     pub handlers: Arc<dyn Handlers>,
     /// The projections of the tenant.
@@ -47,7 +50,8 @@ impl Target {
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
-            let (handlers, projections) = (Arc::new(client.handlers()), Arc::new(client.projections()));
+            let (filters, handlers) = (Arc::new(client.filters()), Arc::new(client.handlers()));
+            let projections = Arc::new(client.projections());
             let (log, store) = (Arc::new(client), None);
             return Ok(Self {
                 log,
@@ -56,6 +60,7 @@ impl Target {
                 snapshots,
                 keys,
                 queries,
+                filters,
                 handlers,
                 projections,
                 sequencing,
@@ -70,7 +75,8 @@ impl Target {
         let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
         let sequencing = store.sequencing(&tenant)?;
         let host = Host::start(Arc::clone(&store), HostOptions::default());
-        let (handlers, projections) = (host.handlers(&tenant)?, host.projections(&tenant)?);
+        let (filters, handlers) = (host.filters(&tenant)?, host.handlers(&tenant)?);
+        let projections = host.projections(&tenant)?;
         let store = Some((store, host));
         Ok(Self {
             log,
@@ -79,6 +85,7 @@ impl Target {
             snapshots,
             keys,
             queries,
+            filters,
             handlers,
             projections,
             sequencing,

@@ -16,12 +16,14 @@ mod event_log;
 mod event_ref;
 mod events_hash;
 mod fields;
+pub mod filters;
 pub mod handlers;
 pub mod json;
 mod keys;
 mod lease;
 pub mod limits;
 mod metadata;
+pub mod names;
 pub mod order;
 mod prepare;
 pub mod processing;
@@ -35,6 +37,7 @@ mod sequencing;
 mod snapshots;
 mod stats;
 mod store;
+mod stream_definitions;
 mod streams;
 pub mod testing;
 mod text;
@@ -91,6 +94,7 @@ pub use sequencing::{
 pub use snapshots::{RecordSnapshots, Snapshot, Snapshots, save_snapshot, snapshot_collection, snapshot_indexes};
 pub use stats::LogStats;
 pub use store::{Backup, Identity, LogStatus, OpenError, Store, UnknownLog};
+pub use stream_definitions::{STREAM_DEFINITIONS, StreamDefinition, StreamDefinitions};
 pub use streams::{
     Appended, Included, Partitions, StreamEntry, StreamError, StreamEvent, StreamEvents, StreamFollower, StreamInfo,
     StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts,

@@ -8,9 +8,10 @@ use bytes::Bytes;
 
 use crate::receiving::NoReceiving;
 use crate::sequencing::NoSequencer;
+use crate::stream_definitions::RecordStreamDefinitions;
 use crate::{
     Code, EventLog, PrepareKeys, Queries, Receiving, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots,
-    StoreError, Streams, Uuid,
+    StoreError, StreamDefinitions, Streams, Uuid,
 };
 
 /// An open store. Tenants are declared when it is opened; each is a separate store, with one log per scope.
@@ -51,6 +52,16 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// As [`log`](Self::log).
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog>;
+
+    /// Returns the definitions of the streams of a tenant's scope, in the Dolittle Runtime's shape. They are records unless the store keeps
+    /// them as that layout does.
+    ///
+    /// # Errors
+    /// As [`log`](Self::log).
+    fn stream_definitions(&self, tenant: &str, scope: &str) -> Result<Arc<dyn StreamDefinitions>, UnknownLog> {
+        self.streams(tenant, scope)?;
+        Ok(Arc::new(RecordStreamDefinitions::new(self.records(tenant)?, &self.scope_name(scope))))
+    }
 
     /// Returns what receives events of other microservices into a tenant's scope. A store that receives nothing refuses every call of it
     /// with [`StoreError::NotSupported`].

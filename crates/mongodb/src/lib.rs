@@ -31,6 +31,7 @@ mod sequencing;
 mod sessions;
 mod snapshots;
 mod store;
+mod stream_definitions;
 mod streams;
 mod tenants;
 mod transaction;

@@ -87,6 +87,11 @@ impl ScopeLog {
         Ok(Self { tenant, scope, database, collection, states, subscriptions, arrivals, id, end, reader, means })
     }
 
+    /// The names of its event types and aggregates.
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.reader.mapping
+    }
+
     /// Wakes who waits with the news that nothing more comes.
     pub(crate) fn close(&self) {
         self.end.close();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use annals_core::{
     DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries, Receiving,
-    Records, Sequencing, Snapshots, Store, Streams, UnknownLog, Uuid, new_uuid,
+    Records, Sequencing, Snapshots, Store, StreamDefinitions, Streams, UnknownLog, Uuid, new_uuid,
 };
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, FutureExt, join_all, try_join_all};
@@ -35,6 +35,7 @@ use crate::sequencer::{self, Cluster};
 use crate::sequencing::AskSequencer;
 use crate::sessions::Sessions;
 use crate::snapshots::MongoSnapshots;
+use crate::stream_definitions::MongoStreamDefinitions;
 use crate::streams::{LogOfStreams, MongoStreams};
 use crate::tenants::{Databases, databases, lease_database};
 
@@ -290,6 +291,16 @@ impl Store for MongoStore {
         let key = (tenant.to_owned(), canonical(scope).into_owned());
         let streams = self.streams.get(&key);
         streams.map(|streams| Arc::clone(streams) as _).ok_or(UnknownLog::Scope { tenant: key.0, scope: key.1 })
+    }
+
+    fn stream_definitions(&self, tenant: &str, scope: &str) -> Result<Arc<dyn StreamDefinitions>, UnknownLog> {
+        self.log(tenant, scope)?;
+        let key = (tenant.to_owned(), canonical(scope).into_owned());
+        Ok(match (self.scopes.get(&key), self.tenants.get(tenant)) {
+            (Some(log), _) => Arc::new(MongoStreamDefinitions::of_scope(log)),
+            (None, Some((log, _))) => Arc::new(MongoStreamDefinitions::of_default(log)),
+            (None, None) => return Err(UnknownLog::Tenant(key.0)),
+        })
     }
 
     fn receiving(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Receiving>, UnknownLog> {

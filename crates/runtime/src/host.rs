@@ -4,7 +4,7 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
-//!                        ├─ start_defined() ─▶ the builds of every projection that is defined
+//!                        ├─ start_defined() ─▶ every filter and projection that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        └─ drain()  before the store is closed: tasks end, leases are released
@@ -25,6 +25,7 @@ use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
+use crate::filters::TenantFilters;
 use crate::handlers::TenantHandlers;
 use crate::projections::TenantProjections;
 pub(crate) use lease::{Asked, Held, Leases};
@@ -69,6 +70,7 @@ impl std::fmt::Debug for Host {
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
+    filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
 }
 
@@ -89,7 +91,16 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
-        Self(Arc::new(Inner { shared: Arc::new(shared), tenants: Mutex::default(), projections: Mutex::default() }))
+        let shared = Arc::new(shared);
+        let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { shared, tenants, filters, projections }))
+    }
+
+    /// Runs the filters and projections of all tenants, those that are defined now and those that are defined later, for as long as the host
+    /// runs. `annals serve` does so. A host that did not, runs those that are put through it. Needs an async runtime.
+    pub fn start_defined(&self) {
+        self.start_filters();
+        self.start_projections();
     }
 
     /// The handlers of a tenant.
@@ -108,6 +119,20 @@ impl Host {
         let handlers = TenantHandlers::new(Arc::clone(&self.0.shared), tenant)?;
         tenants.insert(tenant.to_owned(), Arc::clone(&handlers));
         Ok(handlers)
+    }
+
+    pub(crate) fn filters_of(&self, tenant: &str) -> Result<Arc<TenantFilters>, UnknownLog> {
+        let mut filters = locked(&self.0.filters);
+        if let Some(known) = filters.get(tenant) {
+            return Ok(Arc::clone(known));
+        }
+        let of_tenant = TenantFilters::new(Arc::clone(&self.0.shared), tenant)?;
+        filters.insert(tenant.to_owned(), Arc::clone(&of_tenant));
+        Ok(of_tenant)
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.0.shared.store
     }
 
     /// The tasks that run in this process, by name.

@@ -8,6 +8,7 @@
 
 mod aggregates;
 mod engine;
+mod filters;
 mod handler;
 mod handlers;
 mod host;
@@ -18,5 +19,6 @@ pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,
     RemakeError, Request, Retries, SnapshotStrategy,
 };
+pub use filters::EventFilter;
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};

@@ -28,9 +28,7 @@ impl Host {
         Ok(projections)
     }
 
-    /// Starts the projections that are defined in the store, of every tenant. Those that are defined through this host start by
-    /// themselves. Needs an async runtime.
-    pub fn start_defined(&self) {
+    pub(crate) fn start_projections(&self) {
         for tenant in self.0.shared.store.tenants() {
             if let Ok(projections) = self.projections_of(&tenant) {
                 projections.start();

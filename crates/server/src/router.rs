@@ -33,6 +33,7 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::snapshots::feature(),
         v1::queries::feature(),
         v1::keys::feature(),
+        v1::filters::feature(),
         v1::handlers::feature(),
         v1::projections::feature(),
         v1::stats::feature(),

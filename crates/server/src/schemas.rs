@@ -6,6 +6,7 @@
 mod commit;
 mod condition;
 mod event;
+mod filter;
 mod handler;
 mod key;
 mod projection;
@@ -17,6 +18,7 @@ mod stream;
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
 pub(crate) use event::{AggregatePage, Event, LogPage};
+pub(crate) use filter::{FilterDefinition, FilterPage, FilterSettlements, FilterStatus};
 pub(crate) use handler::{
     Deliveries, EventAct, FailingPartitionPage, HandlerActPage, HandlerDefinition, HandlerMove, HandlerPage,
     HandlerReplay, HandlerStatus, Pull, Reason, Settled, Settlements,

@@ -34,7 +34,7 @@ impl Server {
     pub fn new(store: Arc<dyn Store>, options: Options, labels: impl IntoIterator<Item = &'static str>) -> Self {
         let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
         let host = options.host.clone().unwrap_or_else(|| Host::start(Arc::clone(&store), HostOptions::default()));
-        // A router that is built outside of a runtime runs projections once one is asked for.
+        // A router that is only described has no runtime to run tasks on.
         if tokio::runtime::Handle::try_current().is_ok() {
             host.start_defined();
         }

@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod changes;
 pub(crate) mod commits;
 pub(crate) mod documents;
+pub(crate) mod filters;
 pub(crate) mod follow;
 pub(crate) mod handlers;
 pub(crate) mod index;

@@ -79,6 +79,7 @@ pub(super) struct Problem {
     pub what: Option<String>,
     pub state: Option<String>,
     pub owner: Option<String>,
+    pub first_difference: Option<u64>,
 }
 
 impl Problem {

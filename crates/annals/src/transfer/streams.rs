@@ -157,7 +157,7 @@ impl Appending {
             return Ok(());
         }
         let included = std::mem::take(&mut self.included);
-        let verdicts = Verdicts { stream: self.name.as_str().into(), from: self.from, to, included };
+        let verdicts = Verdicts { stream: self.name.as_str().into(), from: self.from, to, included, public: false };
         self.from = to;
         let appended = self.streams.append(verdicts).await;
         appended.map(drop).map_err(|error| {

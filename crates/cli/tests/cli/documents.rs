@@ -177,6 +177,11 @@ fn the_snippets_of_the_guide_to_projections_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_processing_work_in_order_in_an_empty_folder() {
+    check("docs/processing.md", 5);
+}
+
+#[test]
 fn the_snippets_for_newcomers_from_other_systems_work_in_order_in_an_empty_folder() {
     check("docs/coming-from.md", 5);
 }

@@ -11,6 +11,7 @@ mod crowds;
 mod demo;
 mod documents;
 mod exporting;
+mod filters;
 mod following;
 mod importing;
 mod keys;

@@ -4,6 +4,7 @@ use bson::RawBsonRef;
 use bytestring::ByteString;
 use highway::{HighwayHash, HighwayHasher};
 
+use crate::commit::valid_id;
 use crate::condition::valid_path;
 use crate::{Code, Invalid, RecordedEvent, limits};
 
@@ -58,18 +59,39 @@ impl PartitionBy {
 
     /// The partition of an event. A value longer than an id may be is replaced by a digest of it.
     pub fn of(&self, event: &RecordedEvent) -> ByteString {
-        let partition = match self {
-            Self::None => None,
-            Self::Aggregate => Some(event.commit.aggregate.to_string()),
-            Self::Data(path) => at_path(event, path),
-        };
-        match partition {
+        match self.value_of(event) {
             None => ByteString::from_static(NO_PARTITION),
             Some(text) if text.len() > limits::ID_BYTES_MAX + limits::NAME_BYTES_MAX + 1 => digest(&text).into(),
             Some(text) => text.into(),
         }
     }
+
+    /// The partition of an event as an entry of a stream; none for an event without a value to partition by.
+    pub fn of_entry(&self, event: &RecordedEvent) -> Option<ByteString> {
+        Self::entry_partition(&self.value_of(event)?)
+    }
+
+    /// The partition of an entry that has this value. A value that no partition of a stream can have is replaced by a digest of it. The nil
+    /// UUID is no partition, as in the Dolittle Runtime's layout.
+    pub fn entry_partition(value: &str) -> Option<ByteString> {
+        match valid_id("partition", value) {
+            Ok(()) if value == NIL => None,
+            Ok(()) => Some(value.into()),
+            Err(_) => Some(digest(value).into()),
+        }
+    }
+
+    fn value_of(&self, event: &RecordedEvent) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Aggregate => Some(event.commit.aggregate.to_string()),
+            Self::Data(path) => at_path(event, path),
+        }
+    }
 }
+
+/// How the Dolittle Runtime's layout writes that an entry has no partition.
+const NIL: &str = "00000000-0000-0000-0000-000000000000";
 
 fn digest(text: &str) -> String {
     let [high, low] = HighwayHasher::default().hash128(text.as_bytes());

@@ -22,6 +22,9 @@ pub struct Verdicts {
     pub to: SequenceNumber,
     /// The events in the stream, in ascending order; at most 10,000.
     pub included: Vec<Included>,
+    /// Whether the stream is public. It decides where the first verdicts create the stream, in layouts that keep public streams apart;
+    /// afterwards it has no effect. A name that begins with `public-stream-` is public in any case.
+    pub public: bool,
 }
 
 /// An event of a stream.
@@ -48,7 +51,7 @@ impl Included {
 impl Verdicts {
     /// Creates verdicts on the events from `from` to before `to` that include none of them.
     pub fn new(stream: impl Into<ByteString>, judged: Range<SequenceNumber>) -> Self {
-        Self { stream: stream.into(), from: judged.start, to: judged.end, included: Vec::new() }
+        Self { stream: stream.into(), from: judged.start, to: judged.end, included: Vec::new(), public: false }
     }
 
     /// Includes an event.

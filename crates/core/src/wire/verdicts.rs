@@ -34,7 +34,7 @@ impl VerdictsBody {
         let included =
             |body: IncludedBody| Included { sequence_number: body.sequence_number, partition: body.partition };
         let included = self.included.into_iter().map(included).collect();
-        Verdicts { stream: stream.into(), from: self.from, to: self.to, included }
+        Verdicts { stream: stream.into(), from: self.from, to: self.to, included, public: false }
     }
 }
 

@@ -5,6 +5,7 @@ mod battery;
 mod conformance;
 mod damage;
 mod faulty_disk;
+mod filters;
 mod fixtures;
 mod full;
 mod handlers;

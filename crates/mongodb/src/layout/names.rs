@@ -1,5 +1,7 @@
 //! Names of collections, and the UUIDs that stand for names where the Dolittle Runtime's layouts want UUIDs.
 
+use annals_core::names::{is_public_stream, stream_uuid};
+pub(crate) use annals_core::names::{of_scope, uuid_of};
 use annals_core::{Code, Invalid};
 use mongodb::Database;
 use mongodb::bson::doc;
@@ -21,6 +23,8 @@ pub(crate) const HELD: &str = "sequencer-held";
 pub(crate) const SEQUENCER: &str = "sequencer-state";
 /// Who the store is.
 pub(crate) const IDENTITY: &str = "annals-store";
+/// What fills each stream, in the Dolittle Runtime's layout.
+pub(crate) const STREAM_DEFINITIONS: &str = "stream-definitions";
 /// How each stream is: what the Dolittle Runtime's layout has no place for.
 pub(crate) const STREAMS: &str = "annals-streams";
 /// Whose database it is, in Wow's layout.
@@ -88,36 +92,16 @@ pub(crate) async fn collections(database: &Database) -> mongodb::error::Result<V
     database.list_collection_names().filter(doc! { "type": "collection" }).await
 }
 
-/// Where the entries of the stream of this name are, in the Dolittle Runtime's layout: the name itself where the layout has it, else
-/// `stream-<id>` or, for names that say so, `public-stream-<id>`.
-pub(crate) fn stream_collection(name: &str) -> String {
-    let (kind, id) = match (name.strip_prefix("public-stream-"), name.strip_prefix("stream-")) {
-        (Some(id), _) => ("public-stream", id),
-        (None, Some(id)) => ("stream", id),
-        (None, None) => ("stream", name),
-    };
-    // A UUID in another form is another name, so it must become another id.
-    let as_it_is = Uuid::try_parse(id).ok().filter(|uuid| uuid.to_string() == id);
-    let id = as_it_is.unwrap_or_else(|| Uuid::new_v5(&NAMESPACE, format!("stream:{name}").as_bytes()));
-    format!("{kind}-{id}")
+/// Where the entries of the stream of this name are, in the Dolittle Runtime's layout: `public-stream-<id>` for a stream that is public,
+/// which its name may also say, else `stream-<id>`.
+pub(crate) fn stream_collection(name: &str, public: bool) -> String {
+    let kind = if public || is_public_stream(name) { "public-stream" } else { "stream" };
+    format!("{kind}-{}", stream_uuid(name))
 }
 
 /// The UUID of a scope, which its collections are named after.
 pub(crate) fn scope_uuid(name: &str) -> Uuid {
     uuid_of("scope", name)
-}
-
-/// The name of a scope's collection, in the Dolittle Runtime's layout: `x-<scope>-` before that of the default scope's.
-pub(crate) fn of_scope(scope: Uuid, collection: &str) -> String {
-    format!("x-{}-{collection}", scope.hyphenated())
-}
-
-/// The namespace of all UUIDs that stand for names. It must never change: they are stored.
-const NAMESPACE: Uuid = Uuid::from_u128(0x5b0c_9f60_3f0e_4a52_9d3c_61c2_8f9e_7a14);
-
-/// The UUID that stands for a name: itself if it is one, else UUIDv5 of the name with its kind before it.
-pub(crate) fn uuid_of(kind: &str, name: &str) -> Uuid {
-    Uuid::try_parse(name).unwrap_or_else(|_| Uuid::new_v5(&NAMESPACE, format!("{kind}:{name}").as_bytes()))
 }
 
 /// The id of an event that other software stored without one.
@@ -141,14 +125,17 @@ mod tests {
     fn a_stream_keeps_the_name_that_the_layout_has_and_others_get_one_for_ever() {
         let id = "323bcdb2-5bbd-4f13-a7c3-b19bc2cc2452";
         for name in [format!("stream-{id}"), format!("public-stream-{id}")] {
-            assert_eq!(stream_collection(&name), name);
+            assert_eq!(stream_collection(&name, false), name);
         }
-        assert_eq!(stream_collection(id), format!("stream-{id}"));
-        assert_eq!(stream_collection("orders"), "stream-5d71be96-23a6-5b7d-bc44-713a9695d47b");
-        assert_eq!(stream_collection("public-stream-1"), "public-stream-db196105-4bba-5670-a6f2-ca1373aa1a0a");
+        assert_eq!(stream_collection(id, false), format!("stream-{id}"));
+        assert_eq!(stream_collection(id, true), format!("public-stream-{id}"));
+        assert_eq!(stream_collection("orders", true), "public-stream-5d71be96-23a6-5b7d-bc44-713a9695d47b");
+        assert_eq!(stream_collection("orders", false), "stream-5d71be96-23a6-5b7d-bc44-713a9695d47b");
+        assert_eq!(stream_collection("public-stream-1", false), "public-stream-db196105-4bba-5670-a6f2-ca1373aa1a0a");
         let upper = format!("stream-{}", id.to_uppercase());
         let names = ["s", "S", "stream-1", "stream-10", "public-stream-1", &upper, &id.replace('-', "")];
-        let collections: std::collections::BTreeSet<_> = names.iter().map(|name| stream_collection(name)).collect();
+        let collections: std::collections::BTreeSet<_> =
+            names.iter().map(|name| stream_collection(name, false)).collect();
         assert_eq!(collections.len(), names.len(), "{collections:?}");
     }
 

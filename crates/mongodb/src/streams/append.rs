@@ -41,7 +41,7 @@ pub(super) async fn append(inner: &Inner, verdicts: &Verdicts) -> Result<Appende
     within_log(inner, verdicts).await?;
     let collections = &inner.collections;
     let known = inner.known(&verdicts.stream);
-    let begin = || meta::begin(collections, &verdicts.stream, &inner.identity, inner.create);
+    let begin = || meta::begin(collections, (&verdicts.stream, verdicts.public), &inner.identity, inner.create);
     known.collection.get_or_try_init(begin).await?;
     let _turn = known.turn.lock().await;
     let ends = Instant::now() + TIME_MAX;

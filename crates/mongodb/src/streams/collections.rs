@@ -77,8 +77,8 @@ impl Collections {
     ///
     /// # Errors
     /// A scope has no public streams.
-    pub(super) fn collection_of(&self, stream: &str) -> Result<String, Invalid> {
-        let collection = stream_collection(stream);
+    pub(super) fn collection_of(&self, stream: &str, public: bool) -> Result<String, Invalid> {
+        let collection = stream_collection(stream, public);
         let Some(scope) = self.scope else { return Ok(collection) };
         if collection.starts_with("public-stream-") {
             let message =

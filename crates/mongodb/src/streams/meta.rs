@@ -65,10 +65,15 @@ pub(super) async fn shown(collections: &Collections, name: &str) -> Result<Optio
     if let Some(meta) = read(collections, name).await? {
         return Ok(Some(meta));
     }
-    // A name that no stream of this scope can have.
-    let Ok(collection) = collections.collection_of(name) else { return Ok(None) };
-    let (head, progress) = reach(collections, &collection).await?;
-    Ok((head > 0).then_some(Meta { collection, head, progress, incarnation_start: 0, by: None }))
+    for public in [false, true] {
+        // A name that no stream of this scope can have.
+        let Ok(collection) = collections.collection_of(name, public) else { continue };
+        let (head, progress) = reach(collections, &collection).await?;
+        if head > 0 {
+            return Ok(Some(Meta { collection, head, progress, incarnation_start: 0, by: None }));
+        }
+    }
+    Ok(None)
 }
 
 /// A page of the streams that something was appended to.
@@ -92,13 +97,13 @@ pub(super) async fn list(collections: &Collections, query: &StreamsQuery) -> Res
 /// one stream at once both find the same.
 pub(super) async fn begin(
     collections: &Collections,
-    name: &str,
+    (name, public): (&str, bool),
     identity: &Identity,
     create: bool,
 ) -> Result<String, StreamError> {
     const DUPLICATE_KEY: i32 = 11000;
     let asked = |error: mongodb::error::Error| StreamError::from(reading(&error));
-    let collection = collections.collection_of(name)?;
+    let collection = collections.collection_of(name, public)?;
     schema::ensure_stream(&collections.database, &collection, create).await.map_err(unready)?;
     let (head, progress) = reach(collections, &collection).await.map_err(refused)?;
     let fresh = doc! { "$setOnInsert": {

@@ -15,6 +15,7 @@ mod connection;
 mod departed;
 mod extremes;
 mod failover;
+mod filters;
 mod handlers;
 mod held;
 mod held_alone;

@@ -45,6 +45,7 @@ impl Follow {
         if !projections.shared.may_share() {
             return projections.sync_all().await.map_err(text);
         }
+        projections.declare().await.map_err(text)?;
         let last = projections.records.last_change(PROJECTIONS).await.map_err(|error| error.to_string())?;
         projections.sync_all().await.map_err(text)?;
         let mut follower = ChangeFollower::new(Arc::clone(&projections.records), PROJECTIONS, last);

@@ -80,7 +80,7 @@ struct HandlerReplayStatus {
 
 /// A worker that pulled lately.
 #[derive(ToSchema)]
-struct HandlerWorker {
+pub(super) struct HandlerWorker {
     worker: String,
     last_pull: String,
     in_flight: u64,
@@ -165,7 +165,7 @@ struct Settlement {
 
 /// Why a delivery failed.
 #[derive(ToSchema)]
-struct DeliveryFailure {
+pub(super) struct DeliveryFailure {
     reason: String,
     retry_after_ms: Option<u64>,
     never: Option<bool>,

@@ -157,7 +157,7 @@ fn handlers(server: &Server, caller: &Caller) -> Result<Arc<dyn Handlers>, Probl
     Ok(server.host.handlers(&caller.tenant)?)
 }
 
-fn page_length(limit: Option<Limit>) -> Result<usize, Problem> {
+pub(super) fn page_length(limit: Option<Limit>) -> Result<usize, Problem> {
     let limit = Limit::or_default(limit);
     if (1..=limits::PAGE_MAX).contains(&limit) {
         return Ok(limit);
@@ -229,13 +229,22 @@ async fn pull(
             return Err(Problem::new(Code::Closing, "the server stops; pull again when it is up"));
         }
     };
+    delivered(deliveries, (caller.tenant, DEFAULT_SCOPE.to_owned()), &accept).await
+}
+
+/// Answers a pull with deliveries of events of a tenant's scope.
+pub(super) async fn delivered(
+    deliveries: Vec<Delivery>,
+    (tenant, scope): (String, String),
+    accept: &Accept,
+) -> Result<Response, Problem> {
     if accept.bson {
         let mut response = written(StatusCode::OK, write_deliveries(&deliveries));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media::BSON));
         return Ok(response);
     }
     let bytes = data_bytes(deliveries.iter().map(|delivery| &delivery.event));
-    json_of_events(bytes, Deliveries { deliveries, tenant: caller.tenant }).await
+    json_of_events(bytes, Deliveries { deliveries, tenant, scope }).await
 }
 
 /// `POST /v1/handlers/{name}/settle`.
@@ -324,7 +333,10 @@ async fn act(
 }
 
 /// Reads a JSON body.
-async fn read<T: DeserializeOwned + Send + 'static>(server: &Server, request: Request) -> Result<T, Problem> {
+pub(super) async fn read<T: DeserializeOwned + Send + 'static>(
+    server: &Server,
+    request: Request,
+) -> Result<T, Problem> {
     let (parts, body) = request.into_parts();
     let held = body::read(server, &parts, body).await?;
     let bytes = held.bytes.clone();
@@ -334,12 +346,16 @@ async fn read<T: DeserializeOwned + Send + 'static>(server: &Server, request: Re
 struct Deliveries {
     deliveries: Vec<Delivery>,
     tenant: String,
+    scope: String,
 }
 
 impl Serialize for Deliveries {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let views: Vec<_> =
-            self.deliveries.iter().map(|delivery| DeliveryView { delivery, tenant: &self.tenant }).collect();
+        let views: Vec<_> = self
+            .deliveries
+            .iter()
+            .map(|delivery| DeliveryView { delivery, source: (&self.tenant, &self.scope) })
+            .collect();
         let mut map = serializer.serialize_map(Some(1))?;
         map.serialize_entry("deliveries", &views)?;
         map.end()
@@ -348,7 +364,8 @@ impl Serialize for Deliveries {
 
 struct DeliveryView<'a> {
     delivery: &'a Delivery,
-    tenant: &'a str,
+    /// Tenant and scope.
+    source: (&'a str, &'a str),
 }
 
 impl Serialize for DeliveryView<'_> {
@@ -356,7 +373,7 @@ impl Serialize for DeliveryView<'_> {
         let delivery = self.delivery;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("token", &delivery.token)?;
-        let event = EventView { event: &delivery.event, tenant: self.tenant, scope: DEFAULT_SCOPE };
+        let event = EventView { event: &delivery.event, tenant: self.source.0, scope: self.source.1 };
         map.serialize_entry("event", &event)?;
         map.serialize_entry("position", &delivery.position)?;
         if let Some(partition) = &delivery.partition {

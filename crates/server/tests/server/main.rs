@@ -10,6 +10,7 @@ mod damaged;
 mod docs;
 mod documents;
 mod faults;
+mod filters;
 mod floods;
 mod follow;
 mod greedy;

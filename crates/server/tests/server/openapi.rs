@@ -394,6 +394,31 @@ impl Described {
         self.exchange("get", "/v1/handlers/porter", None, 404).await;
     }
 
+    async fn filters(&mut self) {
+        let condition = json!({"field": "type", "operator": "EQ", "value": "opened"});
+        let definition =
+            json!({"types": ["opened"], "condition": condition, "partition_by": "aggregate", "scope": "default"});
+        self.exchange("put", "/v1/filters/open-doors", Some(definition.clone()), 201).await;
+        self.put("/v1/filters/open-doors", definition).await;
+        let public = json!({"public": true, "types": ["opened"]});
+        self.exchange("put", "/v1/filters/public-doors", Some(public), 201).await;
+        let remote = json!({"source": "open-doors", "remote": true});
+        self.exchange("put", "/v1/filters/remote-doors", Some(remote), 201).await;
+        let pull = json!({"max": 1, "wait_ms": 5_000, "lease_ms": 30_000, "worker": "w"});
+        let pulled = self.post("/v1/filters/remote-doors/pull", pull).await;
+        let token = &pulled["deliveries"][0]["token"];
+        let failure = json!({"reason": "away", "retry_after_ms": 60_000, "never": true});
+        let results = json!([{"token": token, "included": true, "partition": "p"}, {"token": "0", "failure": failure}]);
+        self.post("/v1/filters/remote-doors/settle", json!({ "results": results })).await;
+        self.get("/v1/filters").await;
+        self.get("/v1/filters/remote-doors").await;
+        for stream in ["remote-doors", "public-doors", "open-doors"] {
+            let path = format!("/v1/filters/{stream}");
+            self.exchange("delete", &path, Some(json!({"reason": "a test", "by": "me"})), 200).await;
+            self.exchange("get", &path, None, 404).await;
+        }
+    }
+
     async fn projections(&mut self) {
         let definition = json!({
             "on": {"opened": {"set": {"by": "$data.by"}, "increment": {"times": 1}}}, "key": "$aggregate.id", "version": 1,
@@ -439,6 +464,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.records().await;
     described.snapshots().await;
     described.keys().await;
+    described.filters().await;
     described.handlers().await;
     described.projections().await;
     described.get("/health/live").await;

@@ -1,0 +1,7 @@
+//! The cases.
+
+pub mod changing;
+pub mod filling;
+pub mod processes;
+pub mod remote;
+pub mod restarting;

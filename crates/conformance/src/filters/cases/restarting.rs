@@ -1,0 +1,82 @@
+//! What remains when a host ends, and what several hosts do together.
+
+use annals_core::filters::{FilterDefinition, FilterSettlement};
+use annals_core::processing::PartitionBy;
+
+use crate::Subject;
+use crate::filters::words::Filtered;
+use crate::handlers::opened::Opened;
+
+fn placed() -> FilterDefinition {
+    FilterDefinition::new("orders").types(["placed"])
+}
+
+/// Nothing is included twice.
+pub async fn a_filter_continues_where_it_was(subject: &dyn Subject) {
+    let all = Filtered::of(subject).await;
+    all.define(placed()).await;
+    all.it.commit("placed", &["a", "b"]).await;
+    all.holds("orders", 2, &[(0, None), (1, None)]).await;
+    let all = all.restarted().await;
+    all.it.commit("placed", &["c"]).await;
+    all.holds("orders", 3, &[(0, None), (1, None), (2, None)]).await;
+}
+
+/// What was in flight is asked for again.
+pub async fn verdicts_that_were_answered_are_not_asked_for_again(subject: &dyn Subject) {
+    let all = Filtered::of(subject).await;
+    all.define(placed().remote()).await;
+    all.it.commit("placed", &["a", "b"]).await;
+    let first = all.pull("orders", 1).await;
+    all.settle("orders", vec![FilterSettlement::included(&*first[0].token)]).await;
+    assert_eq!(all.pull("orders", 1).await[0].event.sequence_number, 1);
+    let all = all.restarted().await;
+    let again = all.pull("orders", 10).await;
+    assert_eq!(again.iter().map(|it| (it.position, it.attempt)).collect::<Vec<_>>(), [(1, 1)]);
+    all.settle("orders", vec![FilterSettlement::in_partition(&*again[0].token, "p")]).await;
+    all.holds("orders", 2, &[(0, None), (1, Some("p"))]).await;
+}
+
+/// Whichever of them evaluates an event.
+pub async fn two_hosts_fill_a_stream_once(subject: &dyn Subject) {
+    let one = Filtered::of(subject).await;
+    let other = Filtered::on(Opened::on(one.it.store.clone(), one.it.clock.clone()));
+    one.it.host.start_defined();
+    other.it.host.start_defined();
+    one.define(placed()).await;
+    assert!(!other.filters.put(placed()).await.expect("unchanged"));
+    for n in 0..20 {
+        let host = if n % 2 == 0 { &one } else { &other };
+        host.it.commit("placed", &["a"]).await;
+    }
+    let expected: Vec<_> = (0..20).map(|n| (n, None)).collect();
+    one.holds("orders", 20, &expected).await;
+    one.it.host.drain().await;
+    other.it.commit("placed", &["a"]).await;
+    let expected: Vec<_> = (0..21).map(|n| (n, None)).collect();
+    other.holds("orders", 21, &expected).await;
+}
+
+/// Each entry is by the definition that was in force, and none is missing or twice.
+pub async fn a_definition_that_changes_while_events_come_keeps_the_stream_whole(subject: &dyn Subject) {
+    let all = Filtered::of(subject).await;
+    let definition = |more: u64| {
+        let types = std::iter::once("placed".to_owned()).chain((0..more).map(|n| format!("unused-{n}")));
+        FilterDefinition::new("orders").types(types).partitioned(PartitionBy::Aggregate)
+    };
+    all.define(definition(0)).await;
+    let committing = async {
+        for _ in 0..30 {
+            all.it.commit("placed", &["a"]).await;
+        }
+    };
+    let changing = async {
+        for n in 0..10 {
+            all.filters.put(definition(n)).await.expect("nothing differs");
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(committing, changing);
+    let expected: Vec<_> = (0..30).map(|n| (n, Some("order/a"))).collect();
+    all.holds("orders", 30, &expected).await;
+}

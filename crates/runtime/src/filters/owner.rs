@@ -1,0 +1,376 @@
+//! The task that owns a filter: it holds the lease, and appends verdicts at the progress of the stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::filters::{FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterName, FilterRecord};
+use annals_core::handlers::DeliveryFailure;
+use annals_core::processing::ProcessingRetry;
+use annals_core::{
+    Clock, Expected, Included, ReadError, RecordError, SequenceNumber, StoreError, StreamError, Timestamp,
+    TypedRecords, Verdicts,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::change::Evaluation;
+use super::compare::first_difference;
+use super::remote::{Command, Handed, Pull};
+use super::source::Source;
+use super::{EventFilter, Ports, Slot, TenantFilters, fill, remote, whatever};
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
+
+/// How often the lease is asked for that another process holds. With the time of a lease it bounds a takeover.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How often a position is stored that moves over events that are not included.
+pub(super) const STORE_EVERY: Duration = Duration::from_secs(1);
+/// The owner of a remote filter gives its lease back after this time without a pull.
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(10);
+/// The first and the longest pause before verdicts are appended again that the store could not take.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
+
+/// The owner of a filter, over restarts.
+pub(super) struct Owner {
+    pub filters: Arc<TenantFilters>,
+    pub key: String,
+    pub slot: Arc<Slot>,
+    pub commands: mpsc::Receiver<Command>,
+}
+
+/// An owner at work.
+pub(super) struct Work<'o> {
+    pub owner: &'o mut Owner,
+    pub definition: FilterDefinition,
+    pub function: Option<Arc<dyn EventFilter>>,
+    pub source: Source,
+    pub clock: Arc<dyn Clock>,
+    /// The progress of the stream as this owner knows it.
+    pub progress: SequenceNumber,
+    /// The failure of the next event.
+    pub failure: Option<FilterFailureRecord>,
+    /// The change of the definition that this is by.
+    change: u64,
+    ports: Ports,
+    leases: Leases,
+    held: Held,
+    last_stored: Option<Timestamp>,
+}
+
+/// Why an owner stops working.
+pub(super) enum Stop {
+    /// The host is drained, the filter was deleted, or nobody needs this owner any more.
+    Done,
+    /// Another process owns the filter.
+    Lost,
+    /// It is to begin again, because the definition or the stream changed.
+    Again,
+    Failed(String),
+}
+
+impl Supervised for Owner {
+    async fn run(&mut self) -> Ended {
+        loop {
+            match self.own().await {
+                Stop::Done => {
+                    self.end().await;
+                    return Ended::Done;
+                }
+                Stop::Again => {}
+                Stop::Lost => tracing::info!(filter = self.key, "another process took the filter over"),
+                Stop::Failed(error) => return Ended::Failed(error),
+            }
+        }
+    }
+}
+
+impl Owner {
+    fn task(&self) -> String {
+        format!("filter/{}", self.key)
+    }
+
+    /// Ends, so that a new owner can start. A definition that was put meanwhile has found this one running.
+    async fn end(&mut self) {
+        self.commands.close();
+        let is_drained = *self.filters.shared.stop.borrow();
+        let kind = match self.defined().await {
+            Ok(found) => found.value.read().ok().map(|definition| definition.kind),
+            Err(_) => None,
+        };
+        // A client that pulls starts an owner itself.
+        if !is_drained && kind.is_some_and(|kind| kind != FilterKind::Remote) {
+            self.filters.start(&self.key);
+        }
+    }
+
+    /// Takes the lease, works, and gives the lease back.
+    async fn own(&mut self) -> Stop {
+        let mut work = match Work::begin(self).await {
+            Ok(work) => work,
+            Err(stop) => return stop,
+        };
+        let stop = match work.definition.kind {
+            FilterKind::Remote => remote::run(&mut work).await,
+            FilterKind::Declared | FilterKind::Function => fill::run(&mut work).await,
+        };
+        if matches!(stop, Stop::Done | Stop::Failed(_)) {
+            work.leases.release(&work.held).await;
+        }
+        stop
+    }
+
+    /// The definition as it is stored; none of a filter that this process cannot run.
+    async fn defined(&self) -> Result<annals_core::Stored<FilterRecord>, Stop> {
+        let found = self.filters.record(&self.key).await?.ok_or(Stop::Done)?;
+        let definition = found.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
+        let is_here = definition.kind != FilterKind::Function || locked(&self.slot.function).is_some();
+        if is_here { Ok(found) } else { Err(Stop::Done) }
+    }
+
+    /// Waits for the lease. Pulls wait with it; settlements are refused with the owner's name.
+    async fn until_taken(&mut self, leases: &Leases, kind: FilterKind) -> Result<Held, Stop> {
+        let filters = Arc::clone(&self.filters);
+        let (clock, mut stop) = (Arc::clone(filters.clock()), filters.shared.stop.subscribe());
+        let mut changed = self.slot.changed.subscribe();
+        let mut pulls: Vec<Pull> = Vec::new();
+        let mut last_asked = clock.now();
+        loop {
+            let elsewhere = match leases.ask(&self.task()).await? {
+                // Pulls that are dropped without an answer are made again.
+                Asked::Taken(held) => return Ok(held),
+                Asked::Elsewhere { owner } => owner,
+            };
+            let ask_at = clock.now().plus(ASK_EVERY);
+            while clock.now() < ask_at {
+                tokio::select! {
+                    biased;
+                    () = is_set(&mut stop) => return Err(Stop::Done),
+                    _ = changed.changed() => return Err(Stop::Again),
+                    command = self.commands.recv() => {
+                        last_asked = clock.now();
+                        match command.ok_or(Stop::Done)? {
+                            Command::Pull(pull) => pulls.push(pull),
+                            Command::Settle { answer, .. } => {
+                                let (name, owner) = (self.key.clone(), elsewhere.clone());
+                                let _ = answer.send(Err(FilterError::OwnedElsewhere { name, owner }));
+                            }
+                            Command::Look { answer } => drop(answer),
+                        }
+                    }
+                    () = clock.sleep_until(ask_at) => {}
+                }
+                let now = clock.now();
+                for pull in pulls.extract_if(.., |pull| pull.ends <= now || pull.answer.is_closed()) {
+                    let _ = pull.answer.send(Ok(Handed::nothing()));
+                }
+            }
+            let is_idle = pulls.is_empty() && clock.now().since(last_asked) > IDLE_MAX;
+            if kind == FilterKind::Remote && is_idle {
+                return Err(Stop::Done);
+            }
+        }
+    }
+}
+
+impl<'o> Work<'o> {
+    async fn begin(owner: &'o mut Owner) -> Result<Self, Stop> {
+        let filters = Arc::clone(&owner.filters);
+        filters.declare().await?;
+        let first = owner.defined().await?.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
+        let leases = Leases::new(&filters.shared, Arc::clone(&filters.records));
+        let held = owner.until_taken(&leases, first.kind).await?;
+        // The change is read first: one that is made after it is noticed before anything is appended.
+        let change = *owner.slot.changed.borrow();
+        let stored = owner.defined().await?;
+        let definition = stored.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
+        let unknown = |error: annals_core::UnknownLog| Stop::Failed(error.to_string());
+        let ports = filters.ports(&definition.name.scope).map_err(unknown)?;
+        let progress = ports.streams.stream(&definition.name.stream).await?.progress;
+        let function = locked(&owner.slot.function).clone();
+        let mut work = Self {
+            source: Source::of(&definition, &ports),
+            function,
+            failure: filters.failure(&owner.key).await?,
+            clock: Arc::clone(filters.clock()),
+            definition,
+            progress,
+            change,
+            ports,
+            leases,
+            held,
+            last_stored: None,
+            owner,
+        };
+        work.repair().await?;
+        work.verify(stored).await?;
+        Ok(work)
+    }
+
+    /// Stores the definition in the layout again, if a crash came between the two writes.
+    async fn repair(&self) -> Result<(), Stop> {
+        let (definitions, stream) = (&*self.ports.definitions, &*self.definition.name.stream);
+        let wanted = self.definition.in_layout(definitions);
+        if definitions.get(stream).await?.as_ref() != Some(&wanted) {
+            definitions.put(stream, wanted).await?;
+        }
+        Ok(())
+    }
+
+    /// Compares verdicts that another process appended while the definition changed. Where they differ, nothing more is appended until the
+    /// definition is put again that they are of.
+    async fn verify(&mut self, stored: annals_core::Stored<FilterRecord>) -> Result<(), Stop> {
+        let Some(from) = stored.value.verify_from.map(i64::cast_unsigned) else { return Ok(()) };
+        if from < self.progress && self.definition.kind != FilterKind::Remote {
+            let evaluation = Evaluation::new(&self.definition, self.function.as_deref());
+            let stream = (&*self.ports.streams, &*self.definition.name.stream);
+            let entry = |event: &annals_core::RecordedEvent| evaluation.entry(event).unwrap_or_default();
+            if let Some(at) = first_difference(&self.source, stream, from..self.progress, entry).await? {
+                let reason =
+                    format!("the verdict on event {at} is of an earlier definition; put that definition again");
+                return self.failed(at, &DeliveryFailure { reason, retry_after_ms: None, never: true }).await;
+            }
+        }
+        let record = FilterRecord { verify_from: None, ..stored.value };
+        let filters = TypedRecords::<FilterRecord>::declared(Arc::clone(&self.owner.filters.records));
+        match filters.replace_if(&record, Expected::Revision(stored.revision)).await {
+            Ok(_) => Ok(()),
+            Err(RecordError::NotAsExpected { .. }) => Err(Stop::Again),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Appends entries and moves the progress to `to`.
+    pub async fn append(&mut self, to: SequenceNumber, included: Vec<Included>) -> Result<(), Stop> {
+        let slot = Arc::clone(&self.owner.slot);
+        let mut pause = PAUSES.0;
+        let FilterName { stream, .. } = self.definition.name.clone();
+        let verdicts = Verdicts { stream, from: self.progress, to, included, public: self.definition.public };
+        loop {
+            let turn = slot.turn.lock().await;
+            if *slot.changed.borrow() != self.change {
+                return Err(Stop::Again);
+            }
+            let error = match self.ports.streams.append(verdicts.clone()).await {
+                Ok(_) => break,
+                Err(StreamError::Store(error @ (StoreError::Overloaded | StoreError::Unreachable(_)))) => error,
+                // Another process has evaluated these events, or the store was restored.
+                Err(StreamError::Moved { .. } | StreamError::VerdictsDiffer { .. }) => return Err(Stop::Again),
+                Err(StreamError::Store(StoreError::Closed)) => return Err(Stop::Done),
+                Err(error) => return Err(Stop::Failed(error.to_string())),
+            };
+            drop(turn);
+            tracing::debug!(filter = self.owner.key, %error, "verdicts are appended again");
+            let mut stop = self.owner.filters.shared.stop.subscribe();
+            tokio::select! {
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                () = self.clock.sleep(pause) => {}
+            }
+            pause = (pause * 2).min(PAUSES.1);
+        }
+        (self.progress, self.last_stored) = (to, Some(self.clock.now()));
+        Ok(())
+    }
+
+    /// When a progress without entries may be stored.
+    pub fn store_at(&self) -> Timestamp {
+        self.last_stored.map_or(Timestamp::from_millis(0), |stored| stored.plus(STORE_EVERY))
+    }
+
+    /// The change of the definition that this work is by.
+    pub fn change(&self) -> u64 {
+        self.change
+    }
+
+    /// Renews the lease when that is due.
+    pub async fn keep_lease(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let due = self.leases.renew_at(&self.held).is_some_and(|at| at <= now);
+        if due && !self.leases.renew(&mut self.held).await? { Err(Stop::Lost) } else { Ok(()) }
+    }
+
+    /// When the lease is renewed next.
+    pub fn renew_at(&self) -> Option<Timestamp> {
+        self.leases.renew_at(&self.held)
+    }
+
+    /// The number of ownerships before and with this one.
+    pub fn epoch(&self) -> u64 {
+        self.held.epoch().cast_unsigned()
+    }
+
+    /// Notes that the evaluation of an event failed.
+    pub async fn failed(&mut self, at: SequenceNumber, failure: &DeliveryFailure) -> Result<(), Stop> {
+        let before = self.failure.as_ref().filter(|before| before.sequence_number == at.cast_signed());
+        let attempts = before.map_or(0, FilterFailureRecord::attempts).saturating_add(1);
+        let now = self.clock.now();
+        let random = self.owner.filters.shared.options.random.bits() as u64;
+        let delay = failure.retry_after_ms.unwrap_or_else(|| ProcessingRetry::default().delay_ms(attempts, random));
+        let retry_at = (!failure.never).then(|| now.plus(Duration::from_millis(delay.min(DELAY_MAX_MS))));
+        tracing::warn!(
+            filter = self.owner.key,
+            event = at,
+            reason = failure.reason,
+            "a filter cannot evaluate an event"
+        );
+        let record = FilterFailureRecord::new(&self.owner.key, at, (attempts, &failure.reason), (now, retry_at));
+        let failures = TypedRecords::<FilterFailureRecord>::declared(Arc::clone(&self.owner.filters.records));
+        failures.replace_if(&record, whatever()).await?;
+        self.failure = Some(record);
+        Ok(())
+    }
+
+    /// Notes that the event that had failed was evaluated.
+    pub async fn succeeded(&mut self) -> Result<(), Stop> {
+        if self.failure.take().is_some() {
+            self.owner.filters.forget_failure(&self.owner.key).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the next event may be attempted now.
+    pub fn may_attempt(&self, now: Timestamp) -> bool {
+        self.failure.as_ref().is_none_or(|failure| failure.retry_at().is_some_and(|at| at <= now))
+    }
+}
+
+/// Waits until the definition was changed or deleted after this change.
+pub(super) async fn superseded(changed: &mut watch::Receiver<u64>, change: u64) {
+    // A slot outlives its owner.
+    let _ = changed.wait_for(|now| *now != change).await;
+}
+
+/// The longest delay before an event is attempted again: 30 days.
+const DELAY_MAX_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
+
+impl From<RecordError> for Stop {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Store(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Closed => Self::Done,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Store(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<FilterError> for Stop {
+    fn from(error: FilterError) -> Self {
+        match error {
+            FilterError::Store(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The state of filters, from what is stored.
+
+use std::sync::Arc;
+
+use annals_core::filters::{
+    FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterPage, FilterRecord, FilterState,
+    FilterStatus,
+};
+use annals_core::handlers::WorkerStatus;
+use annals_core::{Condition, Invalid, Lease, RecordError, RecordQuery, TypedRecords, limits};
+use tokio::sync::oneshot;
+
+use super::remote::Command;
+use super::source::Source;
+use super::{TenantFilters, absent};
+
+impl TenantFilters {
+    pub(super) async fn status(&self, definition: FilterDefinition) -> Result<FilterStatus, FilterError> {
+        let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "scope", error.to_string());
+        let (key, name) = (definition.name.key(), &definition.name);
+        let ports = self.ports(&name.scope).map_err(unknown)?;
+        let source = Source::of(&definition, &ports);
+        let info = ports.streams.stream(&name.stream).await?;
+        let position = source.position_of(info.progress).await?;
+        let head = source.head().await?.max(position);
+        let lag_seconds = match source.first(info.progress).await? {
+            Some(event) if head > position => self.clock().now().since(event.time).as_secs(),
+            _ => 0,
+        };
+        let failure = self.failure(&key).await?;
+        let owner = self.owner_of(&key).await?;
+        Ok(FilterStatus {
+            stream: name.stream.clone(),
+            scope: name.scope.clone(),
+            position,
+            head,
+            lag: head - position,
+            lag_seconds,
+            progress: info.progress,
+            entries: info.head,
+            state: match &failure {
+                Some(failure) if failure.retry_at.is_none() => FilterState::Blocked,
+                Some(_) => FilterState::Failing,
+                None if owner.is_some() => FilterState::Running,
+                None => FilterState::Stopped,
+            },
+            attempts: failure.as_ref().map(FilterFailureRecord::attempts),
+            retry_at: failure.as_ref().and_then(FilterFailureRecord::retry_at),
+            last_reason: failure.map(|failure| failure.reason),
+            workers: if definition.kind == FilterKind::Remote { self.workers(&key).await } else { Vec::new() },
+            owner,
+            definition: FilterStatus::shown(&definition),
+        })
+    }
+
+    /// The process that evaluates the filter's events now.
+    async fn owner_of(&self, key: &str) -> Result<Option<String>, FilterError> {
+        let leases = TypedRecords::<Lease>::declared(Arc::clone(&self.records));
+        let lease = absent(leases.get(format!("filter/{key}")).await)?.map(|lease| lease.value);
+        let (here, now) = (&self.shared.process, self.clock().now());
+        let holds = |lease: &Lease| match lease.holder == *here {
+            true => self.running(key).is_some(),
+            false => self.shared.holds(lease, now),
+        };
+        Ok(lease.filter(holds).map(|lease| lease.holder))
+    }
+
+    /// The clients that pulled lately from this process.
+    async fn workers(&self, key: &str) -> Vec<WorkerStatus> {
+        let Some(owner) = self.running(key) else { return Vec::new() };
+        let (answer, answered) = oneshot::channel();
+        match owner.try_send(Command::Look { answer }) {
+            Ok(()) => answered.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    pub(super) async fn list_page(&self, after: Option<&str>, limit: usize) -> Result<FilterPage, FilterError> {
+        self.open()?;
+        let condition = after.map_or(Condition::All, |after| Condition::gt("_id", after));
+        let query = RecordQuery::new(FILTERS).matching(condition).limit(limit.clamp(1, limits::PAGE_MAX));
+        let filters = TypedRecords::<FilterRecord>::declared(Arc::clone(&self.records));
+        let (found, next) = match filters.find(query).await {
+            Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
+            found => found?,
+        };
+        let mut items = Vec::with_capacity(found.len());
+        for record in &found {
+            items.push(self.status(record.value.read()?).await?);
+        }
+        let cursor = next.and(found.last()).map(|last| last.value.key.as_str().into());
+        Ok(FilterPage { items, cursor })
+    }
+
+    /// The keys of the filters that a process without clients and functions can run.
+    pub(super) async fn declared(&self) -> Result<Vec<String>, FilterError> {
+        let filters = TypedRecords::<FilterRecord>::declared(Arc::clone(&self.records));
+        let mut query = RecordQuery::new(FILTERS).limit(limits::PAGE_MAX);
+        let mut keys = Vec::new();
+        loop {
+            let (found, next) = match filters.find(query.clone()).await {
+                Err(RecordError::UnknownCollection(_)) => return Ok(keys),
+                found => found?,
+            };
+            keys.extend(found.into_iter().filter_map(|record| {
+                let kind = record.value.read().ok()?.kind;
+                (kind == FilterKind::Declared).then_some(record.value.key)
+            }));
+            let Some(cursor) = next else { return Ok(keys) };
+            query = query.after(cursor);
+        }
+    }
+}

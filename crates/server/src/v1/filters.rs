@@ -1,0 +1,202 @@
+//! `/v1/filters`: what fills streams, by a definition or by the verdicts of a client.
+
+use std::sync::Arc;
+
+use annals_core::filters::{FilterDefinition, FilterError, FilterName, FilterSettleBody, Filters};
+use annals_core::handlers::{ActBody, PullBody, SettleResult};
+use annals_core::{Code, DEFAULT_SCOPE};
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::handlers::{delivered, page_length, read};
+use crate::accept::Accept;
+use crate::answer::json;
+use crate::body;
+use crate::caller::Caller;
+use crate::payload::Payload;
+use crate::problem::Problem;
+use crate::query::{Limit, Query, ScopeQuery};
+use crate::route::{self, Feature, Permission, get, post};
+use crate::schemas;
+use crate::state::Server;
+
+const ONE: &str = "/v1/filters/{stream}";
+
+/// The operations on filters.
+pub(crate) fn feature() -> Feature {
+    let operations = [
+        get("/v1/filters", Permission::Reader, list).described(
+            "listFilters",
+            "Lists filters and their state.",
+            Payload::json::<schemas::FilterPage>(),
+        ),
+        get(ONE, Permission::Reader, one)
+            .described("getFilter", "Returns the state of a filter.", Payload::json::<schemas::FilterStatus>())
+            .refuses(&[Code::UnknownFilter]),
+        route::put(ONE, Permission::Operator, put)
+            .described(
+                "putFilter",
+                "Defines a filter, or changes its definition where that agrees with what the stream holds.",
+                Payload::json::<schemas::FilterStatus>().created(),
+            )
+            .takes(Payload::body::<schemas::FilterDefinition>())
+            .refuses(&[Code::InvalidFilter, Code::FilterChanged]),
+        route::delete(ONE, Permission::Operator, delete)
+            .described(
+                "deleteFilter",
+                "Deletes a filter. Its stream keeps its entries and gets no more.",
+                Payload::json::<schemas::Deleted>(),
+            )
+            .takes(Payload::body::<schemas::Reason>())
+            .refuses(&[Code::UnknownFilter]),
+        post("/v1/filters/{stream}/pull", Permission::Writer, pull)
+            .described(
+                "pullFilter",
+                "Takes events that a remote filter evaluates next.",
+                Payload::document::<schemas::Deliveries>(),
+            )
+            .takes(Payload::body::<schemas::Pull>())
+            .refuses(&[Code::UnknownFilter, Code::StateConflict]),
+        post("/v1/filters/{stream}/settle", Permission::Writer, settle)
+            .described("settleFilter", "Stores the verdicts of a remote filter.", Payload::json::<schemas::Settled>())
+            .takes(Payload::body::<schemas::FilterSettlements>())
+            .refuses(&[Code::UnknownFilter, Code::StateConflict, Code::FilterOwnedElsewhere]),
+    ];
+    Feature::new("Filters", operations)
+}
+
+/// The parameters of a list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The `cursor` of the page before.
+    cursor: Option<String>,
+}
+
+fn filters(server: &Server, caller: &Caller) -> Result<Arc<dyn Filters>, Problem> {
+    Ok(server.host.filters(&caller.tenant)?)
+}
+
+fn named(stream: String, query: ScopeQuery) -> FilterName {
+    FilterName::of_scope(query.scope.unwrap_or_else(|| DEFAULT_SCOPE.to_owned()), stream)
+}
+
+/// `GET /v1/filters`.
+async fn list(
+    State(server): State<Arc<Server>>,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let limit = page_length(query.limit)?;
+    json(StatusCode::OK, &filters(&server, &caller)?.list(query.cursor.as_deref(), limit).await?)
+}
+
+/// `GET /v1/filters/{stream}`.
+async fn one(
+    State(server): State<Arc<Server>>,
+    Path(stream): Path<String>,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    json(StatusCode::OK, &filters(&server, &caller)?.get(&named(stream, query)).await?)
+}
+
+/// `PUT /v1/filters/{stream}`.
+async fn put(
+    State(server): State<Arc<Server>>,
+    Path(stream): Path<String>,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let filters = filters(&server, &caller)?;
+    let (parts, body) = request.into_parts();
+    let held = body::read(&server, &parts, body).await?;
+    let scope = query.scope.as_deref().unwrap_or(DEFAULT_SCOPE);
+    let definition = FilterDefinition::read(&stream, scope, &held.bytes)?;
+    let name = definition.name.clone();
+    let new = filters.put(definition).await?;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    json(status, &filters.get(&name).await?)
+}
+
+/// `DELETE /v1/filters/{stream}`.
+async fn delete(
+    State(server): State<Arc<Server>>,
+    Path(stream): Path<String>,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Deleted {
+        deleted: bool,
+    }
+    let filters = filters(&server, &caller)?;
+    let body: ActBody = read(&server, request).await?;
+    filters.delete(&named(stream, query), body.of_deletion()?).await?;
+    json(StatusCode::OK, &Deleted { deleted: true })
+}
+
+/// `POST /v1/filters/{stream}/pull`. A caller who goes away before the answer has taken nothing.
+async fn pull(
+    State(server): State<Arc<Server>>,
+    Path(stream): Path<String>,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
+    accept: Accept,
+    request: Request,
+) -> Result<Response, Problem> {
+    let filters = filters(&server, &caller)?;
+    let pull: PullBody = read(&server, request).await?;
+    let name = named(stream, query);
+    let deliveries = tokio::select! {
+        pulled = filters.pull(&name, pull) => pulled?,
+        () = server.options.stop.stopped() => {
+            return Err(Problem::new(Code::Closing, "the server stops; pull again when it is up"));
+        }
+    };
+    delivered(deliveries, (caller.tenant, name.scope.to_string()), &accept).await
+}
+
+/// `POST /v1/filters/{stream}/settle`.
+async fn settle(
+    State(server): State<Arc<Server>>,
+    Path(stream): Path<String>,
+    Query(query): Query<ScopeQuery>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Settled {
+        results: Vec<SettleResult>,
+    }
+    let filters = filters(&server, &caller)?;
+    let settle: FilterSettleBody = read(&server, request).await?;
+    json(StatusCode::OK, &Settled { results: filters.settle(&named(stream, query), settle).await? })
+}
+
+impl From<FilterError> for Problem {
+    fn from(error: FilterError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            FilterError::Invalid(invalid) => invalid.into(),
+            FilterError::Store(error) => annals_core::ReadError::Store(error).into(),
+            FilterError::Unknown(name) => problem.fact("name", name),
+            FilterError::Changed { name, setting, first_difference } => {
+                problem.fact("name", name).fact("setting", setting).fact("first_difference", first_difference)
+            }
+            FilterError::NotAllowed { act, name, state } => {
+                problem.fact("act", act).fact("name", name).fact("state", state)
+            }
+            FilterError::OwnedElsewhere { name, owner } => problem.fact("name", name).fact("owner", owner),
+            _ => problem,
+        }
+    }
+}
