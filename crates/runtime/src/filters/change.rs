@@ -105,16 +105,16 @@ impl Check<'_> {
             if let Some(setting) = known.difference_in_kind(self.definition) {
                 return Err(self.changed(setting, self.first_entry().await?));
             }
-            return self.differs(self.from_definition(known).await?);
+            return self.differs(self.with_definition(known).await?);
         }
         // A Runtime may have filled the stream.
         if let Some(stored) = self.ports.definitions.get(&self.definition.name.stream).await? {
-            return self.from_layout(&stored).await;
+            return self.with_layout(&stored).await;
         }
         let first = match self.definition.kind {
             // Nothing is known of what a client would have included.
             FilterKind::Remote => None,
-            FilterKind::Declared | FilterKind::Function => self.from_stream().await?,
+            FilterKind::Declared | FilterKind::Function => self.with_stream().await?,
         };
         self.differs(first)
     }
@@ -136,7 +136,7 @@ impl Check<'_> {
     }
 
     /// Compares with the verdicts that the stream holds.
-    async fn from_stream(&self) -> Result<Option<SequenceNumber>, FilterError> {
+    async fn with_stream(&self) -> Result<Option<SequenceNumber>, FilterError> {
         let source = Source::of(self.definition, self.ports);
         let stream = (&*self.ports.streams, &*self.definition.name.stream);
         let evaluation = Evaluation::new(self.definition, self.function);
@@ -160,7 +160,7 @@ impl Check<'_> {
     }
 
     /// Compares with the definition that made the verdicts.
-    async fn from_definition(&self, known: &FilterDefinition) -> Result<Option<SequenceNumber>, FilterError> {
+    async fn with_definition(&self, known: &FilterDefinition) -> Result<Option<SequenceNumber>, FilterError> {
         let (new, range) = (self.definition, 0..self.progress);
         let (before, after) = (Evaluator::new(known), Evaluator::new(new));
         let types_only = known.differs_in_types_only(new) && !known.types.is_empty() && !new.types.is_empty();
@@ -172,7 +172,7 @@ impl Check<'_> {
             return Ok(first_change(&source, range, |it| before.admits(it), |it| after.admits(it)).await?);
         }
         match new.kind {
-            FilterKind::Declared | FilterKind::Function => self.from_stream().await,
+            FilterKind::Declared | FilterKind::Function => self.with_stream().await,
             // What a client was not shown before would have to be evaluated now, and what it was shown may be included.
             FilterKind::Remote => {
                 let everything = FilterDefinition { types: Vec::new(), condition: None, ..new.clone() };
@@ -189,7 +189,7 @@ impl Check<'_> {
     }
 
     /// Compares with a definition that a Runtime stored, by the Runtime's rules.
-    async fn from_layout(&self, stored: &StreamDefinition) -> Result<(), FilterError> {
+    async fn with_layout(&self, stored: &StreamDefinition) -> Result<(), FilterError> {
         let definitions = &*self.ports.definitions;
         let new = self.definition.in_layout(definitions);
         let differs = [
