@@ -31,6 +31,10 @@ pub(crate) struct Connection {
     pub(crate) primary: Arc<Primary>,
 }
 
+/// Maximum number of connections that are established at the same time. The driver's default, 2, is exhausted permanently by a network that
+/// loses two answers, because the driver waits for a handshake without a limit.
+const CONNECTING_MAX: u32 = 32;
+
 /// Connects, and sees that the server can hold a store.
 ///
 /// Whatever the URL says, everything is read from the primary at majority and written at majority and journaled: reads that decide must
@@ -53,6 +57,7 @@ pub(crate) async fn connect(url: &str, wanted: &ConnectionOptions) -> Result<Con
     options.min_pool_size.get_or_insert(wanted.pool_size_min);
     options.server_selection_timeout.get_or_insert(wanted.selection_time);
     options.connect_timeout.get_or_insert(wanted.connect_time);
+    options.max_connecting.get_or_insert(CONNECTING_MAX);
     options.heartbeat_freq.get_or_insert(HEARTBEAT_TIME);
     let primary = Arc::new(Primary::default());
     options.sdam_event_handler = Some(Primary::handler(&primary));

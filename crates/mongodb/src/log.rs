@@ -241,11 +241,9 @@ impl Log {
 
     /// Where an aggregate stands at majority.
     async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
-        let newest = async {
-            let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
-            newest.map_err(|error| reading(&error))
-        };
-        let (newest, logged) = tokio::try_join!(newest, self.logged_version(aggregate))?;
+        let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
+        let newest = newest.map_err(|error| reading(&error))?;
+        let logged = self.logged_version(aggregate).await?;
         self.head_of(collection, aggregate, newest, logged).await
     }
 

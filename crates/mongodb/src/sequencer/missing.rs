@@ -27,7 +27,7 @@ use crate::refused::message_of;
 
 const ID: &str = "missing";
 /// Interval between two turns.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Logs that are compared in a turn, with three small commands each: a cluster may have thousands.
 const LOGS: usize = 2;
 /// Sequence numbers that are counted together during a search.
