@@ -43,7 +43,7 @@ pub(crate) enum Index {
     /// Of a segment that is written to, or closed and not yet indexed in a file. Holds durable commits only.
     Memory(RwLock<MemoryIndex>),
     /// Of a closed segment.
-    File(Sealed),
+    File(Box<Sealed>),
 }
 
 impl Index {

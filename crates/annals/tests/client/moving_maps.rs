@@ -25,7 +25,7 @@ fn things() -> Collection {
     Collection::new("things")
         .index(Index::on("name").unique())
         .index(Index::on("until").expires_after_seconds(1_000))
-        .index(Index::new([("kind", Direction::Ascending), ("n", Direction::Descending)]))
+        .index(Index::ordered([("kind", Direction::Ascending), ("n", Direction::Descending)]))
         .index(Index::on("rare").sparse().partial(Condition::gt("n", 1.5)).named("a rare one"))
 }
 

@@ -90,7 +90,7 @@ fn index(text: &str) -> Result<Index, String> {
     form.name = match &fields[..] {
         [(path, _)] if form.hashed => Index::hashed(path).name,
         fields if form.text => Index::text(fields.iter().map(|(path, _)| *path)).name,
-        fields => Index::new(fields.iter().copied()).name,
+        fields => Index::ordered(fields.iter().copied()).name,
     };
     if form.hashed && fields.iter().any(|(_, way)| *way == Direction::Descending) {
         return Err("is hashed, so it has one path, without a -".to_owned());
@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn an_index_is_its_paths_with_words_before_them() {
-        let descending = Index::new([("state.status", Direction::Ascending), ("state.total", Direction::Descending)]);
+        let descending =
+            Index::ordered([("state.status", Direction::Ascending), ("state.total", Direction::Descending)]);
         assert_eq!(index("state.status,-state.total"), Ok(descending.into()));
         assert_eq!(index("unique sparse state.email"), Ok(Index::on("state.email").unique().sparse().into()));
         assert_eq!(index("hashed state.customer"), Ok(Index::hashed("state.customer").into()));

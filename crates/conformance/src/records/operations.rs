@@ -336,7 +336,7 @@ impl RecordOperations {
                     fields.push((path, self.any_direction()));
                 }
             }
-            let mut index = Index::new(fields);
+            let mut index = Index::ordered(fields);
             index.sparse = self.random.u8(0..4) == 0;
             index.unique = self.random.u8(0..6) == 0;
             if self.random.u8(0..4) == 0 {

@@ -57,7 +57,7 @@ impl RecordType for ActRecord {
     const COLLECTION: &'static str = ACTS;
 
     fn indexes() -> Vec<Index> {
-        vec![Index::new([("processor", Direction::Ascending), ("_id", Direction::Descending)]).into()]
+        vec![Index::ordered([("processor", Direction::Ascending), ("_id", Direction::Descending)]).into()]
     }
 }
 

@@ -180,7 +180,7 @@ impl RecordType for FailingRecord {
     const COLLECTION: &'static str = FAILING_PARTITIONS;
 
     fn indexes() -> Vec<Index> {
-        vec![Index::new([("_id.processor", Direction::Ascending), ("_id.partition", Direction::Ascending)]).into()]
+        vec![Index::ordered([("_id.processor", Direction::Ascending), ("_id.partition", Direction::Ascending)]).into()]
     }
 }
 
@@ -188,7 +188,7 @@ impl RecordType for ParkedRecord {
     const COLLECTION: &'static str = PARKED_EVENTS;
 
     fn indexes() -> Vec<Index> {
-        vec![Index::new([("_id.processor", Direction::Ascending), ("_id.position", Direction::Ascending)]).into()]
+        vec![Index::ordered([("_id.processor", Direction::Ascending), ("_id.position", Direction::Ascending)]).into()]
     }
 }
 

@@ -71,7 +71,7 @@ pub struct TextIndex {
 
 impl Index {
     /// An index on these paths, named as MongoDB names it: `state_1_time_-1`.
-    pub fn new<'a>(fields: impl IntoIterator<Item = (&'a str, Direction)>) -> OrderedIndex {
+    pub fn ordered<'a>(fields: impl IntoIterator<Item = (&'a str, Direction)>) -> OrderedIndex {
         let fields: Vec<_> = fields.into_iter().map(|(path, direction)| (path.to_owned(), direction)).collect();
         let part = |(path, direction): &(String, Direction)| match direction {
             Direction::Ascending => format!("{path}_1"),
@@ -83,7 +83,7 @@ impl Index {
 
     /// An index on one path, lowest first.
     pub fn on(path: &str) -> OrderedIndex {
-        Self::new([(path, Direction::Ascending)])
+        Self::ordered([(path, Direction::Ascending)])
     }
 
     /// An index on one path for equality only, named as MongoDB names it: `state_hashed`.

@@ -152,7 +152,7 @@ mod tests {
             (Index::on("aggregateId").into(), "as _id"),
             (Index::text(["title"]).into(), "no snapshot has"),
             (Index::on("version").named("deleted_hashed").into(), "another one"),
-            (Index::new([]).into(), "name 1 to 32"),
+            (Index::ordered([]).into(), "name 1 to 32"),
         ];
         for (wrong, sentence) in wrong {
             let error = declared(vec![Index::on("state.a").into(), wrong]).expect_err(sentence);

@@ -53,7 +53,7 @@ pub(super) fn sealed(place: &Place, notes: &Notes, file: FileIndex, at: &Segment
         end: extent.end,
         next: extent.next,
     };
-    Index::File(Sealed::new(file, Box::new(move |fault| remake.run(fault))))
+    Index::File(Box::new(Sealed::new(file, Box::new(move |fault| remake.run(fault)))))
 }
 
 impl Remake {

@@ -31,7 +31,7 @@ fn query(condition: Condition) -> RecordQuery {
 
 #[test]
 fn the_index_that_narrows_most_is_used() {
-    let both = Index::new([("a", Ascending), ("b", Descending)]);
+    let both = Index::ordered([("a", Ascending), ("b", Descending)]);
     let of = collection([Index::on("a"), both, Index::on("c").unique()]);
     let (a, b) = (Condition::eq("a", 1), Condition::gt("b", 1));
     assert_eq!(used(&of, query(Condition::All)), ("documents".into(), true));
@@ -49,7 +49,7 @@ fn the_index_that_narrows_most_is_used() {
 
 #[test]
 fn an_index_in_the_order_of_the_sort_spares_sorting() {
-    let of = collection([Index::new([("a", Ascending), ("b", Descending)])]);
+    let of = collection([Index::ordered([("a", Ascending), ("b", Descending)])]);
     let a = || query(Condition::eq("a", 1));
     let index = || "a_1_b_-1".to_owned();
     assert_eq!(used(&of, a().descending("b")), (index(), true));
@@ -93,7 +93,7 @@ fn where_records_have_several_entries_ends_are_not_joined_and_order_is_not_their
 
 #[test]
 fn an_index_in_the_order_of_the_first_fields_of_a_sort_spares_reading_the_rest() {
-    let of = collection([Index::new([("a", Ascending), ("b", Descending), ("c", Ascending)])]);
+    let of = collection([Index::ordered([("a", Ascending), ("b", Descending), ("c", Ascending)])]);
     let first = |fields, of_index| Ordered::First { fields, of_index };
     let any = || query(Condition::All);
     let ordered = |query| planned(&of, query).ordered;
@@ -115,7 +115,7 @@ fn an_index_in_the_order_of_the_first_fields_of_a_sort_spares_reading_the_rest()
 #[test]
 fn the_beginning_of_a_text_is_a_range_of_an_index() {
     for direction in [Ascending, Descending] {
-        let of = collection([Index::new([("a", Ascending), ("b", direction)])]);
+        let of = collection([Index::ordered([("a", Ascending), ("b", direction)])]);
         let both = |b| query(Condition::and([Condition::eq("a", 1), b]));
         let plan = planned(&of, both(Condition::starts_with("b", "ab")));
         // Texts, and the expression that finds itself.

@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn a_stand_in_has_a_value_of_its_own_on_every_unique_path() {
-        let by = |paths: &[&'static str]| Index::new(paths.iter().map(|path| (*path, Direction::Ascending))).unique();
+        let by =
+            |paths: &[&'static str]| Index::ordered(paths.iter().map(|path| (*path, Direction::Ascending))).unique();
         let declared = Collection::new("c").index(by(&["a"])).index(by(&["a.b", "_id"])).index(Index::on("n"));
         let own = "annals: absent 0a";
         assert_eq!(stand_in(&declared, &7.into(), &[10]), doc! { "_id": 7, "a": { "b": own } });

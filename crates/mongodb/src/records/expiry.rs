@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn the_lowest_date_of_all_expiring_indexes_counts() {
         let declared = Collection::new("c")
-            .index(Index::new([("at", Direction::Descending)]).expires_after_seconds(60))
+            .index(Index::ordered([("at", Direction::Descending)]).expires_after_seconds(60))
             .index(Index::on("until").expires_after_seconds(0));
         let at = |millis| DateTime::from_millis(millis);
         assert_eq!(of_document(&declared, &rawdoc! { "at": at(-5) }), Some(59_995));

@@ -248,7 +248,7 @@ async fn indexes_that_a_former_version_declared_are_what_they_were() {
     let store = databases.store(Options::default()).await;
     let records = records_of(&store);
     let declared = Collection::new(THINGS)
-        .index(Index::new([("a", Direction::Ascending), ("b", Direction::Descending)]).unique())
+        .index(Index::ordered([("a", Direction::Ascending), ("b", Direction::Descending)]).unique())
         .index(Index::on("n").sparse().partial(Condition::gt("n", 1)))
         .index(Index::on("at").expires_after_seconds(3_600))
         .index(Index::hashed("k"))

@@ -21,12 +21,12 @@ pub async fn an_index_changes_no_answer(subject: &dyn Subject) {
     records.declare(Collection::new(bare)).await.expect("it is declared");
     let mut operations = RecordOperations::new(7);
     let sets = [
-        vec![Index::on("a"), Index::new([("b", Descending)])],
-        vec![Index::new([("a", Ascending), ("b", Descending)]), Index::on("c.x")],
-        vec![Index::new([("b", Ascending), ("c.x", Ascending), ("a", Descending)]).sparse()],
+        vec![Index::on("a"), Index::ordered([("b", Descending)])],
+        vec![Index::ordered([("a", Ascending), ("b", Descending)]), Index::on("c.x")],
+        vec![Index::ordered([("b", Ascending), ("c.x", Ascending), ("a", Descending)]).sparse()],
         vec![
             Index::on("c").partial(Condition::gt("a", 1)).named("some c"),
-            Index::new([("_id", Descending)]).named("ids"),
+            Index::ordered([("_id", Descending)]).named("ids"),
         ],
     ];
     for set in sets {
@@ -68,7 +68,7 @@ fn in_collection(name: &str, change: &RecordChange) -> RecordChange {
 
 /// A refusal names the index and the key.
 pub async fn a_unique_index_refuses_a_second_record_and_says_which(subject: &dyn Subject) {
-    let unique = Index::new([("a", Ascending), ("b.c", Descending)]).unique();
+    let unique = Index::ordered([("a", Ascending), ("b.c", Descending)]).unique();
     let (_store, records) = open_with(subject, things([unique])).await;
     write_one(&records, insert(doc! { "_id": 1, "a": 1, "b": { "c": "x" } })).await;
     write_one(&records, insert(doc! { "_id": 2, "a": 1, "b": { "c": "y" } })).await;
@@ -198,7 +198,7 @@ pub async fn an_index_that_is_something_else_is_refused(subject: &dyn Subject) {
     let (_store, records) = open_with(subject, things([Index::on("a").named("i")])).await;
     let others = [
         Index::on("b").named("i"),
-        Index::new([("a", Descending)]).named("i"),
+        Index::ordered([("a", Descending)]).named("i"),
         Index::on("a").named("i").unique(),
         Index::on("a").named("i").sparse(),
         Index::on("a").named("i").partial(Condition::exists("a")),
@@ -231,7 +231,7 @@ pub async fn declaring_again_does_nothing(subject: &dyn Subject) {
 
 /// Every pair of elements would be an entry.
 pub async fn a_document_with_two_arrays_does_not_fit_one_index(subject: &dyn Subject) {
-    let both = Index::new([("a", Ascending), ("b", Ascending)]);
+    let both = Index::ordered([("a", Ascending), ("b", Ascending)]);
     let (_store, records) = open_with(subject, things([both])).await;
     let error = refused(&records, vec![insert(doc! { "_id": 1, "a": [1], "b": [2] })]).await;
     assert_eq!(error.code(), Code::InvalidRecord);
@@ -247,14 +247,14 @@ pub async fn declarations_that_break_a_rule_are_refused(subject: &dyn Subject) {
         Collection::new(""),
         Collection::new("a b"),
         Collection::new("x".repeat(200)),
-        things([Index::new([])]),
+        things([Index::ordered([])]),
         things([Index::on("")]),
         things([Index::on("a.0")]),
         things([Index::on("a"), Index::on("a")]),
-        things([Index::new([("a", Ascending), ("a", Descending)])]),
+        things([Index::ordered([("a", Ascending), ("a", Descending)])]),
         things([Index::on("a").named("_id_")]),
         things([Index::on("a").partial(Condition::Or(vec![]))]),
-        things([Index::new([("a", Ascending), ("b", Ascending)]).expires_after_seconds(1)]),
+        things([Index::ordered([("a", Ascending), ("b", Ascending)]).expires_after_seconds(1)]),
     ];
     for collection in wrong {
         let error = records.declare(collection.clone()).await.expect_err("it is refused");
@@ -269,7 +269,7 @@ pub async fn declared_collections_are_listed(subject: &dyn Subject) {
     assert_eq!(records.collections().await, Ok(Vec::new()));
     let partial = Condition::and([Condition::gt("n", 1.5), Condition::exists("a.b")]);
     let every = things([
-        Index::new([("a.b", Descending), ("n", Ascending)]).unique().partial(partial).named("first"),
+        Index::ordered([("a.b", Descending), ("n", Ascending)]).unique().partial(partial).named("first"),
         Index::on("x").sparse(),
         Index::on("at").expires_after_seconds(3_600),
     ]);

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn an_index_is_written_as_by_former_versions_and_read_again() {
-        let ordered = Index::new([("a", Direction::Ascending), ("b.c", Direction::Descending)]);
+        let ordered = Index::ordered([("a", Direction::Ascending), ("b.c", Direction::Descending)]);
         let all: [(Index, &str); 4] = [
             (
                 ordered.unique().sparse().into(),

@@ -327,7 +327,7 @@ fn usual_name(form: &IndexForm) -> String {
     match form.fields.as_slice() {
         [(path, _)] if form.hashed => Index::hashed(path).name,
         fields if form.text => Index::text(fields.iter().map(|(path, _)| path.as_str())).name,
-        fields => Index::new(fields.iter().map(|(path, direction)| (path.as_str(), *direction))).name,
+        fields => Index::ordered(fields.iter().map(|(path, direction)| (path.as_str(), *direction))).name,
     }
 }
 

@@ -53,7 +53,7 @@ fn requests_survive_bson_with_every_type() {
             let written = write_query(&query).expect("it is written");
             assert_eq!(read_query("c", written.as_bytes(), Encoding::Bson).as_ref(), Ok(&query));
         }
-        let index = Index::new([("a", Direction::Ascending), ("b", Direction::Descending)]).named("i").unique();
+        let index = Index::ordered([("a", Direction::Ascending), ("b", Direction::Descending)]).named("i").unique();
         let expiring = Index::on("t").sparse().partial(condition).expires_after_seconds(u32::MAX);
         let words = Index::text(["w", "x.y"]).language(TextLanguage::Turkish);
         let collection = Collection::new("c").index(index).index(expiring).with_feed();

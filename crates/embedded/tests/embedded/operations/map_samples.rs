@@ -18,7 +18,7 @@ pub fn things() -> Collection {
     Collection::new(THINGS)
         .with_feed()
         .index(Index::on("name").unique())
-        .index(Index::new([("kind", Direction::Ascending), ("rank", Direction::Descending)]))
+        .index(Index::ordered([("kind", Direction::Ascending), ("rank", Direction::Descending)]))
         .index(Index::on("rare").sparse())
         .index(Index::on("kind").partial(Condition::gt("rank", 5)).named("high"))
         .index(Index::on("tags"))

@@ -205,7 +205,7 @@ pub fn indexes(held: &Held) -> BoxedStrategy<Vec<Index>> {
                 true
             }
         });
-        let index = Index::new(fields.iter().map(|(path, way)| (path.as_str(), *way)));
+        let index = Index::ordered(fields.iter().map(|(path, way)| (path.as_str(), *way)));
         match kind {
             0 => index.sparse(),
             1 => index.partial(bound),
