@@ -14,6 +14,7 @@ mod floods;
 mod follow;
 mod greedy;
 mod handlers;
+mod headers;
 mod health;
 mod keys;
 mod limits;
