@@ -32,6 +32,7 @@ mod receiving_faults;
 mod records;
 mod records_differences;
 mod rights;
+mod round_trips;
 mod rounds;
 mod schema;
 mod scopes;
