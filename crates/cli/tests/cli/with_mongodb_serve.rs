@@ -184,6 +184,47 @@ fn a_server_stays_alive_without_a_primary_and_is_ready_once_there_is_one() {
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
 }
 
+/// The one sentence of an unreachable MongoDB, and the advice.
+#[track_caller]
+fn is_one_sentence(what: &str, said: &str, names: &str) {
+    let lines: Vec<&str> = said.trim_end().lines().collect();
+    let [error, help] = lines[..] else { panic!("{what}: {said}") };
+    assert!(error.starts_with("error[unreachable]: ") && help.starts_with("help: "), "{what}: {said}");
+    assert!(error.contains(names), "{what} does not name {names}: {said}");
+    for word in ["Custom user error", "Topology", "ServerDescription", "Some(", "kind:", "{"] {
+        assert!(!error.contains(word), "{what} has {word:?}: {said}");
+    }
+}
+
+#[test]
+fn a_mongod_that_is_stopped_is_told_in_one_sentence_without_the_driver_s_state() {
+    let (folder, proxy, database) = (folder(), Proxy::closed(server()), Database::new());
+    let url = proxy.url(&database.0);
+    let port = proxy.port.to_string();
+    let commands: [&[&str]; 5] = [
+        &["log", "read"],
+        &["commit", "--aggregate", "order/o-1", "--type", "order_placed"],
+        &["record", "list"],
+        &["sequencer"],
+        &["held", "list"],
+    ];
+    for command in commands {
+        let said = run(folder.path(), &[command, &["--store", &url][..]].concat()).refused("unreachable", 5);
+        is_one_sentence(&command.join(" "), &said, &port);
+    }
+    proxy.open();
+    let server = serve(folder.path(), &url);
+    until("a ready server", || is_ready(&server));
+    proxy.cut();
+    until("a server that is not ready", || !is_ready(&server));
+    for command in commands {
+        let ran = run(folder.path(), &[command, &["--server", &server.url][..]].concat());
+        if ran.code != 0 {
+            is_one_sentence(&format!("{} of a server", command.join(" ")), &ran.refused("unreachable", 5), "");
+        }
+    }
+}
+
 /// MongoDB hangs: connections to it stay, and it says nothing more. Requests are under way, of which nobody knows what becomes.
 #[test]
 fn a_server_stops_within_ten_seconds_while_its_database_is_silent() {

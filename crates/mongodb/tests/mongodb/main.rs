@@ -40,6 +40,7 @@ mod records_feeds;
 mod records_writers;
 mod replaced;
 mod rights;
+mod round_trips;
 mod rounds;
 mod schema;
 mod scopes;

@@ -15,6 +15,7 @@ mod floods;
 mod follow;
 mod greedy;
 mod handlers;
+mod headers;
 mod health;
 mod keys;
 mod limits;

@@ -1,0 +1,147 @@
+//! What crosses the wire: how many commands a sweep of expired records takes.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use annals_conformance::ManualClock;
+use annals_core::bson::{DateTime, Document, RawDocument, doc, rawdoc};
+use annals_core::{Clock, Collection, Condition, DEFAULT_TENANT, Index, RecordChange, Store};
+use annals_mongodb::{MongoStore, Options};
+use annals_system::SystemClock;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::server::{Databases, until, url};
+
+/// A command, and the collection that it is about.
+type Command = (String, String);
+
+/// A relay to the server that notes each command. It ends when it is dropped.
+struct Counting {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Command>>>,
+    task: JoinHandle<()>,
+}
+
+impl Counting {
+    async fn start() -> Self {
+        let place = url();
+        let to = place.trim_start_matches("mongodb://").split(['/', ',']).next().expect("a host").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let noted = seen.clone();
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect(&to).await else { continue };
+                tokio::spawn(relay(client, server, noted.clone()));
+            }
+        });
+        Self { address, seen, task }
+    }
+
+    async fn store(&self, databases: &Databases, options: Options) -> MongoStore {
+        let url = format!("mongodb://{}/{}?directConnection=true", self.address, databases.name);
+        MongoStore::open(&url, options).await.expect("the store opens")
+    }
+
+    /// The commands about these collections since it was asked last.
+    fn about(&self, collections: &[&str]) -> Vec<Command> {
+        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        seen.into_iter().filter(|(_, collection)| collections.contains(&&**collection)).collect()
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn relay(client: TcpStream, server: TcpStream, seen: Arc<Mutex<Vec<Command>>>) {
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let there = async {
+        let mut message = Vec::new();
+        while read_message(&mut from_client, &mut message).await.is_ok() {
+            if let Some(command) = command_of(&message) {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+            }
+            if to_server.write_all(&message).await.is_err() {
+                return;
+            }
+        }
+    };
+    let back = tokio::io::copy(&mut from_server, &mut to_client);
+    tokio::select! {
+        () = there => {}
+        _ = back => {}
+    }
+}
+
+/// Reads a message of MongoDB's protocol, which begins with its length.
+async fn read_message(from: &mut (impl AsyncReadExt + Unpin), message: &mut Vec<u8>) -> std::io::Result<()> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length).await?;
+    message.clear();
+    message.extend_from_slice(&length);
+    message.resize(u32::from_le_bytes(length) as usize, 0);
+    from.read_exact(&mut message[4..]).await.map(drop)
+}
+
+/// The command of an `OP_MSG`: its first element is its name and the collection.
+fn command_of(message: &[u8]) -> Option<Command> {
+    const OP_MSG: u32 = 2013;
+    /// The header, the flags, and the kind of the first section, which is the body in all that the driver sends.
+    const BODY: usize = 16 + 4 + 1;
+    let number = |at: usize| message.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+    if number(12)? != OP_MSG || message.get(BODY - 1) != Some(&0) {
+        return None;
+    }
+    let body = message.get(BODY..BODY + number(BODY)? as usize)?;
+    let (name, value) = RawDocument::from_bytes(body).ok()?.iter().next()?.ok()?;
+    Some((name.to_string(), value.as_str().unwrap_or_default().to_owned()))
+}
+
+const SESSIONS: &str = "sessions";
+const EXPIRIES: &str = "annals-record-expiries";
+const CHANGES: &str = "annals-record-changes";
+
+/// The commands by which so many records that expired together are deleted and noted.
+async fn commands_of_a_sweep(count: i32) -> Vec<Command> {
+    let (databases, counting) = (Databases::new(), Counting::start().await);
+    let clock = Arc::new(ManualClock::at(SystemClock.now()));
+    let store = counting.store(&databases, Options { clock: clock.clone(), ..Options::default() }).await;
+    let records = store.records(DEFAULT_TENANT).expect("the tenant is declared");
+    records
+        .declare(Collection::new(SESSIONS).index(Index::on("until").expires_after_seconds(0)))
+        .await
+        .expect("declared");
+    // An hour from now, so that the server, whose clock goes on, leaves them to the store.
+    let until_then = DateTime::from_millis(clock.now().as_millis() + 3_600_000);
+    let session = |id| RecordChange::insert(SESSIONS, rawdoc! { "_id": id, "until": until_then });
+    records.write((0..count).map(session).collect()).await.expect("written");
+    let written = records.last_change().await.expect("read");
+    counting.about(&[]);
+    clock.advance_millis(3_600_001);
+    // Looking goes past the relay, so that it is not counted.
+    let database = databases.database().await;
+    let markers = database.collection::<Document>(EXPIRIES);
+    until("no marker", async || markers.count_documents(doc! {}).await.is_ok_and(|count| count == 0)).await;
+    let commands = counting.about(&[SESSIONS, EXPIRIES, CHANGES]);
+    assert_eq!(records.count(SESSIONS, &Condition::All).await, Ok(0));
+    assert_eq!(records.last_change().await, Ok(written + count as u64), "each deletion is noted");
+    store.close().await;
+    commands.into_iter().filter(|(name, _)| ["insert", "update", "delete"].contains(&&**name)).collect()
+}
+
+/// Inside the tenant's transaction every round trip makes all other writers of the tenant wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_expire_together_are_deleted_and_noted_by_one_command_each() {
+    let due = [("delete", SESSIONS), ("delete", EXPIRIES), ("insert", CHANGES)];
+    let due = due.map(|(name, collection)| (name.to_owned(), collection.to_owned()));
+    for count in [1, 60] {
+        assert_eq!(commands_of_a_sweep(count).await, due, "{count} records");
+    }
+}
