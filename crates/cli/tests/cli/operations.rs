@@ -110,7 +110,7 @@ fn check_without(folder: &Path, file: &Path) -> Ran {
         chown(file, Some(0), Some(0)).expect("set");
         command.uid(NOBODY).gid(NOBODY);
     }
-    fs::set_permissions(file, fs::Permissions::from_mode(0)).expect("set");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o000)).expect("set");
     let done = command.output().expect("it runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     Ran { code: done.status.code().expect("a code"), out: text(done.stdout), err: text(done.stderr) }
