@@ -32,7 +32,16 @@ impl TenantProjections {
         build: &BuildRecord,
     ) -> Result<(u64, Option<ProcessorRecord>), ProjectionError> {
         let stored = self.processor(record, build).await?;
-        let position = stored.as_ref().map_or(0, |stored| stored.position.cast_unsigned());
+        let identity = self.identity()?;
+        let position = stored.as_ref().map_or(0, |stored| {
+            let position = stored.position.cast_unsigned();
+            let incarnation = i64::from(identity.incarnation);
+            match stored.store == identity.store_id.to_string() && stored.incarnation == incarnation {
+                true => position,
+                // Of before a restore, which the owner has not compared with the log yet.
+                false => position.min(identity.incarnation_start),
+            }
+        });
         let builds = locked(&self.builds);
         let here = builds.get(&(record.name.clone(), build.number)).map_or(0, |running| *running.position.borrow());
         Ok((position.max(here), stored))
