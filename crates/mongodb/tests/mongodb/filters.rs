@@ -62,10 +62,8 @@ async fn definitions_and_streams_are_stored_as_the_dolittle_runtime_stores_them(
     assert_eq!((types.len(), types.last()), (2, Some(&uuid(ID))), "a type that is a UUID is used as it is");
     let filter = of_types.get_document("Filter").expect("a filter");
     assert_eq!((filter.len(), filter.get_str("Type").ok()), (2, Some("EventTypeId")));
-    assert_eq!(
-        (of_types.len(), of_types.get_bool("Partitioned").ok(), of_types.get_bool("Public").ok()),
-        (4, Some(false), Some(false))
-    );
+    let flags = ["Partitioned", "Public"].map(|flag| of_types.get_bool(flag).ok());
+    assert_eq!((of_types.len(), flags), (4, [Some(false); 2]));
     let remote = doc! { "_id": uuid(ID), "Partitioned": false, "Public": false, "Filter": { "Type": "Remote" } };
     assert_eq!(definition(&database, &format!("x-{INBOX}-stream-definitions"), ID).await, Some(remote));
     // The stream of a public filter is public, whatever its name.
