@@ -71,6 +71,10 @@ pub struct TextIndex {
 
 impl Index {
     /// An index on these paths, named as MongoDB names it: `state_1_time_-1`.
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "an index of its usual kind, to be narrowed before it becomes an `Index`"
+    )]
     pub fn new<'a>(fields: impl IntoIterator<Item = (&'a str, Direction)>) -> OrderedIndex {
         let fields: Vec<_> = fields.into_iter().map(|(path, direction)| (path.to_owned(), direction)).collect();
         let part = |(path, direction): &(String, Direction)| match direction {
