@@ -101,6 +101,7 @@ impl TenantRecords {
 impl Records for TenantRecords {
     async fn declare(&self, collection: Collection) -> Result<(), RecordError> {
         collection.validate()?;
+        let collection = catalog::as_stored(collection)?;
         let expires = collection.indexes.iter().any(|index| index.expires_after_seconds().is_some());
         let catalogs = self.catalogs.clone();
         let known = self.engine.read(|view| Ok::<_, StoreError>(self.catalogs.of(view)?.has_all_of(&collection)))?;

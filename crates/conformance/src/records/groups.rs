@@ -48,9 +48,11 @@ fn figure_of(what: Aggregation, values: Vec<Bson>) -> Option<Bson> {
     }
     let numbers: Vec<f64> = values.iter().filter_map(number).collect();
     let sum: f64 = numbers.iter().sum();
+    let whole: i128 =
+        values.iter().filter_map(|value| value.as_i64().or(value.as_i32().map(i64::from))).map(i128::from).sum();
     let are_whole = !values.iter().any(|value| matches!(value, Bson::Double(_)));
     Some(match what {
-        Aggregation::Sum if are_whole => Bson::Int64(sum as i64),
+        Aggregation::Sum if are_whole => i64::try_from(whole).map_or(Bson::Double(whole as f64), Bson::Int64),
         Aggregation::Sum => Bson::Double(sum),
         _ if numbers.is_empty() => Bson::Null,
         _ => Bson::Double(sum / numbers.len() as f64),

@@ -84,6 +84,14 @@ impl KnownCollection {
     }
 }
 
+/// Returns a declaration as the catalog has it once it is stored. A long in a partial condition is a number in JSON, which is read as a
+/// shorter one, so only declarations that were written and read compare as equal.
+pub(super) fn as_stored(declared: Collection) -> Result<Collection, StoreError> {
+    let failed = |error: serde_json::Error| StoreError::Failed(format!("the catalog: {error}"));
+    let indexes = serde_json::to_vec(&declared.indexes).and_then(|bytes| serde_json::from_slice(&bytes));
+    Ok(Collection { indexes: indexes.map_err(failed)?, ..declared })
+}
+
 impl Catalog {
     /// The catalog as this view has it.
     pub(super) fn load(view: &(impl View + ?Sized)) -> Result<Self, StoreError> {

@@ -115,19 +115,20 @@ async fn commands_of_a_sweep(count: i32) -> Vec<Command> {
     let store = counting.store(&databases, Options { clock: clock.clone(), ..Options::default() }).await;
     let records = store.records(DEFAULT_TENANT).expect("the tenant is declared");
     records
-        .declare(Collection::new(SESSIONS).index(Index::on("until").expires_after_seconds(0)))
+        .declare(Collection::new(SESSIONS).index(Index::on("until").expires_after_seconds(0)).with_feed())
         .await
         .expect("declared");
     // An hour from now, so that the server, whose clock goes on, leaves them to the store.
     let until_then = DateTime::from_millis(clock.now().as_millis() + 3_600_000);
     let session = |id| RecordChange::insert(SESSIONS, rawdoc! { "_id": id, "until": until_then });
     records.write((0..count).map(session).collect()).await.expect("written");
-    let written = records.last_change().await.expect("read");
+    let written = records.last_change(SESSIONS).await.expect("read");
     counting.about(&[]);
     clock.advance_millis(3_600_001);
     // These look at what is at majority, and with commands that are not counted.
     until("no record", async || records.count(SESSIONS, &Condition::All).await.is_ok_and(|count| count == 0)).await;
-    until("every note", async || records.last_change().await.is_ok_and(|last| last == written + count as u64)).await;
+    until("every note", async || records.last_change(SESSIONS).await.is_ok_and(|last| last == written + count as u64))
+        .await;
     let commands = counting.about(&[SESSIONS, EXPIRIES, CHANGES]);
     store.close().await;
     commands.into_iter().filter(|(name, _)| ["insert", "update", "delete"].contains(&&**name)).collect()

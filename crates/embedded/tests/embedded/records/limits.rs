@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use annals_core::bson::{RawDocumentBuf, doc};
 use annals_core::{
-    ChangesError, Code, Collection, DEFAULT_TENANT, Index, RecordChange, RecordQuery, Store, StoreError, TextLanguage,
+    ChangesError, Code, Collection, Condition, DEFAULT_TENANT, Index, RecordChange, RecordQuery, Store, StoreError,
+    TextLanguage,
 };
 use annals_embedded::Options;
 use annals_embedded::disk::{Disk, MemoryDisk, Open};
@@ -52,6 +53,20 @@ fn a_text_index_with_a_language_is_refused_with_what_to_do() {
         assert!(refused.to_string().contains("leave the language out"), "{refused}");
         assert_eq!(records.collections().await, Ok(Vec::new()));
         records.declare(words(TextLanguage::None)).await.expect("declared");
+    });
+}
+
+#[test]
+fn an_index_whose_condition_has_a_long_is_the_same_when_it_is_declared_again() {
+    block_on(async {
+        let opened = open(Arc::new(MemoryDisk::default()), tiny_segments()).expect("it opens");
+        let records = opened.store.records(DEFAULT_TENANT).expect("there");
+        let some = || Collection::new("things").index(Index::on("n").partial(Condition::gt("n", 1_i64)));
+        for _ in 0..2 {
+            records.declare(some()).await.expect("declared");
+        }
+        let other = Collection::new("things").index(Index::on("n").partial(Condition::gt("n", 2_i64)));
+        assert_eq!(records.declare(other).await.expect_err("another").code(), Code::IndexConflict);
     });
 }
 

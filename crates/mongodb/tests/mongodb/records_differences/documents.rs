@@ -200,11 +200,6 @@ impl Held {
     }
 
     /// A path and what it leads to in some document.
-    /// Every path that leads to a value, once.
-    pub fn paths(&self) -> std::collections::BTreeSet<String> {
-        self.0.iter().map(|(path, _)| path.clone()).collect()
-    }
-
     pub fn pair(&self) -> BoxedStrategy<(String, Bson)> {
         let held = self.0.clone();
         (0..held.len()).prop_map(move |at| held[at].clone()).boxed()

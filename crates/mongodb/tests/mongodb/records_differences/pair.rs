@@ -88,7 +88,7 @@ impl Loaded {
         &self.mongodb
     }
 
-    pub fn all(&self) -> [(&Arc<dyn Records>, String); 3] {
+    fn all(&self) -> [(&Arc<dyn Records>, String); 3] {
         [(&self.embedded, self.collection()), (&self.embedded, self.plain()), (&self.mongodb, self.collection())]
     }
 
