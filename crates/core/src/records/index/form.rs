@@ -97,19 +97,19 @@ mod tests {
         let all: [(Index, &str); 4] = [
             (
                 ordered.unique().sparse().into(),
-                r#"{"name":"a_1_b.c_-1","fields":[["a","Ascending"],["b.c","Descending"]],"unique":true,"hashed":false,"text":false,"sparse":true,"partial":null,"expires_after_seconds":null}"#,
+                r#"{"name":"a_1_b.c_-1","fields":[["a","ASC"],["b.c","DESC"]],"unique":true,"hashed":false,"text":false,"sparse":true,"partial":null,"expires_after_seconds":null}"#,
             ),
             (
                 Index::on("at").expires_after_seconds(60).into(),
-                r#"{"name":"at_1","fields":[["at","Ascending"]],"unique":false,"hashed":false,"text":false,"sparse":false,"partial":null,"expires_after_seconds":60}"#,
+                r#"{"name":"at_1","fields":[["at","ASC"]],"unique":false,"hashed":false,"text":false,"sparse":false,"partial":null,"expires_after_seconds":60}"#,
             ),
             (
                 Index::hashed("a").into(),
-                r#"{"name":"a_hashed","fields":[["a","Ascending"]],"unique":false,"hashed":true,"text":false,"sparse":false,"partial":null,"expires_after_seconds":null}"#,
+                r#"{"name":"a_hashed","fields":[["a","ASC"]],"unique":false,"hashed":true,"text":false,"sparse":false,"partial":null,"expires_after_seconds":null}"#,
             ),
             (
                 Index::text(["a", "b"]).into(),
-                r#"{"name":"a_text_b_text","fields":[["a","Ascending"],["b","Ascending"]],"unique":false,"hashed":false,"text":true,"sparse":false,"partial":null,"expires_after_seconds":null}"#,
+                r#"{"name":"a_text_b_text","fields":[["a","ASC"],["b","ASC"]],"unique":false,"hashed":false,"text":true,"sparse":false,"partial":null,"expires_after_seconds":null}"#,
             ),
         ];
         for (index, written) in all {
