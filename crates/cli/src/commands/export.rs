@@ -38,10 +38,12 @@ impl Run for Export {
     const REACHES: Reaches = Reaches::Store;
 
     async fn run(&self, context: &Context) -> Result<(), Stop> {
+        // Caught before the unfinished file is made: a signal that comes earlier ends the process, and nothing is left to delete.
+        let stopped = signals::caught()?;
         let destination = Destination::of(&self.file)?;
         let store = context.open_store(true).await?;
         let outcome = match self.left_out(&*store) {
-            Ok(()) => self.write(Arc::clone(&store), destination.open()?).await,
+            Ok(()) => self.write(Arc::clone(&store), destination.open()?, stopped).await,
             Err(failure) => Err(failure.into()),
         };
         store.close().await;
@@ -74,7 +76,12 @@ impl Export {
     }
 
     /// Writes the export in a task of its own, so that a signal is heard meanwhile.
-    async fn write(&self, store: Arc<dyn Store>, out: Box<dyn Write + Send>) -> Result<Moved, Stop> {
+    async fn write(
+        &self,
+        store: Arc<dyn Store>,
+        out: Box<dyn Write + Send>,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<Moved, Stop> {
         let without_records = self.without_records;
         let writing = tokio::spawn(async move {
             let bar = Progress::of_events();
@@ -89,8 +96,7 @@ impl Export {
             moved = writing => {
                 Ok(moved.map_err(|error| Failure::internal(format!("the export ended early: {error}")))??)
             }
-            stopped = signals::stop() => {
-                stopped?;
+            () = stopped => {
                 note(&format!("interrupted; {} was not written", self.file.display()));
                 Err(Stop::Interrupted)
             }
