@@ -35,6 +35,7 @@ mod recorded;
 mod records;
 mod sequencing;
 mod snapshots;
+pub mod spread;
 mod stats;
 mod store;
 mod stream_definitions;

@@ -3,8 +3,11 @@
 
 mod acts;
 mod definitions;
+mod states;
 mod status;
 mod waiting;
+
+pub(crate) use acts::acts_of;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +19,7 @@ use annals_core::handlers::{
     HandlerPage, HandlerStatus, Handlers, PARKED_EVENTS, PROCESSORS, PartitionPage, PullBody, Reason, SettleBody,
     SettleResult, partitions_of,
 };
+use annals_core::bson::Document;
 use annals_core::{
     Clock, DEFAULT_SCOPE, EventLog, Expected, RecordChange, RecordError, RecordQuery, RecordType, Records, StoreError,
     Streams, TypedRecords, UnknownLog, limits,
@@ -130,7 +134,7 @@ impl TenantHandlers {
         }
     }
 
-    fn source(&self, definition: &HandlerDefinition) -> Source {
+    pub(crate) fn source(&self, definition: &HandlerDefinition) -> Source {
         Source::of(definition, Arc::clone(&self.log), Arc::clone(&self.streams))
     }
 
@@ -336,5 +340,9 @@ impl Handlers for TenantHandlers {
 
     async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError> {
         self.acts_page(name, after, limit).await
+    }
+
+    async fn states(&self) -> Result<Vec<Document>, HandlerError> {
+        self.state_documents().await
     }
 }

@@ -7,11 +7,13 @@
 //!                        ├─ start_defined() ─▶ every filter and projection that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
+//!                        ├─ health() of every processor, from the store
 //!                        └─ drain()  before the store is closed: tasks end, leases are released
 //! ```
 
 mod beside;
 mod lease;
+mod spread;
 mod stages;
 mod supervise;
 
@@ -27,8 +29,10 @@ use tokio::sync::watch;
 
 use crate::filters::TenantFilters;
 use crate::handlers::TenantHandlers;
+use crate::health;
 use crate::projections::TenantProjections;
 pub(crate) use lease::{Asked, Held, Leases};
+use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};
 pub(crate) use supervise::{Ended, Supervised, message_of, supervise};
 pub use supervise::{TaskState, TaskStatus};
@@ -72,6 +76,8 @@ pub(crate) struct Inner {
     tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
     filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
+    /// The health that was read last, and when.
+    pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
 }
 
 /// What every task of a host needs.
@@ -81,6 +87,8 @@ pub(crate) struct Shared {
     /// The name of this process among those that share the store.
     pub process: String,
     pub tasks: Mutex<BTreeMap<String, watch::Receiver<TaskStatus>>>,
+    /// By tenant, the tasks that this process runs or could run.
+    spreads: Mutex<BTreeMap<String, Arc<Spread>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -90,10 +98,11 @@ impl Host {
     pub fn start(store: Arc<dyn Store>, options: HostOptions) -> Self {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
-        let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
-        let shared = Arc::new(shared);
+        let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
         let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { shared, tenants, filters, projections }))
+        let health = tokio::sync::Mutex::default();
+        Self(Arc::new(Inner { shared, tenants, filters, projections, health }))
     }
 
     /// Runs the filters and projections of all tenants, those that are defined now and those that are defined later, for as long as the

@@ -35,6 +35,7 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::keys::feature(),
         v1::filters::feature(),
         v1::handlers::feature(),
+        v1::processor_states::feature(),
         v1::projections::feature(),
         v1::stats::feature(),
         v1::sequencer::feature(),

@@ -62,6 +62,8 @@ pub(crate) struct HandlerStatus {
     /// `running`, `paused`, `blocked` or `stopped`.
     state: String,
     last_reason: Option<String>,
+    /// Why it is not healthy; absent when it is.
+    degraded: Option<String>,
     replay: Option<HandlerReplayStatus>,
     /// Whether it has come to its `stop_at`.
     ended: Option<bool>,

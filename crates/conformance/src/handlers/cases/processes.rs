@@ -111,3 +111,31 @@ pub async fn a_definition_that_another_process_changes_is_followed(subject: &dyn
         tokio::task::yield_now().await;
     }
 }
+
+/// However long a commit of another process is on its way to its number.
+pub async fn commits_of_several_processes_are_handled_without_a_gap(subject: &dyn Subject) {
+    const EACH: u64 = 40;
+    let one = Opened::of(subject).await;
+    let (two, three) = (
+        Opened::on(subject.open_beside(&one.store).await, one.clock.clone()),
+        Opened::on(subject.open_beside(&one.store).await, one.clock.clone()),
+    );
+    one.define(annals_core::handlers::HandlerDefinition::new("h")).await;
+    let commit = async |it: &Opened, id: &str| {
+        for _ in 0..EACH {
+            it.commit("placed", &[id]).await;
+        }
+    };
+    let handled = async {
+        let mut handled = Vec::new();
+        while handled.len() < 3 * EACH as usize {
+            for delivery in one.pull("h").await {
+                one.done("h", &delivery).await;
+                handled.push(delivery.event.sequence_number);
+            }
+        }
+        handled
+    };
+    let (handled, ..) = tokio::join!(handled, commit(&one, "a"), commit(&two, "b"), commit(&three, "c"));
+    assert_eq!(handled, (0..3 * EACH).collect::<Vec<_>>());
+}

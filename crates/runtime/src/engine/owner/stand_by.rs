@@ -25,7 +25,7 @@ pub(super) async fn until_taken(owner: &mut Owner, leases: &Leases) -> Result<He
     let mut pulls: VecDeque<Pull> = VecDeque::new();
     let mut last_asked = clock.now();
     loop {
-        let elsewhere = match leases.ask(&owner.task).await.map_err(NotWritten::from)? {
+        let elsewhere = match leases.ask().await.map_err(NotWritten::from)? {
             Asked::Taken(held) => return Ok(held),
             Asked::Elsewhere { owner } => owner,
         };
