@@ -4,7 +4,7 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
-//!                        ├─ start_defined() ─▶ every filter and projection that is defined
+//!                        ├─ start_defined() ─▶ every filter, projection and subscription that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        └─ drain()  before the store is closed: tasks end, leases are released
@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use annals_core::handlers::Handlers;
+use annals_core::horizon::{NoProducers, Producers};
 use annals_core::{Clock, Lease, Randomness, Store, Timestamp, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 
 use crate::filters::TenantFilters;
 use crate::handlers::TenantHandlers;
+use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
 pub(crate) use lease::{Asked, Held, Leases};
 pub use stages::{Stage, StageError, check_stage};
@@ -44,6 +46,19 @@ pub struct HostOptions {
     pub lease: Duration,
     /// How long tasks may take to end when the host is drained. 10 s.
     pub drain_max: Duration,
+    /// What the microservice of this store calls itself on the event horizon. `default`.
+    pub microservice: String,
+    /// How subscriptions reach producers in other processes. They reach none unless it is set.
+    pub producers: Arc<dyn Producers>,
+}
+
+impl std::fmt::Debug for HostOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { lease, drain_max, microservice, .. } = self;
+        let mut shown = f.debug_struct("HostOptions");
+        shown.field("lease", lease).field("drain_max", drain_max).field("microservice", microservice);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Default for HostOptions {
@@ -53,6 +68,8 @@ impl Default for HostOptions {
             random: Arc::new(SystemRandomness::new()),
             lease: Duration::from_secs(4),
             drain_max: Duration::from_secs(10),
+            microservice: "default".to_owned(),
+            producers: Arc::new(NoProducers),
         }
     }
 }
@@ -72,6 +89,7 @@ pub(crate) struct Inner {
     tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
     filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
+    pub(crate) horizons: Arc<Horizons>,
 }
 
 /// What every task of a host needs.
@@ -93,14 +111,15 @@ impl Host {
         let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
         let shared = Arc::new(shared);
         let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { shared, tenants, filters, projections }))
+        Self(Arc::new(Inner { shared, tenants, filters, projections, horizons: Arc::default() }))
     }
 
-    /// Runs the filters and projections of all tenants, those that are defined now and those that are defined later, for as long as the
-    /// host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
+    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
+    /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
+        self.start_subscriptions();
     }
 
     /// The handlers of a tenant.

@@ -11,6 +11,7 @@ mod engine;
 mod filters;
 mod handler;
 mod handlers;
+mod horizon;
 mod host;
 mod projection;
 mod projections;
@@ -21,4 +22,5 @@ pub use aggregates::{
 };
 pub use filters::EventFilter;
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
+pub use horizon::SubscriptionGauge;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};

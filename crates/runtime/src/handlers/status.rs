@@ -21,7 +21,7 @@ impl TenantHandlers {
         // The owner stores what it knows before it answers, so that all but the workers comes from the store.
         let live = self.look(name).await?;
         let stored = self.stored(&processor).await?;
-        let source = self.source(&definition);
+        let source = self.source(&definition)?;
         let position = match &stored {
             Some(stored) => stored.position.cast_unsigned(),
             None => self.start_of(name).await?,
