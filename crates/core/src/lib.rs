@@ -18,6 +18,7 @@ mod events_hash;
 mod fields;
 pub mod filters;
 pub mod handlers;
+pub mod horizon;
 pub mod json;
 mod keys;
 mod lease;

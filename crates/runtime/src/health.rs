@@ -251,7 +251,14 @@ impl<'a> OfTenant<'a> {
             let task = format!("handler/{}", record.name);
             let (processor, owner) = (stored.processors.get(&task), stored.owners.get(&task));
             let position = processor.map_or(record.start, |it| it.position).cast_unsigned();
-            let (head, oldest) = handlers.source(&definition).waiting(position, stored.now).await?;
+            let source = match handlers.source(&definition) {
+                Ok(source) => source,
+                Err(why) => {
+                    self.unreadable("handler", &record.name, &why);
+                    continue;
+                }
+            };
+            let (head, oldest) = source.waiting(position, stored.now).await?;
             let progressed = processor.and_then(ProcessorRecord::last_progress).unwrap_or(time(record.defined));
             let is_owned = owner.is_some();
             let known = Known { position, head, oldest, now: stored.now, is_owned, progressed, stored: processor };

@@ -12,6 +12,7 @@ mod filters;
 mod handler;
 mod handlers;
 mod health;
+mod horizon;
 mod host;
 mod projection;
 mod projections;
@@ -23,4 +24,5 @@ pub use aggregates::{
 pub use filters::EventFilter;
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
+pub use horizon::SubscriptionGauge;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
