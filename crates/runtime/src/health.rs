@@ -221,7 +221,7 @@ impl<'a> OfTenant<'a> {
     }
 
     /// A processor whose definition cannot be read is not healthy, and hides no other.
-    fn unreadable(&mut self, kind: &'static str, name: &str, why: &annals_core::Invalid) {
+    fn unreadable(&mut self, kind: &'static str, name: &str, why: &dyn std::fmt::Display) {
         let (tenant, name) = (self.tenant.to_owned(), name.to_owned());
         self.health.push(ProcessorHealth {
             tenant,
