@@ -52,6 +52,8 @@ enum Stop {
     Done,
     /// Another process owns the subscription.
     Lost,
+    /// A less busy process gets the subscription.
+    Given(String),
     /// It is to begin again, because the definition changed.
     Again,
     Failed(String),
@@ -65,7 +67,7 @@ impl Supervised for Owner {
                     self.end().await;
                     return Ended::Done;
                 }
-                Stop::Again => {}
+                Stop::Again | Stop::Given(_) => {}
                 Stop::Lost => tracing::info!(subscription = self.name, "another process took the subscription over"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
@@ -94,8 +96,10 @@ impl Owner {
             let _ = work.note().await;
         }
         *locked(&self.slot.known) = None;
-        if matches!(stop, Stop::Done | Stop::Failed(_)) {
-            work.leases.release(&work.held).await;
+        match &stop {
+            Stop::Done | Stop::Failed(_) => work.leases.release(&work.held).await,
+            Stop::Given(to) => work.leases.give(&work.held, to).await,
+            Stop::Lost | Stop::Again => {}
         }
         stop
     }
@@ -106,7 +110,8 @@ impl Owner {
         // The change is read first: one that is made after it is noticed.
         let mut changed = self.slot.changed.subscribe();
         horizon.definition(&self.name).await?;
-        let leases = Leases::new(&horizon.shared, Arc::clone(&horizon.records));
+        let task = format!("subscription/{}", self.name);
+        let leases = Leases::new(&horizon.shared, Arc::clone(&horizon.records), task).spread(&horizon.tenant);
         let held = self.until_taken(&leases, &mut changed).await?;
         let (definition, _) = horizon.definition(&self.name).await?;
         let receiving = horizon.store().receiving(&horizon.tenant, &definition.scope);
@@ -130,7 +135,7 @@ impl Owner {
     async fn until_taken(&self, leases: &Leases, changed: &mut watch::Receiver<u64>) -> Result<Held, Stop> {
         let (clock, mut stop) = (self.horizon.clock(), self.horizon.shared.stop.subscribe());
         loop {
-            if let Asked::Taken(held) = leases.ask(&format!("subscription/{}", self.name)).await? {
+            if let Asked::Taken(held) = leases.ask().await? {
                 return Ok(held);
             }
             tokio::select! {
@@ -186,6 +191,9 @@ impl Work<'_> {
             if due && !self.leases.renew(&mut self.held).await? {
                 return Err(Stop::Lost);
             }
+            if let Some(to) = self.leases.given_to() {
+                return Err(Stop::Given(to));
+            }
             if self.is_worth_noting(now) {
                 self.note().await?;
             }
@@ -196,6 +204,7 @@ impl Work<'_> {
                 () = is_set(&mut stop) => return Err(Stop::Done),
                 _ = self.changed.changed() => return Err(Stop::Again),
                 done = &mut work => return Ok(done),
+                () = self.leases.until_given() => {}
                 () = self.clock.sleep_until(look) => {}
             }
         }
