@@ -3,9 +3,12 @@
 mod answers;
 mod backup;
 mod commits;
+mod credentials;
 mod filters;
 mod handlers;
 mod http;
+#[cfg(feature = "server")]
+mod key_fetcher;
 mod keys;
 mod line;
 mod projections;
@@ -14,9 +17,11 @@ mod records;
 mod sequencing;
 mod snapshots;
 mod streams;
+mod tls;
 mod transactions;
 mod waits;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use annals_core::{
@@ -37,8 +42,11 @@ use self::answers::{Exists, Ids, Names};
 use self::commits::{Commits, Reply};
 use self::http::{Answer, Happening, Http};
 
+pub use self::credentials::CredentialsClient;
 pub use self::filters::FiltersClient;
 pub use self::handlers::HandlersClient;
+#[cfg(feature = "server")]
+pub use self::key_fetcher::KeyFetcher;
 pub use self::keys::KeysClient;
 pub use self::projections::ProjectionsClient;
 pub use self::queries::QueriesClient;
@@ -50,6 +58,26 @@ use self::waits::{Wait, Waits};
 
 /// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// How a client shows who it is, and whom it trusts. Its `Debug` form does not show the credential.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// An API key, or a JSON Web Token of an issuer that the server accepts; sent with every request.
+    pub credential: Option<String>,
+    /// A file in PEM with the authorities that may sign the server's certificate; those of the system when absent.
+    pub authorities: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for ClientOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let has_credential = self.credential.is_some();
+        f.debug_struct("ClientOptions")
+            .field("has_credential", &has_credential)
+            .field("authorities", &self.authorities)
+            .finish()
+    }
+}
 
 /// The event log of one tenant and scope of a server.
 ///
@@ -72,7 +100,15 @@ impl Client {
     /// # Errors
     /// `invalid_config` when `base` is not an address of that form.
     pub fn new(base: &str, tenant: &str, scope: &str) -> Result<Self, OpenError> {
-        let http = Http::new(base, tenant).map_err(|message| OpenError::new(Code::InvalidConfig, message))?;
+        Self::with(base, tenant, scope, &ClientOptions::default())
+    }
+
+    /// The same with a credential, or with authorities of one's own for `https://` addresses.
+    ///
+    /// # Errors
+    /// `invalid_config` when `base` is not an address of that form, or an option cannot be used.
+    pub fn with(base: &str, tenant: &str, scope: &str, options: &ClientOptions) -> Result<Self, OpenError> {
+        let http = Http::new(base, tenant, options).map_err(|message| OpenError::new(Code::InvalidConfig, message))?;
         let commits = Commits::new(http.clone());
         Ok(Self { http, commits, waits: Waits::default(), scope: scope.to_owned(), random: Arc::default() })
     }

@@ -44,10 +44,12 @@ pub use annals_runtime as runtime;
 #[cfg(feature = "server")]
 pub use annals_server as server;
 pub use annals_system::{SystemClock, SystemRandomness};
+#[cfg(all(feature = "client", feature = "server"))]
+pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, FiltersClient, HandlersClient, KeysClient, ProjectionsClient, QueriesClient, RecordsClient,
-    SequencingClient, SnapshotsClient, StreamsClient,
+    BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, HandlersClient, KeysClient,
+    ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
 

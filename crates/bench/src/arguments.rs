@@ -18,7 +18,7 @@ cargo xtask bench conditions --no-server     commits of others beside the widest
   --json FILE      every cell of every round
   --no-reads       leave reading, opening and following out
   --no-server      leave everything over HTTP out
-  --systems LIST   only these, for example library,server (probe,bare,library,empty,server,client; with --stored, grown; with --rivals,
+  --systems LIST   only these, for example library,server (probe,bare,library,empty,server,keyed,client,tls; with --stored, grown; with --rivals,
                    tephra,tephra-threads,tephra-server,tephra-socket,umadb,umadb-server)
   --corpus N       events that are stored and read, a multiple of 2,000 (2,000,000)
   --opened LIST    also open stores of so many events, for example 10000000,40000000

@@ -145,7 +145,7 @@ async fn bench(arguments: &Arguments) -> Result<(), String> {
 fn turn(arguments: &Arguments, round: usize) -> Vec<System> {
     let mut systems = arguments.systems.clone();
     systems.retain(|system| match system {
-        System::Empty | System::Server | System::Client => arguments.server.is_some(),
+        System::Empty | System::Server | System::Keyed | System::Client | System::Tls => arguments.server.is_some(),
         System::Rival(_) => arguments.rivals.is_some(),
         System::Grown => arguments.stored.is_some(),
         System::Probe | System::BareLog | System::Library => true,
@@ -170,15 +170,28 @@ enum System {
     Empty,
     /// The real server in a process of its own, over loopback, with a connection per writer.
     Server,
-    /// The same through one Rust client that all writers share.
+    /// The same with credentials: a key in every request.
+    Keyed,
+    /// The server through one Rust client that all writers share.
     Client,
+    /// The same over TLS, on connections that are kept.
+    Tls,
     /// Another event store.
     Rival(Rival),
 }
 
 impl System {
-    const OURS: [Self; 7] =
-        [Self::Probe, Self::BareLog, Self::Library, Self::Grown, Self::Empty, Self::Server, Self::Client];
+    const OURS: [Self; 9] = [
+        Self::Probe,
+        Self::BareLog,
+        Self::Library,
+        Self::Grown,
+        Self::Empty,
+        Self::Server,
+        Self::Keyed,
+        Self::Client,
+        Self::Tls,
+    ];
 
     /// All systems, in the order of the tables.
     fn all() -> Vec<Self> {
@@ -194,7 +207,9 @@ impl System {
             Self::Grown => "grown",
             Self::Empty => "empty",
             Self::Server => "server",
+            Self::Keyed => "keyed",
             Self::Client => "client",
+            Self::Tls => "tls",
             Self::Rival(rival) => rival.word(),
         }
     }
@@ -213,8 +228,10 @@ impl System {
             (Self::Grown, _) => Err("there is no store with events".to_owned()),
             (Self::Empty, _) => empty::measure(row, cell, folder).await,
             (Self::Server, Some(program)) => server::measure(row, cell, folder, program).await,
+            (Self::Keyed, Some(program)) => server::measure_keyed(row, cell, folder, program).await,
+            (Self::Tls, Some(program)) => server::measure_tls(row, cell, folder, program).await,
             (Self::Client, Some(program)) => server::measure_client(row, cell, folder, program).await,
-            (Self::Server | Self::Client, None) => Err("the server's program is not known".to_owned()),
+            (Self::Server | Self::Keyed | Self::Client | Self::Tls, None) => Err("the server's program is not known".to_owned()),
             (Self::Rival(rival), _) => match &arguments.rivals {
                 Some(programs) => rival.measure(row, cell, folder, programs).await,
                 None => Err("the rivals' programs are not known".to_owned()),
@@ -233,7 +250,9 @@ impl std::fmt::Display for System {
             Self::Grown => "library, many events stored",
             Self::Empty => "empty handler",
             Self::Server => "server",
+            Self::Keyed => "server, with a key",
             Self::Client => "client, shared by all",
+            Self::Tls => "client, over TLS",
         })
     }
 }

@@ -53,11 +53,13 @@ pub struct Report<'a> {
 }
 
 /// What the rates are divided by, where it was measured.
-const BASES: [System; 7] = [
+const BASES: [System; 9] = [
     System::Probe,
     System::BareLog,
     System::Library,
     System::Empty,
+    System::Server,
+    System::Client,
     System::Rival(Rival::Tephra),
     System::Rival(Rival::TephraServer),
     System::Rival(Rival::TephraShared),
@@ -69,6 +71,8 @@ fn beside(base: System) -> Vec<System> {
         System::Rival(_) => vec![System::Library, System::Server, System::Client],
         System::Library => vec![System::Grown],
         System::Empty => vec![System::Server, System::Client],
+        System::Server => vec![System::Keyed],
+        System::Client => vec![System::Tls],
         _ => System::all(),
     }
 }

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::{Client, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog};
+use annals::{Client, ClientOptions, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
@@ -25,6 +25,8 @@ pub struct Connection {
     payloads: Arc<Vec<String>>,
     writer: Writer,
     events: usize,
+    /// The header that sends a key, or nothing.
+    authorization: String,
 }
 
 impl Connection {
@@ -37,7 +39,13 @@ impl Connection {
     ) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        Ok(Self { stream, request: Vec::new(), answer: Vec::new(), payloads: Arc::clone(payloads), writer, events })
+        let (payloads, authorization) = (Arc::clone(payloads), String::new());
+        Ok(Self { stream, request: Vec::new(), answer: Vec::new(), payloads, writer, events, authorization })
+    }
+
+    /// The same with a key in every request.
+    pub fn with_key(self, key: &str) -> Self {
+        Self { authorization: format!("authorization: Bearer {key}\r\n"), ..self }
     }
 
     /// Sends the next commit and reads its answer, which is 201: what was sent and what the body says.
@@ -58,7 +66,8 @@ impl Connection {
         body.push_str("]}");
         self.request.clear();
         let head = format!(
-            "POST /v1/commits HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST /v1/commits HTTP/1.1\r\nhost: 127.0.0.1\r\n{}content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            self.authorization,
             body.len()
         );
         self.request.extend_from_slice(head.as_bytes());
@@ -109,7 +118,59 @@ fn head_of(head: &[u8]) -> Result<(u16, usize), String> {
 
 /// Starts the server on a new store in `folder` and measures it.
 pub async fn measure(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
-    beside(folder, |address| serve(program, folder, address), |address| measure_at(row, cell, address)).await
+    beside(folder, |address| serve(program, folder, address), |address| measure_at(row, cell, address, None)).await
+}
+
+/// The same at a server that asks for credentials, with a key in every request.
+pub async fn measure_keyed(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
+    let key = create_key(folder, program).await?;
+    let command = |address: SocketAddr| {
+        let mut command = Command::new(program);
+        command.args(["serve", "--store", &store_in(folder), "--listen", &address.to_string()]);
+        command.env("ANNALS__LOG__LEVEL", "warn");
+        command
+    };
+    beside(folder, command, |address| measure_at(row, cell, address, Some(key))).await
+}
+
+/// Creates a store in `folder` with a key to it.
+async fn create_key(folder: &Path, program: &Path) -> Result<String, String> {
+    let mut create = Command::new(program);
+    create.args(["credential", "create", "--store", &store_in(folder), "--output", "json"]);
+    create.args(["--name", "bench", "--role", "writer"]);
+    let created = create.output().await.map_err(|error| format!("{create:?} could not be started: {error}"))?;
+    let created: serde_json::Value = serde_json::from_slice(&created.stdout)
+        .map_err(|_| format!("{create:?}: {}", String::from_utf8_lossy(&created.stderr)))?;
+    let key = created["key"].as_str().ok_or("a credential without a key")?;
+    Ok(key.to_owned())
+}
+
+/// The certificates of the server's tests.
+const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/fixtures");
+
+/// Starts the server with TLS and measures it through one client that all writers share, which keeps its connections.
+pub async fn measure_tls(row: &Row, cell: &Cell, folder: &Path, program: &Path) -> Result<Measured, String> {
+    let address = free_address().await.map_err(|error| error.to_string())?;
+    let mut command = serve(program, folder, address);
+    command.env("ANNALS__TLS__CERTIFICATE_FILE", format!("{CERTIFICATES}/server.pem"));
+    command.env("ANNALS__TLS__KEY_FILE", format!("{CERTIFICATES}/server.key"));
+    let mut server = start(command, folder)?;
+    let mut options = ClientOptions::default();
+    options.authorities = Some(format!("{CERTIFICATES}/ca.pem").into());
+    let client = Client::with(&format!("https://{address}"), DEFAULT_TENANT, DEFAULT_SCOPE, &options);
+    let log: Arc<dyn EventLog> = Arc::new(client.map_err(|error| error.to_string())?);
+    let mut tries = 0;
+    while let Err(error) = log.head().await {
+        tries += 1;
+        if tries == READY_TRIES {
+            return Err(format!("the server at {address} was not ready in time: {error}"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let measured = run(cell, library::writers(&log, row)?).await;
+    server.start_kill().map_err(|error| error.to_string())?;
+    server.wait().await.map_err(|error| error.to_string())?;
+    measured
 }
 
 /// Starts the server on a new store in `folder` and measures it through one client that all writers share.
@@ -143,11 +204,15 @@ pub async fn beside<T, F: Future<Output = Result<T, String>>>(
     measured.map_err(|error| format!("{error}; the server's log is in its output above"))
 }
 
-async fn measure_at(row: &Row, cell: &Cell, address: SocketAddr) -> Result<Measured, String> {
+async fn measure_at(row: &Row, cell: &Cell, address: SocketAddr, key: Option<String>) -> Result<Measured, String> {
     let payloads = Arc::new(payloads());
     let mut connections = Vec::new();
     for number in 0..row.writers {
-        connections.push(Connection::open(address, &payloads, Writer::new(number, row), row.events).await?);
+        let connection = Connection::open(address, &payloads, Writer::new(number, row), row.events).await?;
+        connections.push(match &key {
+            Some(key) => connection.with_key(key),
+            None => connection,
+        });
     }
     run(cell, connections).await
 }
@@ -156,11 +221,14 @@ async fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0").await?.local_addr()
 }
 
+fn store_in(folder: &Path) -> String {
+    format!("embedded:{}", folder.join("store").display())
+}
+
 /// The command of the server on a store in `folder`.
 pub fn serve(program: &Path, folder: &Path, address: SocketAddr) -> Command {
-    let store = format!("embedded:{}", folder.join("store").display());
     let mut command = Command::new(program);
-    command.args(["serve", "--dev", "--store", &store, "--listen", &address.to_string()]);
+    command.args(["serve", "--dev", "--store", &store_in(folder), "--listen", &address.to_string()]);
     command.env("ANNALS__LOG__LEVEL", "warn");
     command
 }

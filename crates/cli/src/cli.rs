@@ -47,6 +47,12 @@ pub struct Global {
     // The help is generated, see `command`.
     #[arg(long, global = true, value_name = "URL", conflicts_with = "store", help_heading = GLOBAL)]
     pub server: Option<String>,
+    /// A file with the key to send to the server [default: client.credential_file, or the key in ANNALS_CREDENTIAL]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
+    pub credential_file: Option<String>,
+    /// A file in PEM with the authorities of the server's certificate [default: client.ca_file, or the system's]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
+    pub ca: Option<String>,
     /// The tenant to work on
     #[arg(long, global = true, default_value = annals::DEFAULT_TENANT, help_heading = GLOBAL)]
     pub tenant: String,

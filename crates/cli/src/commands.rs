@@ -3,11 +3,13 @@
 
 mod adopt;
 mod aggregate;
+mod audit;
 mod backup;
 mod check;
 mod commit;
 mod completions;
 mod config;
+mod credential;
 mod demo;
 mod export;
 mod filter;
@@ -125,6 +127,8 @@ commands! {
     pack::Pack,
     backup::Backup,
     restore::Restore,
+    credential::Credential,
+    audit::Audit,
     sequencer::Sequencer,
     held::Held,
     config::Config,

@@ -3,6 +3,7 @@
 mod layers;
 mod mongodb;
 mod queries;
+mod security;
 mod snapshots;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use crate::failure::Failure;
 pub use layers::{Layers, Origins};
 pub use mongodb::MongoDbSection;
 pub use queries::QueriesSection;
+pub use security::{ClientSection, SecuritySection, TlsSection};
 pub use snapshots::{DeclaredIndexes, SnapshotsSection};
 
 /// The file that is read when none is named.
@@ -29,6 +31,9 @@ pub struct Config {
     pub tenants: TenantsSection,
     pub mongodb: MongoDbSection,
     pub server: ServerSection,
+    pub security: SecuritySection,
+    pub tls: TlsSection,
+    pub client: ClientSection,
     pub queries: QueriesSection,
     pub snapshots: SnapshotsSection,
     pub log: LogSection,
@@ -66,6 +71,10 @@ pub struct ServerSection {
     pub listen: String,
     /// Whether `serve` requires no credentials; it then listens on loopback only.
     pub dev: bool,
+    /// The names under which the server may be called, beside `localhost` and IP addresses.
+    pub names: Vec<String>,
+    /// Whether it serves without TLS on an address that other machines reach.
+    pub insecure_http: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +106,13 @@ impl Default for TenantsSection {
 
 impl Default for ServerSection {
     fn default() -> Self {
-        Self { url: String::new(), listen: "127.0.0.1:4000".to_owned(), dev: false }
+        Self {
+            url: String::new(),
+            listen: "127.0.0.1:4000".to_owned(),
+            dev: false,
+            names: Vec::new(),
+            insecure_http: false,
+        }
     }
 }
 
@@ -131,9 +146,12 @@ impl Loaded {
 }
 
 fn flags(layers: &mut Layers, cli: &Cli) -> Result<(), Failure> {
-    for (key, flag, value) in
-        [("store.url", "--store", &cli.global.store), ("server.url", "--server", &cli.global.server)]
-    {
+    for (key, flag, value) in [
+        ("store.url", "--store", &cli.global.store),
+        ("server.url", "--server", &cli.global.server),
+        ("client.credential_file", "--credential-file", &cli.global.credential_file),
+        ("client.ca_file", "--ca", &cli.global.ca),
+    ] {
         if let Some(value) = value {
             layers.flag(key, flag, value.clone().into())?;
         }

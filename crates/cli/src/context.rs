@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annals::Store;
+use annals::{ClientOptions, Store};
 
 use crate::cli::{Cli, Format};
 use crate::config::{Config, Loaded, Origins};
@@ -31,6 +31,8 @@ pub struct Context {
     pub format: Option<Format>,
     /// The server to talk to; none where the command opens a store.
     pub server: Option<String>,
+    /// How the server is talked to.
+    pub client: ClientOptions,
     pub config: Config,
     pub origins: Origins,
 }
@@ -49,7 +51,9 @@ impl Context {
             _ if cli.global.server.is_some() => return Err(Failure::config(no_server(name, reaches))),
             _ => None,
         };
-        let context = Self { tenant: cli.global.tenant.clone(), format: cli.global.output, server, config, origins };
+        let client = if server.is_some() { config.client.options()? } else { ClientOptions::default() };
+        let (tenant, format) = (cli.global.tenant.clone(), cli.global.output);
+        let context = Self { tenant, format, server, client, config, origins };
         if matches!(reaches, Reaches::Store | Reaches::Files) {
             context.note_passed_over_server(name);
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use annals::credentials::CredentialError;
 use annals::filters::FilterError;
 use annals::handlers::HandlerError;
 use annals::operations::OperationError;
@@ -86,6 +87,15 @@ impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<CredentialError> for Failure {
+    fn from(error: CredentialError) -> Self {
+        match error {
+            CredentialError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

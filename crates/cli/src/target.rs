@@ -46,7 +46,7 @@ impl Target {
     pub async fn open(context: &Context, scope: &str, must_exist: bool) -> Result<Self, Failure> {
         let (tenant, scope) = (context.tenant.clone(), scope.to_owned());
         if let Some(server) = &context.server {
-            let client = Client::new(server, &tenant, &scope)?;
+            let client = Client::with(server, &tenant, &scope, &context.client)?;
             let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
@@ -126,7 +126,25 @@ impl Target {
 
 /// Opens the configured store.
 pub async fn open_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
-    let store = annals::open_with(&config.store.url, open_options(config, must_exist)).await?;
+    opened(config, open_options(config, must_exist)).await
+}
+
+/// Opens the configured store with the tenant that holds credentials and the audit log.
+pub async fn open_system_store(config: &Config, must_exist: bool) -> Result<Arc<dyn Store>, Failure> {
+    opened(config, with_system_tenant(config, open_options(config, must_exist))).await
+}
+
+/// Declares the tenant that holds credentials and the audit log.
+pub fn with_system_tenant(config: &Config, mut options: OpenOptions) -> OpenOptions {
+    let tenant = &config.security.tenant;
+    if !options.tenants.contains(tenant) {
+        options.tenants.push(tenant.clone());
+    }
+    options
+}
+
+async fn opened(config: &Config, options: OpenOptions) -> Result<Arc<dyn Store>, Failure> {
+    let store = annals::open_with(&config.store.url, options).await?;
     for log in store.status() {
         for line in &log.recovery {
             crate::failure::note(&format!("recovery of {}/{}: {line}", log.tenant, log.scope));

@@ -6,10 +6,12 @@
 
 mod aggregate;
 mod append_condition;
+pub mod audit;
 mod broker;
 mod commit;
 mod condition;
 mod copy;
+pub mod credentials;
 mod data;
 mod error;
 mod event_document;

@@ -28,6 +28,7 @@ use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
+use crate::credentials::LiveCredentials;
 use crate::filters::TenantFilters;
 use crate::handlers::TenantHandlers;
 use crate::health;
@@ -96,6 +97,7 @@ pub(crate) struct Inner {
     /// The health that was read last, and when.
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
     pub(crate) horizons: Arc<Horizons>,
+    pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
 }
 
 /// What every task of a host needs.
@@ -120,7 +122,8 @@ impl Host {
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
         let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
         let health = tokio::sync::Mutex::default();
-        Self(Arc::new(Inner { shared, tenants, filters, projections, health, horizons: Arc::default() }))
+        let (horizons, credentials) = (Arc::default(), Mutex::default());
+        Self(Arc::new(Inner { shared, tenants, filters, projections, health, horizons, credentials }))
     }
 
     /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
@@ -161,6 +164,11 @@ impl Host {
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.0.shared.store
+    }
+
+    /// The clock that the tasks go by.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.shared.options.clock
     }
 
     /// The tasks that run in this process, by name.

@@ -7,6 +7,8 @@
 //! [`Aggregates`] load the aggregates of a type from a log, and commit what commands make of them.
 
 mod aggregates;
+mod audit;
+mod credentials;
 mod engine;
 mod filters;
 mod handler;
@@ -21,6 +23,8 @@ pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,
     RemakeError, Request, Retries, SnapshotStrategy,
 };
+pub use audit::Audit;
+pub use credentials::{KnownCredential, LiveCredentials, StoredCredentials};
 pub use filters::EventFilter;
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;

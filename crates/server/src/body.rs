@@ -13,6 +13,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, timeout};
 
+use crate::caller::Principal;
 use crate::media;
 use crate::options::{Options, Stop};
 use crate::problem::Problem;
@@ -63,7 +64,14 @@ pub(crate) async fn read_taken<B: RequestBody>(
     taken: Taken<'_>,
 ) -> Result<Held, Problem> {
     check(&parts.headers, taken)?;
-    collect(server, &mut body, taken.bytes_max).await
+    let held = collect(server, &mut body, taken.bytes_max).await?;
+    // What named its length was counted before it was read.
+    if let Some(Principal::Known(access)) = parts.extensions.get()
+        && !parts.headers.contains_key(header::CONTENT_LENGTH)
+    {
+        access.limits.charge(held.bytes.len() as u64);
+    }
+    Ok(held)
 }
 
 /// The largest body that is parsed on an async worker; parsing a larger one would delay other requests, so a thread does it.

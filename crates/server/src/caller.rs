@@ -1,12 +1,15 @@
 //! Who sends a request, and for which tenant.
 
+use std::fmt;
+use std::sync::Arc;
+
 use annals_core::{Code, DEFAULT_TENANT};
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 
 use crate::problem::Problem;
-use crate::route::Permission;
+use crate::security::Access;
 
 /// The header that names the tenant.
 pub(crate) const TENANT_HEADER: &str = "annals-tenant";
@@ -23,31 +26,57 @@ pub(crate) struct Caller {
 }
 
 /// Whom the gate let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Principal {
-    /// A caller without credentials, who holds every permission: `Options::callers` alone decides who reaches the server.
+    /// A caller without credentials. At a server without [`Options::security`](crate::Options::security) it holds every permission, and
+    /// `Options::callers` alone decides who reaches the server; elsewhere it passes where none is needed.
     Anonymous,
+    /// A caller whose credential the gate has checked for this operation and tenant.
+    Known(Arc<Access>),
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anonymous => f.write_str("anonymous"),
+            Self::Known(access) => write!(f, "{access:?}"),
+        }
+    }
 }
 
 impl Principal {
-    /// Authenticates the caller and checks that it holds `_permission`. The gate calls this before a handler sees the request.
-    ///
-    /// The server has no credentials, so every caller is anonymous.
-    pub fn authenticate(_headers: &HeaderMap, _permission: Permission) -> Result<Self, Problem> {
-        Ok(Self::Anonymous)
+    /// The principal that the gate put into a request.
+    pub fn of(parts: &Parts) -> Self {
+        parts.extensions.get().cloned().unwrap_or(Self::Anonymous)
+    }
+
+    /// Whether it may see a scope, beside the one that the query names.
+    pub fn may_see_scope(&self, scope: &str) -> bool {
+        match self {
+            Self::Anonymous => true,
+            Self::Known(access) => access.grant.covers_scope(scope),
+        }
     }
 }
 
 impl Caller {
     /// Reads the caller out of the headers of a request that passed the gate.
     pub fn of(headers: &HeaderMap, principal: Principal) -> Result<Self, Problem> {
-        Ok(Self { tenant: tenant(headers)?, principal, trace: TraceContext::of(headers) })
+        let only = match &principal {
+            Principal::Anonymous => None,
+            Principal::Known(access) => access.grant.only_tenant(),
+        };
+        let tenant = match tenant_header(headers)? {
+            Some(named) => named,
+            None => only.unwrap_or(DEFAULT_TENANT).to_owned(),
+        };
+        Ok(Self { tenant, principal, trace: TraceContext::of(headers) })
     }
 
     /// Logs that an answer to this caller ended before it was complete.
     pub fn warn_broken_off(&self, code: Code, answer: &str) {
         let (trace_id, span_id) = self.trace.as_ref().map_or(("", ""), |trace| (trace.trace_id(), trace.span_id()));
-        let (tenant, principal, code) = (&*self.tenant, self.principal, code.as_str());
+        let (tenant, principal, code) = (&*self.tenant, &self.principal, code.as_str());
         tracing::warn!(code, tenant, ?principal, trace_id, span_id, "{answer} was broken off");
     }
 }
@@ -56,19 +85,19 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let principal = parts.extensions.get().copied().unwrap_or(Principal::Anonymous);
-        Self::of(&parts.headers, principal)
+        Self::of(&parts.headers, Principal::of(parts))
     }
 }
 
-fn tenant(headers: &HeaderMap) -> Result<String, Problem> {
+/// The tenant that a request names.
+pub(crate) fn tenant_header(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all(TENANT_HEADER).iter();
-    let Some(value) = values.next() else { return Ok(DEFAULT_TENANT.to_owned()) };
+    let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         return Err(Problem::query("Annals-Tenant", "the header is given twice; give it once"));
     }
     let text = std::str::from_utf8(value.as_bytes());
-    text.map(str::to_owned).map_err(|_| unknown_tenant(&String::from_utf8_lossy(value.as_bytes())))
+    text.map(|text| Some(text.to_owned())).map_err(|_| unknown_tenant(&String::from_utf8_lossy(value.as_bytes())))
 }
 
 /// The refusal of a tenant that is not declared.

@@ -14,9 +14,9 @@ use hyper::body::Incoming;
 use tower_service::Service;
 
 use crate::gate::Gate;
-use crate::options::{Callers, Options};
+use crate::options::Options;
 use crate::router::build;
-use crate::site;
+use crate::site::Site;
 use crate::state::Server;
 use crate::v1::commits;
 
@@ -24,26 +24,26 @@ use crate::v1::commits;
 pub(crate) struct Direct {
     router: Router,
     commits: Option<(Arc<Server>, Gate)>,
-    callers: Callers,
+    site: Option<Site>,
 }
 
 impl Direct {
     /// A router of someone's own, which may do anything with a commit before it reaches its handler.
     pub fn only(router: Router) -> Self {
-        Self { router, commits: None, callers: Callers::Anyone }
+        Self { router, commits: None, site: None }
     }
 
     /// The API and nothing else.
     pub fn api(store: Arc<dyn Store>, options: Options) -> Self {
-        let callers = options.callers;
+        let site = Site::of(&options);
         let (router, server) = build(store, options);
         let gate = commits::gate(&server);
-        Self { router, commits: Some((server, gate)), callers }
+        Self { router, commits: Some((server, gate)), site }
     }
 
     pub async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        if self.callers == Callers::ThisMachine
-            && let Some(refused) = site::refuse(request.headers(), request.uri())
+        if let Some(site) = &self.site
+            && let Some(refused) = site.refuse(request.headers(), request.uri())
         {
             return refused.into_response();
         }

@@ -12,12 +12,14 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 
+use crate::audited::audited;
 use crate::body::{Drain, Drained, RequestBody};
 use crate::caller::Principal;
 use crate::metrics::{Gauge, RouteMetrics};
 use crate::problem::Problem;
 use crate::query::{self, path_is_encoded};
 use crate::route::Permission;
+use crate::security::{Access, governed, unauthenticated};
 use crate::state::Server;
 use crate::unread::ChangedNothing;
 
@@ -31,11 +33,15 @@ pub(crate) struct Gate {
     permission: Permission,
     /// Whether the handler reads the query; a query string that nobody reads is refused here.
     reads_query: bool,
+    /// Where there are credentials, what checks them.
+    guarded: Option<Arc<Server>>,
+    /// The operation that the audit log records, if it does.
+    audited: Option<&'static str>,
 }
 
 impl Gate {
     /// The gate of an operation whose route is counted under `label`.
-    pub fn new(server: &Server, label: &'static str, permission: Permission, reads_query: bool) -> Self {
+    pub fn new(server: &Arc<Server>, label: &'static str, permission: Permission, reads_query: bool) -> Self {
         Self {
             route: server.metrics.route(label),
             in_flight: server.metrics.in_flight.clone(),
@@ -43,7 +49,14 @@ impl Gate {
             drain: Arc::new(Drain::new(&server.options)),
             permission,
             reads_query,
+            guarded: server.guard.is_some().then(|| Arc::clone(server)),
+            audited: None,
         }
+    }
+
+    /// Makes each use of the operation an event of the audit log.
+    pub fn auditing(self, operation: &'static str) -> Self {
+        Self { audited: Some(operation), ..self }
     }
 
     /// Lets the body of `request` drain itself.
@@ -53,7 +66,7 @@ impl Gate {
         axum::http::Request::from_parts(parts, body)
     }
 
-    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<Principal, Problem> {
+    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
         let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
         let bytes = target + lines.sum::<usize>();
@@ -66,11 +79,36 @@ impl Gate {
             let message = format!("{:?} is not percent-encoded UTF-8; write a % itself as %25", uri.path());
             return Err(Problem::new(Code::InvalidPath, message));
         }
-        let principal = Principal::authenticate(headers, self.permission)?;
+        Ok(())
+    }
+
+    /// Checks a request before its handler sees it, and says whose it is.
+    async fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Option<Arc<Access>>, Problem> {
+        self.check(uri, headers)?;
+        let access = match self.guarded.as_ref().and_then(|server| server.guard.as_ref()) {
+            Some(guard) => guard.admit(headers, uri, self.permission).await?,
+            None => None,
+        };
         if !self.reads_query {
             query::none(uri.query())?;
         }
-        Ok(principal)
+        Ok(access)
+    }
+
+    /// Runs a handler for a known caller. A caller whose credential ends while it waits to read gets nothing any more; a write is answered
+    /// with what came of it.
+    async fn run(&self, access: &Arc<Access>, handled: impl Future<Output = Response>) -> Response {
+        let waits_to_read = self.permission == Permission::Reader || self.route.path().ends_with("/pull");
+        if !waits_to_read {
+            return governed(handled.await, access);
+        }
+        tokio::select! {
+            biased;
+            response = handled => governed(response, access),
+            () = access.ended() => {
+                unauthenticated("the credential was revoked or has expired").into_response()
+            }
+        }
     }
 
     /// Lets `request` pass to `handler` if its limits are kept.
@@ -84,13 +122,17 @@ impl Gate {
     {
         let begun = Instant::now();
         let in_flight = self.in_flight.enter();
-        let response = match self.check(request.uri(), request.headers()) {
+        let response = match self.admit(request.uri(), request.headers()).await {
             Err(problem) => problem.into_response(),
-            Ok(principal) => {
-                if principal != Principal::Anonymous {
-                    request.extensions_mut().insert(principal);
-                }
-                match AssertUnwindSafe(handler(request)).catch_unwind().await {
+            Ok(access) => {
+                let handled = match access {
+                    None => AssertUnwindSafe(handler(request)).catch_unwind().await,
+                    Some(access) => {
+                        request.extensions_mut().insert(Principal::Known(Arc::clone(&access)));
+                        AssertUnwindSafe(self.run(&access, handler(request))).catch_unwind().await
+                    }
+                };
+                match handled {
                     Ok(mut response) => {
                         if matches!(self.permission, Permission::Reader) {
                             response.extensions_mut().insert(ChangedNothing);
@@ -115,5 +157,12 @@ impl Gate {
 pub(crate) async fn gate(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let request =
         if hyper::body::Body::is_end_stream(request.body()) { request } else { gate.draining(request).map(Body::new) };
-    gate.pass(request, |request| next.run(request)).await
+    let acts = gate.audited.zip(gate.guarded.as_ref());
+    gate.pass(request, |request| async {
+        match acts {
+            Some((operation, server)) => audited(server, operation, request, next).await,
+            None => next.run(request).await,
+        }
+    })
+    .await
 }

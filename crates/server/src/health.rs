@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use annals_core::{Code, LogStatus, StoreError};
 use annals_runtime::{ProcessorHealth, TaskState, TaskStatus};
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::answer;
+use crate::caller::Principal;
 use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission, get};
@@ -123,7 +125,10 @@ async fn live() -> Result<Response, Problem> {
 }
 
 /// Every log takes commits, and what is beside it takes records and streams; or which do not, and why.
-async fn ready(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
+///
+/// Where there are credentials, only a caller that may see every tenant is shown logs and tasks; others learn whether the server is ready.
+async fn ready(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Problem> {
+    let all = sees_all(&server, &request.into_parts().0);
     if server.options.stop.is_stopped() {
         return Err(Problem::new(Code::Closing, StoreError::Closed.to_string()));
     }
@@ -131,6 +136,9 @@ async fn ready(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
     let logs: Vec<Log<'_>> = status.iter().map(shown).collect();
     let reasons: Vec<String> = logs.iter().flat_map(reasons).collect();
     if reasons.is_empty() {
+        if !all {
+            return answer::json(StatusCode::OK, &Ready { status: "ready", degraded: &[], logs: &[], tasks: &[] });
+        }
         let tasks = server.host.tasks();
         let tasks: Vec<Task<'_>> = tasks.iter().map(task).collect();
         let health = server.host.health().await.map_err(|error| error.to_string());
@@ -138,6 +146,9 @@ async fn ready(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
         // A processor that is stuck is no reason to send this process no more requests: it is in the answer, and not in its status code.
         let status = if degraded.is_empty() { "ready" } else { "degraded" };
         return answer::json(StatusCode::OK, &Ready { status, degraded: &degraded, logs: &logs, tasks: &tasks });
+    }
+    if !all {
+        return Err(Problem::new(Code::NotReady, "a log refuses commits, or its records; the server's log says why"));
     }
     // Strings and numbers cannot fail to become JSON.
     let logs = serde_json::to_value(&logs).unwrap_or(Value::Null);
@@ -155,6 +166,15 @@ fn degraded(health: &Result<Arc<Vec<ProcessorHealth>>, String>) -> Vec<Degraded<
             });
             named.collect()
         }
+    }
+}
+
+/// Whether a caller of an open operation may see what names tenants.
+pub(crate) fn sees_all(server: &Server, parts: &Parts) -> bool {
+    match (Principal::of(parts), &server.guard) {
+        (_, None) => true,
+        (Principal::Known(access), _) => access.grant.covers_every_tenant(),
+        (Principal::Anonymous, _) => false,
     }
 }
 

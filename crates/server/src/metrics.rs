@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use annals_core::{Code, CommitOutcome, LogStatus, SequencerStatus};
 use annals_runtime::{ProcessorHealth, TaskState, TaskStatus};
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 
+use crate::health::sees_all;
 use crate::payload::Payload;
 use crate::route::{Feature, Permission, get};
 use crate::state::Server;
@@ -350,8 +351,11 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-/// `GET /metrics`.
-async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
+/// `GET /metrics`. Where there are credentials, only a caller that may see every tenant gets what is counted for each of them.
+async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl IntoResponse {
+    if !sees_all(&server, &request.into_parts().0) {
+        return ([(header::CONTENT_TYPE, TEXT)], server.metrics.text(&[], &[]));
+    }
     let mut text = server.metrics.text(&server.store.status(), &server.host.tasks());
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::extensions::ExtensionsBuilder;
 use utoipa::openapi::path::{OperationBuilder, PathItem};
 use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, Content, Info, OpenApi, OpenApiBuilder, Paths, Ref, Required, ResponseBuilder, Tag,
 };
@@ -30,6 +31,9 @@ pub(crate) fn feature() -> Feature {
     );
     Feature::new("Index", [document])
 }
+
+/// The name of the way in which callers show who they are.
+const BEARER: &str = "bearer";
 
 static DOCUMENT: LazyLock<Vec<u8>> = LazyLock::new(|| serde_json::to_vec(&build(features())).unwrap_or_default());
 
@@ -83,13 +87,21 @@ fn build(features: Vec<Feature>) -> OpenApi {
     }
     let mut info = Info::new("Annals", env!("CARGO_PKG_VERSION"));
     info.description = Some("An event store and event backbone. docs/http.md describes the API in words.".to_owned());
-    let components = ComponentsBuilder::new().schemas_from_iter(schemas).build();
+    let mut bearer = Http::new(HttpAuthScheme::Bearer);
+    bearer.description = Some(
+        "An API key, or a JSON Web Token of a configured issuer. A server in development mode asks for none."
+            .to_owned(),
+    );
+    let components = ComponentsBuilder::new()
+        .schemas_from_iter(schemas)
+        .security_scheme(BEARER, SecurityScheme::Http(bearer))
+        .build();
     OpenApiBuilder::new().info(info).paths(paths).components(Some(components)).tags(Some(tags)).build()
 }
 
 fn describe(tag: &str, operation: Operation, schemas: &mut Vec<Named>) -> utoipa::openapi::path::Operation {
     let refusals = refusals(&operation);
-    let Operation { permission, id, summary, inputs, body, answers, .. } = operation;
+    let Operation { permission, id, summary, inputs, body, answers, audited, .. } = operation;
     let mut described = OperationBuilder::new().tag(tag).operation_id(Some(id)).summary(Some(summary));
     for parameter in inputs.parameters {
         described = described.parameter(parameter);
@@ -114,8 +126,12 @@ fn describe(tag: &str, operation: Operation, schemas: &mut Vec<Named>) -> utoipa
     for (status, codes) in refusals {
         described = described.response(status.to_string(), problem(codes));
     }
-    let permission = ExtensionsBuilder::new().add("x-annals-permission", json!(permission.as_str())).build();
-    described.extensions(Some(permission)).build()
+    let said = ExtensionsBuilder::new().add("x-annals-permission", json!(permission.as_str()));
+    let said = said.add("x-annals-audited", json!(audited)).build();
+    if permission != Permission::Open {
+        described = described.security(SecurityRequirement::new::<_, [&str; 0], &str>(BEARER, []));
+    }
+    described.extensions(Some(said)).build()
 }
 
 /// The response of a refusal with any of these codes.
@@ -132,6 +148,9 @@ fn refusals(operation: &Operation) -> BTreeMap<u16, Vec<Code>> {
     // Health checks and scrapers may send any query.
     if !operation.inputs.query || operation.permission != Permission::Open {
         codes.push(Code::InvalidQuery);
+    }
+    if operation.permission != Permission::Open {
+        codes.extend([Code::Unauthenticated, Code::Forbidden, Code::RateLimited]);
     }
     if operation.inputs.caller {
         codes.extend([Code::UnknownTenant, Code::Closing, Code::Overloaded, Code::ReadFailed, Code::StoreDamaged]);

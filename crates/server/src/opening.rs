@@ -11,9 +11,9 @@ use hyper::body::Incoming;
 use crate::answer;
 use crate::direct::Direct;
 use crate::health::Live;
-use crate::options::Callers;
+use crate::options::Options;
 use crate::problem::Problem;
-use crate::site;
+use crate::site::Site;
 
 /// What is in the way of a store that is being opened, as a sentence. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -34,17 +34,19 @@ impl Obstacle {
 pub(crate) struct Opening {
     open: OnceLock<(Direct, Arc<dyn Store>)>,
     obstacle: Obstacle,
-    callers: Callers,
+    site: Option<Site>,
+    /// Whether callers are told what is in the way; where there are credentials, none has been checked yet.
+    tells: bool,
 }
 
 impl Opening {
-    pub fn new(obstacle: Obstacle, callers: Callers) -> Self {
-        Self { open: OnceLock::new(), obstacle, callers }
+    pub fn new(obstacle: Obstacle, options: &Options) -> Self {
+        Self { open: OnceLock::new(), obstacle, site: Site::of(options), tells: options.security.is_none() }
     }
 
     /// One that is open from the beginning.
     pub fn open(api: Direct, store: Arc<dyn Store>) -> Self {
-        Self { open: OnceLock::from((api, store)), obstacle: Obstacle::default(), callers: Callers::Anyone }
+        Self { open: OnceLock::from((api, store)), obstacle: Obstacle::default(), site: None, tells: true }
     }
 
     /// Opens it. Again does nothing.
@@ -76,15 +78,16 @@ impl Opening {
     }
 
     fn not_yet(&self, request: &Request<Incoming>) -> Response<Body> {
-        if self.callers == Callers::ThisMachine
-            && let Some(refused) = site::refuse(request.headers(), request.uri())
+        if let Some(site) = &self.site
+            && let Some(refused) = site.refuse(request.headers(), request.uri())
         {
             return refused.into_response();
         }
         if request.uri().path() == "/health/live" && request.method() == Method::GET {
             return answer::json(StatusCode::OK, &Live::NOW).unwrap_or_else(IntoResponse::into_response);
         }
-        let problem = Problem::new(Code::NotReady, format!("the store is not open yet: {}", self.obstacle.said()))
+        let why = if self.tells { self.obstacle.said() } else { "the server's log says why".to_owned() };
+        let problem = Problem::new(Code::NotReady, format!("the store is not open yet: {why}"))
             .advise("Wait: it is opened as soon as that is out of the way. Nothing was stored.");
         // A body that nobody reads would be taken for the next request.
         if request.method() == Method::GET { problem } else { problem.closing() }.into_response()

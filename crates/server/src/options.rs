@@ -8,6 +8,8 @@ use annals_runtime::Host;
 use tokio::sync::watch;
 
 use crate::connections::Connections;
+use crate::security::Security;
+use crate::tls::Tls;
 use crate::unread::Unread;
 
 /// The limits of a server. The default suits a server that takes what the store takes.
@@ -47,6 +49,13 @@ pub struct Options {
     pub query_guard: QueryGuard,
     /// Who is let in. Anyone.
     pub callers: Callers,
+    /// How callers are authenticated. None: every caller may do everything.
+    pub security: Option<Security>,
+    /// TLS. None: plain HTTP.
+    pub tls: Option<Tls>,
+    /// The names under which the server may be called, with or without a port, beside `localhost` and IP addresses. A request that
+    /// calls it by another name is refused with `forbidden_origin` where [`callers`](Self::callers) is [`Callers::Named`].
+    pub names: Vec<String>,
     /// The task host that runs handlers. None: the server starts one of its own. [`serve`](crate::serve) drains it before it closes the
     /// store.
     pub host: Option<Host>,
@@ -76,6 +85,9 @@ impl Default for Options {
             query_time_max: Duration::from_secs(10),
             query_guard: QueryGuard::default(),
             callers: Callers::Anyone,
+            security: None,
+            tls: None,
+            names: Vec::new(),
             host: None,
             stop: Stop::default(),
             unread: Unread::default(),
@@ -91,6 +103,8 @@ pub enum Callers {
     Anyone,
     /// This machine's own pages and programs, as [`this_machine_only`](crate::this_machine_only) says.
     ThisMachine,
+    /// Those that call it by an IP address or by one of [`Options::names`], and pages of its own.
+    Named,
 }
 
 /// A signal that is given once and seen by everyone who has a clone of it.

@@ -1,5 +1,7 @@
 //! Every error the server answers: the one place where errors become HTTP.
 
+use std::time::Duration;
+
 use annals_core::bson::Bson;
 use annals_core::wire::records::ExactJson;
 use annals_core::{
@@ -28,12 +30,21 @@ pub struct Problem {
     facts: Vec<(&'static str, Box<RawValue>)>,
     advice: &'static str,
     closes: bool,
+    retry_after: u64,
 }
 
 impl Problem {
     /// A problem with what is particular to this occurrence, as one sentence.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: cut(detail.into()), path: None, facts: Vec::new(), advice: code.advice(), closes: false }
+        Self {
+            code,
+            detail: cut(detail.into()),
+            path: None,
+            facts: Vec::new(),
+            advice: code.advice(),
+            closes: false,
+            retry_after: 1,
+        }
     }
 
     /// A query parameter or header that is not as it must be.
@@ -80,6 +91,13 @@ impl Problem {
     #[must_use]
     pub fn advise(mut self, advice: &'static str) -> Self {
         self.advice = advice;
+        self
+    }
+
+    /// Says when the request may be sent again: in so many seconds, rounded up.
+    #[must_use]
+    pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = wait.as_millis().div_ceil(1_000).max(1) as u64;
         self
     }
 
@@ -134,10 +152,14 @@ impl IntoResponse for Problem {
         // A map of strings and JSON values cannot fail to serialise.
         let mut response = Response::new(Body::from(serde_json::to_vec(&self).unwrap_or_default()));
         *response.status_mut() = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if matches!(self.code, Code::Overloaded | Code::Closing) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if matches!(self.code, Code::Overloaded | Code::Closing | Code::RateLimited) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(self.retry_after));
+        }
+        if self.code == Code::Unauthenticated {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"annals\""));
         }
         if self.closes {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -42,6 +42,13 @@ pub(crate) fn read<T: DeserializeOwned>(raw: Option<&str>) -> Result<T, Problem>
     })
 }
 
+/// The value of one parameter, which is not checked further.
+pub(crate) fn parameter(raw: Option<&str>, name: &str) -> Option<String> {
+    let pairs = raw.unwrap_or_default().split('&');
+    let found = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    found.filter(|(key, _)| decode(key).as_deref() == Some(name)).find_map(|(_, value)| decode(value))
+}
+
 /// Refuses every parameter.
 pub(crate) fn none(raw: Option<&str>) -> Result<(), Problem> {
     let raw = raw.unwrap_or_default();

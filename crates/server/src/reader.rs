@@ -1,8 +1,9 @@
 //! One connection and its client: what the client has not read, what it is waited for, and how it is sent away.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use annals_system::{Instant, sleep};
@@ -53,6 +54,10 @@ pub(crate) struct Reader {
     follows: AtomicBool,
     ends: Notify,
     evicted: Notify,
+    /// Where the client is.
+    peer: Option<SocketAddr>,
+    /// The subject of its certificate, once the handshake has checked one.
+    subject: OnceLock<String>,
 }
 
 impl fmt::Debug for Reader {
@@ -63,7 +68,7 @@ impl fmt::Debug for Reader {
 
 impl Reader {
     /// A new connection of a server with these options.
-    pub fn new(options: &Options) -> Arc<Self> {
+    pub fn new(options: &Options, peer: Option<SocketAddr>) -> Arc<Self> {
         Arc::new(Self {
             unread: options.unread.clone(),
             unread_max: options.answer_bytes_in_flight_max,
@@ -81,7 +86,24 @@ impl Reader {
             follows: AtomicBool::new(false),
             ends: Notify::new(),
             evicted: Notify::new(),
+            peer,
+            subject: OnceLock::new(),
         })
+    }
+
+    /// The address of the client.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// The subject of the client's certificate.
+    pub fn subject(&self) -> Option<&str> {
+        self.subject.get().map(String::as_str)
+    }
+
+    /// Notes the subject of the client's certificate, which was checked.
+    pub fn certified(&self, subject: String) {
+        let _ = self.subject.set(subject);
     }
 
     /// How long a write may wait for it.

@@ -76,6 +76,8 @@ pub(crate) struct Operation {
     pub answers: Payload,
     /// Refusals of this operation alone.
     pub refusals: &'static [Code],
+    /// Whether each use of it is an event of the audit log.
+    pub audited: bool,
     pub methods: MethodRouter<Arc<Server>>,
 }
 
@@ -93,7 +95,21 @@ impl Draft {
     /// Gives the operation its id, a summary of one sentence, and what it answers.
     pub fn described(self, id: &'static str, summary: &'static str, answers: Payload) -> Operation {
         let Self { method, path, permission, inputs, methods } = self;
-        Operation { method, path, permission, id, summary, inputs, body: None, answers, refusals: &[], methods }
+        // What only operators may do is audited, unless it only reads. No feature has to think of it.
+        let audited = matches!(permission, Permission::Operator | Permission::Admin) && method != HttpMethod::Get;
+        Operation {
+            audited,
+            method,
+            path,
+            permission,
+            id,
+            summary,
+            inputs,
+            body: None,
+            answers,
+            refusals: &[],
+            methods,
+        }
     }
 }
 
@@ -108,6 +124,12 @@ impl Operation {
     #[must_use]
     pub fn refuses(self, refusals: &'static [Code]) -> Self {
         Self { refusals, ..self }
+    }
+
+    /// Makes each use an event of the audit log although it only reads.
+    #[must_use]
+    pub fn audited(self) -> Self {
+        Self { audited: true, ..self }
     }
 
     /// Lets the handler ignore the query, whatever it holds.

@@ -10,10 +10,10 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, any};
 
 use crate::gate::{Gate, gate};
-use crate::options::{Callers, Options};
+use crate::options::Options;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission};
-use crate::site::this_machine_only;
+use crate::site::Site;
 use crate::state::Server;
 use crate::{health, metrics, openapi, v1};
 
@@ -40,6 +40,8 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::stats::feature(),
         v1::sequencer::feature(),
         v1::backup::feature(),
+        v1::credentials::feature(),
+        v1::audit::feature(),
         health::feature(),
         metrics::feature(),
         openapi::feature(),
@@ -65,11 +67,11 @@ const UNKNOWN: &str = "unknown";
 /// It can be merged with routes of your own, which its limits and metrics then do not cover; its answer for unknown addresses becomes
 /// that of the whole. Event streams end when `options.stop` is given or the store closes.
 pub fn router(store: Arc<dyn Store>, options: Options) -> Router {
-    let callers = options.callers;
+    let site = Site::of(&options);
     let (router, _) = build(store, options);
-    match callers {
-        Callers::Anyone => router,
-        Callers::ThisMachine => this_machine_only(router),
+    match site {
+        None => router,
+        Some(site) => site.around(router),
     }
 }
 
@@ -85,6 +87,7 @@ pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Ser
     }
     for operation in features().into_iter().flat_map(|feature| feature.operations) {
         let gated = Gate::new(&server, operation.path, operation.permission, operation.inputs.query);
+        let gated = if operation.audited { gated.auditing(operation.id) } else { gated };
         router = router.route(operation.path, operation.methods.route_layer(from_fn_with_state(gated, gate)));
     }
     let unknown = any(unknown_route).layer(around(UNKNOWN)).with_state(Arc::clone(&server));

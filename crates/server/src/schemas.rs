@@ -5,6 +5,7 @@
 
 mod commit;
 mod condition;
+mod credential;
 mod event;
 mod filter;
 mod handler;
@@ -17,6 +18,7 @@ mod stream;
 
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
+pub(crate) use credential::{AuditPage, CreatedCredential, Credential, CredentialPage, NewCredential, RevokeBody};
 pub(crate) use event::{AggregatePage, Event, LogPage};
 pub(crate) use filter::{FilterDefinition, FilterPage, FilterSettlements, FilterStatus};
 pub(crate) use handler::{

@@ -22,12 +22,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
 use crate::direct::Direct;
 use crate::door::Door;
 use crate::opening::{Obstacle, Opening};
 use crate::options::Options;
 use crate::reader::{READER, Reader};
+use crate::tls::{HANDSHAKE_MAX, Tls, subject};
+use crate::wire::Wire;
 use crate::wire_guard::WireGuard;
 
 /// Serves the API of `store` until `shutdown` is done, then stops as [`serve_router`] says.
@@ -63,7 +66,7 @@ pub async fn serve_opening<E>(
 where
     E: Send,
 {
-    let api = Opening::new(obstacle, options.callers);
+    let api = Opening::new(obstacle, &options);
     let mut failed = None;
     let opened = opening.map(|opened| opened.map_err(|error| failed = Some(error)).ok()).boxed();
     serve_api(listener, api, opened, options, shutdown.boxed()).await?;
@@ -76,7 +79,8 @@ where
 /// get their answers for up to `options.stop_wait_max` before their connections are cut. Last the store is closed, which is waited for
 /// until 1.5 s after that.
 ///
-/// Both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of them or a
+/// With [`Options::tls`] a connection begins with a handshake, which may take 10 s, and ALPN decides between HTTP/2 and HTTP/1.1.
+/// Without it, both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of them or a
 /// request line over 64 KiB, is answered 400, 431 or 414 without a body by the HTTP library itself.
 ///
 /// # Errors
@@ -114,6 +118,13 @@ async fn serving(
     tracing::info!(address = %listener.local_addr()?, "listening");
     let mut connections = JoinSet::new();
     let mut door = Door::new(&options);
+    let tls = options.tls.clone();
+    let mut certificates = pin!(async {
+        match &tls {
+            Some(tls) => tls.follow().await,
+            None => future::pending().await,
+        }
+    });
     loop {
         let (stream, place) = tokio::select! {
             biased;
@@ -132,6 +143,7 @@ async fn serving(
                 options.connections.free_memory();
                 continue;
             }
+            () = &mut certificates => continue,
             entered = door.next(&listener) => entered,
         };
         let connection = Connection { api: Arc::clone(&api), options: options.clone(), _place: place };
@@ -194,17 +206,29 @@ impl Connection {
         let options = &self.options;
         // Answers are written whole, so waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
-        let reader = Reader::new(options);
+        let reader = Reader::new(options, stream.peer_addr().ok());
         let _open = options.connections.enter(Arc::clone(&reader));
         let stream = WireGuard::new(stream, options.header_wait_max, options.stop.clone(), Arc::clone(&reader));
+        let wire = match &options.tls {
+            None => Wire::Plain(stream),
+            Some(tls) => match secured(tls, stream, options, &reader).await {
+                Some(stream) => Wire::Tls(Box::new(stream)),
+                None => return,
+            },
+        };
         let service = service_fn(|request| {
             let (api, current) = (Arc::clone(&self.api), Arc::clone(&reader));
             // On the heap, because the connection keeps room for it as long as it lives, and a follower lives long.
             let answered = Box::pin(async move { Ok::<_, Infallible>(answer(&api, &current, request).await) });
             READER.scope(Arc::clone(&reader), answered)
         });
-        let builder = builder(options);
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let builder = match &wire {
+            Wire::Plain(_) => builder(options),
+            // It is known which version is spoken, so the deadlines of its headers begin at once.
+            Wire::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => builder(options).http2_only(),
+            Wire::Tls(_) => builder(options).http1_only(),
+        };
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(wire), service));
         let mut gone = pin!(reader.gone());
         let ended = loop {
             tokio::select! {
@@ -224,6 +248,40 @@ impl Connection {
             tracing::debug!(error, "a connection ended early");
         }
     }
+}
+
+/// Makes a connection one of TLS; none when it ends before.
+async fn secured(
+    tls: &Tls,
+    stream: WireGuard,
+    options: &Options,
+    reader: &Arc<Reader>,
+) -> Option<TlsStream<WireGuard>> {
+    let accepted = tokio::select! {
+        accepted = timeout(HANDSHAKE_MAX.min(options.header_wait_max), tls.acceptor().accept(stream)) => accepted,
+        why = reader.gone() => {
+            tracing::debug!(why, "a connection is cut during its handshake");
+            return None;
+        }
+        () = options.stop.stopped() => return None,
+    };
+    let mut stream = match accepted {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a handshake failed");
+            return None;
+        }
+        Err(_) => {
+            tracing::debug!("a handshake took too long");
+            return None;
+        }
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    if let Some(subject) = certificate.and_then(|certificate| subject(certificate)) {
+        reader.certified(subject);
+    }
+    stream.get_mut().0.open_again(options.header_wait_max);
+    Some(stream)
 }
 
 /// Answers one request of a connection, once its client has read enough of the answers before.

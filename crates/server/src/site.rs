@@ -1,17 +1,19 @@
-//! Keeps the pages of other sites away from a server without credentials. Whoever reaches it may do everything, so a page that the user
-//! happens to have open must not be able to: neither by sending requests across sites, nor by giving its own name this machine's
-//! address.
+//! Keeps the pages of other sites away, and requests that call the server by a name which is not its own. Without credentials a caller
+//! that reaches the server may do everything, so a page that the user happens to have open must not be able to: neither by sending
+//! requests across sites, nor by giving its own name this machine's address.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use annals_core::Code;
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
+use crate::options::{Callers, Options};
 use crate::problem::Problem;
 
 /// Lets only this machine's own pages and programs at every route of `router`; everything else is `forbidden_origin` (403).
@@ -22,50 +24,99 @@ use crate::problem::Problem;
 /// It is for servers that listen on loopback and ask for no credentials. It is to be put around the whole router, because it covers
 /// only what was added before.
 pub fn this_machine_only(router: Router) -> Router {
-    router.layer(from_fn(guard))
+    Site { names: None, origin: "http://" }.around(router)
 }
 
-async fn guard(request: Request, next: Next) -> Response {
-    match refuse(request.headers(), request.uri()) {
+/// What a server is called, and so which requests are meant for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
+    /// Names beside this machine's own and IP addresses; none for this machine's own only.
+    names: Option<Arc<[String]>>,
+    /// What the origin of its own pages begins with.
+    origin: &'static str,
+}
+
+async fn guard(State(site): State<Site>, request: Request, next: Next) -> Response {
+    match site.refuse(request.headers(), request.uri()) {
         Some(problem) => problem.into_response(),
         None => next.run(request).await,
     }
 }
 
-/// The answer to a request that is not let in; none when it is.
-pub(crate) fn refuse(headers: &HeaderMap, uri: &Uri) -> Option<Problem> {
-    foreign(headers, uri).map(|why| Problem::new(Code::ForbiddenOrigin, why))
+impl Site {
+    /// The site of a server with these options; none where any name will do.
+    pub fn of(options: &Options) -> Option<Self> {
+        let origin = if options.tls.is_some() { "https://" } else { "http://" };
+        match options.callers {
+            Callers::Anyone => None,
+            Callers::ThisMachine => Some(Self { names: None, origin }),
+            Callers::Named => Some(Self { names: Some(options.names.clone().into()), origin }),
+        }
+    }
+
+    /// Puts it around every route of a router.
+    pub fn around(self, router: Router) -> Router {
+        router.layer(from_fn_with_state(self, guard))
+    }
+
+    /// The answer to a request that is not let in; none when it is.
+    pub fn refuse(&self, headers: &HeaderMap, uri: &Uri) -> Option<Problem> {
+        self.foreign(headers, uri).map(|why| Problem::new(Code::ForbiddenOrigin, why))
+    }
+
+    fn is_its_own(&self, host: &str) -> bool {
+        match &self.names {
+            None => is_this_machine(host),
+            Some(names) => is_this_machine(host) || is_address(host) || is_named(names, host),
+        }
+    }
+
+    /// Says why a request is refused; none when it is let in.
+    fn foreign(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
+        let mut hosts = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+        let (named, authority) = (hosts.next(), uri.authority().map(Authority::as_str));
+        // Whoever stands between may go by one, and this by the other.
+        if hosts.next().is_some() {
+            return Some("the request names its host twice".to_owned());
+        }
+        if let (Some(named), Some(authority)) = (named, authority)
+            && !named.eq_ignore_ascii_case(authority)
+        {
+            return Some(format!("the request is for {authority:?}, and its Host is {named:?}"));
+        }
+        let host = named.or(authority);
+        if let Some(host) = host.filter(|host| !self.is_its_own(host)) {
+            return Some(match self.names {
+                None => format!("{host:?} is not a name of this machine; use 127.0.0.1 or localhost"),
+                Some(_) => format!("{host:?} is not a name of this server; an operator adds it to server.names"),
+            });
+        }
+        // Browsers say this of every request, also of those without an origin: `none` is what the user typed.
+        if let Some(site) = headers.get("sec-fetch-site")
+            && !matches!(site.as_bytes(), b"same-origin" | b"none")
+        {
+            return Some(format!("a browser sends the request from another site ({site:?})"));
+        }
+        // Browsers send it with every request that could change something.
+        let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
+        let authority = origin.strip_prefix(self.origin);
+        let same = authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host));
+        (!same).then(|| {
+            format!("the request comes from a page of {origin:?}, and only this service's own page may send it")
+        })
+    }
 }
 
-/// Says why a request is refused; none when it is let in.
-fn foreign(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-    let mut hosts = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    let (named, authority) = (hosts.next(), uri.authority().map(Authority::as_str));
-    // Whoever stands between may go by one, and this by the other.
-    if hosts.next().is_some() {
-        return Some("the request names its host twice".to_owned());
-    }
-    if let (Some(named), Some(authority)) = (named, authority)
-        && !named.eq_ignore_ascii_case(authority)
-    {
-        return Some(format!("the request is for {authority:?}, and its Host is {named:?}"));
-    }
-    let host = named.or(authority);
-    if let Some(host) = host.filter(|host| !is_this_machine(host)) {
-        return Some(format!("{host:?} is not a name of this machine; use 127.0.0.1 or localhost"));
-    }
-    // Browsers say this of every request, also of those without an origin: `none` is what the user typed.
-    if let Some(site) = headers.get("sec-fetch-site")
-        && !matches!(site.as_bytes(), b"same-origin" | b"none")
-    {
-        return Some(format!("a browser sends the request from another site ({site:?})"));
-    }
-    // Browsers send it with every request that could change something.
-    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
-    let authority = origin.strip_prefix("http://");
-    let same = authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host));
-    (!same)
-        .then(|| format!("the request comes from a page of {origin:?}, and only this service's own page may send it"))
+/// Whether it is an IP address, which no page can give another meaning.
+fn is_address(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    authority.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok() && !host.contains('@')
+}
+
+/// Whether it is one of the names, which may or may not have a port.
+fn is_named(names: &[String], host: &str) -> bool {
+    let without_port = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    names.iter().any(|name| name.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(without_port))
 }
 
 fn is_this_machine(host: &str) -> bool {
@@ -85,6 +136,10 @@ fn is_this_machine(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn foreign(headers: &HeaderMap, uri: &Uri) -> Option<String> {
+        Site { names: None, origin: "http://" }.foreign(headers, uri)
+    }
 
     fn refused(host: &str, origin: Option<&str>) -> bool {
         let mut headers = HeaderMap::new();
@@ -141,6 +196,30 @@ mod tests {
         }
         for origin in ["http://example.org", "null", "https://127.0.0.1:7171", "http://127.0.0.1:8080", ""] {
             assert!(refused("127.0.0.1:7171", Some(origin)), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_server_with_names_is_called_by_them_by_addresses_and_by_no_other_name() {
+        let names: Arc<[String]> = ["annals.example".to_owned(), "annals:4000".to_owned()].into();
+        let site = Site { names: Some(names), origin: "https://" };
+        let refused = |host: &str, origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().expect("a header value"));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().expect("a header value"));
+            }
+            site.foreign(&headers, &Uri::from_static("/")).is_some()
+        };
+        for host in
+            ["annals.example", "ANNALS.example:8443", "annals:4000", "192.0.2.1:4000", "[2001:db8::1]", "localhost"]
+        {
+            assert!(!refused(host, None), "{host}");
+            assert!(!refused(host, Some(&format!("https://{host}"))), "{host}");
+            assert!(refused(host, Some(&format!("http://{host}"))), "{host}");
+        }
+        for host in ["annals", "annals:4001", "evil.example", "annals.example.evil", "a@192.0.2.1", ""] {
+            assert!(refused(host, None), "{host}");
         }
     }
 }

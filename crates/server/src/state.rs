@@ -10,6 +10,7 @@ use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::problem::Problem;
+use crate::security::Guard;
 use crate::v1::backup;
 
 /// The state of one server.
@@ -18,6 +19,8 @@ pub(crate) struct Server {
     /// Runs the background tasks.
     pub host: Host,
     pub options: Options,
+    /// Decides who is let in; none where everybody is who reaches the server.
+    pub guard: Option<Guard>,
     pub metrics: Metrics,
     /// One permit for each commit or transaction in flight.
     commits: Semaphore,
@@ -35,10 +38,13 @@ impl Server {
         let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
         let host = options.host.clone().unwrap_or_else(|| Host::start(Arc::clone(&store), HostOptions::default()));
         // A router that is only described has no runtime to run tasks on.
-        if tokio::runtime::Handle::try_current().is_ok() {
+        let runs = tokio::runtime::Handle::try_current().is_ok();
+        if runs {
             host.start_defined();
         }
+        let security = options.security.clone().filter(|_| runs);
         Self {
+            guard: security.map(|security| Guard::new(&*store, &host, security)),
             host,
             metrics: Metrics::new(labels),
             pool: Pool::default(),

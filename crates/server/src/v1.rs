@@ -1,9 +1,11 @@
 //! The addresses below `/v1`: one file per kind of thing that is asked for.
 
 pub(crate) mod aggregates;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod changes;
 pub(crate) mod commits;
+pub(crate) mod credentials;
 pub(crate) mod documents;
 pub(crate) mod filters;
 pub(crate) mod follow;

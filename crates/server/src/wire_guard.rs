@@ -54,6 +54,11 @@ impl WireGuard {
         Self { stream, opening, stalled: None, reader, sends: Sends::AsTheSystemLikes, stop, stopping: false }
     }
 
+    /// Waits for the first bytes once more: those so far were of a handshake.
+    pub fn open_again(&mut self, opening_max: Duration) {
+        self.opening = Some((0, Box::pin(sleep(opening_max))));
+    }
+
     /// Sets how much the system keeps. Should it refuse, a follower is cut without a last event.
     fn keep(&mut self, sends: Sends, bytes: usize) {
         self.sends = sends;

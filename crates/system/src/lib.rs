@@ -46,6 +46,16 @@ impl Clock for SystemClock {
     }
 }
 
+/// Random bytes of the system's own generator, for secrets.
+///
+/// # Errors
+/// A sentence when the system gives none. A secret is then not to be made from anything else.
+pub fn secret_bytes<const N: usize>() -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| format!("the system gives no random bytes: {error}"))?;
+    Ok(bytes)
+}
+
 /// Random bits from a key that the system provides once, and a counter: no lock and no system call per number.
 #[derive(Debug)]
 pub struct SystemRandomness {

@@ -157,7 +157,10 @@ impl Sender {
         let request = self.shared.http.request_to_post("/v1/commits", body.freeze(), MEDIA_TYPE)?;
         let mut line = match kept {
             Some(line) => line,
-            None => Line::open(self.shared.http.authority()).await?,
+            None => {
+                let http = &self.shared.http;
+                Line::open(http.authority(), http.secured()).await?
+            }
         };
         let response = line.send(request).await?;
         let (status, mut body) = (response.status(), response.into_body());

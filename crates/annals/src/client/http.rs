@@ -9,15 +9,16 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client as Pool;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use super::ClientOptions;
+use super::tls::{Connector, Secured};
 
 /// How long the server may be silent. It is longer than the pause between the comments of a quiet event stream (15 s).
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 const POOL_IDLE: Duration = Duration::from_secs(20);
 /// A page holds 16 MiB of event data, which JSON's escapes can make six times as large.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -32,12 +33,16 @@ const JSON: &str = "application/json";
 /// A server's address with a pool of connections to it.
 #[derive(Clone)]
 pub(super) struct Http {
-    pool: Pool<HttpConnector, Full<Bytes>>,
+    pool: Pool<Connector, Full<Bytes>>,
     base: String,
     /// The host and port of `base`, and the path behind them.
     authority: String,
     path: String,
     tenant: HeaderValue,
+    /// `Bearer KEY`, which is not shown where headers are.
+    credential: Option<HeaderValue>,
+    /// How connections of its own are secured.
+    secured: Option<Secured>,
 }
 
 /// A whole answer.
@@ -48,28 +53,42 @@ pub(super) struct Answer {
 }
 
 impl Http {
-    /// A server at `base`, which is `http://host:port` with or without a path; or a sentence that says what is wrong with it.
-    pub fn new(base: &str, tenant: &str) -> Result<Self, String> {
+    /// A server at `base`, which is `http://host:port` or `https://host:port` with or without a path; or a sentence that says what is wrong with it.
+    pub fn new(base: &str, tenant: &str, options: &ClientOptions) -> Result<Self, String> {
         let wrong = |why: &str| format!("{base:?} is not the address of a server: {why}; write http://127.0.0.1:4000");
         let uri: Uri = base.parse().map_err(|error| wrong(&format!("{error}")))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(wrong("https is not supported yet")),
-            _ => return Err(wrong("it does not begin with http://")),
-        }
+        let is_secured = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong("it does not begin with http:// or https://")),
+        };
         let Some(authority) = uri.authority().filter(|_| uri.query().is_none()) else {
             return Err(wrong("it has no host, or a query"));
         };
-        let authority = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
+        let secured = is_secured.then(|| Secured::new(authority.host(), options)).transpose()?;
+        let port = authority.port_u16().unwrap_or(if is_secured { 443 } else { 80 });
+        let authority = format!("{}:{port}", authority.host());
         let path = uri.path().trim_end_matches('/').to_owned();
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_MAX));
-        connector.set_nodelay(true);
         let mut builder = Pool::builder(TokioExecutor::new());
         builder.pool_idle_timeout(POOL_IDLE).pool_timer(TokioTimer::new());
-        let pool = builder.build(connector);
+        let pool = builder.build(Connector::new(secured.clone()));
         let tenant = HeaderValue::from_str(tenant).map_err(|_| format!("{tenant:?} is not the name of a tenant"))?;
-        Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), authority, path, tenant })
+        let credential = options.credential.as_ref().map(|credential| bearer(credential)).transpose()?;
+        Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), authority, path, tenant, credential, secured })
+    }
+
+    /// How connections of one's own are secured.
+    pub fn secured(&self) -> Option<&Secured> {
+        self.secured.as_ref()
+    }
+
+    /// A request with what every request has.
+    fn begin(&self) -> hyper::http::request::Builder {
+        let request = Request::builder().header(TENANT_HEADER, self.tenant.clone());
+        match &self.credential {
+            Some(credential) => request.header(AUTHORIZATION, credential.clone()),
+            None => request,
+        }
     }
 
     pub async fn get(&self, path: &str, accept: &'static str) -> Result<Answer, String> {
@@ -117,11 +136,10 @@ impl Http {
         body: Bytes,
         media_type: &'static str,
     ) -> Result<Request<Full<Bytes>>, String> {
-        Request::builder()
+        self.begin()
             .method(Method::POST)
             .uri(format!("{}{path}", self.path))
             .header(HOST, &self.authority)
-            .header(TENANT_HEADER, self.tenant.clone())
             .header(CONTENT_TYPE, media_type)
             .body(Full::new(body))
             .map_err(|error| format!("{}{path}: {error}", self.base))
@@ -144,10 +162,10 @@ impl Http {
 
     /// Opens a stream of bytes; a refusal comes back whole.
     pub async fn bytes(&self, method: Method, path: &str, body: Bytes) -> Result<Result<ByteStream, Answer>, String> {
-        let request = Request::builder()
+        let request = self
+            .begin()
             .method(method)
             .uri(format!("{}{path}", self.base))
-            .header(TENANT_HEADER, self.tenant.clone())
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(body))
             .map_err(|error| format!("{}{path}: {error}", self.base))?;
@@ -159,9 +177,8 @@ impl Http {
     }
 
     fn get_request(&self, path: &str, accept: &'static str) -> Result<Request<Full<Bytes>>, String> {
-        Request::builder()
+        self.begin()
             .uri(format!("{}{path}", self.base))
-            .header(TENANT_HEADER, self.tenant.clone())
             .header(ACCEPT, accept)
             .body(Full::default())
             .map_err(|error| format!("{}{path}: {error}", self.base))
@@ -178,6 +195,14 @@ impl Http {
         };
         answered.boxed()
     }
+}
+
+/// The header that sends a credential.
+fn bearer(credential: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", credential.trim()))
+        .map_err(|_| "the credential is not a text that can be sent in a header".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// The error with its causes: the outermost alone only says that a request failed.

@@ -4,7 +4,6 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -16,19 +15,18 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::http::{SILENCE_MAX, next_frame, with_causes};
-
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+use super::tls::{CONNECT_MAX, Secured, Stream};
 
 /// An HTTP/1.1 connection that nobody else uses.
 pub(super) struct Line {
     requests: SendRequest<Full<Bytes>>,
-    connection: Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    connection: Connection<TokioIo<Stream>, Full<Bytes>>,
     ended: bool,
 }
 
 impl Line {
-    /// Connects to a host and port, `127.0.0.1:4000`.
-    pub async fn open(authority: &str) -> Result<Self, String> {
+    /// Connects to a host and port, `127.0.0.1:4000`, in plain text unless `secured` says how.
+    pub async fn open(authority: &str, secured: Option<&Secured>) -> Result<Self, String> {
         let connecting = timeout(CONNECT_MAX, TcpStream::connect(authority)).await;
         let stream = match connecting {
             Ok(Ok(stream)) => stream,
@@ -37,6 +35,15 @@ impl Line {
         };
         // Requests are written whole, so waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
+        let stream = match secured {
+            None => Stream::Plain(stream),
+            Some(secured) => match timeout(CONNECT_MAX, secured.connect(stream)).await {
+                Ok(secured) => secured.map_err(|error| format!("{authority}: {error}"))?,
+                Err(_) => {
+                    return Err(format!("{authority} did not finish its handshake within {} s", CONNECT_MAX.as_secs()));
+                }
+            },
+        };
         let (requests, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| with_causes(&error))?;
         Ok(Self { requests, connection, ended: false })
     }

@@ -39,7 +39,7 @@ impl Run for Backup {
             return Err(Failure::new(Code::FolderNotEmpty, message).into());
         }
         let manifest = match &context.server {
-            Some(server) => of_server(server, &context.tenant, self.without_records, receiver).await?,
+            Some(server) => of_server(server, context, self.without_records, receiver).await?,
             None => of_store(context, self.without_records, receiver).await?,
         };
         for left_out in &manifest.left_out {
@@ -58,11 +58,11 @@ impl Run for Backup {
 
 async fn of_server(
     server: &str,
-    tenant: &str,
+    context: &Context,
     without_records: bool,
     mut receiver: Receiver,
 ) -> Result<Manifest, Stop> {
-    let client = Client::new(server, tenant, DEFAULT_SCOPE)?;
+    let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
     let mut stream = match without_records {
         true => client.backup_without_records().await?,
         false => client.backup(receiver.earlier().map(<[u8]>::to_vec)).await?,

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::{Code, OpenError, Store, server};
+use annals::runtime::StoredCredentials;
+use annals::{Code, OpenError, Store, SystemClock, server};
 use clap::Args;
 use tokio::net::TcpListener;
 
@@ -29,9 +30,12 @@ pub struct Serve {
     /// The address to listen on; port 0 takes a free one and prints it [default: 127.0.0.1:4000]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Require no credentials, and listen on loopback only
+    /// Require no credentials, and listen on loopback only; without it, callers need a key (`annals credential create`)
     #[arg(long)]
     dev: bool,
+    /// Serve without TLS on an address that other machines reach, for a proxy in front
+    #[arg(long)]
+    insecure_http: bool,
 }
 
 impl Run for Serve {
@@ -44,6 +48,9 @@ impl Run for Serve {
         if self.dev {
             layers.flag("server.dev", "--dev", true.into())?;
         }
+        if self.insecure_http {
+            layers.flag("server.insecure_http", "--insecure-http", true.into())?;
+        }
         Ok(())
     }
 
@@ -55,13 +62,25 @@ impl Run for Serve {
         }
         let indexes = config.snapshots.declared()?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
+        let tls = config.tls.options()?;
+        let security = match config.server.dev {
+            true => None,
+            false => Some(config.security.options(&config.client)?),
+        };
         let mut options = target::open_options(config, false);
+        if security.is_some() {
+            options = target::with_system_tenant(config, options);
+            // A store without a credential is of no use to anybody, and is not to be created.
+            options.must_exist = !config.security.knows_without_keys();
+        }
         // A server that was killed on a full disk comes up again, and its readers are served until there is room.
         options.read_only_on = &[Code::DiskFull];
         let obstacle = server::Obstacle::default();
         obstacle.say("it is being opened");
         let mut opening = Box::pin(async {
-            let store = annals::open_once_reachable(&config.store.url, options, |error| tell(&obstacle, error)).await?;
+            let opened_store = annals::open_once_reachable(&config.store.url, options, |error| tell(&obstacle, error));
+            let store = opened_store.await.map_err(|error| without_store(config, error))?;
+            secured(&*store, config).await?;
             declare(&*store, &indexes).await.map(|()| opened(store))
         });
         // Most stores are open by then, or refused; whoever started this learns it before it is told an address.
@@ -70,16 +89,22 @@ impl Run for Serve {
             Err(_) => None,
         };
         let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
         // Before the address is printed: a process that has read it may stop the server at once.
         let stopped = signals::caught()?;
         let mut output = Output::new(None);
         // Whoever started this may not read what it prints, and the server runs all the same.
-        let _ = output
-            .text(format_args!("Serving {} on http://{address} until Ctrl-C.", annals::shown_url(&config.store.url)));
+        let _ = output.text(format_args!(
+            "Serving {} on {scheme}://{address} until Ctrl-C.",
+            annals::shown_url(&config.store.url)
+        ));
         let _ = output.flush();
         let mut limits = server::Options::default();
         // Without credentials whoever gets through may do everything, and a browser gets through from any page.
-        limits.callers = server::Callers::ThisMachine;
+        limits.callers = if security.is_some() { server::Callers::Named } else { server::Callers::ThisMachine };
+        limits.names.clone_from(&config.server.names);
+        limits.security = security;
+        limits.tls = tls;
         limits.query_guard = config.queries.guard(config.server.dev);
         let opening = async {
             match first {
@@ -91,6 +116,43 @@ impl Run for Serve {
         let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
         ended.map_err(|error| Failure::from(error).into())
     }
+}
+
+/// A store that is not there has no credential either.
+fn without_store(config: &Config, error: OpenError) -> OpenError {
+    if config.server.dev || config.security.knows_without_keys() || error.code != Code::NotAStore {
+        return error;
+    }
+    no_credential(config)
+}
+
+/// Refuses a store to which nobody has a key, unless callers can be known without one.
+async fn secured(store: &dyn Store, config: &Config) -> Result<(), OpenError> {
+    if config.server.dev || config.security.knows_without_keys() {
+        return Ok(());
+    }
+    let any = match StoredCredentials::new(store, &config.security.tenant, Arc::new(SystemClock)) {
+        Ok(credentials) => {
+            credentials.any_active().await.map_err(|error| OpenError::new(error.code(), error.to_string()))
+        }
+        Err(error) => Err(OpenError::new(error.code(), error.to_string())),
+    };
+    let refused = match any {
+        Ok(true) => return Ok(()),
+        Ok(false) => no_credential(config),
+        Err(error) => error,
+    };
+    store.close().await;
+    Err(refused)
+}
+
+fn no_credential(config: &Config) -> OpenError {
+    let url = annals::shown_url(&config.store.url);
+    let message = format!(
+        "server.dev: without --dev callers need credentials, and there is none: create the first with `annals credential create \
+         --store {url} --name admin --role admin`, or configure security.issuers; --dev serves without, on a loopback address"
+    );
+    OpenError::new(Code::InvalidConfig, message)
 }
 
 /// Declares what is configured; a store that does not take it is not served.
@@ -133,8 +195,13 @@ async fn address(config: &Config) -> Result<SocketAddr, Failure> {
     let listen = &config.server.listen;
     let address = listen::resolve("server.listen", listen, "127.0.0.1:4000").await?;
     if !config.server.dev {
-        let message = "server.dev: this version serves without credentials only, because security cannot be configured \
-                       yet; with --dev it does so, on a loopback address";
+        if address.ip().is_loopback() || !config.tls.certificate_file.is_empty() || config.server.insecure_http {
+            return Ok(address);
+        }
+        let message = format!(
+            "server.listen: without TLS, keys and events would cross the network to {address} in plain text; configure \
+             tls.certificate_file and tls.key_file, or give --insecure-http if a proxy in front of it speaks TLS"
+        );
         return Err(Failure::config(message));
     }
     if !address.ip().is_loopback() {
@@ -162,8 +229,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn without_tls_only_loopback_is_served_unless_insecure_http_is_spelled_out() {
+        let mut config = Config::default();
+        assert!(address(&config).await.is_ok());
+        config.server.listen = "0.0.0.0:4000".to_owned();
+        assert!(address(&config).await.is_err());
+        config.server.insecure_http = true;
+        assert!(address(&config).await.is_ok());
+        (config.server.insecure_http, config.tls.certificate_file) = (false, "server.pem".to_owned());
+        assert!(address(&config).await.is_ok());
+    }
+
+    #[tokio::test]
     async fn without_credentials_only_dev_on_loopback_is_served() {
-        assert!(refused("127.0.0.1:4000", false).await.contains("--dev"));
+        assert!(refused("0.0.0.0:4000", false).await.contains("--insecure-http"));
         assert!(refused("0.0.0.0:4000", true).await.contains("127.0.0.1:4000"));
         assert!(refused("[::]:4000", true).await.contains("loopback"));
         assert!(refused("localhost", true).await.contains("IP:PORT"));

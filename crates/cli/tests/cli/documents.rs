@@ -223,6 +223,11 @@ fn the_snippets_of_the_http_guide_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_security_work_in_order_in_an_empty_folder() {
+    check("docs/security.md", 4);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_handlers_work_in_order_in_an_empty_folder() {
     check("docs/handlers.md", 8);
 }

@@ -22,6 +22,7 @@ mod projections;
 mod queries;
 mod records;
 mod restored;
+mod security;
 mod serving;
 mod snapshots;
 mod stores;

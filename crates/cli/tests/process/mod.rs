@@ -24,7 +24,7 @@ pub fn annals_at(program: &Path, folder: &Path) -> Command {
 /// A running `annals serve --dev` on a free port. Dropping it kills it.
 pub struct Server {
     process: Child,
-    /// `http://127.0.0.1:PORT`.
+    /// `http://127.0.0.1:PORT`, or `https://…`.
     pub url: String,
     // Held so that what the server prints has somewhere to go.
     _out: BufReader<ChildStdout>,
@@ -45,7 +45,7 @@ impl Server {
         let mut out = BufReader::new(process.stdout.take().expect("its standard output is piped"));
         let mut line = String::new();
         out.read_line(&mut line).expect("it prints a line");
-        let Some(url) = line.split_whitespace().find(|word| word.starts_with("http://")) else {
+        let Some(url) = line.split_whitespace().find(|word| word.starts_with("http")) else {
             let mut said = String::new();
             process.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
             panic!("the server ended without an address: {said}");

@@ -31,7 +31,8 @@ pub(crate) fn feature() -> Feature {
         [
             get("/v1/backup", Permission::Admin, whole)
                 .described("backup", "Takes a backup of the whole store while it is in use.", answer())
-                .refuses(&[Code::Overloaded]),
+                .refuses(&[Code::Overloaded])
+                .audited(),
             post("/v1/backup", Permission::Admin, since)
                 .described("backupSince", "Takes a backup of what an earlier backup does not hold.", answer())
                 .takes(Payload::json::<Document>()),

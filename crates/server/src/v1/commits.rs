@@ -59,7 +59,7 @@ const COMMIT_REFUSALS: &[Code] = &[
 pub(super) const REFUSALS: &[Code] = COMMIT_REFUSALS.split_at(2).1;
 
 /// The gate of the operation, for connections that pass it without the router.
-pub(crate) fn gate(server: &Server) -> Gate {
+pub(crate) fn gate(server: &Arc<Server>) -> Gate {
     Gate::new(server, PATH, PERMISSION, false)
 }
 
@@ -80,8 +80,7 @@ pub(crate) async fn answer<B: RequestBody>(server: &Arc<Server>, request: Reques
 
 async fn accept<B: RequestBody>(server: &Arc<Server>, request: Request<B>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let principal = parts.extensions.get().copied().unwrap_or(Principal::Anonymous);
-    let source = Source::to_commit(server, Caller::of(&parts.headers, principal)?)?;
+    let source = Source::to_commit(server, Caller::of(&parts.headers, Principal::of(&parts))?)?;
     let held = body::read_as(server, &parts, body, &[media::JSON, media::LINES, media::BSON]).await?;
     let bytes = held.bytes.clone();
     if let Some(format) = Format::of(&parts.headers) {

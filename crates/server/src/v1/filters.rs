@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals_core::filters::{FilterDefinition, FilterError, FilterName, FilterSettleBody, Filters};
 use annals_core::handlers::{ActBody, PullBody, SettleResult};
-use annals_core::{Code, DEFAULT_SCOPE};
+use annals_core::{Code, DEFAULT_SCOPE, UnknownLog};
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -141,6 +141,9 @@ async fn put(
     let scope = query.scope.as_deref().unwrap_or(DEFAULT_SCOPE);
     let definition = FilterDefinition::read(&stream, scope, &held.bytes)?;
     let name = definition.name.clone();
+    if !caller.principal.may_see_scope(&name.scope) {
+        return Err(UnknownLog::Scope { tenant: caller.tenant, scope: name.scope.to_string() }.into());
+    }
     let new = filters.put(definition).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     json(status, &filters.get(&name).await?)

@@ -43,7 +43,7 @@ async fn transact(State(server): State<Arc<Server>>, request: Request) -> Respon
 
 async fn accept(server: &Server, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let principal = parts.extensions.get().copied().unwrap_or(Principal::Anonymous);
+    let principal = Principal::of(&parts);
     let source = Source::to_commit(server, Caller::of(&parts.headers, principal)?)?;
     let held = body::read(server, &parts, body).await?;
     let _place = server.place(commits::RETRY)?;

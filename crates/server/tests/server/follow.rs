@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use annals_core::Code;
 use annals_server::Options;
-use reqwest::{Method, Response};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
 use crate::running::{Running, soon};
@@ -31,6 +31,11 @@ impl Events {
         if let Some(id) = last_event_id {
             request = request.header("last-event-id", id);
         }
+        Self::of(request).await
+    }
+
+    /// The stream that a request opens.
+    pub async fn of(request: RequestBuilder) -> Self {
         let response = soon("an answer", request.send()).await.expect("an answer");
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");

@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::running::Running;
+use crate::secured::Secured;
 
 async fn document(server: &Running) -> Value {
     server.get("/openapi.json").await.json()
@@ -192,13 +193,15 @@ struct Described {
     server: Running,
     document: Value,
     seen: BTreeMap<String, u16>,
+    /// The key of an administrator, where the server asks for one.
+    key: Option<String>,
 }
 
 impl Described {
     async fn start() -> Self {
         let server = Running::start().await;
         let document = document(&server).await;
-        Self { server, document, seen: BTreeMap::new() }
+        Self { server, document, seen: BTreeMap::new(), key: None }
     }
 
     fn operation(&self, method: &str, target: &str) -> (&str, &Value) {
@@ -219,6 +222,9 @@ impl Described {
     async fn exchange(&mut self, method: &str, target: &str, body: Option<Value>, status: u16) -> Value {
         let sent = Method::from_bytes(method.to_uppercase().as_bytes()).expect("a method");
         let mut request = self.server.request(sent, target);
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
         let (pattern, operation) = self.operation(method, target);
         let name = format!("{method} {pattern}");
         let schemas = Schemas(&self.document);
@@ -445,6 +451,26 @@ impl Described {
         self.exchange("get", one, None, 404).await;
     }
 
+    /// At a server that has them.
+    async fn credentials(&mut self) {
+        self.exchange("get", "/v1/audit", None, 501).await;
+        let secured = Secured::start(&["default"]).await;
+        self.server = secured.server;
+        self.exchange("get", "/v1/credentials", None, 401).await;
+        self.key = Some(secured.admin);
+        let new = json!({
+            "name": "ci", "roles": ["writer"], "tenants": ["default"], "scopes": ["*"], "expires_at": "2099-01-01T00:00:00Z",
+            "requests_per_second": 50, "bytes_per_second": 5_000_000, "reason": "a test", "by": "me"
+        });
+        let created = self.exchange("post", "/v1/credentials", Some(new), 201).await;
+        self.get("/v1/credentials").await;
+        let one = format!("/v1/credentials/{}", created["id"].as_str().expect("an id"));
+        self.get(&one).await;
+        self.exchange("delete", &one, Some(json!({"reason": "a test", "by": "me"})), 200).await;
+        self.exchange("get", "/v1/credentials/nobody", None, 404).await;
+        self.get("/v1/audit").await;
+    }
+
     async fn keys(&mut self) {
         let ttl_at = "2099-01-01T00:00:00Z";
         self.put("/v1/keys/label/back", json!({"value": {"n": 1}, "ttl_at": ttl_at, "expected": "free"})).await;
@@ -471,6 +497,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.get("/health/ready").await;
     described.get("/metrics").await;
     described.get("/openapi.json").await;
+    described.credentials().await;
     let all = operations(&described.document).into_iter().map(|(path, method, _)| format!("{method} {path}"));
     let missed: Vec<_> = all.filter(|name| !described.seen.contains_key(name)).collect();
     // Streams that do not end, archives, and what needs a sequencer.

@@ -1,0 +1,260 @@
+//! `annals credential …`.
+
+use std::sync::Arc;
+
+use annals::audit::{ActBegun, ActEnded, ActOutcome, AuditPage};
+use annals::credentials::{
+    CreatedCredential, Credential as Shown, CredentialError, CredentialState, Credentials, EVERY, Grant, NewCredential,
+    RevokeBody, Role,
+};
+use annals::runtime::{Audit, StoredCredentials};
+use annals::{Client, Clock, CredentialsClient, DEFAULT_SCOPE, Store, SystemClock, Timestamp, limits};
+use clap::{Args, Subcommand};
+
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
+use crate::failure::{Failure, Stop};
+use crate::output::Output;
+use crate::target;
+
+/// Create, list or revoke credentials: the keys with which callers reach a server
+#[derive(Debug, Args)]
+#[command(visible_alias = "credentials")]
+pub struct Credential {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Create a credential and print its key, which cannot be read again
+    #[command(
+        after_help = "The first key of a store is created on the machine itself, with --store, while no server runs on it.\n\nExample:\n  annals credential create --store embedded:./data --name admin --role admin"
+    )]
+    Create(Create),
+    /// List credentials, without their keys
+    #[command(after_help = "Example:\n  annals credential list --output table")]
+    List,
+    /// Print a credential, without its key
+    #[command(after_help = "Example:\n  annals credential show 4be21c07a9d05f36")]
+    Show(One),
+    /// Revoke a credential: servers refuse its key within seconds
+    #[command(after_help = "Example:\n  annals credential revoke 4be21c07a9d05f36 --reason 'the laptop was stolen'")]
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// Its name, for people
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// What it allows: reader, writer, operator or admin; may be repeated
+    #[arg(long = "role", value_name = "ROLE", required = true)]
+    roles: Vec<Role>,
+    /// The tenants, with commas between, or * for every one [default: * for the role admin, otherwise the tenant of --tenant]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tenants: Vec<String>,
+    /// The scopes that may be read, with commas between, or * for every one
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = EVERY)]
+    scopes: Vec<String>,
+    /// When it expires, RFC 3339; never when absent
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    expires: Option<Timestamp>,
+    /// The requests it may make a second [default: the server's limit]
+    #[arg(long, value_name = "COUNT")]
+    requests_per_second: Option<u64>,
+    /// The bytes it may send and receive a second [default: the server's limit]
+    #[arg(long, value_name = "BYTES")]
+    bytes_per_second: Option<u64>,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Who asks for it, for the audit log
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct One {
+    /// Its id, which its key begins with after `ann_`
+    id: String,
+}
+
+#[derive(Debug, Args)]
+struct Revoke {
+    #[command(flatten)]
+    one: One,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Who, for the audit log
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl Run for Credential {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let keys = Keys::open(context, !matches!(self.what, What::Create(_))).await?;
+        keys.run(async |keys| {
+            let mut output = context.output();
+            match &self.what {
+                What::Create(args) => created(&mut output, &keys.create(args.new(&context.tenant)).await?)?,
+                What::List => list(keys, &mut output).await?,
+                What::Show(args) => shown(&mut output, &keys.credentials().get(&args.id).await?)?,
+                What::Revoke(args) => {
+                    let why = RevokeBody { reason: args.reason.clone(), by: args.by.clone() };
+                    shown(&mut output, &keys.revoke(&args.one.id, why).await?)?;
+                }
+            }
+            output.flush()
+        })
+        .await
+    }
+}
+
+impl Create {
+    fn new(&self, tenant: &str) -> NewCredential {
+        let tenants = match (&*self.tenants, self.roles.contains(&Role::Admin)) {
+            ([], true) => vec![EVERY.to_owned()],
+            ([], false) => vec![tenant.to_owned()],
+            (named, _) => named.to_vec(),
+        };
+        let grant = Grant { roles: self.roles.clone(), tenants, scopes: self.scopes.clone() };
+        NewCredential {
+            expires_at: self.expires,
+            requests_per_second: self.requests_per_second,
+            bytes_per_second: self.bytes_per_second,
+            reason: self.reason.clone(),
+            by: self.by.clone(),
+            ..NewCredential::new(&self.name, grant)
+        }
+    }
+}
+
+fn created(output: &mut Output, created: &CreatedCredential) -> Result<(), Stop> {
+    match output.format() {
+        Format::Json => output.json(created),
+        Format::Table => {
+            output.text(format_args!("{}", line(&created.credential)))?;
+            output.text(format_args!("\nIts key, which is not shown again:\n{}", created.key))
+        }
+    }
+}
+
+fn shown(output: &mut Output, credential: &Shown) -> Result<(), Stop> {
+    match output.format() {
+        Format::Json => output.json(credential),
+        Format::Table => output.text(format_args!("{}", line(credential))),
+    }
+}
+
+fn line(credential: &Shown) -> String {
+    let Shown { id, name, roles, tenants, state, expires_at, .. } = credential;
+    let roles: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
+    let until = match (state, expires_at) {
+        (CredentialState::Active, Some(expires)) => format!(" until {expires}"),
+        _ => String::new(),
+    };
+    format!("{id}  {}{until}  {} of {}  {name}", state.as_str(), roles.join(","), tenants.join(","))
+}
+
+async fn list(keys: &Keys, output: &mut Output) -> Result<(), Stop> {
+    let mut after = None;
+    loop {
+        let page = keys.credentials().list(after.as_deref(), limits::PAGE_MAX).await?;
+        for credential in &page.items {
+            shown(output, credential)?;
+        }
+        match page.cursor {
+            Some(cursor) => after = Some(cursor),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// The credentials and the audit log of a server, or of a store that this process opened.
+pub struct Keys(Place);
+
+enum Place {
+    Server(CredentialsClient),
+    Store { store: Arc<dyn Store>, credentials: StoredCredentials, audit: Audit },
+}
+
+impl Keys {
+    /// Those of the server of `context`, or else of its store.
+    pub async fn open(context: &Context, must_exist: bool) -> Result<Self, Failure> {
+        if let Some(server) = &context.server {
+            let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
+            return Ok(Self(Place::Server(client.credentials())));
+        }
+        let store = target::open_system_store(&context.config, must_exist).await?;
+        let (tenant, clock) = (&context.config.security.tenant, || Arc::new(SystemClock) as Arc<dyn Clock>);
+        let credentials = StoredCredentials::new(&*store, tenant, clock())?;
+        let audit = Audit::new(&*store, tenant, clock())?;
+        Ok(Self(Place::Store { store, credentials, audit }))
+    }
+
+    /// Runs a command's work on them, then closes the store whatever came of that.
+    pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {
+        let outcome = work(&self).await;
+        if let Place::Store { store, .. } = &self.0 {
+            store.close().await;
+        }
+        outcome
+    }
+
+    fn credentials(&self) -> &dyn Credentials {
+        match &self.0 {
+            Place::Server(client) => client,
+            Place::Store { credentials, .. } => credentials,
+        }
+    }
+
+    /// A page of the audit log.
+    pub async fn audit(&self, cursor: Option<&str>, limit: usize) -> Result<AuditPage, Failure> {
+        match &self.0 {
+            Place::Server(client) => Ok(client.audit(cursor, limit).await?),
+            Place::Store { audit, .. } => Ok(audit.list(cursor, limit).await?),
+        }
+    }
+
+    async fn create(&self, new: NewCredential) -> Result<CreatedCredential, Failure> {
+        let act = ("createCredential", None, new.reason.clone(), new.by.clone());
+        self.recorded(act, self.credentials().create(new)).await
+    }
+
+    async fn revoke(&self, id: &str, why: RevokeBody) -> Result<Shown, Failure> {
+        let act = ("revokeCredential", Some(id.to_owned()), why.reason.clone(), why.by.clone());
+        self.recorded(act, self.credentials().revoke(id, why)).await
+    }
+
+    /// Records an act on this machine; a server records what it is asked for itself.
+    async fn recorded<T>(
+        &self,
+        (what, path, why, by): (&str, Option<String>, Option<String>, Option<String>),
+        act: impl Future<Output = Result<T, CredentialError>>,
+    ) -> Result<T, Failure> {
+        let Place::Store { audit, .. } = &self.0 else { return Ok(act.await?) };
+        let begun = ActBegun {
+            who: "machine".to_owned(),
+            name: None,
+            what: what.to_owned(),
+            path,
+            tenant: None,
+            why,
+            by,
+            from: None,
+        };
+        let id = audit.begin(&begun).await?;
+        let done = act.await;
+        let ended = match &done {
+            Ok(_) => ActEnded { outcome: ActOutcome::Done, code: None },
+            Err(error) => ActEnded { outcome: ActOutcome::Refused, code: Some(error.code().as_str().to_owned()) },
+        };
+        audit.end(&id, &ended).await?;
+        Ok(done?)
+    }
+}

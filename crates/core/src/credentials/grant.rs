@@ -1,0 +1,182 @@
+//! What a caller may do, and where.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Code, Invalid};
+
+/// What stands for every tenant or every scope.
+pub const EVERY: &str = "*";
+/// Most tenants, and most scopes, of a grant.
+const NAMES_MAX: usize = 1_000;
+const NAME_BYTES_MAX: usize = 100;
+
+/// A role. Every role may read; a caller with several roles may do what any of them allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Reads events, records, snapshots and states.
+    Reader,
+    /// Also commits, writes records, and works for handlers.
+    Writer,
+    /// Also defines handlers, filters and projections, and decides what happens to what fails.
+    Operator,
+    /// Everything. With every tenant also what concerns the whole store: backups, credentials and the audit log.
+    Admin,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 4] = [Self::Reader, Self::Writer, Self::Operator, Self::Admin];
+
+    /// The role as it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reader => "reader",
+            Self::Writer => "writer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
+        found.ok_or_else(|| format!("{text:?} is not a role; the roles are reader, writer, operator and admin"))
+    }
+}
+
+/// What a caller may do: its roles, in these tenants and scopes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The roles.
+    pub roles: Vec<Role>,
+    /// The tenants; `*` is every one that is declared, and stands alone.
+    pub tenants: Vec<String>,
+    /// The scopes that may be read; `*` is every one, and stands alone.
+    pub scopes: Vec<String>,
+}
+
+impl Grant {
+    /// A grant of one role in every scope of these tenants.
+    pub fn new(role: Role, tenants: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let tenants = tenants.into_iter().map(Into::into).collect();
+        Self { roles: vec![role], tenants, scopes: vec![EVERY.to_owned()] }
+    }
+
+    /// Checks that it names at least one role and one tenant, and that each name can be one.
+    ///
+    /// # Errors
+    /// `invalid_credential` at the field that breaks a rule.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if self.roles.is_empty() {
+            return Err(invalid("roles", "is empty; give reader, writer, operator or admin"));
+        }
+        names("tenants", &self.tenants)?;
+        names("scopes", &self.scopes)
+    }
+
+    /// Whether it has a role.
+    pub fn has(&self, role: Role) -> bool {
+        self.roles.contains(&role) || self.roles.contains(&Role::Admin)
+    }
+
+    /// Whether it covers every tenant.
+    pub fn covers_every_tenant(&self) -> bool {
+        self.tenants.iter().any(|tenant| tenant == EVERY)
+    }
+
+    /// Whether it allows what concerns the whole store.
+    pub fn administers_the_store(&self) -> bool {
+        self.has(Role::Admin) && self.covers_every_tenant()
+    }
+
+    /// Whether it covers a tenant.
+    pub fn covers_tenant(&self, tenant: &str) -> bool {
+        self.tenants.iter().any(|known| known == EVERY || known == tenant)
+    }
+
+    /// Whether it covers a scope.
+    pub fn covers_scope(&self, scope: &str) -> bool {
+        self.scopes.iter().any(|known| known == EVERY || known == scope)
+    }
+
+    /// The tenant of a request that names none: the only one that is granted, if it is one.
+    pub fn only_tenant(&self) -> Option<&str> {
+        match &*self.tenants {
+            [only] if only != EVERY => Some(only),
+            _ => None,
+        }
+    }
+}
+
+fn names(path: &str, names: &[String]) -> Result<(), Invalid> {
+    if names.is_empty() {
+        return Err(invalid(path, "is empty; name at least one, or * for every one"));
+    }
+    if names.len() > NAMES_MAX {
+        return Err(invalid(path, &format!("has {} names; at most {NAMES_MAX} are allowed", names.len())));
+    }
+    for (n, name) in names.iter().enumerate() {
+        let plain = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
+        if !plain || (name.contains('*') && name != EVERY) {
+            return Err(invalid(&format!("{path}[{n}]"), &format!("{name:?} is not a name; * alone is every one")));
+        }
+        if name == EVERY && names.len() > 1 {
+            return Err(invalid(&format!("{path}[{n}]"), "* stands for every one, so it stands alone"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn invalid(path: &str, message: &str) -> Invalid {
+    Invalid::new(Code::InvalidCredential, path, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_covers_what_it_names_and_nothing_else() {
+        let grant = Grant { scopes: vec!["default".to_owned()], ..Grant::new(Role::Writer, ["acme", "north"]) };
+        assert!(grant.validate().is_ok() && grant.only_tenant().is_none());
+        assert!(grant.covers_tenant("acme") && !grant.covers_tenant("south") && !grant.covers_every_tenant());
+        assert!(grant.covers_scope("default") && !grant.covers_scope("inbox"));
+        assert!(grant.has(Role::Writer) && !grant.has(Role::Operator) && !grant.has(Role::Admin));
+        assert_eq!(Grant::new(Role::Reader, ["acme"]).only_tenant(), Some("acme"));
+    }
+
+    #[test]
+    fn an_administrator_of_some_tenants_does_not_administer_the_store() {
+        assert!(Grant::new(Role::Admin, [EVERY]).administers_the_store());
+        assert!(!Grant::new(Role::Admin, ["acme"]).administers_the_store());
+        assert!(!Grant::new(Role::Operator, [EVERY]).administers_the_store());
+    }
+
+    #[test]
+    fn a_grant_without_roles_or_tenants_is_refused_at_its_field() {
+        let valid = Grant::new(Role::Reader, ["acme"]);
+        for (grant, path) in [
+            (Grant { roles: Vec::new(), ..valid.clone() }, "roles"),
+            (Grant { tenants: Vec::new(), ..valid.clone() }, "tenants"),
+            (Grant { tenants: vec!["a*".to_owned()], ..valid.clone() }, "tenants[0]"),
+            (Grant { tenants: vec!["a".to_owned(), EVERY.to_owned()], ..valid.clone() }, "tenants[1]"),
+            (Grant { scopes: vec![String::new()], ..valid }, "scopes[0]"),
+        ] {
+            let refused = grant.validate().expect_err(path);
+            assert_eq!((refused.code, &*refused.path), (Code::InvalidCredential, path));
+        }
+    }
+}

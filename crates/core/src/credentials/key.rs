@@ -1,0 +1,119 @@
+//! API keys: `ann_<id>_<secret>`, both in hexadecimal digits.
+
+use std::fmt;
+use std::hint::black_box;
+
+use sha2::{Digest, Sha256};
+
+const PREFIX: &str = "ann_";
+/// Bytes of an id and of a secret.
+const ID_BYTES: usize = 8;
+const SECRET_BYTES: usize = 32;
+
+/// An API key. Its id is no secret: it names the credential in lists and logs. Its `Debug` form shows the id only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    id: [u8; ID_BYTES],
+    secret: [u8; SECRET_BYTES],
+}
+
+impl ApiKey {
+    /// Makes a key of random bytes, which must come from the system's generator.
+    pub fn new(id: [u8; ID_BYTES], secret: [u8; SECRET_BYTES]) -> Self {
+        Self { id, secret }
+    }
+
+    /// Reads a key; none when the text is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        Some(Self { id: bytes(id)?, secret: bytes(secret)? })
+    }
+
+    /// The id of its credential.
+    pub fn id(&self) -> String {
+        hex(&self.id)
+    }
+
+    /// What is stored of its secret: the SHA-256. A slow hash is for what people choose; 256 random bits cannot be guessed.
+    pub fn hash(&self) -> [u8; 32] {
+        Sha256::digest(self.secret).into()
+    }
+
+    /// The key as its holder keeps it. Whoever has this text is its holder.
+    pub fn reveal(&self) -> String {
+        format!("{PREFIX}{}_{}", hex(&self.id), hex(&self.secret))
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKey({})", self.id())
+    }
+}
+
+/// Compares in a time that does not depend on where the two differ.
+pub fn same_bytes(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    let mut difference = 0;
+    for (a, b) in one.iter().zip(other) {
+        difference |= black_box(a ^ b);
+    }
+    black_box(difference) == 0
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads lower-case hexadecimal digits.
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    let mut bytes = [0; N];
+    if digits.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_was_written_and_nothing_like_it_is() {
+        let key = ApiKey::new([7; 8], [0xab; 32]);
+        let text = key.reveal();
+        assert_eq!((text.len(), ApiKey::parse(&text)), (85, Some(key.clone())));
+        assert_eq!(key.id(), "0707070707070707");
+        for bad in ["", "ann_", "ann_07_ab", &text[1..], &text[..84], &text.to_uppercase(), &format!("{text}0")] {
+            assert_eq!(ApiKey::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_shows_its_id_and_never_its_secret_when_it_is_logged() {
+        let shown = format!("{:?}", ApiKey::new([7; 8], [0xab; 32]));
+        assert_eq!(shown, "ApiKey(0707070707070707)");
+    }
+
+    #[test]
+    fn equal_bytes_are_the_same_and_one_different_bit_is_not() {
+        let one = ApiKey::new([0; 8], [1; 32]).hash();
+        assert!(same_bytes(&one, &one.clone()));
+        for place in [0, 15, 31] {
+            let mut other = one;
+            other[place] ^= 1;
+            assert!(!same_bytes(&one, &other), "{place}");
+        }
+    }
+}

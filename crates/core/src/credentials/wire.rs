@@ -1,0 +1,192 @@
+//! Credentials as requests and answers have them.
+
+use serde::{Deserialize, Serialize};
+
+use super::grant::invalid;
+use super::{EVERY, Grant, Role};
+use crate::{ByteString, Invalid, Timestamp};
+
+const NAME_BYTES_MAX: usize = 100;
+const REASON_BYTES_MAX: usize = 4 * 1024;
+
+/// A credential that is to be created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewCredential {
+    /// Its name, for people.
+    pub name: String,
+    /// What it allows.
+    pub roles: Vec<Role>,
+    /// In these tenants; `*` alone is every one.
+    pub tenants: Vec<String>,
+    /// And these scopes; every one when absent.
+    #[serde(default = "every_scope")]
+    pub scopes: Vec<String>,
+    /// When it expires; never when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// Requests a second; the server's own limit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<u64>,
+    /// Bytes of requests and responses a second; the server's own limit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+    /// Why, for the audit log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Who asked for it, for the audit log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+fn every_scope() -> Vec<String> {
+    vec![EVERY.to_owned()]
+}
+
+impl NewCredential {
+    /// A credential with this grant, which does not expire.
+    pub fn new(name: impl Into<String>, grant: Grant) -> Self {
+        let Grant { roles, tenants, scopes } = grant;
+        Self {
+            name: name.into(),
+            roles,
+            tenants,
+            scopes,
+            expires_at: None,
+            requests_per_second: None,
+            bytes_per_second: None,
+            reason: None,
+            by: None,
+        }
+    }
+
+    /// Checks the rules that need no store.
+    ///
+    /// # Errors
+    /// `invalid_credential` at the field that breaks one.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let name = &self.name;
+        if name.trim().is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            return Err(invalid("name", "must have 1 to 100 bytes of UTF-8 without control characters"));
+        }
+        for (path, limit) in
+            [("requests_per_second", self.requests_per_second), ("bytes_per_second", self.bytes_per_second)]
+        {
+            if limit.is_some_and(|limit| limit == 0 || i64::try_from(limit).is_err()) {
+                return Err(invalid(path, "must be a number from 1; leave it out for the server's own limit"));
+            }
+        }
+        let grant = Grant { roles: self.roles.clone(), tenants: self.tenants.clone(), scopes: self.scopes.clone() };
+        grant.validate()
+    }
+}
+
+/// Why a credential is revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeBody {
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Who, as the operator says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+impl RevokeBody {
+    /// Checks lengths.
+    ///
+    /// # Errors
+    /// `invalid_credential` at `reason` or `by`.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        for (path, text) in [("reason", &self.reason), ("by", &self.by)] {
+            if text.as_ref().is_some_and(|text| text.len() > REASON_BYTES_MAX) {
+                return Err(invalid(path, "is longer than 4 KiB"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a credential can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CredentialState {
+    /// It can.
+    Active,
+    /// Its time is over.
+    Expired,
+    /// An administrator revoked it.
+    Revoked,
+}
+
+impl CredentialState {
+    /// The state as it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// A credential as it is listed: everything but its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credential {
+    /// Its id, which its key begins with.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What it allows.
+    pub roles: Vec<Role>,
+    /// In these tenants.
+    pub tenants: Vec<String>,
+    /// And these scopes.
+    pub scopes: Vec<String>,
+    /// Whether it can be used.
+    pub state: CredentialState,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it expires; never when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// When it was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<Timestamp>,
+    /// Why it was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_because: Option<String>,
+    /// Its own limit of requests a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<u64>,
+    /// Its own limit of bytes a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+}
+
+/// A new credential with its key. Its `Debug` form does not show the key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreatedCredential {
+    /// The key, which cannot be read again.
+    pub key: String,
+    /// The credential.
+    #[serde(flatten)]
+    pub credential: Credential,
+}
+
+impl std::fmt::Debug for CreatedCredential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CreatedCredential").field("credential", &self.credential).finish_non_exhaustive()
+    }
+}
+
+/// A page of credentials.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialPage {
+    /// The credentials, by id.
+    pub items: Vec<Credential>,
+    /// Where the next page begins; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<ByteString>,
+}

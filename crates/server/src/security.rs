@@ -1,0 +1,242 @@
+//! Who may call the server: callers are authenticated by an API key, a token of an issuer or a client certificate, and are allowed what
+//! their grant says.
+//!
+//! ```text
+//!  Authorization: Bearer ─┬─ ann_… ─▶ credentials that the host follows ─┐
+//!                         └─ a JWT ─▶ issuers.rs ─▶ jwt.rs, key_set.rs ──┼─▶ Access: grant, limits, end ─▶ the gate
+//!  client certificate ─────────────▶ subjects that are configured ───────┘
+//! ```
+
+mod access;
+mod claims;
+mod governed;
+mod issuers;
+mod jwt;
+mod key_set;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use annals_core::credentials::{ApiKey, CredentialState, EVERY, Grant, Rate, SYSTEM_TENANT};
+use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Store, UnknownLog};
+use annals_runtime::{Audit, Host, LiveCredentials};
+use axum::http::{HeaderMap, Uri, header};
+
+use crate::caller::{tenant_header, unknown_tenant};
+use crate::problem::Problem;
+use crate::query::parameter;
+use crate::reader::READER;
+use crate::route::Permission;
+
+pub(crate) use access::Access;
+use access::Limits;
+pub(crate) use governed::governed;
+use issuers::Issuers;
+pub use issuers::{FetchKeys, Issuer, Keys};
+
+/// How long the first requests wait for the credentials to be read.
+const FIRST_READ_MAX: Duration = Duration::from_secs(5);
+
+/// How callers are authenticated.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Security {
+    /// The tenant that holds the credentials and the audit log; the store must declare it. `system`.
+    pub system_tenant: String,
+    /// Requests a second of each caller; 0 for no limit.
+    pub requests_per_second: u64,
+    /// Bytes of request and response bodies a second of each caller; 0 for no limit.
+    pub bytes_per_second: u64,
+    /// Whose tokens are accepted.
+    pub issuers: Vec<Issuer>,
+    /// What the holders of client certificates may do, by subject, such as `CN=worker-1,O=acme`.
+    pub certificates: BTreeMap<String, Grant>,
+}
+
+impl Default for Security {
+    fn default() -> Self {
+        Self {
+            system_tenant: SYSTEM_TENANT.to_owned(),
+            requests_per_second: 0,
+            bytes_per_second: 0,
+            issuers: Vec::new(),
+            certificates: BTreeMap::new(),
+        }
+    }
+}
+
+/// What decides about requests while a server runs.
+pub(crate) struct Guard {
+    system_tenant: String,
+    /// None when the system tenant is not declared; then nobody is let in.
+    pub credentials: Result<Arc<LiveCredentials>, UnknownLog>,
+    pub audit: Result<Audit, UnknownLog>,
+    rates: (Rate, Rate),
+    issuers: Issuers,
+    /// By who they are.
+    certificates: HashMap<String, Arc<Access>>,
+    /// Holders of keys, by the id of the key.
+    holders: RwLock<HashMap<String, Arc<Access>>>,
+}
+
+impl Guard {
+    /// The guard of a server whose tasks run on `host`. Needs an async runtime.
+    pub fn new(store: &dyn Store, host: &Host, security: Security) -> Self {
+        let Security { system_tenant, requests_per_second, bytes_per_second, issuers, certificates } = security;
+        let rates = (Rate(requests_per_second), Rate(bytes_per_second));
+        let certified = certificates.into_iter().map(|(subject, grant)| {
+            let access = Access::new(format!("certificate:{subject}"), None, grant, Arc::new(Limits::new(rates)));
+            (subject, Arc::new(access))
+        });
+        Self {
+            credentials: host.credentials(&system_tenant),
+            audit: Audit::new(store, &system_tenant, Arc::clone(host.clock())),
+            rates,
+            issuers: Issuers::new(issuers, Arc::clone(host.clock()), rates),
+            certificates: certified.collect(),
+            holders: RwLock::default(),
+            system_tenant,
+        }
+    }
+
+    /// Checks that the caller may do what needs `permission`, and counts the request against its limits. A request that needs none is
+    /// let in whoever sends it.
+    pub async fn admit(
+        &self,
+        headers: &HeaderMap,
+        uri: &Uri,
+        permission: Permission,
+    ) -> Result<Option<Arc<Access>>, Problem> {
+        let found = self.authenticate(headers).await;
+        if permission == Permission::Open {
+            return Ok(found.unwrap_or_default());
+        }
+        let access = found?.ok_or_else(|| {
+            unauthenticated("the request has no credential; send a key as `Authorization: Bearer KEY`")
+        })?;
+        self.allow(&access, headers, uri, permission)?;
+        access.limits.admit(headers)?;
+        Ok(Some(access))
+    }
+
+    /// The caller; none when the request has no credential.
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<Option<Arc<Access>>, Problem> {
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
+        let Some(value) = values.next() else { return Ok(self.certified()) };
+        if values.next().is_some() {
+            return Err(unauthenticated("the request has two Authorization headers; send one"));
+        }
+        let text = value.to_str().unwrap_or_default();
+        let token = match text.split_once(' ') {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+            _ => return Err(unauthenticated("the Authorization header is not of the form `Bearer KEY`")),
+        };
+        match ApiKey::parse(token) {
+            Some(key) => self.holder(&key).await.map(Some),
+            None => self.issuers.verify(token).await.map(Some),
+        }
+    }
+
+    /// The holder of the client certificate of this connection, if its subject is configured.
+    fn certified(&self) -> Option<Arc<Access>> {
+        if self.certificates.is_empty() {
+            return None;
+        }
+        let subject = READER.try_with(|reader| reader.subject().map(str::to_owned)).ok().flatten()?;
+        self.certificates.get(&subject).cloned()
+    }
+
+    async fn holder(&self, key: &ApiKey) -> Result<Arc<Access>, Problem> {
+        let credentials = self
+            .credentials
+            .as_ref()
+            .map_err(|error| Problem::new(Code::NotReady, format!("credentials cannot be read: {error}")))?;
+        if !credentials.are_current() {
+            let read = tokio::time::timeout(FIRST_READ_MAX, credentials.are_read()).await;
+            if read.is_err() || !credentials.are_current() {
+                let message = "credentials could not be read for 30 s, so no key can be checked; retry in a moment";
+                return Err(Problem::new(Code::NotReady, message));
+            }
+        }
+        let id = key.id();
+        let known = credentials.find(&id).filter(|known| known.record.is_opened_by(key));
+        let Some(known) = known else {
+            return Err(unauthenticated(
+                "the key is not known; an administrator creates one with `annals credential create`",
+            ));
+        };
+        // Only the holder of the secret is told more.
+        match known.record.state(credentials.now()) {
+            _ if known.is_ended() => return Err(unauthenticated("the key was revoked; ask for a new one")),
+            CredentialState::Active => {}
+            CredentialState::Revoked => return Err(unauthenticated("the key was revoked; ask for a new one")),
+            CredentialState::Expired => return Err(unauthenticated("the key has expired; ask for a new one")),
+        }
+        if let Some(access) = self.holders.read().unwrap_or_else(PoisonError::into_inner).get(&id)
+            && access.is_of(&known)
+        {
+            return Ok(Arc::clone(access));
+        }
+        let mut holders = self.holders.write().unwrap_or_else(PoisonError::into_inner);
+        let own = known.record.rates();
+        let rates = (or_default(own.0, self.rates.0), or_default(own.1, self.rates.1));
+        // What was used up stays used up when the credential is changed.
+        let limits = match holders.get(&id) {
+            Some(before) if before.limits.rates() == rates => Arc::clone(&before.limits),
+            _ => Arc::new(Limits::new(rates)),
+        };
+        let access = Arc::new(Access::of_key(known, limits, Arc::clone(credentials.clock())));
+        holders.insert(id, Arc::clone(&access));
+        Ok(access)
+    }
+
+    /// Checks the role, the tenant and the scope of a request.
+    fn allow(&self, access: &Access, headers: &HeaderMap, uri: &Uri, permission: Permission) -> Result<(), Problem> {
+        let grant = &access.grant;
+        if !permission.is_of(grant) {
+            let every = if permission == Permission::Admin { ", in every tenant" } else { "" };
+            let message = format!("the credential {} lacks the role {}{every}", access.who, permission.as_str());
+            return Err(Problem::new(Code::Forbidden, message));
+        }
+        if permission == Permission::Admin {
+            return Ok(());
+        }
+        let named = tenant_header(headers)?;
+        let tenant = named.as_deref().or(grant.only_tenant()).unwrap_or(DEFAULT_TENANT);
+        // The answer is that to a tenant which is not declared, so that nobody learns which tenants there are.
+        if !grant.covers_tenant(tenant) || (tenant == self.system_tenant && !grant.administers_the_store()) {
+            return Err(unknown_tenant(tenant));
+        }
+        if grant.scopes.iter().any(|scope| scope == EVERY) {
+            return Ok(());
+        }
+        let scope = parameter(uri.query(), "scope").unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
+        if grant.covers_scope(&scope) {
+            return Ok(());
+        }
+        Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope }.into())
+    }
+}
+
+fn or_default(own: Rate, default: Rate) -> Rate {
+    if own.0 > 0 { own } else { default }
+}
+
+/// The refusal of a caller that is not known.
+pub(crate) fn unauthenticated(message: impl Into<String>) -> Problem {
+    Problem::new(Code::Unauthenticated, message)
+}
+
+impl Permission {
+    /// Whether a grant has it.
+    fn is_of(self, grant: &Grant) -> bool {
+        use annals_core::credentials::Role;
+        match self {
+            Self::Open | Self::Reader => true,
+            Self::Writer => grant.has(Role::Writer),
+            Self::Operator => grant.has(Role::Operator),
+            Self::Admin => grant.administers_the_store(),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A caller that is known: what it may do, what it may use a second, and when that ends.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use annals_core::credentials::{Bucket, Grant, Rate};
+use annals_core::{Clock, Code, Timestamp};
+use annals_runtime::KnownCredential;
+use annals_system::Instant;
+use axum::http::{HeaderMap, header};
+use futures_util::future::BoxFuture;
+
+use crate::problem::Problem;
+
+/// A caller. Its `Debug` form is who it is.
+pub(crate) struct Access {
+    /// Who it is: `key:ID`, `jwt:ISSUER/SUBJECT` or `certificate:SUBJECT`.
+    pub who: String,
+    /// The name of its credential.
+    pub name: Option<String>,
+    pub grant: Grant,
+    pub limits: Arc<Limits>,
+    /// When it is no longer let in.
+    expires: Option<(Timestamp, Arc<dyn Clock>)>,
+    key: Option<Arc<KnownCredential>>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.who)
+    }
+}
+
+impl Access {
+    /// A caller that is let in until the server stops.
+    pub fn new(who: String, name: Option<String>, grant: Grant, limits: Arc<Limits>) -> Self {
+        Self { who, name, grant, limits, expires: None, key: None }
+    }
+
+    /// The same until a time.
+    pub fn until(self, expires: Timestamp, clock: Arc<dyn Clock>) -> Self {
+        Self { expires: Some((expires, clock)), ..self }
+    }
+
+    /// The holder of a key.
+    pub fn of_key(key: Arc<KnownCredential>, limits: Arc<Limits>, clock: Arc<dyn Clock>) -> Self {
+        let record = &key.record;
+        let access = Self::new(format!("key:{}", record.id), Some(record.name.clone()), record.grant(), limits);
+        let expires = record.expires_at().map(|at| (at, clock));
+        Self { expires, key: Some(key), ..access }
+    }
+
+    /// Whether it is the holder of this key as it is stored now.
+    pub fn is_of(&self, key: &Arc<KnownCredential>) -> bool {
+        self.key.as_ref().is_some_and(|own| Arc::ptr_eq(own, key))
+    }
+
+    /// Whether it is no longer let in.
+    pub fn is_ended(&self) -> bool {
+        let expired = self.expires.as_ref().is_some_and(|(at, clock)| *at <= clock.now());
+        expired || self.key.as_ref().is_some_and(|key| key.is_ended())
+    }
+
+    /// Waits until it is no longer let in.
+    pub fn ended(&self) -> BoxFuture<'static, ()> {
+        let expires = self.expires.clone();
+        let revoked = self.key.as_ref().map(|key| key.ended());
+        Box::pin(async move {
+            let expired = async {
+                match expires {
+                    Some((at, clock)) => clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let revoked = async {
+                match revoked {
+                    Some(revoked) => revoked.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = expired => {}
+                () = revoked => {}
+            }
+        })
+    }
+}
+
+/// What a caller may use a second, over all of its connections to this process.
+pub(crate) struct Limits {
+    rates: (Rate, Rate),
+    begun: Instant,
+    /// Requests and bytes.
+    used: Mutex<(Bucket, Bucket)>,
+}
+
+impl Limits {
+    /// Limits of requests and bytes a second.
+    pub fn new(rates: (Rate, Rate)) -> Self {
+        Self { rates, begun: Instant::now(), used: Mutex::default() }
+    }
+
+    pub fn rates(&self) -> (Rate, Rate) {
+        self.rates
+    }
+
+    fn now(&self) -> u64 {
+        // A second of the rate is there from the beginning.
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(2_000_000_000)
+    }
+
+    /// Counts a request and its body, unless a limit is used up.
+    pub fn admit(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        if self.rates == (Rate(0), Rate(0)) {
+            return Ok(());
+        }
+        let now = self.now();
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.0.check(self.rates.0, now).map_err(|wait| limited("requests", self.rates.0, wait))?;
+        used.1.check(self.rates.1, now).map_err(|wait| limited("bytes", self.rates.1, wait))?;
+        used.0.charge(self.rates.0, now, 1);
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        used.1.charge(self.rates.1, now, length.unwrap_or(0));
+        Ok(())
+    }
+
+    /// Counts bytes that were received or sent, whether the limit allows them or not; it is the next request that waits for them.
+    pub fn charge(&self, bytes: u64) {
+        if self.rates.1 == Rate(0) || bytes == 0 {
+            return;
+        }
+        let now = self.now();
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).1.charge(self.rates.1, now, bytes);
+    }
+}
+
+fn limited(what: &str, rate: Rate, wait: Duration) -> Problem {
+    let message = format!("the credential may use {} {what} a second; retry in {} ms", rate.0, wait.as_millis() + 1);
+    Problem::new(Code::RateLimited, message).retry_after(wait)
+}

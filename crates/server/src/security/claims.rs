@@ -1,0 +1,112 @@
+//! What the claims of a token allow.
+
+use annals_core::Timestamp;
+use annals_core::credentials::{EVERY, Grant, Role};
+use serde_json::{Map, Value};
+
+use super::issuers::Issuer;
+
+/// The time of a claim in seconds.
+fn time(claims: &Map<String, Value>, claim: &str) -> Option<i64> {
+    claims.get(claim)?.as_f64().map(|seconds| (seconds * 1_000.0) as i64)
+}
+
+/// Checks who the token is for and when it is valid; returns when it ends.
+pub(super) fn check(issuer: &Issuer, claims: &Map<String, Value>, now: Timestamp) -> Result<Timestamp, &'static str> {
+    let audience = match claims.get("aud") {
+        Some(Value::String(one)) => *one == issuer.audience,
+        Some(Value::Array(many)) => many.iter().any(|one| one.as_str() == Some(&issuer.audience)),
+        _ => false,
+    };
+    if !audience {
+        return Err("the token is for another audience");
+    }
+    let leeway = i64::try_from(issuer.leeway.as_millis()).unwrap_or(i64::MAX);
+    let now = now.as_millis();
+    let Some(expires) = time(claims, "exp") else { return Err("the token does not say when it expires") };
+    let ends = expires.saturating_add(leeway);
+    if ends <= now {
+        return Err("the token has expired");
+    }
+    if time(claims, "nbf").is_some_and(|from| from.saturating_sub(leeway) > now) {
+        return Err("the token is not valid yet");
+    }
+    Ok(Timestamp::from_millis(ends))
+}
+
+/// What a token allows; none when it names no role or no tenant.
+pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Option<Grant> {
+    let named = texts(claims, &issuer.roles_claim);
+    let mut roles: Vec<Role> = named.iter().filter_map(|name| role(issuer, name)).collect();
+    roles.sort_unstable();
+    roles.dedup();
+    let tenants = match issuer.tenants.is_empty() {
+        true => texts(claims, &issuer.tenants_claim),
+        false => issuer.tenants.clone(),
+    };
+    let grant = Grant { roles, tenants, scopes: vec![EVERY.to_owned()] };
+    grant.validate().is_ok().then_some(grant)
+}
+
+/// The role of a value of the claim: what is configured, or the name of a role where nothing is.
+fn role(issuer: &Issuer, name: &str) -> Option<Role> {
+    if issuer.roles.is_empty() { name.parse().ok() } else { issuer.roles.get(name).copied() }
+}
+
+/// The texts of a claim whose name leads through objects, such as `realm_access.roles`. A text with spaces is several, as in `scope`.
+fn texts(claims: &Map<String, Value>, path: &str) -> Vec<String> {
+    // Some issuers have names with dots in them.
+    let found = claims.get(path).or_else(|| {
+        let mut parts = path.split('.');
+        let first = claims.get(parts.next()?)?;
+        parts.try_fold(first, |value, part| value.get(part))
+    });
+    match found {
+        Some(Value::String(text)) => text.split_whitespace().map(str::to_owned).collect(),
+        Some(Value::Array(many)) => many.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claims(value: Value) -> Map<String, Value> {
+        value.as_object().expect("an object").clone()
+    }
+
+    #[test]
+    fn claims_become_roles_and_tenants_as_they_are_configured() {
+        let mut issuer = Issuer::new("https://id.example", "annals");
+        let plain = claims(json!({"roles": ["writer", "cook"], "tenants": ["acme"]}));
+        assert_eq!(grant(&issuer, &plain), Some(Grant::new(Role::Writer, ["acme"])));
+        issuer.roles_claim = "realm_access.roles".to_owned();
+        issuer.roles.insert("annals-ops".to_owned(), Role::Operator);
+        issuer.tenants = vec!["north".to_owned()];
+        let nested = claims(json!({"realm_access": {"roles": ["annals-ops", "admin"]}, "tenants": ["*"]}));
+        assert_eq!(grant(&issuer, &nested), Some(Grant::new(Role::Operator, ["north"])));
+        assert_eq!(grant(&issuer, &plain), None);
+    }
+
+    #[test]
+    fn a_token_is_valid_for_its_audience_and_its_time_with_some_leeway() {
+        let issuer = Issuer::new("https://id.example", "annals");
+        let now = Timestamp::from_millis(1_000_000_000);
+        let at = |value| check(&issuer, &claims(value), now);
+        assert!(at(json!({"aud": "annals", "exp": 1_000_001})).is_ok());
+        assert!(at(json!({"aud": ["x", "annals"], "exp": 999_990, "nbf": 1_000_010})).is_ok());
+        for bad in [
+            json!({"aud": "other", "exp": 1_000_001}),
+            json!({"exp": 1_000_001}),
+            json!({"aud": "annals"}),
+            json!({"aud": "annals", "exp": 999_900}),
+            json!({"aud": "annals", "exp": "1000001"}),
+            json!({"aud": "annals", "exp": 1_000_001, "nbf": 1_000_100}),
+        ] {
+            assert!(at(bad.clone()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Issuers of tokens: whose tokens are accepted, and what they allow here.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use annals_core::Clock;
+use annals_core::credentials::{Rate, Role};
+use annals_system::Instant;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use sha2::{Digest, Sha256};
+
+use super::access::Limits;
+use super::jwt::{Algorithm, Token};
+use super::key_set::KeySet;
+use super::{Access, claims, unauthenticated};
+use crate::problem::Problem;
+
+/// Most tokens of which it is remembered that they were checked, and most callers whose limits are.
+const REMEMBERED_MAX: usize = 10_000;
+/// How long it is remembered.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+
+/// Fetches the keys of an issuer over HTTPS. A server has no client of its own.
+pub trait FetchKeys: Send + Sync + 'static {
+    /// Returns the document at `url`, or a sentence that says why there is none.
+    fn fetch(&self, url: &str) -> BoxFuture<'_, Result<Bytes, String>>;
+}
+
+/// Where the keys of an issuer are.
+#[derive(Clone)]
+pub enum Keys {
+    /// In the set of keys (JWKS) at this URL.
+    Url(String, Arc<dyn FetchKeys>),
+    /// Where the issuer's `/.well-known/openid-configuration` says.
+    Discovered(Arc<dyn FetchKeys>),
+    /// In a file with a set of keys.
+    File(PathBuf),
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url, _) => f.debug_tuple("Url").field(url).finish(),
+            Self::Discovered(_) => f.write_str("Discovered"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+/// An issuer whose tokens are accepted.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Issuer {
+    /// The `iss` of its tokens.
+    pub issuer: String,
+    /// What must be in their `aud`.
+    pub audience: String,
+    /// Where its keys are; none for a file that no token can be checked with.
+    pub keys: Option<Keys>,
+    /// The algorithms that are accepted; every one of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and EdDSA unless set.
+    pub algorithms: Vec<String>,
+    /// The claim that holds the roles, such as `realm_access.roles`. `roles`.
+    pub roles_claim: String,
+    /// The claim that holds the tenants. `tenants`.
+    pub tenants_claim: String,
+    /// What the values of that claim mean here; without any, a value is the name of a role.
+    pub roles: BTreeMap<String, Role>,
+    /// The tenants of all of its tokens, instead of a claim.
+    pub tenants: Vec<String>,
+    /// How far the clocks may be apart. 60 s.
+    pub leeway: Duration,
+}
+
+impl Issuer {
+    /// An issuer and the audience that its tokens must have. It needs [`keys`](Self::keys).
+    pub fn new(issuer: impl Into<String>, audience: impl Into<String>) -> Self {
+        Self {
+            issuer: issuer.into(),
+            audience: audience.into(),
+            keys: None,
+            algorithms: Vec::new(),
+            roles_claim: "roles".to_owned(),
+            tenants_claim: "tenants".to_owned(),
+            roles: BTreeMap::new(),
+            tenants: Vec::new(),
+            leeway: Duration::from_secs(60),
+        }
+    }
+
+    /// Checks that it is one whose tokens can be checked.
+    ///
+    /// # Errors
+    /// A sentence that names the setting.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.issuer.is_empty() || self.audience.is_empty() {
+            return Err("issuer and audience must both be set".to_owned());
+        }
+        match self.algorithms.iter().find(|name| Algorithm::named(name).is_none()) {
+            Some(name) => {
+                let known: Vec<_> = Algorithm::ALL.iter().map(|(name, _)| *name).collect();
+                Err(format!("algorithms: {name:?} is not accepted; use {}", known.join(", ")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn accepts(&self, algorithm: Algorithm) -> bool {
+        self.algorithms.is_empty() || self.algorithms.iter().any(|name| Algorithm::named(name) == Some(algorithm))
+    }
+}
+
+/// The issuers of a server.
+pub(super) struct Issuers {
+    issuers: Vec<(Issuer, KeySet)>,
+    clock: Arc<dyn Clock>,
+    rates: (Rate, Rate),
+    /// Tokens that were checked, by their SHA-256, with the time of the check.
+    checked: Mutex<HashMap<[u8; 32], (Arc<Access>, Instant)>>,
+    limits: Mutex<HashMap<String, Arc<Limits>>>,
+}
+
+impl Issuers {
+    pub fn new(issuers: Vec<Issuer>, clock: Arc<dyn Clock>, rates: (Rate, Rate)) -> Self {
+        let with_keys = |issuer: Issuer| {
+            let keys = KeySet::new(&issuer);
+            (issuer, keys)
+        };
+        let issuers = issuers.into_iter().map(with_keys).collect();
+        Self { issuers, clock, rates, checked: Mutex::default(), limits: Mutex::default() }
+    }
+
+    /// The caller that a token stands for.
+    pub async fn verify(&self, token: &str) -> Result<Arc<Access>, Problem> {
+        if self.issuers.is_empty() {
+            return Err(unauthenticated("the credential is not a key of this server"));
+        }
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        if let Some(access) = self.remembered(&digest) {
+            return Ok(access);
+        }
+        let token = Token::parse(token).map_err(unauthenticated)?;
+        let issued_by = token.text("iss").unwrap_or_default();
+        let found = self.issuers.iter().find(|(issuer, _)| issuer.issuer == issued_by);
+        let Some((issuer, keys)) = found else {
+            return Err(unauthenticated("the token is of an issuer that this server does not accept"));
+        };
+        if !issuer.accepts(token.algorithm) {
+            return Err(unauthenticated("the token's algorithm is not accepted"));
+        }
+        if !keys.signed(&token).await? {
+            return Err(unauthenticated("the token is not signed by a key of its issuer"));
+        }
+        let ends = claims::check(issuer, &token.claims, self.clock.now()).map_err(unauthenticated)?;
+        let Some(grant) = claims::grant(issuer, &token.claims) else {
+            let message = format!(
+                "the token grants nothing here: {:?} names no role, or {:?} no tenant",
+                issuer.roles_claim, issuer.tenants_claim
+            );
+            return Err(Problem::new(annals_core::Code::Forbidden, message));
+        };
+        let who = format!("jwt:{issued_by}/{}", token.text("sub").unwrap_or("(no subject)"));
+        let name = ["name", "email", "preferred_username"].iter().find_map(|claim| token.text(claim));
+        let limits = self.limits_of(&who);
+        let access = Access::new(who, name.map(str::to_owned), grant, limits).until(ends, Arc::clone(&self.clock));
+        let access = Arc::new(access);
+        self.remember(digest, &access);
+        Ok(access)
+    }
+
+    fn remembered(&self, digest: &[u8; 32]) -> Option<Arc<Access>> {
+        let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (access, at) = checked.get(digest)?;
+        (at.elapsed() < REMEMBERED_FOR && !access.is_ended()).then(|| Arc::clone(access))
+    }
+
+    fn remember(&self, digest: [u8; 32], access: &Arc<Access>) {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if checked.len() >= REMEMBERED_MAX {
+            checked.retain(|_, (_, at)| at.elapsed() < REMEMBERED_FOR);
+        }
+        if checked.len() >= REMEMBERED_MAX {
+            checked.clear();
+        }
+        checked.insert(digest, (Arc::clone(access), Instant::now()));
+    }
+
+    fn limits_of(&self, who: &str) -> Arc<Limits> {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = limits.get(who) {
+            return Arc::clone(known);
+        }
+        if limits.len() >= REMEMBERED_MAX {
+            limits.retain(|_, limits| Arc::strong_count(limits) > 1);
+        }
+        let new = Arc::new(Limits::new(self.rates));
+        limits.insert(who.to_owned(), Arc::clone(&new));
+        new
+    }
+}

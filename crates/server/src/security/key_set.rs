@@ -1,0 +1,131 @@
+//! The public keys of an issuer: fetched when they are needed, kept, and fetched again at a limited rate.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use annals_core::Code;
+use annals_system::Instant;
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::issuers::{Issuer, Keys};
+use super::jwt::{PublicKey, Token, read_keys};
+use crate::problem::Problem;
+
+/// How long keys of a URL are used without another look, and how often they are fetched at most, for a token of an unknown key.
+const URL_PACE: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(30));
+/// The same of a file.
+const FILE_PACE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
+/// How long keys are used although they cannot be fetched again.
+const STALE_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// How long a fetch may take.
+const FETCH_MAX: Duration = Duration::from_secs(10);
+/// The largest set of keys.
+const KEYS_BYTES_MAX: usize = 1024 * 1024;
+
+/// The keys of one issuer.
+pub(super) struct KeySet {
+    issuer: String,
+    source: Option<Keys>,
+    known: RwLock<Option<(Arc<Vec<PublicKey>>, Instant)>>,
+    /// When they were last fetched or tried to; held during a fetch, so that there is one at a time.
+    tried: tokio::sync::Mutex<Option<Instant>>,
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    jwks_uri: String,
+}
+
+impl KeySet {
+    pub fn new(issuer: &Issuer) -> Self {
+        let (issuer, source) = (issuer.issuer.clone(), issuer.keys.clone());
+        Self { issuer, source, known: RwLock::default(), tried: tokio::sync::Mutex::default() }
+    }
+
+    fn pace(&self) -> (Duration, Duration) {
+        if matches!(self.source, Some(Keys::File(_))) { FILE_PACE } else { URL_PACE }
+    }
+
+    fn known(&self) -> Option<(Arc<Vec<PublicKey>>, Instant)> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a key of the issuer signed the token. Keys are fetched when none is known, when they are old, and for a token whose key id
+    /// is not among them.
+    pub async fn signed(&self, token: &Token<'_>) -> Result<bool, Problem> {
+        let known = self.known();
+        let has = |keys: &[PublicKey]| token.key_id.is_none() || keys.iter().any(|key| key.id == token.key_id);
+        let fresh = known.as_ref().is_some_and(|(keys, at)| at.elapsed() < self.pace().0 && has(keys));
+        let known = if fresh { known } else { self.fetch_again(known).await? };
+        let Some((keys, _)) = known else { return Ok(false) };
+        let candidates = keys.iter().filter(|key| token.key_id.is_none() || key.id.is_none() || key.id == token.key_id);
+        Ok(candidates.into_iter().any(|key| token.is_signed_by(key)))
+    }
+
+    async fn fetch_again(
+        &self,
+        before: Option<(Arc<Vec<PublicKey>>, Instant)>,
+    ) -> Result<Option<(Arc<Vec<PublicKey>>, Instant)>, Problem> {
+        let mut tried = self.tried.lock().await;
+        // Somebody else may have fetched them meanwhile.
+        if let Some((keys, at)) = self.known()
+            && before.as_ref().is_none_or(|(_, seen)| *seen < at)
+        {
+            return Ok(Some((keys, at)));
+        }
+        let may_fetch = tried.is_none_or(|at| at.elapsed() >= self.pace().1);
+        let usable = before.filter(|(_, at)| at.elapsed() < STALE_MAX);
+        if !may_fetch {
+            return match usable {
+                Some(known) => Ok(Some(known)),
+                None => Err(self.unreachable("a moment ago they could not be fetched")),
+            };
+        }
+        *tried = Some(Instant::now());
+        let fetched = tokio::time::timeout(FETCH_MAX, self.fetch()).await;
+        match fetched.unwrap_or_else(|_| Err(format!("nothing came within {} s", FETCH_MAX.as_secs()))) {
+            Ok(keys) => {
+                let known = (Arc::new(keys), Instant::now());
+                *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(known.clone());
+                Ok(Some(known))
+            }
+            Err(error) => {
+                tracing::warn!(issuer = self.issuer, error, "the keys of an issuer cannot be fetched");
+                match usable {
+                    Some(known) => Ok(Some(known)),
+                    None => Err(self.unreachable(&error)),
+                }
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Vec<PublicKey>, String> {
+        let document = match &self.source {
+            Some(Keys::Url(url, fetch)) => fetch.fetch(url).await?,
+            Some(Keys::Discovered(fetch)) => {
+                let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
+                let found = fetch.fetch(&url).await?;
+                let found: Discovery = serde_json::from_slice(&found).map_err(|error| format!("{url}: {error}"))?;
+                fetch.fetch(&found.jwks_uri).await?
+            }
+            Some(Keys::File(path)) => {
+                let path = path.clone();
+                let read = tokio::task::spawn_blocking(move || std::fs::read(&path).map_err(|error| (path, error)));
+                let read = read.await.map_err(|error| error.to_string())?;
+                Bytes::from(read.map_err(|(path, error)| format!("{}: {error}", path.display()))?)
+            }
+            None => return Err("no place of keys is configured".to_owned()),
+        };
+        if document.len() > KEYS_BYTES_MAX {
+            return Err(format!("the set of keys has more than {KEYS_BYTES_MAX} bytes"));
+        }
+        read_keys(&document)
+    }
+
+    fn unreachable(&self, why: &str) -> Problem {
+        let message = format!("the keys of the issuer {} are not there: {why}", self.issuer);
+        Problem::new(Code::NotReady, message)
+            .advise("Retry in a moment; an operator finds the cause in the server's log.")
+    }
+}

@@ -1,0 +1,300 @@
+//! Who is let in, and to what: keys, roles, tenants, limits and the audit log.
+
+use std::collections::BTreeSet;
+
+use annals_core::Code;
+use annals_core::credentials::{ApiKey, EVERY, Grant, NewCredential, Role};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::follow::Events;
+use crate::running::{opened, soon};
+use crate::secured::{Secured, options, store};
+
+fn method(name: &str) -> Method {
+    Method::from_bytes(name.to_uppercase().as_bytes()).expect("a method")
+}
+
+/// Every operation of the document: method, path with values, and what is said of it.
+async fn operations(server: &Secured) -> Vec<(Method, String, Value)> {
+    let document = server.server.get("/openapi.json").await.json();
+    let mut found = Vec::new();
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        let parts = path.split('/').map(|part| match part {
+            "{sequence_number}" => "0",
+            _ if part.starts_with('{') => "x",
+            part => part,
+        });
+        let path = parts.collect::<Vec<_>>().join("/");
+        for (name, said) in item.as_object().expect("methods") {
+            found.push((method(name), path.clone(), said.clone()));
+        }
+    }
+    assert!(found.len() > 80, "{}", found.len());
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_that_is_not_open_refuses_a_request_without_a_valid_key() {
+    let secured = Secured::start(&["default"]).await;
+    let forged = ApiKey::new([1; 8], [2; 32]).reveal();
+    let (_, other) = secured.create(Grant::new(Role::Reader, ["default"])).await;
+    // The id of a known key with another secret.
+    let guessed = format!("{}{}", &other[..21], "0".repeat(64));
+    for (method, path, said) in operations(&secured).await {
+        let open = said["x-annals-permission"] == "open";
+        for header in
+            [None, Some(format!("Bearer {forged}")), Some(format!("Bearer {guessed}")), Some("Basic YTpi".to_owned())]
+        {
+            let request = secured.server.request(method.clone(), &path);
+            let request = match &header {
+                Some(header) => request.header("authorization", header),
+                None => request,
+            };
+            let answer = secured.send(request).await;
+            if open {
+                assert!(answer.status.is_success(), "{method} {path} {header:?}: {}", answer.text());
+                continue;
+            }
+            let problem = answer.problem(Code::Unauthenticated);
+            assert!(answer.header("www-authenticate").starts_with("Bearer"), "{method} {path}");
+            assert!(!problem.to_string().contains(&"0".repeat(64)), "{problem}");
+        }
+        let refusals = said["responses"].as_object().expect("responses");
+        assert_eq!(!open, refusals.contains_key("401") && refusals.contains_key("403"), "{method} {path}");
+        assert_eq!(!open, said["security"] == json!([{ "bearer": [] }]), "{method} {path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_operation_answers_another_tenant_s_caller_with_anything_but_what_an_undeclared_tenant_gets() {
+    let secured = Secured::start(&["acme", "north"]).await;
+    let (_, acme) = secured.create(Grant::new(Role::Admin, ["acme"])).await;
+    let commit = secured.request(&secured.admin, Method::POST, "/v1/commits").header("annals-tenant", "north");
+    assert_eq!(secured.send(commit.body(opened().to_string())).await.status, 201);
+    for (method, path, said) in operations(&secured).await {
+        let permission = said["x-annals-permission"].as_str().expect("a permission");
+        let mut answers = Vec::new();
+        for tenant in ["north", "nobody", "system"] {
+            let request = secured.request(&acme, method.clone(), &path).header("annals-tenant", tenant);
+            let answer = secured.send(request).await;
+            match permission {
+                "open" => {
+                    assert!(answer.status.is_success(), "{method} {path}");
+                    if path != "/openapi.json" {
+                        assert!(!answer.text().contains("north"), "{method} {path}: {}", answer.text());
+                    }
+                }
+                // What concerns the whole store is for administrators of every tenant.
+                "admin" => drop(answer.problem(Code::Forbidden)),
+                _ => drop(answer.problem(Code::UnknownTenant)),
+            }
+            answers.push(answer.text().replace(tenant, "TENANT"));
+        }
+        if permission != "open" {
+            assert_eq!(BTreeSet::from_iter(answers).len(), 1, "{method} {path}");
+        }
+    }
+    // Its own tenant needs no name.
+    assert_eq!(secured.get(&acme, "/v1").await.json()["tenant"], "acme");
+    assert_eq!(secured.get(&acme, "/v1/log").await.json()["head"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_is_allowed_what_its_operations_declare_and_nothing_else() {
+    let secured = Secured::start(&["default"]).await;
+    for role in Role::ALL {
+        let (_, key) = secured.create(Grant::new(role, ["default"])).await;
+        for (method, path, said) in operations(&secured).await {
+            let allowed = match said["x-annals-permission"].as_str().expect("a permission") {
+                "open" | "reader" => true,
+                "writer" => matches!(role, Role::Writer | Role::Admin),
+                "operator" => matches!(role, Role::Operator | Role::Admin),
+                _ => false,
+            };
+            // A parameter that nobody takes: what is allowed is refused for that, before anything is done.
+            let answer = secured.send(secured.request(&key, method.clone(), &format!("{path}?no=1"))).await;
+            let refused = serde_json::from_slice::<Value>(&answer.body).is_ok_and(|it| it["code"] == "forbidden");
+            assert_eq!(!refused, allowed, "{role} {method} {path}: {}", answer.text());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_shown_once_and_found_nowhere_else() {
+    let secured = Secured::start(&["default"]).await;
+    let (id, key) = secured.create(Grant::new(Role::Reader, ["default"])).await;
+    let secret = key.rsplit('_').next().expect("a secret").to_owned();
+    secured.get(&key, "/v1/log").await.json();
+    for path in ["/v1/credentials", &format!("/v1/credentials/{id}"), "/v1/audit", "/metrics", "/health/ready"] {
+        let shown = secured.get(&secured.admin, path).await;
+        assert!(shown.status.is_success() && !shown.text().contains(&secret), "{path}: {}", shown.text());
+    }
+    let stored = "/v1/records/collections/annals-credentials/find";
+    let request = secured.request(&secured.admin, Method::POST, stored).header("annals-tenant", "system");
+    let by_id = json!({"condition": {"field": "_id", "operator": "EQ", "value": id}, "limit": 5});
+    let stored = secured.send(request.body(by_id.to_string())).await;
+    assert!(stored.text().contains(&id) && !stored.text().contains(&secret), "{}", stored.text());
+    let listed = secured.get(&secured.admin, &format!("/v1/credentials/{id}")).await.json();
+    assert_eq!((&listed["state"], &listed["roles"]), (&json!("active"), &json!(["reader"])));
+    secured.get(&secured.admin, "/v1/credentials/nobody").await.problem(Code::UnknownCredential);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_key_is_refused_and_ends_the_streams_of_its_holder() {
+    let secured = Secured::start(&["default"]).await;
+    let (id, key) = secured.create(Grant::new(Role::Reader, ["default"])).await;
+    let mut events = Events::of(secured.request(&key, Method::GET, "/v1/log/follow")).await;
+    assert_eq!(events.block().await.and_then(|block| block.comment), Some("from 0, head 0".to_owned()));
+    let path = format!("/v1/credentials/{id}");
+    let revoke = secured.request(&secured.admin, Method::DELETE, &path).body(r#"{"reason": "a test"}"#);
+    assert_eq!(secured.send(revoke).await.json()["state"], "revoked");
+    let last = soon("the last event", events.block()).await.expect("an event");
+    assert_eq!(last.event.as_deref(), Some("problem"), "{last:?}");
+    assert!(soon("the end of the stream", events.block()).await.is_none());
+    let refused = secured.get(&key, "/v1/log").await.problem(Code::Unauthenticated);
+    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("revoked")), "{refused}");
+    // Again it changes nothing, and a body is not needed.
+    assert_eq!(
+        secured.send(secured.request(&secured.admin, Method::DELETE, &path)).await.json()["revoked_because"],
+        "a test"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_another_process_revokes_is_refused_within_seconds() {
+    use annals_core::credentials::{Credentials, RevokeBody};
+    let store = store(&["default"]);
+    let secured = Secured::over(store.clone(), options()).await;
+    let (id, key) = secured.create(Grant::new(Role::Reader, ["default"])).await;
+    assert_eq!(secured.get(&key, "/v1/log").await.status, 200);
+    let clock = std::sync::Arc::new(annals_system::SystemClock);
+    let elsewhere = annals_runtime::StoredCredentials::new(&*store, "system", clock).expect("declared");
+    elsewhere.revoke(&id, RevokeBody::default()).await.expect("revoked");
+    let refused = async { while secured.get(&key, "/v1/log").await.status != 401 {} };
+    soon("the refusal of a revoked key", refused).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_key_is_refused() {
+    let secured = Secured::start(&["default"]).await;
+    let mut new = NewCredential::new("short", Grant::new(Role::Reader, ["default"]));
+    new.expires_at = Some(annals_core::Timestamp::parse("2020-01-01T00:00:00Z").expect("a time"));
+    let body = serde_json::to_string(&new).expect("JSON");
+    let created =
+        secured.send(secured.request(&secured.admin, Method::POST, "/v1/credentials").body(body)).await.json();
+    assert_eq!(created["state"], "expired");
+    let refused = secured.get(created["key"].as_str().expect("a key"), "/v1/log").await;
+    assert!(refused.problem(Code::Unauthenticated)["detail"].as_str().is_some_and(|it| it.contains("expired")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_that_breaks_a_rule_is_refused_at_its_field() {
+    let secured = Secured::start(&["default"]).await;
+    for (body, path) in [
+        (json!({"name": "", "roles": ["reader"], "tenants": ["a"]}), "name"),
+        (json!({"name": "a", "roles": [], "tenants": ["a"]}), "roles"),
+        (json!({"name": "a", "roles": ["reader"], "tenants": []}), "tenants"),
+        (json!({"name": "a", "roles": ["reader"], "tenants": ["a"], "requests_per_second": 0}), "requests_per_second"),
+    ] {
+        let request = secured.request(&secured.admin, Method::POST, "/v1/credentials").body(body.to_string());
+        assert_eq!(secured.send(request).await.problem(Code::InvalidCredential)["path"], path, "{body}");
+    }
+    let cook = json!({"name": "a", "roles": ["cook"], "tenants": ["a"]}).to_string();
+    secured
+        .send(secured.request(&secured.admin, Method::POST, "/v1/credentials").body(cook))
+        .await
+        .problem(Code::InvalidBody);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_used_up_its_limit_is_told_when_to_come_again() {
+    let secured = Secured::start(&["default"]).await;
+    for limit in [json!({"requests_per_second": 2}), json!({"bytes_per_second": 200})] {
+        let mut new = json!({"name": "slow", "roles": ["reader"], "tenants": ["default"]});
+        new.as_object_mut().expect("an object").extend(limit.as_object().expect("an object").clone());
+        let request = secured.request(&secured.admin, Method::POST, "/v1/credentials").body(new.to_string());
+        let key = secured.send(request).await.json()["key"].as_str().expect("a key").to_owned();
+        let limited = async {
+            loop {
+                // Many at once, so that a slow machine uses them up as well.
+                let asked = (0..16).map(|_| secured.get(&key, "/v1"));
+                let answers = futures_util::future::join_all(asked).await;
+                if let Some(refused) = answers.into_iter().find(|answer| answer.status == 429) {
+                    return refused;
+                }
+            }
+        };
+        let limited = soon("a refusal", limited).await;
+        limited.problem(Code::RateLimited);
+        assert!(limited.header("retry-after").parse::<u64>().is_ok_and(|seconds| seconds >= 1));
+        // Others are not concerned, nor is what needs no credential.
+        assert_eq!(secured.get(&secured.admin, "/v1").await.status, 200);
+        assert_eq!(secured.get(&key, "/health/live").await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_administrative_act_is_listed_with_who_what_why_and_from_where() {
+    let secured = Secured::start(&["default"]).await;
+    let (id, operator) = secured.create(Grant::new(Role::Operator, ["default"])).await;
+    let put = secured.request(&operator, Method::PUT, "/v1/handlers/billing").body(r#"{"types": ["paid"]}"#);
+    assert_eq!(secured.send(put).await.status, 201);
+    let delete = secured.request(&operator, Method::DELETE, "/v1/handlers/billing");
+    assert_eq!(secured.send(delete.body(r#"{"reason": "it is not needed", "by": "Eva"}"#)).await.status, 200);
+    let absent = secured.request(&operator, Method::DELETE, "/v1/handlers/absent").body(r#"{"reason": "a slip"}"#);
+    secured.send(absent).await.problem(Code::UnknownHandler);
+    assert!(secured.get(&secured.admin, "/v1/backup").await.status.is_success());
+    let mut acts = Vec::new();
+    let mut path = "/v1/audit?limit=2".to_owned();
+    loop {
+        let page = secured.get(&secured.admin, &path).await.json();
+        acts.extend(page["items"].as_array().expect("a list").iter().cloned());
+        let Some(cursor) = page["cursor"].as_str() else { break };
+        path = format!("/v1/audit?limit=2&cursor={cursor}");
+    }
+    let what: Vec<_> = acts
+        .iter()
+        .map(|act| (act["what"].as_str().expect("what"), act["outcome"].as_str().expect("an outcome")))
+        .collect();
+    let expected = [
+        ("backup", "done"),
+        ("deleteHandler", "refused"),
+        ("deleteHandler", "done"),
+        ("putHandler", "done"),
+        ("createCredential", "done"),
+    ];
+    assert_eq!(what, expected);
+    assert_eq!(acts[1]["code"], "unknown_handler");
+    let deleted = &acts[2];
+    assert_eq!((&deleted["who"], &deleted["tenant"]), (&json!(format!("key:{id}")), &json!("default")), "{deleted}");
+    assert_eq!((&deleted["why"], &deleted["by"]), (&json!("it is not needed"), &json!("Eva")));
+    assert_eq!(deleted["path"], "/v1/handlers/billing");
+    assert!(deleted["from"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:")), "{deleted}");
+    // Every operation that changes something for operators is one that is recorded.
+    for (method, path, said) in operations(&secured).await {
+        let acts = matches!(said["x-annals-permission"].as_str(), Some("operator" | "admin")) && method != Method::GET;
+        assert!(said["x-annals-audited"] == acts || path == "/v1/backup", "{method} {path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_credentials_has_neither_credentials_nor_an_audit_log() {
+    let server = crate::running::Running::start().await;
+    for path in ["/v1/credentials", "/v1/credentials/x", "/v1/audit"] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.status, 501, "{}", answer.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_of_some_scopes_reads_no_other() {
+    let secured = Secured::start(&["default"]).await;
+    let grant = Grant { scopes: vec!["inbox".to_owned()], ..Grant::new(Role::Reader, [EVERY]) };
+    let (_, key) = secured.create(grant).await;
+    for path in ["/v1/log", "/v1/log?scope=default", "/v1/streams?scope=%64efault"] {
+        secured.get(&key, path).await.problem(Code::UnknownScope);
+    }
+    // It is granted, and not declared.
+    secured.get(&key, "/v1/log?scope=inbox").await.problem(Code::UnknownScope);
+}
