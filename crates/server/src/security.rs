@@ -208,6 +208,13 @@ impl Guard {
         if !grant.covers_tenant(tenant) || (tenant == self.system_tenant && !grant.administers_the_store()) {
             return Err(unknown_tenant(tenant));
         }
+        // Acts are recorded by the server itself, and nobody adds any.
+        if tenant == self.system_tenant && permission != Permission::Reader {
+            let message =
+                format!("the tenant {tenant:?} holds credentials and the audit log, and is read-only from outside");
+            return Err(Problem::new(Code::Forbidden, message)
+                .advise("Use `annals credential`, or another tenant for events and records of your own."));
+        }
         if grant.scopes.iter().any(|scope| scope == EVERY) {
             return Ok(());
         }

@@ -179,7 +179,7 @@ async fn list(keys: &Keys, output: &mut Output) -> Result<(), Stop> {
 pub struct Keys(Place);
 
 enum Place {
-    Server(CredentialsClient),
+    Server(Box<CredentialsClient>),
     Store { store: Arc<dyn Store>, credentials: StoredCredentials, audit: Audit },
 }
 
@@ -188,7 +188,7 @@ impl Keys {
     pub async fn open(context: &Context, must_exist: bool) -> Result<Self, Failure> {
         if let Some(server) = &context.server {
             let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
-            return Ok(Self(Place::Server(client.credentials())));
+            return Ok(Self(Place::Server(Box::new(client.credentials()))));
         }
         let store = target::open_system_store(&context.config, must_exist).await?;
         let (tenant, clock) = (&context.config.security.tenant, || Arc::new(SystemClock) as Arc<dyn Clock>);
@@ -208,7 +208,7 @@ impl Keys {
 
     fn credentials(&self) -> &dyn Credentials {
         match &self.0 {
-            Place::Server(client) => client,
+            Place::Server(client) => &**client,
             Place::Store { credentials, .. } => credentials,
         }
     }

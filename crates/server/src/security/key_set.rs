@@ -23,11 +23,14 @@ const FETCH_MAX: Duration = Duration::from_secs(10);
 /// The largest set of keys.
 const KEYS_BYTES_MAX: usize = 1024 * 1024;
 
+/// Keys, and when they were fetched.
+type Known = (Arc<Vec<PublicKey>>, Instant);
+
 /// The keys of one issuer.
 pub(super) struct KeySet {
     issuer: String,
     source: Option<Keys>,
-    known: RwLock<Option<(Arc<Vec<PublicKey>>, Instant)>>,
+    known: RwLock<Option<Known>>,
     /// When they were last fetched or tried to; held during a fetch, so that there is one at a time.
     tried: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -47,7 +50,7 @@ impl KeySet {
         if matches!(self.source, Some(Keys::File(_))) { FILE_PACE } else { URL_PACE }
     }
 
-    fn known(&self) -> Option<(Arc<Vec<PublicKey>>, Instant)> {
+    fn known(&self) -> Option<Known> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -63,10 +66,7 @@ impl KeySet {
         Ok(candidates.into_iter().any(|key| token.is_signed_by(key)))
     }
 
-    async fn fetch_again(
-        &self,
-        before: Option<(Arc<Vec<PublicKey>>, Instant)>,
-    ) -> Result<Option<(Arc<Vec<PublicKey>>, Instant)>, Problem> {
+    async fn fetch_again(&self, before: Option<Known>) -> Result<Option<Known>, Problem> {
         let mut tried = self.tried.lock().await;
         // Somebody else may have fetched them meanwhile.
         if let Some((keys, at)) = self.known()

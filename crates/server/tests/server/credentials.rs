@@ -279,6 +279,19 @@ async fn every_administrative_act_is_listed_with_who_what_why_and_from_where() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn not_even_an_administrator_adds_to_the_audit_log() {
+    let secured = Secured::start(&["default"]).await;
+    for (method, path, said) in operations(&secured).await {
+        if matches!(said["x-annals-permission"].as_str(), Some("writer" | "operator")) && method != Method::GET {
+            let request = secured.request(&secured.admin, method.clone(), &path).header("annals-tenant", "system");
+            assert_eq!(secured.send(request.body(opened().to_string())).await.status, 403, "{method} {path}");
+        }
+    }
+    let read = secured.request(&secured.admin, Method::GET, "/v1/log").header("annals-tenant", "system");
+    assert_eq!(secured.send(read).await.json()["head"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_credentials_has_neither_credentials_nor_an_audit_log() {
     let server = crate::running::Running::start().await;
     for path in ["/v1/credentials", "/v1/credentials/x", "/v1/audit"] {
