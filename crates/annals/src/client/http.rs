@@ -53,7 +53,8 @@ pub(super) struct Answer {
 }
 
 impl Http {
-    /// A server at `base`, which is `http://host:port` or `https://host:port` with or without a path; or a sentence that says what is wrong with it.
+    /// A server at `base`, which is `http://host:port` or `https://host:port` with or without a path; or a sentence that says what is wrong
+    /// with it.
     pub fn new(base: &str, tenant: &str, options: &ClientOptions) -> Result<Self, String> {
         let wrong = |why: &str| format!("{base:?} is not the address of a server: {why}; write http://127.0.0.1:4000");
         let uri: Uri = base.parse().map_err(|error| wrong(&format!("{error}")))?;

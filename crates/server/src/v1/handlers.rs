@@ -6,7 +6,7 @@ use annals_core::handlers::{
     ActBody, Delivery, HandlerDefinition, HandlerError, Handlers, PullBody, SettleBody, SettleResult, write_deliveries,
 };
 use annals_core::wire::{EventView, parse_json};
-use annals_core::{ByteString, Code, limits};
+use annals_core::{ByteString, Code, UnknownLog, limits};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -191,6 +191,9 @@ async fn put(
     let (parts, body) = request.into_parts();
     let held = body::read(&server, &parts, body).await?;
     let definition = HandlerDefinition::read(&name, &held.bytes)?;
+    if !caller.principal.may_see_scope(&definition.scope) {
+        return Err(UnknownLog::Scope { tenant: caller.tenant, scope: definition.scope.to_string() }.into());
+    }
     let new = handlers.put(definition).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     json(status, &handlers.get(&name).await?)
