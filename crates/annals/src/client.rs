@@ -14,7 +14,9 @@ mod records;
 mod sequencing;
 mod snapshots;
 mod streams;
+mod topics;
 mod transactions;
+mod types;
 mod waits;
 
 use std::sync::Arc;
@@ -46,6 +48,8 @@ pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;
 pub use self::streams::StreamsClient;
+pub use self::topics::TopicsClient;
+pub use self::types::TypesClient;
 use self::waits::{Wait, Waits};
 
 /// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.

@@ -20,13 +20,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use annals_core::handlers::Handlers;
-use annals_core::{Clock, Lease, Randomness, Store, Timestamp, UnknownLog, new_uuid};
+use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
 use crate::filters::TenantFilters;
-use crate::handlers::TenantHandlers;
+use crate::handlers::{Kind, TenantHandlers};
 use crate::projections::TenantProjections;
 pub(crate) use lease::{Asked, Held, Leases};
 pub use stages::{Stage, StageError, check_stage};
@@ -44,6 +44,8 @@ pub struct HostOptions {
     pub lease: Duration,
     /// How long tasks may take to end when the host is drained. 10 s.
     pub drain_max: Duration,
+    /// The categories of topics and their numbers.
+    pub topics: TopicSettings,
 }
 
 impl Default for HostOptions {
@@ -53,6 +55,7 @@ impl Default for HostOptions {
             random: Arc::new(SystemRandomness::new()),
             lease: Duration::from_secs(4),
             drain_max: Duration::from_secs(10),
+            topics: TopicSettings::default(),
         }
     }
 }
@@ -70,6 +73,7 @@ impl std::fmt::Debug for Host {
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
+    groups: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
     filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
 }
@@ -92,8 +96,9 @@ impl Host {
         beside::entered(&store, &process);
         let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
         let shared = Arc::new(shared);
-        let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { shared, tenants, filters, projections }))
+        let (tenants, groups) = (Mutex::default(), Mutex::default());
+        let (filters, projections) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { shared, tenants, groups, filters, projections }))
     }
 
     /// Runs the filters and projections of all tenants, those that are defined now and those that are defined later, for as long as the
@@ -112,13 +117,26 @@ impl Host {
     }
 
     pub(crate) fn tenant(&self, tenant: &str) -> Result<Arc<TenantHandlers>, UnknownLog> {
-        let mut tenants = locked(&self.0.tenants);
+        self.of_kind(&self.0.tenants, tenant, Kind::Handlers)
+    }
+
+    pub(crate) fn groups_of(&self, tenant: &str) -> Result<Arc<TenantHandlers>, UnknownLog> {
+        self.of_kind(&self.0.groups, tenant, Kind::Groups)
+    }
+
+    fn of_kind(
+        &self,
+        tenants: &Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
+        tenant: &str,
+        kind: Kind,
+    ) -> Result<Arc<TenantHandlers>, UnknownLog> {
+        let mut tenants = locked(tenants);
         if let Some(known) = tenants.get(tenant) {
             return Ok(Arc::clone(known));
         }
-        let handlers = TenantHandlers::new(Arc::clone(&self.0.shared), tenant)?;
-        tenants.insert(tenant.to_owned(), Arc::clone(&handlers));
-        Ok(handlers)
+        let of_tenant = TenantHandlers::new(Arc::clone(&self.0.shared), tenant, kind)?;
+        tenants.insert(tenant.to_owned(), Arc::clone(&of_tenant));
+        Ok(of_tenant)
     }
 
     pub(crate) fn filters_of(&self, tenant: &str) -> Result<Arc<TenantFilters>, UnknownLog> {

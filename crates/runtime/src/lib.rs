@@ -7,18 +7,23 @@
 //! [`Aggregates`] load the aggregates of a type from a log, and commit what commands make of them.
 
 mod aggregates;
+mod broker;
 mod engine;
 mod filters;
+mod groups;
 mod handler;
 mod handlers;
 mod host;
 mod projection;
 mod projections;
+mod topics;
+pub mod types;
 
 pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,
     RemakeError, Request, Retries, SnapshotStrategy,
 };
 pub use filters::EventFilter;
+pub use groups::{Consumer, consumer};
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};

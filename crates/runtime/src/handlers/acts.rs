@@ -29,7 +29,7 @@ impl TenantHandlers {
         limit: usize,
     ) -> Result<ActPage, HandlerError> {
         self.open()?;
-        let of_it = Condition::eq("processor", format!("handler/{name}"));
+        let of_it = Condition::eq("processor", self.kind.processor_of(name));
         let before = after.map_or(Condition::All, |after| Condition::lt("_id", after));
         let mut query = TypedRecords::<ActRecord>::query()
             .matching(Condition::and([of_it, before]))

@@ -38,5 +38,6 @@ mod streams;
 mod tapped;
 mod tenants;
 mod transactions;
+mod types;
 mod unread;
 mod waiting;
