@@ -4,6 +4,7 @@ mod answers;
 mod backup;
 mod commits;
 mod filters;
+mod groups;
 mod handlers;
 mod http;
 mod keys;
@@ -40,6 +41,7 @@ use self::commits::{Commits, Reply};
 use self::http::{Answer, Happening, Http};
 
 pub use self::filters::FiltersClient;
+pub use self::groups::GroupsClient;
 pub use self::handlers::HandlersClient;
 pub use self::keys::KeysClient;
 pub use self::projections::ProjectionsClient;

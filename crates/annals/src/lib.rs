@@ -46,8 +46,8 @@ pub use annals_server as server;
 pub use annals_system::{SystemClock, SystemRandomness};
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, FiltersClient, HandlersClient, KeysClient, ProjectionsClient, QueriesClient, RecordsClient,
-    SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
+    BackupStream, Client, FiltersClient, GroupsClient, HandlersClient, KeysClient, ProjectionsClient, QueriesClient,
+    RecordsClient, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
 

@@ -73,8 +73,8 @@ pub trait Broker: Send + Sync + 'static {
     /// [`BrokerError`].
     async fn join(&self, subscription: GroupSubscription) -> Result<Box<dyn GroupMember>, BrokerError>;
 
-    /// Returns the offsets of a group: one entry for each partition of the topics that it has committed an offset of, in the order of topics
-    /// and partitions. Empty for a group that never did.
+    /// Returns the offsets of a group: one entry for each partition of the topics that it has committed an offset of, in the order of
+    /// topics and partitions. Empty for a group that never did.
     ///
     /// # Errors
     /// See [`BrokerError`].

@@ -1,8 +1,8 @@
 //! The 57 event types of Integr8sCode, each defined once: fields, generation and category. The service registers them before it commits, so
 //! its own events are checked against them.
 //!
-//! Fields before a semicolon are required; those after `default` may be absent, and those after `nullable` may be absent or null. What every
-//! event has there (its id, time, aggregate and metadata) is part of an event of Annals, and not of its data.
+//! Fields before a semicolon are required; those after `default` may be absent, and those after `nullable` may be absent or null. What
+//! every event has there (its id, time, aggregate and metadata) is part of an event of Annals, and not of its data.
 
 use annals::Store;
 use annals::runtime::types::type_of;
