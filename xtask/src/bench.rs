@@ -10,7 +10,7 @@ const RIVALS: &str = "--rivals";
 /// The store on MongoDB beside the bare driver, instead of the embedded one beside the disk.
 const MONGODB: &str = "mongodb";
 
-/// Projections beside record batches, on the embedded store and on MongoDB.
+/// Handlers and projections beside what does the same without them, on the embedded store and on MongoDB.
 const PROCESSING: &str = "processing";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
@@ -48,6 +48,10 @@ fn on_mongodb(part: &str, arguments: &[String]) -> Result<(), String> {
     bench.arg(root().join("target")).args(["--features", MONGODB, "--", part]).args(arguments);
     if has(&["--help", "-h", "--url"]) {
         return run_command(&mut bench);
+    }
+    if part == PROCESSING {
+        run_command(cargo().args(["build", "--locked", "--release", "--package", "annals-cli"]))?;
+        bench.arg("--server").arg(root().join("target/release/annals"));
     }
     let services = Services::start()?;
     if let Some((_, url)) = services.environment().next() {

@@ -1,9 +1,12 @@
-//! Projections beside record batches of the same size, on the embedded store and on MongoDB.
+//! Handlers and projections beside what does the same without them, on the embedded store and on MongoDB.
 //!
 //! A log is projected by declarative rules, from the definition until its end. The other side writes what that wrote: for each page of
 //! 1,000 events one batch with a record for each different key of the page, and one record more for the position.
 
+mod handlers;
+
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,6 +30,7 @@ cargo xtask bench processing [OPTIONS]
   --keys N     records that they change (10000)
   --rounds N   rounds (3); the median is printed
   --url URL    a replica set, which is measured too
+  --server P   the program annals, for the row over HTTP
 ";
 
 const PAGE: u64 = 1_000;
@@ -41,11 +45,12 @@ struct Arguments {
     keys: u64,
     rounds: usize,
     url: Option<String>,
+    server: Option<PathBuf>,
 }
 
 impl Arguments {
     fn parse(words: &[&str]) -> Result<Option<Self>, String> {
-        let mut arguments = Self { events: 200_000, keys: 10_000, rounds: 3, url: None };
+        let mut arguments = Self { events: 200_000, keys: 10_000, rounds: 3, url: None, server: None };
         let mut words = words.iter();
         while let Some(option) = words.next() {
             if matches!(*option, "--help" | "-h") {
@@ -58,6 +63,7 @@ impl Arguments {
                 "--keys" => arguments.keys = value.parse().map_err(wrong)?,
                 "--rounds" => arguments.rounds = value.parse().map_err(wrong)?,
                 "--url" => arguments.url = Some(value.to_owned()),
+                "--server" => arguments.server = Some(value.into()),
                 other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
             }
         }
@@ -86,7 +92,10 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         let store = MongoStore::open(&url, Default::default()).await.map_err(text)?;
         measure("mongodb", Arc::new(store), &arguments).await?;
     }
-    Ok(())
+    match &arguments.server {
+        Some(program) => handlers::over_http(program, &arguments).await,
+        None => Ok(()),
+    }
 }
 
 async fn measure(name: &str, store: Arc<dyn Store>, arguments: &Arguments) -> Result<(), String> {
@@ -103,6 +112,10 @@ async fn measure(name: &str, store: Arc<dyn Store>, arguments: &Arguments) -> Re
         "{name}: projection {projected:.0} events/s, batches {written:.0} events/s, ratio {:.2}",
         projected / written
     );
+    handlers::no_op(name, &store, &host, arguments).await?;
+    handlers::partitions(name, &store, &host, arguments).await?;
+    handlers::latency(name, &store, &host).await?;
+    handlers::idle(name, &host).await?;
     host.drain().await;
     store.close().await;
     Ok(())

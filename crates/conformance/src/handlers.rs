@@ -55,6 +55,26 @@ macro_rules! handlers {
                 events_settled_out_of_order_do_not_come_again
                 two_hosts_on_one_store_take_no_lease_from_each_other
             }
+            spreading {
+                work_spreads_evenly_over_processes_that_join_and_leave
+            }
+            answering {
+                an_answer_that_comes_late_changes_nothing
+                a_second_answer_changes_nothing
+                an_answer_for_the_delivery_of_another_handler_is_refused
+                a_worker_that_disconnects_in_the_middle_of_a_pull_has_taken_nothing
+                a_poison_event_in_one_of_a_thousand_partitions_delays_no_other
+                a_clock_that_jumps_skips_and_repeats_no_event
+                a_definition_that_changes_while_events_are_in_flight_loses_none
+            }
+            attempts {
+                an_event_is_attempted_with_its_number_and_last_reason_until_it_fails_for_good
+                an_event_that_follows_a_failed_one_counts_its_own_attempts
+                partitions_that_all_wait_for_an_operator_hold_up_no_other
+                without_partitions_a_failed_event_waits_for_its_time_over_a_restart
+                a_replay_delivers_parked_events_again
+                states_are_shown_in_the_layout_of_the_dolittle_runtime
+            }
             waiting {
                 a_commit_waits_until_a_handler_has_handled_its_events
                 a_wait_ends_for_events_that_are_not_the_handlers
@@ -97,6 +117,7 @@ macro_rules! handlers_of_processes {
                 a_process_that_lost_its_lease_stores_nothing
                 a_commit_waits_for_the_handler_of_another_process
                 a_definition_that_another_process_changes_is_followed
+                commits_of_several_processes_are_handled_without_a_gap
             }
         }
     };

@@ -10,13 +10,13 @@ mod wire;
 
 use async_trait::async_trait;
 
-use crate::handlers::{Delivery, PullBody, Reason, SettleResult};
+use crate::handlers::{ActPage, Delivery, PullBody, Reason, SettleResult};
 
 pub use definition::{FilterDefinition, FilterKind, FilterName};
 pub use error::FilterError;
 pub use evaluator::{Evaluator, Verdict};
 pub use status::{FilterPage, FilterState, FilterStatus};
-pub use stored::{FILTER_FAILURES, FILTERS, FilterFailureRecord, FilterRecord};
+pub use stored::{FILTER_FAILURES, FILTER_PROGRESS, FILTERS, FilterFailureRecord, FilterProgressRecord, FilterRecord};
 pub use wire::{FilterSettleBody, FilterSettlement};
 
 /// The filters of one tenant.
@@ -67,4 +67,11 @@ pub trait Filters: Send + Sync + 'static {
     /// # Errors
     /// See [`FilterError`]; it is then unknown which verdicts are stored, and the events that have none are delivered again.
     async fn settle(&self, name: &FilterName, settle: FilterSettleBody) -> Result<Vec<SettleResult>, FilterError>;
+
+    /// Lists what operators did to a filter, the newest first: the acts before `after`, at most `limit`. Those of a filter that was deleted
+    /// stay.
+    ///
+    /// # Errors
+    /// See [`FilterError`]; [`FilterError::Unknown`] where there is neither a filter nor an act.
+    async fn acts(&self, name: &FilterName, after: Option<&str>, limit: usize) -> Result<ActPage, FilterError>;
 }

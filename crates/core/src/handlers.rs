@@ -4,6 +4,7 @@ mod act;
 mod acted;
 mod definition;
 mod error;
+mod state_document;
 mod status;
 mod stored;
 mod wire;
@@ -16,6 +17,7 @@ pub use act::{Act, ActBody, ActEntry, ActPage, End, Place, Reason};
 pub use acted::{ACTS, ActRecord, REPLAYS, ReplayRecord};
 pub use definition::{HandlerDefinition, HandlerSource, Start};
 pub use error::HandlerError;
+pub use state_document::{StateDocument, StateOf, unpartitioned_failure};
 pub use status::{
     HandlerPage, HandlerState, HandlerStatus, PartitionPage, PartitionState, PartitionStatus, ReplayStatus,
     WorkerStatus,
@@ -94,6 +96,13 @@ pub trait Handlers: Send + Sync + 'static {
     /// # Errors
     /// See [`HandlerError`]; [`HandlerError::Unknown`] where there is neither a handler nor an act.
     async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError>;
+
+    /// Returns the state of every handler and of every filter of the default scope as a document of the Dolittle Runtime's collection
+    /// `stream-processor-states`, without `_id`; see [`StateDocument`].
+    ///
+    /// # Errors
+    /// See [`HandlerError`].
+    async fn states(&self) -> Result<Vec<bson::Document>, HandlerError>;
 }
 
 /// An event on its way to a worker, to be settled under its token.

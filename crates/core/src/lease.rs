@@ -58,6 +58,12 @@ impl Lease {
         Self { until: DateTime::from_millis(0), ..self.clone() }
     }
 
+    /// The same lease in the hands of another process, which has this long to take it over.
+    #[must_use]
+    pub fn given(&self, to: &str, now: Timestamp, time: Duration) -> Self {
+        Self { holder: to.to_owned(), until: date(now.plus(time)), ..self.clone() }
+    }
+
     /// Whether its holder gave it back.
     pub fn is_released(&self) -> bool {
         self.until == DateTime::from_millis(0)
@@ -97,5 +103,9 @@ mod tests {
         let renewed = first.renewed(at(3_000), TIME);
         assert_eq!((renewed.epoch, renewed.until()), (1, at(7_000)));
         assert_eq!(take(Some(&renewed.released()), "two", 3_001, true).map(|lease| lease.epoch), Some(2));
+        let given = renewed.given("two", at(3_001), TIME);
+        assert_eq!(take(Some(&given), "three", 3_002, true), None, "it was given to another one");
+        assert_eq!(take(Some(&given), "two", 3_002, true).map(|lease| lease.epoch), Some(2));
+        assert_eq!(take(Some(&given), "three", 7_001, true).map(|lease| lease.epoch), Some(2), "which did not take it");
     }
 }

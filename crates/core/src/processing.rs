@@ -18,11 +18,13 @@
 //! - A failing partition changes nothing for any other, and none of its own events is skipped unless an operator or the policy
 //!   parks it, which is recorded.
 
+mod health;
 mod machine;
 mod partition;
 mod progress;
 mod retry;
 
+pub use health::{STALLED_AFTER_SECONDS, Vitals};
 pub use machine::{
     ActError, Changes, FAILING_MAX, Fetched, Machine, Outcome, Parked, Replay, Settings, SettleError, Settled, Taken,
     Wanted, shortened,

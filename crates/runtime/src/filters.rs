@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use annals_core::filters::{
-    FILTER_FAILURES, FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterName, FilterPage,
-    FilterRecord, FilterSettleBody, FilterStatus, Filters, Verdict,
+    FILTER_FAILURES, FILTER_PROGRESS, FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind,
+    FilterName, FilterPage, FilterProgressRecord, FilterRecord, FilterSettleBody, FilterStatus, Filters, Verdict,
 };
-use annals_core::handlers::{ActRecord, Delivery, PullBody, Reason, SettleResult};
+use annals_core::handlers::{ActPage, ActRecord, Delivery, PullBody, Reason, SettleResult};
 use annals_core::{
     Clock, Condition, EventLog, Expected, Invalid, Lease, RecordChange, RecordError, RecordType, RecordedEvent,
     Records, Store, StoreError, StreamDefinitions, Streams, TypedRecords, UnknownLog,
@@ -34,6 +34,7 @@ use annals_core::{
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::handlers::acts_of;
 use crate::host::{Host, Shared, locked, supervise};
 use owner::Owner;
 use remote::{Command, Pull};
@@ -193,6 +194,7 @@ impl TenantFilters {
         self.records.declare(<Lease as RecordType>::collection()).await?;
         self.records.declare(<FilterRecord as RecordType>::collection()).await?;
         self.records.declare(<FilterFailureRecord as RecordType>::collection()).await?;
+        self.records.declare(<FilterProgressRecord as RecordType>::collection()).await?;
         self.records.declare(<ActRecord as RecordType>::collection()).await
     }
 
@@ -272,6 +274,10 @@ impl Filters for TenantFilters {
         let ports = self.ports(&name.scope).map_err(|error| Invalid::new(error.code(), "scope", error.to_string()))?;
         ports.definitions.delete(&name.stream).await?;
         self.forget_failure(&key).await?;
+        match self.records.delete_if(FILTER_PROGRESS, key.as_str().into(), whatever()).await {
+            Ok(_) | Err(RecordError::UnknownCollection(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         *locked(&slot.function) = None;
         slot.changed.send_modify(|count| *count += 1);
         drop(turn);
@@ -300,6 +306,16 @@ impl Filters for TenantFilters {
         let closed = || FilterError::Store(StoreError::Unreachable("the filter was restarted meanwhile".to_owned()));
         owner.send(Command::Settle { results: settle.results, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
+    }
+
+    async fn acts(&self, name: &FilterName, after: Option<&str>, limit: usize) -> Result<ActPage, FilterError> {
+        self.open()?;
+        let name = self.canonical(name);
+        let page = acts_of(&self.records, &format!("filter/{}", name.key()), after, limit).await?;
+        if page.items.is_empty() && after.is_none() {
+            self.definition(&name).await?;
+        }
+        Ok(page)
     }
 }
 

@@ -3,22 +3,26 @@
 
 mod acts;
 mod definitions;
+mod states;
 mod status;
 mod waiting;
+
+pub(crate) use acts::acts_of;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use annals_core::bson::Document;
 use annals_core::handlers::{
     Act, ActPage, ActRecord, DefinitionRecord, Delivery, FAILING_PARTITIONS, HANDLERS, HandlerDefinition, HandlerError,
     HandlerPage, HandlerStatus, Handlers, PARKED_EVENTS, PROCESSORS, PartitionPage, PullBody, Reason, SettleBody,
     SettleResult, partitions_of,
 };
 use annals_core::{
-    Clock, DEFAULT_SCOPE, EventLog, Expected, RecordChange, RecordError, RecordQuery, RecordType, Records, StoreError,
-    Streams, TypedRecords, UnknownLog, limits,
+    Clock, DEFAULT_SCOPE, EventLog, Expected, Invalid, RecordChange, RecordError, RecordQuery, RecordType, Records,
+    StoreError, TypedRecords, UnknownLog, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -72,8 +76,8 @@ pub(crate) struct TenantHandlers {
     kind: Kind,
     tenant: String,
     records: Arc<dyn Records>,
+    /// The log that commits go to.
     log: Arc<dyn EventLog>,
-    streams: Arc<dyn Streams>,
     owners: Mutex<HashMap<String, Running>>,
     /// Whether the definitions are watched, which other processes may change.
     watched: AtomicBool,
@@ -85,6 +89,7 @@ struct Running {
     commands: mpsc::Sender<Command>,
     /// Whether a handler of this process is its worker. It outlives the owner.
     local: Arc<AtomicBool>,
+    scope: String,
 }
 
 /// Set once the host is drained.
@@ -113,8 +118,14 @@ impl Host {
         let unknown = |error: UnknownLog| annals_core::Invalid::new(error.code(), "tenant", error.to_string());
         let handlers = self.tenant(tenant).map_err(unknown)?;
         handlers.put(definition.clone()).await?;
-        handlers.work(definition, Arc::new(handler));
-        Ok(())
+        handlers.work(definition, Arc::new(handler))
+    }
+}
+
+impl Host {
+    /// The scope whose events a handler hands out in this process.
+    pub fn handler_scope(&self, tenant: &str, name: &str) -> String {
+        self.tenant(tenant).map_or_else(|_| DEFAULT_SCOPE.to_owned(), |handlers| handlers.scope_of(name))
     }
 }
 
@@ -122,14 +133,12 @@ impl TenantHandlers {
     pub fn new(shared: Arc<Shared>, tenant: &str, kind: Kind) -> Result<Arc<Self>, UnknownLog> {
         let records = shared.store.records(tenant)?;
         let log = shared.store.log(tenant, DEFAULT_SCOPE)?;
-        let streams = shared.store.streams(tenant, DEFAULT_SCOPE)?;
         Ok(Arc::new_cyclic(|me| Self {
             shared,
             kind,
             tenant: tenant.to_owned(),
             records,
             log,
-            streams,
             owners: Mutex::default(),
             watched: AtomicBool::new(false),
             me: Weak::clone(me),
@@ -137,10 +146,17 @@ impl TenantHandlers {
     }
 
     /// Processes events of what is defined in this process, for as long as the host runs.
-    pub fn work(self: &Arc<Self>, definition: HandlerDefinition, handler: Arc<dyn Handler>) {
+    ///
+    /// # Errors
+    /// As [`Handlers::put`].
+    pub fn work(
+        self: &Arc<Self>,
+        definition: HandlerDefinition,
+        handler: Arc<dyn Handler>,
+    ) -> Result<(), HandlerError> {
         let name = definition.name.to_string();
         let (lanes, batch) = (definition.concurrency as usize, definition.batch as usize);
-        self.start(definition, true);
+        self.start(self.canonical(definition), true)?;
         let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
         let task = match self.kind {
             Kind::Handlers => format!("worker/{}/{name}", self.tenant),
@@ -150,6 +166,7 @@ impl TenantHandlers {
         let origin = self.kind.processor_of(&name);
         let handlers = Arc::clone(self);
         supervise(&shared, task, Local { handlers, name, origin, handler, log, clock, lanes, batch });
+        Ok(())
     }
 
     /// The definitions of this kind.
@@ -180,8 +197,23 @@ impl TenantHandlers {
         }
     }
 
-    fn source(&self, definition: &HandlerDefinition) -> Source {
-        Source::of(definition, Arc::clone(&self.log), Arc::clone(&self.streams))
+    pub(crate) fn source(&self, definition: &HandlerDefinition) -> Result<Source, HandlerError> {
+        let (store, scope) = (&self.shared.store, &*definition.scope);
+        let ports = store.log(&self.tenant, scope).and_then(|log| Ok((log, store.streams(&self.tenant, scope)?)));
+        let (log, streams) = ports.map_err(|error| Invalid::new(error.code(), "scope", error.to_string()))?;
+        Ok(Source::of(definition, log, streams))
+    }
+
+    /// The same definition with its scope written as the store writes it.
+    fn canonical(&self, definition: HandlerDefinition) -> HandlerDefinition {
+        let scope = self.shared.store.scope_name(&definition.scope).into_owned().into();
+        HandlerDefinition { scope, ..definition }
+    }
+
+    /// The scope of a handler whose owner is or was in this process.
+    pub fn scope_of(&self, name: &str) -> String {
+        let owners = locked(&self.owners);
+        owners.get(name).map_or_else(|| DEFAULT_SCOPE.to_owned(), |owner| owner.scope.clone())
     }
 
     /// The owner of a handler in this process, if it runs.
@@ -191,15 +223,16 @@ impl TenantHandlers {
     }
 
     /// Starts the owner of a handler, unless it runs.
-    fn start(&self, definition: HandlerDefinition, local: bool) -> mpsc::Sender<Command> {
+    fn start(&self, definition: HandlerDefinition, local: bool) -> Result<mpsc::Sender<Command>, HandlerError> {
         self.watch_definitions();
+        let (source, scope) = (self.source(&definition)?, definition.scope.to_string());
         let mut owners = locked(&self.owners);
         let name = definition.name.to_string();
         let known = owners.get(&name);
         let is_local = known.map_or_else(Arc::default, |owner| Arc::clone(&owner.local));
         is_local.fetch_or(local, Ordering::Relaxed);
         if let Some(owner) = known.filter(|owner| !owner.commands.is_closed()) {
-            return owner.commands.clone();
+            return Ok(owner.commands.clone());
         }
         let (send, commands) = mpsc::channel(WAITING_MAX);
         let owner = Owner {
@@ -208,21 +241,21 @@ impl TenantHandlers {
             task: self.kind.processor_of(&name),
             definitions: self.kind.definitions(),
             records: Arc::clone(&self.records),
-            source: self.source(&definition),
+            source,
             definition,
             commands,
             local: Arc::clone(&is_local),
         };
         supervise(&self.shared, self.kind.task_of(&self.tenant, &name), owner);
-        owners.insert(name, Running { commands: send.clone(), local: is_local });
-        send
+        owners.insert(name, Running { commands: send.clone(), local: is_local, scope });
+        Ok(send)
     }
 
     async fn owner(&self, name: &str) -> Result<mpsc::Sender<Command>, HandlerError> {
         self.open()?;
         match self.running(name) {
             Some(owner) => Ok(owner),
-            None => Ok(self.start(self.definition(name).await?, false)),
+            None => self.start(self.definition(name).await?, false),
         }
     }
 
@@ -294,12 +327,14 @@ impl Handlers for TenantHandlers {
     async fn put(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
         self.open()?;
         definition.validate()?;
+        let definition = self.canonical(definition);
+        let source = self.source(&definition)?;
         let records = Arc::clone(&self.records);
         let handlers = TypedRecords::<DefinitionRecord>::declare_as(records, self.kind.definitions()).await?;
         loop {
             let Some(found) = handlers.get(&*definition.name).await? else {
                 // The latest event is that of now, not of the first pull: so the start is stored as a position.
-                let start = self.source(&definition).start(definition.start).await?;
+                let start = source.start(definition.start).await?;
                 let identity = self.shared.store.identity(&self.tenant).ok_or(StoreError::Closed)?;
                 let record = DefinitionRecord::of(&definition, start, &identity, self.clock().now());
                 match handlers.insert(&record).await {
@@ -387,5 +422,9 @@ impl Handlers for TenantHandlers {
 
     async fn acts(&self, name: &str, after: Option<&str>, limit: usize) -> Result<ActPage, HandlerError> {
         self.acts_page(name, after, limit).await
+    }
+
+    async fn states(&self) -> Result<Vec<Document>, HandlerError> {
+        self.state_documents().await
     }
 }

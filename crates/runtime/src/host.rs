@@ -4,14 +4,16 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
-//!                        ├─ start_defined() ─▶ every filter and projection that is defined
+//!                        ├─ start_defined() ─▶ every filter, projection and subscription that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
+//!                        ├─ health() of every processor, from the store
 //!                        └─ drain()  before the store is closed: tasks end, leases are released
 //! ```
 
 mod beside;
 mod lease;
+mod spread;
 mod stages;
 mod supervise;
 
@@ -20,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use annals_core::handlers::Handlers;
+use annals_core::horizon::{NoProducers, Producers};
 use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -27,8 +30,11 @@ use tokio::sync::watch;
 
 use crate::filters::TenantFilters;
 use crate::handlers::{Kind, TenantHandlers};
+use crate::health;
+use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
 pub(crate) use lease::{Asked, Held, Leases};
+use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};
 pub(crate) use supervise::{Ended, Supervised, message_of, supervise};
 pub use supervise::{TaskState, TaskStatus};
@@ -46,6 +52,19 @@ pub struct HostOptions {
     pub drain_max: Duration,
     /// The categories of topics and their numbers.
     pub topics: TopicSettings,
+    /// What the microservice of this store calls itself on the event horizon. `default`.
+    pub microservice: String,
+    /// How subscriptions reach producers in other processes. They reach none unless it is set.
+    pub producers: Arc<dyn Producers>,
+}
+
+impl std::fmt::Debug for HostOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { lease, drain_max, microservice, .. } = self;
+        let mut shown = f.debug_struct("HostOptions");
+        shown.field("lease", lease).field("drain_max", drain_max).field("microservice", microservice);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Default for HostOptions {
@@ -56,6 +75,8 @@ impl Default for HostOptions {
             lease: Duration::from_secs(4),
             drain_max: Duration::from_secs(10),
             topics: TopicSettings::default(),
+            microservice: "default".to_owned(),
+            producers: Arc::new(NoProducers),
         }
     }
 }
@@ -76,6 +97,9 @@ pub(crate) struct Inner {
     groups: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
     filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
+    /// The health that was read last, and when.
+    pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
+    pub(crate) horizons: Arc<Horizons>,
 }
 
 /// What every task of a host needs.
@@ -85,6 +109,8 @@ pub(crate) struct Shared {
     /// The name of this process among those that share the store.
     pub process: String,
     pub tasks: Mutex<BTreeMap<String, watch::Receiver<TaskStatus>>>,
+    /// By tenant, the tasks that this process runs or could run.
+    spreads: Mutex<BTreeMap<String, Arc<Spread>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -94,18 +120,20 @@ impl Host {
     pub fn start(store: Arc<dyn Store>, options: HostOptions) -> Self {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
-        let shared = Shared { store, options, process, tasks: Mutex::default(), stop: watch::Sender::new(false) };
-        let shared = Arc::new(shared);
+        let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
         let (tenants, groups) = (Mutex::default(), Mutex::default());
         let (filters, projections) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { shared, tenants, groups, filters, projections }))
+        let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
+        Self(Arc::new(Inner { shared, tenants, groups, filters, projections, health, horizons }))
     }
 
-    /// Runs the filters and projections of all tenants, those that are defined now and those that are defined later, for as long as the
-    /// host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
+    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
+    /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
+        self.start_subscriptions();
     }
 
     /// The handlers of a tenant.

@@ -13,6 +13,8 @@ mod filters;
 mod groups;
 mod handler;
 mod handlers;
+mod health;
+mod horizon;
 mod host;
 mod projection;
 mod projections;
@@ -26,4 +28,6 @@ pub use aggregates::{
 pub use filters::EventFilter;
 pub use groups::{Consumer, consumer};
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
+pub use health::ProcessorHealth;
+pub use horizon::SubscriptionGauge;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};

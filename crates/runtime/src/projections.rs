@@ -122,7 +122,7 @@ impl TenantProjections {
         locked(&self.reducers).insert(key, reducer);
     }
 
-    fn source(&self, definition: &ProjectionDefinition) -> Source {
+    pub(crate) fn source(&self, definition: &ProjectionDefinition) -> Source {
         Source::of(&definition.source(), Arc::clone(&self.log), Arc::clone(&self.streams))
     }
 

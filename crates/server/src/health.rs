@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::{Code, LogStatus, StoreError};
-use annals_runtime::{TaskState, TaskStatus};
+use annals_runtime::{ProcessorHealth, TaskState, TaskStatus};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -26,7 +26,11 @@ pub(crate) fn feature() -> Feature {
                 .described("live", "Answers while the process runs.", Payload::json::<Live>())
                 .ignoring_query(),
             get("/health/ready", Permission::Open, ready)
-                .described("ready", "Tells whether every log takes commits, and why not.", Payload::json::<Ready<'_>>())
+                .described(
+                    "ready",
+                    "Tells whether every log takes commits and every processor advances, and why not.",
+                    Payload::json::<Ready<'_>>(),
+                )
                 .ignoring_query()
                 .refuses(&[Code::NotReady, Code::Closing]),
         ],
@@ -46,9 +50,27 @@ impl Live {
 /// Every log takes commits.
 #[derive(Serialize, ToSchema)]
 struct Ready<'a> {
+    /// `ready`, or `degraded` where a handler, filter or projection is not healthy.
     status: &'static str,
+    /// The handlers, filters and projections that are not healthy.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    degraded: &'a [Degraded<'a>],
     logs: &'a [Log<'a>],
     tasks: &'a [Task<'a>],
+}
+
+/// A handler, filter or projection that is not healthy.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DegradedProcessor)]
+struct Degraded<'a> {
+    /// Its tenant; absent where no processor of any tenant can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    /// `handler`, `filter` or `projection`; `processors` where none can be read.
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    reason: &'a str,
 }
 
 /// A background task of this process.
@@ -111,11 +133,29 @@ async fn ready(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
     if reasons.is_empty() {
         let tasks = server.host.tasks();
         let tasks: Vec<Task<'_>> = tasks.iter().map(task).collect();
-        return answer::json(StatusCode::OK, &Ready { status: "ready", logs: &logs, tasks: &tasks });
+        let health = server.host.health().await.map_err(|error| error.to_string());
+        let degraded = degraded(&health);
+        // A processor that is stuck is no reason to send this process no more requests: it is in the answer, and not in its status code.
+        let status = if degraded.is_empty() { "ready" } else { "degraded" };
+        return answer::json(StatusCode::OK, &Ready { status, degraded: &degraded, logs: &logs, tasks: &tasks });
     }
     // Strings and numbers cannot fail to become JSON.
     let logs = serde_json::to_value(&logs).unwrap_or(Value::Null);
     Err(Problem::new(Code::NotReady, reasons.join("; ")).fact("logs", logs))
+}
+
+/// The processors that are not healthy.
+fn degraded(health: &Result<Arc<Vec<ProcessorHealth>>, String>) -> Vec<Degraded<'_>> {
+    match health {
+        Err(reason) => vec![Degraded { tenant: None, kind: "processors", name: None, reason }],
+        Ok(health) => {
+            let named = health.iter().filter_map(|of| {
+                let reason = of.degraded.as_deref()?;
+                Some(Degraded { tenant: Some(&of.tenant), kind: of.kind, name: Some(&of.name), reason })
+            });
+            named.collect()
+        }
+    }
 }
 
 fn task(status: &TaskStatus) -> Task<'_> {

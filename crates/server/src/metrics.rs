@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use annals_core::{Code, CommitOutcome, LogStatus, SequencerStatus};
-use annals_runtime::{TaskState, TaskStatus};
+use annals_runtime::{ProcessorHealth, TaskState, TaskStatus};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -299,6 +299,44 @@ fn write_tasks(out: &mut String, tasks: &[TaskStatus]) {
     }
 }
 
+/// A metric of a handler, filter or projection: name, help, value.
+type OfProcessor = (&'static str, &'static str, fn(&ProcessorHealth) -> u64);
+
+/// Writes what the store says of all processors, the same in every process. None is a store that cannot be read.
+fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
+    const OF_PROCESSOR: [OfProcessor; 8] = [
+        ("annals_processor_position", "Everything below it is processed, or belongs to a failing partition.", |it| {
+            it.position
+        }),
+        ("annals_processor_head", "Events in the source.", |it| it.head),
+        ("annals_processor_lag_events", "Positions of the source that are not processed.", ProcessorHealth::lag),
+        (
+            "annals_processor_lag_seconds",
+            "Age of the oldest event that is not processed; 0 when there is none.",
+            |it| it.lag_seconds,
+        ),
+        ("annals_processor_since_progress_seconds", "Time since the position moved, or the definition.", |it| {
+            it.seconds_since_progress
+        }),
+        ("annals_processor_failing_partitions", "Partitions whose next event failed.", |it| it.failing),
+        ("annals_processor_blocked_partitions", "Failing partitions that wait for an operator.", |it| it.blocked),
+        ("annals_processor_degraded", "1 while it is not healthy; /health/ready has the reason.", |it| {
+            u64::from(it.degraded.is_some())
+        }),
+    ];
+    let name = "annals_processors_readable";
+    family(out, name, "gauge", "1 while the state of handlers, filters and projections can be read.");
+    line(out, format_args!("{name} {}", u8::from(health.is_some())));
+    for (name, help, value) in OF_PROCESSOR.into_iter().filter(|_| health.is_some_and(|health| !health.is_empty())) {
+        family(out, name, "gauge", help);
+        for of in health.unwrap_or_default() {
+            let (tenant, kind, processor) = (label(&of.tenant), of.kind, label(&of.name));
+            let labels = format_args!("tenant=\"{tenant}\",kind=\"{kind}\",processor=\"{processor}\"").to_string();
+            line(out, format_args!("{name}{{{labels}}} {}", value(of)));
+        }
+    }
+}
+
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -314,6 +352,8 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 
 /// `GET /metrics`.
 async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
-    let text = server.metrics.text(&server.store.status(), &server.host.tasks());
+    let mut text = server.metrics.text(&server.store.status(), &server.host.tasks());
+    let health = server.host.health().await;
+    write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     ([(header::CONTENT_TYPE, TEXT)], text)
 }

@@ -3,7 +3,7 @@
 use annals_core::filters::{
     FilterDefinition, FilterError, FilterName, FilterPage, FilterSettleBody, FilterStatus, Filters,
 };
-use annals_core::handlers::{ActBody, Delivery, PullBody, Reason, SettleResult, read_deliveries};
+use annals_core::handlers::{ActBody, ActPage, Delivery, PullBody, Reason, SettleResult, read_deliveries};
 use annals_core::{Code, DEFAULT_SCOPE, Invalid, ReadError, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -127,5 +127,10 @@ impl Filters for FiltersClient {
     async fn settle(&self, name: &FilterName, settle: FilterSettleBody) -> Result<Vec<SettleResult>, FilterError> {
         let settled: Settled = self.ask(Method::POST, of(name, &["settle"]), json(&settle)).await?;
         Ok(settled.results)
+    }
+
+    async fn acts(&self, name: &FilterName, after: Option<&str>, limit: usize) -> Result<ActPage, FilterError> {
+        let path = of(name, &["acts"]).maybe("cursor", after).number("limit", limit);
+        self.ask(Method::GET, path, String::new()).await
     }
 }

@@ -1,5 +1,6 @@
 //! The handlers of a server's tenant, over HTTP, behind the same port as handlers in this process.
 
+use annals_core::bson::Document;
 use annals_core::handlers::{
     Act, ActBody, ActPage, Delivery, HandlerDefinition, HandlerError, HandlerPage, HandlerStatus, Handlers,
     PartitionPage, PullBody, Reason, SettleBody, SettleResult, read_deliveries,
@@ -100,6 +101,16 @@ impl Handlers for HandlersClient {
 
     async fn list(&self, after: Option<&str>, limit: usize) -> Result<HandlerPage, HandlerError> {
         self.ask(Method::GET, page(&["handlers"], after, limit), String::new()).await
+    }
+
+    async fn states(&self) -> Result<Vec<Document>, HandlerError> {
+        #[derive(serde::Deserialize)]
+        struct States {
+            items: Vec<serde_json::Map<String, serde_json::Value>>,
+        }
+        let read: States = self.ask(Method::GET, Path::below(&["processor-states"]), String::new()).await?;
+        let documents = read.items.into_iter().map(Document::try_from).collect::<Result<_, _>>();
+        Ok(documents.map_err(|error| unknown(&error.to_string()))?)
     }
 
     async fn get(&self, name: &str) -> Result<HandlerStatus, HandlerError> {

@@ -28,6 +28,9 @@ pub(super) struct StreamLine {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Named {
     name: String,
+    /// Whether it is public, which its name alone need not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    public: bool,
 }
 
 /// The line after the entries of a stream.
@@ -59,13 +62,17 @@ pub(super) async fn export(
     moved: &mut Vec<MovedStream>,
 ) -> Outcome<()> {
     let streams = open(store, log)?;
+    let definitions = store.stream_definitions(&log.tenant, &log.scope);
+    let definitions = definitions.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
     let mut query = StreamsQuery { limit: limits::PAGE_MAX, after: None };
     loop {
         let page = streams.list(query.clone()).await.map_err(|error| refused(error.code(), &error))?;
         let Some(last) = page.last() else { return Ok(()) };
         query.after = Some(last.name.clone());
         for info in page {
-            let end = export_one(&*streams, log, info, out).await?;
+            let definition = definitions.get(&info.name).await.map_err(|error| refused(error.code(), &error))?;
+            let public = definition.is_some_and(|definition| definition.public);
+            let end = export_one(&*streams, log, (info, public), out).await?;
             moved.push(end.clone());
             line(out, &StreamEnd { stream_end: end })?;
         }
@@ -75,10 +82,10 @@ pub(super) async fn export(
 async fn export_one(
     streams: &dyn Streams,
     log: &ExportedLog,
-    info: StreamInfo,
+    (info, public): (StreamInfo, bool),
     out: &mut (dyn Write + Send),
 ) -> Outcome<MovedStream> {
-    line(out, &StreamLine { stream: Named { name: info.name.to_string() } })?;
+    line(out, &StreamLine { stream: Named { name: info.name.to_string(), public } })?;
     // Entries appended meanwhile are left out: `info` was read before, and its progress covers the entries below its head.
     let mut query = StreamQuery { limit: limits::PAGE_MAX, to: info.head, ..StreamQuery::new(info.name.clone()) };
     let mut entries = 0;
@@ -111,6 +118,7 @@ pub(super) struct Appending {
     tenant: String,
     scope: String,
     name: String,
+    public: bool,
     /// The number of events in the log before it.
     head: SequenceNumber,
     /// The progress of the existing stream: a run of verdicts must not cross it.
@@ -122,12 +130,12 @@ pub(super) struct Appending {
 }
 
 impl Appending {
-    pub(super) async fn new(store: &dyn Store, log: &ExportedLog, Named { name }: Named) -> Outcome<Self> {
+    pub(super) async fn new(store: &dyn Store, log: &ExportedLog, Named { name, public }: Named) -> Outcome<Self> {
         let streams = open(store, log)?;
         let there = streams.stream(&name).await.map_err(|error| refused(error.code(), &error))?.progress;
         let (tenant, scope) = (log.tenant.clone(), log.scope.clone());
         let head = log.head;
-        Ok(Self { streams, tenant, scope, name, head, there, from: 0, included: Vec::new(), entries: 0 })
+        Ok(Self { streams, tenant, scope, name, public, head, there, from: 0, included: Vec::new(), entries: 0 })
     }
 
     /// Reads the line of the next entry.
@@ -157,7 +165,8 @@ impl Appending {
             return Ok(());
         }
         let included = std::mem::take(&mut self.included);
-        let verdicts = Verdicts { stream: self.name.as_str().into(), from: self.from, to, included, public: false };
+        let (stream, public) = (self.name.as_str().into(), self.public);
+        let verdicts = Verdicts { stream, from: self.from, to, included, public };
         self.from = to;
         let appended = self.streams.append(verdicts).await;
         appended.map(drop).map_err(|error| {

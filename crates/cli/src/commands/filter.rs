@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::Run;
+use super::handler::shown::print_act;
 use crate::cli::{Format, Scope};
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
@@ -38,6 +39,9 @@ enum What {
     /// Print the state of a filter
     #[command(after_help = "Example:\n  annals filter show orders")]
     Show(Named),
+    /// List what operators did to a filter, the newest first, also after it was deleted
+    #[command(after_help = "Example:\n  annals filter acts orders")]
+    Acts(Named),
     /// Delete a filter; its stream keeps its entries and gets no more
     #[command(after_help = "Example:\n  annals filter delete orders --reason 'nobody reads the stream'")]
     Delete(Delete),
@@ -98,6 +102,7 @@ impl Run for Filter {
             What::Put(args) => put(context, args).await,
             What::List => list(context).await,
             What::Show(args) => show(context, args).await,
+            What::Acts(args) => acts(context, args).await,
             What::Delete(args) => delete(context, args).await,
         }
     }
@@ -179,6 +184,24 @@ async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
         .await
 }
 
+async fn acts(context: &Context, args: &Named) -> Result<(), Stop> {
+    let target = context.to_read(&args.scope.scope).await?;
+    target
+        .run(async |target: &Target| {
+            let mut output = context.output();
+            let mut after: Option<ByteString> = None;
+            loop {
+                let page = target.filters.acts(&args.name(), after.as_deref(), 1_000).await?;
+                page.items.iter().try_for_each(|act| print_act(&mut output, act))?;
+                after = page.cursor;
+                if after.is_none() {
+                    return output.flush();
+                }
+            }
+        })
+        .await
+}
+
 async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
@@ -211,7 +234,7 @@ fn print(output: &mut Output, status: &FilterStatus) -> Result<(), Stop> {
                 status.position,
                 status.lag,
                 status.entries,
-                status.last_reason.as_deref().unwrap_or("-")
+                status.degraded.as_deref().or(status.last_reason.as_deref()).unwrap_or("-")
             ))
         }
     }

@@ -5,6 +5,7 @@ pub(super) mod shown;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use annals::bson::Bson;
 use annals::handlers::{Act, End, HandlerDefinition, Place, Reason};
 use annals::{ByteString, Code, Timestamp};
 use clap::{Args, Subcommand};
@@ -45,6 +46,11 @@ enum What {
     /// List the failing partitions of a handler
     #[command(visible_alias = "partitions", after_help = "Example:\n  annals handler failing billing")]
     Failing(Named),
+    /// Print the states of handlers and filters as documents of the collection stream-processor-states of the Dolittle Runtime
+    #[command(
+        after_help = "Each line is a document in Extended JSON, without _id.\n\nExample:\n  annals handler states | mongoimport --db DATABASE --collection stream-processor-states --mode upsert --upsertFields EventProcessor,SourceStream"
+    )]
+    States,
     /// List what operators did to a handler, the newest first, also after it was deleted
     #[command(after_help = "Example:\n  annals handler acts billing")]
     Acts(Named),
@@ -166,6 +172,7 @@ impl Run for Handler {
         match &self.what {
             What::Put(args) => put(context, args).await,
             What::List => reading(context, list).await,
+            What::States => reading(context, states).await,
             What::Show(args) => reading(context, async |target, output| show(target, output, &args.name).await).await,
             What::Delete(args) => delete(context, args).await,
             What::Acts(args) => reading(context, async |target, output| acts(target, output, &args.name).await).await,
@@ -290,6 +297,11 @@ async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
             return Ok(());
         }
     }
+}
+
+async fn states(target: &Target, output: &mut Output) -> Result<(), Stop> {
+    let states = target.handlers.states().await?;
+    states.into_iter().try_for_each(|state| output.json(&Bson::Document(state).into_canonical_extjson()))
 }
 
 async fn show(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {

@@ -112,6 +112,11 @@ fn bash(folder: &Path, script: &str) -> (Option<i32>, String) {
         };
     }
     let (mut out, write) = std::io::pipe().expect("a pipe");
+    if script.contains("python3 ")
+        && let Some(modules) = requests()
+    {
+        command.env("PYTHONPATH", modules);
+    }
     command.args(["-euo", "pipefail", "-c", script]).env("PATH", path).current_dir(folder).process_group(0);
     command.stdin(Stdio::null()).stdout(write.try_clone().expect("a pipe")).stderr(write);
     let mut process = command.spawn().expect("bash starts");
@@ -131,6 +136,29 @@ fn bash(folder: &Path, script: &str) -> (Option<i32>, String) {
     let code = process.wait().expect("it ends").code();
     let printed = printed.unwrap_or_else(|_| b"it did not end in time".to_vec());
     (code, String::from_utf8_lossy(&printed).into_owned())
+}
+
+/// Where Python finds `requests`, if it does not have it already: it is installed beside what was built, and nowhere else.
+fn requests() -> Option<PathBuf> {
+    let has = |modules: Option<&Path>| {
+        let mut python = Command::new("python3");
+        python.args(["-c", "import requests"]).stdout(Stdio::null()).stderr(Stdio::null());
+        python.envs(modules.map(|modules| ("PYTHONPATH", modules)));
+        python.status().is_ok_and(|status| status.success())
+    };
+    if has(None) {
+        return None;
+    }
+    let modules = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
+    if !has(Some(&modules)) {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--target"]).arg(&modules).arg("requests");
+        assert!(
+            pip.status().is_ok_and(|status| status.success()),
+            "the guides' Python needs `requests`: pip cannot fetch it"
+        );
+    }
+    Some(modules)
 }
 
 /// Whether curl is there. Without it the guides are not tested, which is no success in CI.
@@ -154,6 +182,34 @@ fn check(name: &str, snippets_min: usize) {
     let script = script(name, &snippets).replace(ADDRESS, &format!("127.0.0.1:{}", free_port()));
     let (code, printed) = bash(folder.path(), &script);
     assert_eq!(code, Some(0), "{name}: the last command that is shown failed\n{printed}");
+}
+
+/// The sources below a folder, one after the other.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&std::fs::read_to_string(&path).expect("text"));
+        }
+    }
+}
+
+#[test]
+fn every_test_that_the_page_of_statements_names_exists() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates");
+    let mut code = String::new();
+    for of in ["conformance", "core", "embedded", "mongodb"] {
+        sources(&crates.join(of), &mut code);
+    }
+    let page = guide("docs/dolittle-statements.md");
+    let quoted = page.split('`').skip(1).step_by(2);
+    let tests: Vec<&str> = quoted.filter(|name| name.matches('_').count() > 2).collect();
+    assert!(tests.len() > 80, "only {} tests are named", tests.len());
+    for test in tests {
+        assert!(code.contains(&format!("fn {test}(")), "there is no test {test}");
+    }
 }
 
 #[test]
@@ -188,7 +244,7 @@ fn the_snippets_of_the_guide_to_topics_work_in_order_in_an_empty_folder() {
 
 #[test]
 fn the_snippets_of_the_guide_to_processing_work_in_order_in_an_empty_folder() {
-    check("docs/processing.md", 5);
+    check("docs/processing.md", 8);
 }
 
 #[test]

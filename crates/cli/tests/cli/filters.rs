@@ -28,6 +28,9 @@ fn a_filter_is_defined_listed_refused_and_deleted() {
     let deleted = at(&["filter", "delete", "orders", "--reason", "a test"]).ok().json();
     assert_eq!(deleted, [json!({"deleted": true})]);
     at(&["filter", "show", "orders"]).refused("unknown_filter", 4);
+    let acts = at(&["filter", "acts", "orders"]).ok().json();
+    assert_eq!((&acts[0]["act"], &acts[0]["reason"]), (&json!("delete"), &json!("a test")));
+    at(&["filter", "acts", "never-there"]).refused("unknown_filter", 4);
     drop(server);
     assert_eq!(run(folder.path(), &["filter", "list"]).ok().json(), Vec::<Value>::new());
 }

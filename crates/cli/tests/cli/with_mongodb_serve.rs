@@ -15,7 +15,7 @@ use crate::process::{Server, annals};
 use crate::run::{folder, run};
 
 /// `host:port` of the MongoDB.
-fn server() -> String {
+pub fn server() -> String {
     let url = std::env::var("ANNALS_TEST_MONGODB").expect("ANNALS_TEST_MONGODB names a MongoDB: cargo xtask services");
     let place = url.strip_prefix("mongodb://").expect("a mongodb:// URL");
     place.split(['/', ',', '?']).next().expect("a host").to_owned()
@@ -85,7 +85,7 @@ fn pipe(mut from: TcpStream, mut to: TcpStream, silent: Arc<AtomicBool>) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a deadline of the test")]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !condition() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what} was due");
@@ -95,10 +95,10 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// The name of a database of a test's own, which is dropped with this value, and with it those whose names only go on from there.
-struct Database(String);
+pub struct Database(pub String);
 
 impl Database {
-    fn new() -> Self {
+    pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         Self(format!("annals_test_cli_{}_{}_", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
     }

@@ -1,5 +1,7 @@
 //! The cases.
 
+pub mod answering;
+pub mod attempts;
 pub mod choosing;
 pub mod defining;
 pub mod delivering;
@@ -8,4 +10,5 @@ pub mod in_process;
 pub mod operating;
 pub mod processes;
 pub mod restarting;
+pub mod spreading;
 pub mod waiting;

@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals_core::bson::rawdoc;
 use annals_core::handlers::{Delivery, HandlerDefinition, Handlers, PullBody, SettleBody, SettleResult, Settlement};
 use annals_core::processing::{PartitionBy, ProcessingRetry};
 use annals_core::{
-    Aggregate, Clock, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent, Reached,
-    Store, limits,
+    Aggregate, Clock, Collection, CommitOutcome, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, NewCommit, NewEvent,
+    Reached, RecordChange, Store, limits,
 };
 use annals_runtime::{Host, HostOptions};
 
@@ -156,6 +157,19 @@ impl Opened {
         loop {
             self.advance(5);
             self.handlers.get(name).await.expect("defined");
+        }
+    }
+
+    /// Lets time pass for as long as it is polled, at the pace of the store: 10 ms a durable write. A deadline on this clock therefore
+    /// leaves the other processes on the store time for thousands of writes, however busy the machine is.
+    pub async fn let_time_pass_by_writes(&self) -> Infallible {
+        const COLLECTION: &str = "passing-time";
+        let records = self.store.records(DEFAULT_TENANT).expect("always there");
+        records.declare(Collection::new(COLLECTION)).await.expect("declared");
+        loop {
+            self.advance(10);
+            let change = RecordChange::put(COLLECTION, rawdoc! { "_id": "a" });
+            records.write(vec![change]).await.expect("written");
         }
     }
 

@@ -21,6 +21,12 @@ pub struct FilterStatus {
     pub lag: u64,
     /// The age of the event at `position` in seconds; 0 when there is none.
     pub lag_seconds: u64,
+    /// When it moved last, to a second.
+    #[serde(default)]
+    pub last_progress: Option<Timestamp>,
+    /// How many seconds ago that was.
+    #[serde(default)]
+    pub seconds_since_progress: Option<u64>,
     /// The next sequence number that it evaluates.
     pub progress: SequenceNumber,
     /// The number of entries in the stream.
@@ -33,6 +39,9 @@ pub struct FilterStatus {
     /// What the last failure said; absent once an evaluation succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
+    /// Why it is not healthy, by what is stored; absent when it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
     /// When a failed event is attempted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,

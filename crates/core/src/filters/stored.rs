@@ -11,6 +11,9 @@ pub const FILTERS: &str = "annals-filters";
 /// The collection of failures: one record for each filter whose next event failed.
 pub const FILTER_FAILURES: &str = "annals-filter-failures";
 
+/// The collection of the times at which filters progressed.
+pub const FILTER_PROGRESS: &str = "annals-filter-progress";
+
 /// A filter as it is defined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FilterRecord {
@@ -47,6 +50,29 @@ pub struct FilterFailureRecord {
     /// When it failed last.
     #[serde(rename = "lastFailed")]
     pub last_failed: DateTime,
+}
+
+/// When a filter progressed, to a second. How far it is, is the progress of its stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilterProgressRecord {
+    /// The filter's key.
+    #[serde(rename = "_id")]
+    pub key: String,
+    /// The sequence number that it came to.
+    pub progress: i64,
+    /// When it did.
+    pub at: DateTime,
+}
+
+impl FilterProgressRecord {
+    /// The record of a filter that came so far at this time.
+    pub fn new(key: &str, progress: SequenceNumber, at: Timestamp) -> Self {
+        Self { key: key.to_owned(), progress: progress.cast_signed(), at: date(at) }
+    }
+}
+
+impl RecordType for FilterProgressRecord {
+    const COLLECTION: &'static str = FILTER_PROGRESS;
 }
 
 impl RecordType for FilterRecord {

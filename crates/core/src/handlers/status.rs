@@ -37,6 +37,9 @@ pub struct HandlerStatus {
     /// What the last failure said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
+    /// Why it is not healthy, by what is stored; absent when it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
     /// The replay that is not over yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayStatus>,

@@ -29,6 +29,9 @@ pub struct ProjectionStatus {
     /// Why it is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
+    /// Why it is not healthy, by what is stored; absent when it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
     /// The process that writes the live records; absent when none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,

@@ -10,6 +10,7 @@ mod fixtures;
 mod full;
 mod groups;
 mod handlers;
+mod horizon;
 mod lives;
 mod locks;
 mod model;

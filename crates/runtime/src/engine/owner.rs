@@ -29,6 +29,8 @@ const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
 const STORE_EVERY: Duration = Duration::from_secs(1);
 /// An owner without workers gives its lease back after this long, where other processes may have some.
 const IDLE_MAX: Duration = Duration::from_secs(10);
+/// An owner that gives its processor to another process hands out nothing more, and waits at most this long for what is in flight.
+const GIVING_MAX: Duration = Duration::from_secs(5);
 /// A worker that has not pulled for this long is not listed any more.
 const WORKER_SEEN: Duration = Duration::from_secs(60);
 
@@ -74,6 +76,8 @@ struct Work<'o> {
     ended: bool,
     /// Whether the look-up of a failing partition's next event is to be continued.
     catching_up: bool,
+    /// Since when another process is to get the processor.
+    giving_since: Option<Timestamp>,
 }
 
 /// Why an owner stops working.
@@ -82,6 +86,8 @@ enum Stop {
     Done,
     /// Another process owns the processor.
     Lost,
+    /// A less busy process gets the processor.
+    Given(String),
     /// It is to begin again from what is stored, because an act or a definition changed it.
     Again,
     Failed(String),
@@ -92,7 +98,7 @@ impl Supervised for Owner {
         loop {
             match self.own().await {
                 Stop::Done => return Ended::Done,
-                Stop::Again => {}
+                Stop::Again | Stop::Given(_) => {}
                 Stop::Lost => tracing::info!(task = self.task, "another process took the task over"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
@@ -103,7 +109,11 @@ impl Supervised for Owner {
 impl Owner {
     /// Takes the lease, works, and gives the lease back.
     async fn own(&mut self) -> Stop {
-        let leases = Leases::new(&self.shared, Arc::clone(&self.records));
+        let mut leases = Leases::new(&self.shared, Arc::clone(&self.records), self.task.clone());
+        // A handler of remote workers is where they are; one of this program can be wherever the program runs.
+        if self.local.load(Ordering::Relaxed) {
+            leases = leases.spread(&self.tenant);
+        }
         let held = match stand_by::until_taken(self, &leases).await {
             Ok(held) => held,
             Err(stop) => return stop,
@@ -113,9 +123,16 @@ impl Owner {
             Err(stop) => return stop,
         };
         let stop = work.run().await;
-        if !matches!(stop, Stop::Lost | Stop::Again) {
-            let _ = work.store_progress().await;
-            work.leases.release(&work.held).await;
+        match &stop {
+            Stop::Lost | Stop::Again => {}
+            Stop::Given(to) => {
+                let _ = work.store_progress().await;
+                work.leases.give(&work.held, to).await;
+            }
+            Stop::Done | Stop::Failed(_) => {
+                let _ = work.store_progress().await;
+                work.leases.release(&work.held).await;
+            }
         }
         stop
     }
@@ -156,6 +173,7 @@ impl<'o> Work<'o> {
             starts_at,
             ended: false,
             catching_up: false,
+            giving_since: None,
             clock,
         })
     }
@@ -205,6 +223,7 @@ impl<'o> Work<'o> {
                 Some(command) => self.commands(command).await,
                 None => Err(Stop::Done),
             },
+            () = self.leases.until_given(), if self.giving_since.is_none() => Ok(()),
             page = self.reader.next(), if reads => self.read(page),
             () = clock.sleep_until(next_look) => Ok(()),
         }
@@ -278,9 +297,20 @@ impl<'o> Work<'o> {
         if due && !self.leases.renew(&mut self.held).await.map_err(NotWritten::from)? {
             return Err(Stop::Lost);
         }
+        self.give(now)?;
         let shared = self.owner.shared.may_share();
         let idle = self.pulls.is_empty() && now.since(self.last_pull) >= IDLE_MAX && self.machine.is_idle();
         if shared && idle && !self.owner.local.load(Ordering::Relaxed) { Err(Stop::Done) } else { Ok(()) }
+    }
+
+    /// Gives the processor up for a process that has less to do, once nothing is in flight.
+    fn give(&mut self, now: Timestamp) -> Result<(), Stop> {
+        let Some(to) = self.leases.given_to() else {
+            self.giving_since = None;
+            return Ok(());
+        };
+        let since = *self.giving_since.get_or_insert(now);
+        if self.machine.is_idle() || now.since(since) >= GIVING_MAX { Err(Stop::Given(to)) } else { Ok(()) }
     }
 
     /// When to look again if nothing happens before: what became due since `now`, when this turn began, has not been seen yet.
@@ -293,7 +323,8 @@ impl<'o> Work<'o> {
         }
         // A retry that is due already waits for a lane or for the next pull.
         let (retry, lease) = (self.machine.next_retry(now), self.machine.next_lease_end());
-        let looks = [stores, idles, pulls, retry, lease, self.leases.renew_at(&self.held)];
+        let gives = self.giving_since.map(|since| since.plus(GIVING_MAX));
+        let looks = [stores, idles, pulls, retry, lease, gives, self.leases.renew_at(&self.held)];
         let first = looks.into_iter().flatten().filter(|at| *at > now).min();
         first.unwrap_or(now.plus(Duration::from_secs(3600)))
     }

@@ -133,6 +133,13 @@ impl Source {
         Ok(self.page(from, 1, None).await?.0.into_iter().next().map(|(_, event)| event))
     }
 
+    /// The number of its events, and the age in seconds of the oldest one at a position or after it; 0 when there is none.
+    pub async fn waiting(&self, position: u64, now: Timestamp) -> Result<(u64, u64), ReadError> {
+        let head = self.head().await?;
+        let oldest = if head > position { self.first(position).await? } else { None };
+        Ok((head, oldest.map_or(0, |event| now.since(event.time).as_secs())))
+    }
+
     /// Whether the condition, if there is one, holds for an event.
     fn admits(&self, event: &RecordedEvent) -> bool {
         self.matcher.as_ref().is_none_or(|matcher| matcher.matches(&event_document(event)))

@@ -18,9 +18,9 @@ pub(super) async fn run(work: &mut Work<'_>) -> Stop {
     loop {
         match turn(work, &mut evaluated).await {
             Ok(()) => {}
-            Err(Stop::Done) => {
+            Err(stop @ (Stop::Done | Stop::Given(_))) => {
                 let _ = store(work, evaluated).await;
-                return Stop::Done;
+                return stop;
             }
             Err(stop) => return stop,
         }
@@ -42,6 +42,7 @@ async fn turn(work: &mut Work<'_>, evaluated: &mut SequenceNumber) -> Result<(),
         biased;
         () = is_set(&mut stop) => return Err(Stop::Done),
         () = superseded(&mut changed, work.change()) => return Err(Stop::Again),
+        () = work.until_given() => return Ok(()),
         found = work.source.step(*evaluated, &*clock), if reads => found,
         () = clock.sleep_until(next_look) => return Ok(()),
     };

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::filters::{FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterName, FilterRecord};
+use annals_core::filters::{
+    FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterName, FilterProgressRecord, FilterRecord,
+};
 use annals_core::handlers::DeliveryFailure;
 use annals_core::processing::ProcessingRetry;
 use annals_core::{
@@ -53,6 +55,8 @@ pub(super) struct Work<'o> {
     leases: Leases,
     held: Held,
     last_stored: Option<Timestamp>,
+    /// When its progress was noted last.
+    noted: Option<Timestamp>,
 }
 
 /// Why an owner stops working.
@@ -61,6 +65,8 @@ pub(super) enum Stop {
     Done,
     /// Another process owns the filter.
     Lost,
+    /// A less busy process gets the filter.
+    Given(String),
     /// It is to begin again, because the definition or the stream changed.
     Again,
     Failed(String),
@@ -74,7 +80,7 @@ impl Supervised for Owner {
                     self.end().await;
                     return Ended::Done;
                 }
-                Stop::Again => {}
+                Stop::Again | Stop::Given(_) => {}
                 Stop::Lost => tracing::info!(filter = self.key, "another process took the filter over"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
@@ -111,8 +117,10 @@ impl Owner {
             FilterKind::Remote => remote::run(&mut work).await,
             FilterKind::Declared | FilterKind::Function => fill::run(&mut work).await,
         };
-        if matches!(stop, Stop::Done | Stop::Failed(_)) {
-            work.leases.release(&work.held).await;
+        match &stop {
+            Stop::Done | Stop::Failed(_) => work.leases.release(&work.held).await,
+            Stop::Given(to) => work.leases.give(&work.held, to).await,
+            Stop::Lost | Stop::Again => {}
         }
         stop
     }
@@ -133,7 +141,7 @@ impl Owner {
         let mut pulls: Vec<Pull> = Vec::new();
         let mut last_asked = clock.now();
         loop {
-            let elsewhere = match leases.ask(&self.task()).await? {
+            let elsewhere = match leases.ask().await? {
                 // Pulls that are dropped without an answer are made again.
                 Asked::Taken(held) => return Ok(held),
                 Asked::Elsewhere { owner } => owner,
@@ -175,7 +183,11 @@ impl<'o> Work<'o> {
         let filters = Arc::clone(&owner.filters);
         filters.declare().await?;
         let first = owner.defined().await?.value.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;
-        let leases = Leases::new(&filters.shared, Arc::clone(&filters.records));
+        let mut leases = Leases::new(&filters.shared, Arc::clone(&filters.records), owner.task());
+        // A remote filter is where its clients are.
+        if first.kind != FilterKind::Remote {
+            leases = leases.spread(&filters.tenant);
+        }
         let held = owner.until_taken(&leases, first.kind).await?;
         // The change is read first: one that is made after it is noticed before anything is appended.
         let change = *owner.slot.changed.borrow();
@@ -197,6 +209,7 @@ impl<'o> Work<'o> {
             leases,
             held,
             last_stored: None,
+            noted: None,
             owner,
         };
         work.repair().await?;
@@ -265,8 +278,26 @@ impl<'o> Work<'o> {
             }
             pause = (pause * 2).min(PAUSES.1);
         }
-        (self.progress, self.last_stored) = (to, Some(self.clock.now()));
+        let now = self.clock.now();
+        (self.progress, self.last_stored) = (to, Some(now));
+        self.note_progress(now).await;
         Ok(())
+    }
+
+    /// Stores when the filter progressed, once a second at most.
+    async fn note_progress(&mut self, now: Timestamp) {
+        if self.noted.is_some_and(|noted| now < noted.plus(STORE_EVERY)) {
+            return;
+        }
+        let noted = FilterProgressRecord::new(&self.owner.key, self.progress, now);
+        let typed = TypedRecords::<FilterProgressRecord>::declared(Arc::clone(&self.owner.filters.records));
+        match typed.replace_if(&noted, whatever()).await {
+            Ok(_) => self.noted = Some(now),
+            // It only serves people; the stream itself holds how far the filter is.
+            Err(error) => {
+                tracing::debug!(filter = self.owner.key, %error, "the time of a filter's progress was not stored")
+            }
+        }
     }
 
     /// When a progress without entries may be stored.
@@ -282,7 +313,15 @@ impl<'o> Work<'o> {
     /// Renews the lease when that is due.
     pub async fn keep_lease(&mut self, now: Timestamp) -> Result<(), Stop> {
         let due = self.leases.renew_at(&self.held).is_some_and(|at| at <= now);
-        if due && !self.leases.renew(&mut self.held).await? { Err(Stop::Lost) } else { Ok(()) }
+        if due && !self.leases.renew(&mut self.held).await? {
+            return Err(Stop::Lost);
+        }
+        self.leases.given_to().map_or(Ok(()), |to| Err(Stop::Given(to)))
+    }
+
+    /// Waits until another process is to get the filter.
+    pub async fn until_given(&self) {
+        self.leases.until_given().await;
     }
 
     /// When the lease is renewed next.

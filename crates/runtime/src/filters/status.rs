@@ -3,32 +3,51 @@
 use std::sync::Arc;
 
 use annals_core::filters::{
-    FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterPage, FilterRecord, FilterState,
-    FilterStatus,
+    FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterPage, FilterProgressRecord,
+    FilterRecord, FilterState, FilterStatus,
 };
 use annals_core::handlers::WorkerStatus;
-use annals_core::{Condition, Invalid, Lease, RecordError, RecordQuery, TypedRecords, limits};
+use annals_core::{
+    Condition, Invalid, Lease, ReadError, RecordError, RecordQuery, SequenceNumber, StoreError, Timestamp,
+    TypedRecords, limits,
+};
 use tokio::sync::oneshot;
 
 use super::remote::Command;
 use super::source::Source;
 use super::{TenantFilters, absent};
+use crate::health::{Known, of_failure};
+
+/// The position of a progress in its source, the number of events there, and the age of the oldest at the position in seconds.
+async fn place(source: &Source, progress: SequenceNumber, now: Timestamp) -> Result<(u64, u64, u64), ReadError> {
+    let position = source.position_of(progress).await?;
+    let head = source.head().await?.max(position);
+    let oldest = if head > position { source.first(progress).await? } else { None };
+    Ok((position, head, oldest.map_or(0, |event| now.since(event.time).as_secs())))
+}
 
 impl TenantFilters {
     pub(super) async fn status(&self, definition: FilterDefinition) -> Result<FilterStatus, FilterError> {
         let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "scope", error.to_string());
         let (key, name) = (definition.name.key(), &definition.name);
         let ports = self.ports(&name.scope).map_err(unknown)?;
-        let source = Source::of(&definition, &ports);
         let info = ports.streams.stream(&name.stream).await?;
-        let position = source.position_of(info.progress).await?;
-        let head = source.head().await?.max(position);
-        let lag_seconds = match source.first(info.progress).await? {
-            Some(event) if head > position => self.clock().now().since(event.time).as_secs(),
-            _ => 0,
-        };
+        let now = self.clock().now();
+        let (position, head, lag_seconds) = place(&Source::of(&definition, &ports), info.progress, now).await?;
         let failure = self.failure(&key).await?;
         let owner = self.owner_of(&key).await?;
+        let last_progress = self.progressed(&key).await?;
+        let defined = self.record(&key).await?.map(|found| found.value.defined.timestamp_millis());
+        let known = Known {
+            position,
+            head,
+            oldest: lag_seconds,
+            now,
+            is_owned: owner.is_some(),
+            progressed: last_progress.or(defined.map(Timestamp::from_millis)).unwrap_or(now),
+            stored: None,
+        };
+        let degraded = of_failure(known.vitals(), failure.as_ref()).complaint();
         Ok(FilterStatus {
             stream: name.stream.clone(),
             scope: name.scope.clone(),
@@ -36,6 +55,8 @@ impl TenantFilters {
             head,
             lag: head - position,
             lag_seconds,
+            last_progress,
+            seconds_since_progress: last_progress.map(|at| now.since(at).as_secs()),
             progress: info.progress,
             entries: info.head,
             state: match &failure {
@@ -44,6 +65,7 @@ impl TenantFilters {
                 None if owner.is_some() => FilterState::Running,
                 None => FilterState::Stopped,
             },
+            degraded,
             attempts: failure.as_ref().map(FilterFailureRecord::attempts),
             retry_at: failure.as_ref().and_then(FilterFailureRecord::retry_at),
             last_reason: failure.map(|failure| failure.reason),
@@ -51,6 +73,25 @@ impl TenantFilters {
             owner,
             definition: FilterStatus::shown(&definition),
         })
+    }
+
+    /// When the filter progressed last.
+    async fn progressed(&self, key: &str) -> Result<Option<Timestamp>, FilterError> {
+        let noted = TypedRecords::<FilterProgressRecord>::declared(Arc::clone(&self.records));
+        let noted = absent(noted.get(key).await)?;
+        Ok(noted.map(|noted| Timestamp::from_millis(noted.value.at.timestamp_millis())))
+    }
+
+    /// Where a filter is in its source, the number of events there, and the age of the oldest that it has not evaluated, in seconds.
+    pub(crate) async fn waiting(
+        &self,
+        definition: &FilterDefinition,
+        now: Timestamp,
+    ) -> Result<(u64, u64, u64), ReadError> {
+        let unknown = |error: annals_core::UnknownLog| StoreError::other(error.code(), error.to_string());
+        let ports = self.ports(&definition.name.scope).map_err(unknown)?;
+        let progress = ports.streams.stream(&definition.name.stream).await?.progress;
+        place(&Source::of(definition, &ports), progress, now).await
     }
 
     /// The process that evaluates the filter's events now.

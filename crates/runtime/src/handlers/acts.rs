@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use annals_core::handlers::{Act, ActPage, ActRecord, HandlerError, Reason};
 use annals_core::order::Direction;
-use annals_core::{Condition, SortBy, StoreError, TypedRecords, limits};
+use annals_core::{Condition, RecordError, Records, SortBy, StoreError, TypedRecords, limits};
 use tokio::sync::oneshot;
 
 use super::TenantHandlers;
-use super::status::absent_page;
 use crate::engine::owner::Command;
 
 impl TenantHandlers {
@@ -29,19 +28,31 @@ impl TenantHandlers {
         limit: usize,
     ) -> Result<ActPage, HandlerError> {
         self.open()?;
-        let of_it = Condition::eq("processor", self.kind.processor_of(name));
-        let before = after.map_or(Condition::All, |after| Condition::lt("_id", after));
-        let mut query = TypedRecords::<ActRecord>::query()
-            .matching(Condition::and([of_it, before]))
-            .limit(limit.clamp(1, limits::PAGE_MAX));
-        query.sort = vec![SortBy { path: "_id".to_owned(), direction: Direction::Descending }];
-        let acts = TypedRecords::<ActRecord>::declared(Arc::clone(&self.records));
-        let (found, next) = absent_page(acts.find(query).await)?;
-        if found.is_empty() && after.is_none() {
+        let page = acts_of(&self.records, &self.kind.processor_of(name), after, limit).await?;
+        if page.items.is_empty() && after.is_none() {
             self.definition(name).await?;
         }
-        let items: Vec<_> = found.into_iter().map(|record| record.value.entry()).collect();
-        let cursor = next.and(items.last()).map(|last| last.id.clone());
-        Ok(ActPage { items, cursor })
+        Ok(page)
     }
+}
+
+/// Lists what operators did to a processor, the newest first: the acts before `after`, at most `limit`.
+pub(crate) async fn acts_of(
+    records: &Arc<dyn Records>,
+    processor: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<ActPage, RecordError> {
+    let before = after.map_or(Condition::All, |after| Condition::lt("_id", after));
+    let mut query = TypedRecords::<ActRecord>::query()
+        .matching(Condition::and([Condition::eq("processor", processor), before]))
+        .limit(limit.clamp(1, limits::PAGE_MAX));
+    query.sort = vec![SortBy { path: "_id".to_owned(), direction: Direction::Descending }];
+    let (found, next) = match TypedRecords::<ActRecord>::declared(Arc::clone(records)).find(query).await {
+        Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
+        found => found?,
+    };
+    let items: Vec<_> = found.into_iter().map(|record| record.value.entry()).collect();
+    let cursor = next.and(items.last()).map(|last| last.id.clone());
+    Ok(ActPage { items, cursor })
 }

@@ -1,16 +1,22 @@
 //! The state of handlers: from the owner where it runs here, else from what is stored.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_core::handlers::{
-    FAILING_PARTITIONS, FailingRecord, HandlerDefinition, HandlerError, HandlerPage, HandlerState, HandlerStatus,
-    PARKED_EVENTS, PartitionPage, PartitionState, PartitionStatus, ProcessorRecord, ReplayStatus, partitions_of,
+    DefinitionRecord, FAILING_PARTITIONS, FailingRecord, HandlerDefinition, HandlerError, HandlerPage, HandlerState,
+    HandlerStatus, PARKED_EVENTS, PartitionPage, PartitionState, PartitionStatus, ProcessorRecord, ReplayStatus,
+    partitions_of,
 };
-use annals_core::{ByteString, Condition, Lease, RecordError, RecordQuery, TypedRecords, limits};
+use annals_core::{ByteString, Condition, Lease, RecordError, RecordQuery, Timestamp, TypedRecords, limits};
 use tokio::sync::oneshot;
 
 use super::TenantHandlers;
 use crate::engine::owner::{Command, Snapshot};
+use crate::health::Known;
+
+/// How long the owner in this process may take to say who works for it.
+const LOOK_MAX: Duration = Duration::from_secs(2);
 
 impl TenantHandlers {
     pub(super) async fn status(&self, definition: HandlerDefinition) -> Result<HandlerStatus, HandlerError> {
@@ -20,24 +26,27 @@ impl TenantHandlers {
         // The owner stores what it knows before it answers, so that all but the workers comes from the store.
         let live = self.look(name).await?;
         let stored = self.stored(&processor).await?;
-        let source = self.source(&definition);
-        let position = match &stored {
-            Some(stored) => stored.position.cast_unsigned(),
-            None => self.start_of(name).await?,
-        };
-        let head = source.head().await?;
+        let source = self.source(&definition)?;
+        let defined = self.definition_record(name).await?.ok_or_else(|| HandlerError::Unknown(name.into()))?;
+        let position = stored.as_ref().map_or(defined.start, |stored| stored.position).cast_unsigned();
         let now = self.clock().now();
-        let lag_seconds = match source.first(position).await? {
-            Some(event) if head > position => now.since(event.time).as_secs(),
-            _ => 0,
-        };
+        let (head, lag_seconds) = source.waiting(position, now).await?;
         let owner = match live {
             Some(_) => Some(self.shared.process.clone()),
             None => self.owner_elsewhere(&processor).await?,
         };
         let last_progress = stored.as_ref().and_then(ProcessorRecord::last_progress);
-        let number = |of: fn(&ProcessorRecord) -> i64| stored.as_ref().map_or(0, |stored| of(stored).cast_unsigned());
-        let (failing, blocked) = (number(|it| it.failing), number(|it| it.blocked));
+        let known = Known {
+            position,
+            head,
+            oldest: lag_seconds,
+            now,
+            is_owned: owner.is_some(),
+            progressed: last_progress.unwrap_or(Timestamp::from_millis(defined.defined.timestamp_millis())),
+            stored: stored.as_ref(),
+        };
+        let vitals = known.vitals();
+        let (failing, blocked, degraded) = (vitals.failing, vitals.stuck, vitals.complaint());
         let state = state_of(stored.as_ref(), owner.is_some());
         Ok(HandlerStatus {
             position,
@@ -50,6 +59,7 @@ impl TenantHandlers {
             blocked,
             parked: self.count(PARKED_EVENTS, &processor).await?,
             state,
+            degraded,
             replay: stored.as_ref().and_then(|stored| stored.replay.clone()).map(|replay| ReplayStatus {
                 id: replay.id.into(),
                 from: replay.from.cast_unsigned(),
@@ -85,9 +95,8 @@ impl TenantHandlers {
         Ok(absent(processors.get(processor).await)?.map(|stored| stored.value))
     }
 
-    /// Where a handler begins.
-    async fn start_of(&self, name: &str) -> Result<u64, HandlerError> {
-        Ok(absent(self.definitions().get(name).await)?.map_or(0, |found| found.value.start.cast_unsigned()))
+    async fn definition_record(&self, name: &str) -> Result<Option<DefinitionRecord>, HandlerError> {
+        Ok(absent(self.definitions().get(name).await)?.map(|found| found.value))
     }
 
     /// What the owner in this process knows, if it runs.
@@ -97,7 +106,12 @@ impl TenantHandlers {
         if owner.send(Command::Look { answer }).await.is_err() {
             return Ok(None);
         }
-        match answered.await {
+        let answered = tokio::select! {
+            answered = answered => answered,
+            // An owner that hangs owns nothing that counts; its lease tells the rest.
+            () = self.clock().sleep(LOOK_MAX) => return Ok(None),
+        };
+        match answered {
             Ok(Ok(snapshot)) => Ok(Some(snapshot)),
             Ok(Err(HandlerError::OwnedElsewhere { .. })) | Err(_) => Ok(None),
             Ok(Err(error)) => Err(error),

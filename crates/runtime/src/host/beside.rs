@@ -1,8 +1,9 @@
 //! The hosts of this process. Two of them on one store, which only this process has open, take no lease from each other.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use annals_core::Store;
+use tokio::sync::watch;
 
 use super::locked;
 
@@ -15,6 +16,9 @@ struct Running {
 
 static RUNNING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
 
+/// Counts the hosts that were started.
+static STARTED: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
+
 fn place_of(store: &Arc<dyn Store>) -> usize {
     Arc::as_ptr(store).cast::<()>().addr()
 }
@@ -22,6 +26,12 @@ fn place_of(store: &Arc<dyn Store>) -> usize {
 /// A host runs from now on.
 pub(super) fn entered(store: &Arc<dyn Store>, process: &str) {
     locked(&RUNNING).push(Running { process: process.to_owned(), store: place_of(store) });
+    STARTED.send_modify(|count| *count += 1);
+}
+
+/// Tells of each host that starts from now on.
+pub(super) fn changes() -> watch::Receiver<u64> {
+    STARTED.subscribe()
 }
 
 /// A host runs no more. Saying it again does nothing.

@@ -5,15 +5,19 @@ use std::time::Duration;
 
 use annals_core::{Condition, Expected, Lease, RecordError, Records, Timestamp, TypedRecords};
 
+use super::spread::Spread;
 use super::{Shared, beside};
 
 /// How often a lease is looked at that changes between the look and the write.
 const TRIES: usize = 5;
 
-/// The leases of one tenant's tasks.
+/// The lease of one task of a tenant, for as long as a process runs the task or stands by for it.
 pub(crate) struct Leases {
     records: Arc<dyn Records>,
     shared: Arc<Shared>,
+    task: String,
+    /// The tasks among which it is spread over processes; none for a task that follows its workers.
+    spread: Option<Arc<Spread>>,
 }
 
 /// A lease that this process holds.
@@ -39,8 +43,16 @@ impl Held {
 }
 
 impl Leases {
-    pub fn new(shared: &Arc<Shared>, records: Arc<dyn Records>) -> Self {
-        Self { records, shared: Arc::clone(shared) }
+    /// The lease of a task that only some processes can run: those whose workers it follows.
+    pub fn new(shared: &Arc<Shared>, records: Arc<dyn Records>, task: String) -> Self {
+        Self { records, shared: Arc::clone(shared), task, spread: None }
+    }
+
+    /// Spreads the task evenly over all processes that stand by for it.
+    #[must_use]
+    pub fn spread(mut self, tenant: &str) -> Self {
+        self.spread = Some(Spread::of(&self.shared, tenant, &self.records));
+        self
     }
 
     fn time(&self) -> Duration {
@@ -52,16 +64,47 @@ impl Leases {
     }
 
     /// Takes the lease of a task, unless another process holds it.
-    pub async fn ask(&self, task: &str) -> Result<Asked, RecordError> {
-        let mut asked = self.try_ask(task).await?;
-        for _ in 1..TRIES {
-            match asked {
-                Some(asked) => return Ok(asked),
-                // It was renewed, released or taken since it was read, so the next look tells.
-                None => asked = self.try_ask(task).await?,
+    pub async fn ask(&self) -> Result<Asked, RecordError> {
+        let asked = self.ask_until_known().await?;
+        if let Some(spread) = &self.spread {
+            match &asked {
+                Asked::Taken(_) => spread.holds(&self.task),
+                Asked::Elsewhere { owner } => spread.stands_by(&self.task, owner),
             }
         }
-        Ok(asked.unwrap_or(Asked::Elsewhere { owner: "another process".to_owned() }))
+        Ok(asked)
+    }
+
+    async fn ask_until_known(&self) -> Result<Asked, RecordError> {
+        for _ in 0..TRIES {
+            // If it was renewed, released or taken since it was read, the next look tells.
+            if let Some(asked) = self.try_ask(&self.task).await? {
+                return Ok(asked);
+            }
+        }
+        Ok(Asked::Elsewhere { owner: "another process".to_owned() })
+    }
+
+    /// The less busy process that the task is to be given to.
+    pub fn given_to(&self) -> Option<String> {
+        self.spread.as_ref()?.given_to(&self.task)
+    }
+
+    /// Waits until the task is to be given to another process.
+    pub async fn until_given(&self) {
+        match &self.spread {
+            Some(spread) => spread.until_given(&self.task).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Gives the lease to another process, which stands by for it.
+    pub async fn give(&self, held: &Held, to: &str) {
+        let now = self.now();
+        match self.write_if(&held.lease.given(to, now, self.time()), &held.lease).await {
+            Ok(_) => tracing::info!(task = held.lease.task, to, "the task moves to a less busy process"),
+            Err(error) => tracing::debug!(task = held.lease.task, %error, "a lease was not given and ends by itself"),
+        }
     }
 
     /// None when the lease changed between the look and the write.
@@ -123,15 +166,28 @@ impl Leases {
     }
 
     async fn write(&self, lease: &Lease) -> Result<bool, RecordError> {
+        self.write_if(lease, lease).await
+    }
+
+    /// Writes a lease; false when another process than the holder of `known` has it.
+    async fn write_if(&self, lease: &Lease, known: &Lease) -> Result<bool, RecordError> {
         let expected = Expected::Matching(Condition::and([
-            Condition::eq("epoch", lease.epoch),
-            Condition::eq("holder", lease.holder.as_str()),
+            Condition::eq("epoch", known.epoch),
+            Condition::eq("holder", known.holder.as_str()),
         ]));
         let change = TypedRecords::replacement(lease, expected)?;
         match self.records.write(vec![change]).await {
             Ok(_) => Ok(true),
             Err(RecordError::NotAsExpected { .. }) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Leases {
+    fn drop(&mut self) {
+        if let Some(spread) = &self.spread {
+            spread.forget(&self.task);
         }
     }
 }

@@ -1,13 +1,11 @@
 //! Acts of operators.
 
-use std::sync::Arc;
-
 use annals_core::handlers::{ActPage, ActRecord, Reason};
-use annals_core::order::Direction;
 use annals_core::projections::{BuildRecord, ProjectionAct, ProjectionError, ProjectionRecord};
-use annals_core::{Condition, Expected, RecordChange, RecordError, SortBy, TypedRecords, limits};
+use annals_core::{Expected, RecordChange, TypedRecords};
 
 use super::{TenantProjections, ended, whatever};
+use crate::handlers::acts_of;
 
 impl TenantProjections {
     pub(super) async fn carry_out(
@@ -103,23 +101,11 @@ impl TenantProjections {
         limit: usize,
     ) -> Result<ActPage, ProjectionError> {
         self.open()?;
-        let of_it = Condition::eq("processor", format!("projection/{name}"));
-        let before = after.map_or(Condition::All, |after| Condition::lt("_id", after));
-        let mut query = TypedRecords::<ActRecord>::query()
-            .matching(Condition::and([of_it, before]))
-            .limit(limit.clamp(1, limits::PAGE_MAX));
-        query.sort = vec![SortBy { path: "_id".to_owned(), direction: Direction::Descending }];
-        let acts = TypedRecords::<ActRecord>::declared(Arc::clone(&self.records));
-        let (found, next) = match acts.find(query).await {
-            Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
-            found => found?,
-        };
-        if found.is_empty() && after.is_none() {
+        let page = acts_of(&self.records, &format!("projection/{name}"), after, limit).await?;
+        if page.items.is_empty() && after.is_none() {
             self.defined(name).await?;
         }
-        let items: Vec<_> = found.into_iter().map(|record| record.value.entry()).collect();
-        let cursor = next.and(items.last()).map(|last| last.id.clone());
-        Ok(ActPage { items, cursor })
+        Ok(page)
     }
 }
 

@@ -61,6 +61,8 @@ pub(super) enum Stop {
     Done,
     /// Another process owns it.
     Lost,
+    /// A less busy process gets the build.
+    Given(String),
     /// It is to begin again from what is stored.
     Again,
     Failed(String),
@@ -71,7 +73,7 @@ impl Supervised for Build {
         loop {
             match self.own().await {
                 Stop::Done => return Ended::Done,
-                Stop::Again => {}
+                Stop::Again | Stop::Given(_) => {}
                 Stop::Lost => tracing::info!(task = self.task(), "another process took the build over"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
@@ -91,7 +93,8 @@ impl Build {
 
     /// Takes the lease, works, and gives the lease back.
     async fn own(&mut self) -> Stop {
-        let leases = Leases::new(&self.projections.shared, Arc::clone(&self.projections.records));
+        let records = Arc::clone(&self.projections.records);
+        let leases = Leases::new(&self.projections.shared, records, self.task()).spread(&self.projections.tenant);
         let mut held = match self.until_taken(&leases).await {
             Ok(held) => held,
             Err(stop) => return stop,
@@ -100,8 +103,10 @@ impl Build {
             Ok(mut work) => work.run(&leases, &mut held).await,
             Err(stop) => stop,
         };
-        if !matches!(stop, Stop::Lost | Stop::Again) {
-            leases.release(&held).await;
+        match &stop {
+            Stop::Done | Stop::Failed(_) => leases.release(&held).await,
+            Stop::Given(to) => leases.give(&held, to).await,
+            Stop::Lost | Stop::Again => {}
         }
         stop
     }
@@ -114,7 +119,7 @@ impl Build {
             if self.is_dropped() {
                 return Err(Stop::Done);
             }
-            if let Asked::Taken(held) = leases.ask(&self.task()).await.map_err(NotWritten::from)? {
+            if let Asked::Taken(held) = leases.ask().await.map_err(NotWritten::from)? {
                 return Ok(held);
             }
             tokio::select! {
@@ -171,7 +176,7 @@ impl<'b> Work<'b> {
         loop {
             if let Err(stop) = self.turn(leases, held).await {
                 // What was read and is not stored is read again after a restart.
-                let is_over = matches!(stop, Stop::Done) && self.is_unstored();
+                let is_over = matches!(stop, Stop::Done | Stop::Given(_)) && self.is_unstored();
                 if is_over && let Err(NotWritten::Lost) = self.store(&[], |_| ()).await {
                     return Stop::Lost;
                 }
@@ -185,6 +190,9 @@ impl<'b> Work<'b> {
         let renew_at = leases.renew_at(held);
         if renew_at.is_some_and(|at| at <= now) && !leases.renew(held).await.map_err(NotWritten::from)? {
             return Err(Stop::Lost);
+        }
+        if let Some(to) = leases.given_to() {
+            return Err(Stop::Given(to));
         }
         let (_, record) = self.build.seen.borrow_and_update().clone();
         let Some((_, is_live)) = record.build(self.build.build.number) else { return Err(Stop::Done) };
@@ -200,10 +208,10 @@ impl<'b> Work<'b> {
         }
         let stores = self.is_unstored().then(|| self.last_stored.plus(STORE_EVERY));
         let look_at = stores.into_iter().chain(leases.renew_at(held)).min();
-        self.wait(folds, look_at).await
+        self.wait(folds, look_at, leases).await
     }
 
-    async fn wait(&mut self, folds: bool, look_at: Option<Timestamp>) -> Result<(), Stop> {
+    async fn wait(&mut self, folds: bool, look_at: Option<Timestamp>, leases: &Leases) -> Result<(), Stop> {
         let clock = Arc::clone(&self.clock);
         let mut stop = self.build.projections.shared.stop.subscribe();
         let until = look_at.unwrap_or_else(|| clock.now().plus(Duration::from_secs(3600)));
@@ -211,6 +219,7 @@ impl<'b> Work<'b> {
             biased;
             () = is_set(&mut stop) => Err(Stop::Done),
             changed = self.build.seen.changed() => changed.map_err(|_| Stop::Done),
+            () = leases.until_given() => Ok(()),
             page = self.reader.next(), if folds => self.read(page).await,
             () = clock.sleep_until(until) => Ok(()),
         }

@@ -10,6 +10,7 @@ use annals_core::projections::{
 use annals_core::{Condition, Lease, RecordError, RecordQuery, Timestamp, TypedRecords, limits};
 
 use super::TenantProjections;
+use crate::health::Known;
 use crate::host::locked;
 
 impl TenantProjections {
@@ -55,14 +56,22 @@ impl TenantProjections {
         let definition = live.read(&record.name)?;
         let source = self.source(&definition);
         let (position, stored) = self.position(record, live).await?;
-        let head = source.head().await?;
         let now = self.clock().now();
-        let lag_seconds = match source.first(position).await? {
-            Some(event) if head > position => now.since(event.time).as_secs(),
-            _ => 0,
-        };
+        let (head, lag_seconds) = source.waiting(position, now).await?;
         let owner = self.owner(record, live).await?;
         let last_progress = stored.as_ref().and_then(ProcessorRecord::last_progress);
+        let known = Known {
+            position,
+            head,
+            oldest: lag_seconds,
+            now,
+            is_owned: owner.is_some(),
+            progressed: last_progress.unwrap_or(Timestamp::from_millis(live.since.timestamp_millis())),
+            stored: stored.as_ref(),
+        };
+        let mut vitals = known.vitals();
+        vitals.is_at_rest |= record.paused;
+        let degraded = vitals.complaint();
         let building = match &record.building {
             Some(building) => Some(self.build_status(record, building, head).await?),
             None => None,
@@ -78,6 +87,7 @@ impl TenantProjections {
             last_progress,
             seconds_since_progress: last_progress.map(|at| now.since(at).as_secs()),
             last_reason: stored.filter(|stored| stored.is_blocked).and_then(|stored| stored.last_reason),
+            degraded,
             owner,
             collection: record.collection_of(live.slot),
             building,

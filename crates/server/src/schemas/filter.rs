@@ -34,6 +34,8 @@ pub(crate) struct FilterStatus {
     head: u64,
     lag: u64,
     lag_seconds: u64,
+    last_progress: Option<String>,
+    seconds_since_progress: Option<u64>,
     /// The next sequence number that it evaluates.
     progress: u64,
     /// The number of entries in the stream.
@@ -42,6 +44,8 @@ pub(crate) struct FilterStatus {
     state: String,
     attempts: Option<u32>,
     last_reason: Option<String>,
+    /// Why it is not healthy; absent when it is.
+    degraded: Option<String>,
     retry_at: Option<String>,
     workers: Option<Vec<HandlerWorker>>,
     owner: Option<String>,

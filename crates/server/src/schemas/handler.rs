@@ -7,6 +7,8 @@ use super::Event;
 /// What a handler is defined by.
 #[derive(ToSchema)]
 pub(crate) struct HandlerDefinition {
+    /// The scope whose log or stream it handles; `default` when absent.
+    scope: Option<String>,
     /// The stream whose events it handles; not beside `types`.
     stream: Option<String>,
     /// The types of the events it handles; any when absent.
@@ -62,6 +64,8 @@ pub(crate) struct HandlerStatus {
     /// `running`, `paused`, `blocked` or `stopped`.
     state: String,
     last_reason: Option<String>,
+    /// Why it is not healthy; absent when it is.
+    degraded: Option<String>,
     replay: Option<HandlerReplayStatus>,
     /// Whether it has come to its `stop_at`.
     ended: Option<bool>,

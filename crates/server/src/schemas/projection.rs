@@ -34,6 +34,8 @@ pub(crate) struct ProjectionStatus {
     last_progress: Option<String>,
     seconds_since_progress: Option<u64>,
     last_reason: Option<String>,
+    /// Why it is not healthy; absent when it is.
+    degraded: Option<String>,
     owner: Option<String>,
     /// The collection of the live records.
     collection: String,

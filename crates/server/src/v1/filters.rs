@@ -64,6 +64,13 @@ pub(crate) fn feature() -> Feature {
             .described("settleFilter", "Stores the verdicts of a remote filter.", Payload::json::<schemas::Settled>())
             .takes(Payload::body::<schemas::FilterSettlements>())
             .refuses(&[Code::UnknownFilter, Code::StateConflict, Code::FilterOwnedElsewhere]),
+        get("/v1/filters/{stream}/acts", Permission::Reader, acts)
+            .described(
+                "listFilterActs",
+                "Lists what operators did to a filter, the newest first, also after it was deleted.",
+                Payload::json::<schemas::HandlerActPage>(),
+            )
+            .refuses(&[Code::UnknownFilter]),
     ];
     Feature::new("Filters", operations)
 }
@@ -77,6 +84,19 @@ struct ListQuery {
     limit: Option<Limit>,
     /// The `cursor` of the page before.
     cursor: Option<String>,
+}
+
+/// The parameters of a list that belongs to one filter.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ActsQuery {
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The `cursor` of the page before.
+    cursor: Option<String>,
+    /// The scope of the filter; `default` when absent.
+    scope: Option<String>,
 }
 
 fn filters(server: &Server, caller: &Caller) -> Result<Arc<dyn Filters>, Problem> {
@@ -180,6 +200,19 @@ async fn settle(
     let filters = filters(&server, &caller)?;
     let settle: FilterSettleBody = read(&server, request).await?;
     json(StatusCode::OK, &Settled { results: filters.settle(&named(stream, query), settle).await? })
+}
+
+/// `GET /v1/filters/{stream}/acts`.
+async fn acts(
+    State(server): State<Arc<Server>>,
+    Path(stream): Path<String>,
+    Query(query): Query<ActsQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let ActsQuery { limit, cursor, scope } = query;
+    let name = named(stream, ScopeQuery { scope });
+    let limit = page_length(limit)?;
+    json(StatusCode::OK, &filters(&server, &caller)?.acts(&name, cursor.as_deref(), limit).await?)
 }
 
 impl From<FilterError> for Problem {

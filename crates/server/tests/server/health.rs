@@ -79,3 +79,58 @@ async fn metrics_count_requests_commits_and_logs() {
         assert!(name.starts_with("annals_") && value.parse::<f64>().is_ok(), "{line}");
     }
 }
+
+/// What the store says of handlers, filters and projections decides, not what workers say of themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_processor_degrades_the_server_and_is_named_with_its_reason() {
+    let server = Running::start().await;
+    let send = async |method: reqwest::Method, path: &str, body: serde_json::Value| {
+        let request = server.request(method, path).header("content-type", "application/json");
+        server.send(request.body(body.to_string())).await
+    };
+    let handler = json!({"partition_by": "aggregate", "concurrency": 4});
+    assert_eq!(send(reqwest::Method::PUT, "/v1/handlers/billing", handler).await.status, 201);
+    assert_eq!(send(reqwest::Method::PUT, "/v1/filters/all", json!({})).await.status, 201);
+    let counts = json!({"on": {"order_opened": {"increment": {"n": "$data.no_number"}}}});
+    assert_eq!(send(reqwest::Method::PUT, "/v1/projections/counts", counts).await.status, 201);
+    assert_eq!(server.get("/health/ready").await.json()["status"], "ready");
+    server.commit_orders("o-1", 1).await;
+    let pull = send(reqwest::Method::POST, "/v1/handlers/billing/pull", json!({"wait_ms": 50_000})).await.json();
+    let failed = json!({"token": pull["deliveries"][0]["token"], "failure": {"reason": "no address", "never": true}});
+    send(reqwest::Method::POST, "/v1/handlers/billing/settle", json!({ "results": [failed] })).await.json();
+    let degraded = crate::running::soon("the failure is seen", async {
+        loop {
+            let ready = server.get("/health/ready").await.json();
+            if ready["status"] == "degraded" {
+                return ready["degraded"].clone();
+            }
+        }
+    });
+    let degraded = degraded.await;
+    let named = degraded.as_array().expect("a list").iter().find(|it| it["name"] == "billing").expect("it is named");
+    assert_eq!((&named["kind"], &named["tenant"]), (&json!("handler"), &json!("default")));
+    assert!(named["reason"].as_str().is_some_and(|reason| reason.contains("no address")), "{named}");
+    assert!(degraded.as_array().expect("a list").iter().all(|it| it["name"] != "all"), "the filter is healthy");
+    let status = server.get("/v1/handlers/billing").await.json();
+    assert!(status["degraded"].as_str().is_some_and(|reason| reason.contains("no address")), "{status}");
+    let filter = crate::running::soon("the filter's progress is noted", async {
+        loop {
+            let filter = server.get("/v1/filters/all").await.json();
+            if filter["last_progress"].is_string() {
+                return filter;
+            }
+        }
+    });
+    assert!(filter.await.get("degraded").is_none(), "it is healthy");
+    let labels = r#"{tenant="default",kind="handler",processor="billing"}"#;
+    let wanted = |metrics: &str| {
+        let has = |line: &str| metrics.lines().any(|shown| shown == line);
+        has(&format!("annals_processor_degraded{labels} 1"))
+            && has(&format!("annals_processor_blocked_partitions{labels} 1"))
+            && has(&format!("annals_processor_head{labels} 1"))
+            && has("annals_processors_readable 1")
+            && has(r#"annals_processor_degraded{tenant="default",kind="filter",processor="all"} 0"#)
+    };
+    crate::running::soon("the metrics show it", async { while !wanted(server.get("/metrics").await.text()) {} }).await;
+    assert!(!server.get("/metrics").await.text().contains("order/o-1"), "no partition is a label");
+}

@@ -24,7 +24,7 @@ pub(super) fn print(output: &mut Output, status: &HandlerStatus) -> Result<(), S
                 status.lag,
                 status.failing,
                 status.parked,
-                status.last_reason.as_deref().unwrap_or("-")
+                status.degraded.as_deref().or(status.last_reason.as_deref()).unwrap_or("-")
             ))
         }
     }

@@ -14,16 +14,9 @@ fn now() -> PullBody {
 /// Pulls at `it`, which does not own the handler, until it does; time passes meanwhile.
 async fn until_taken_over(it: &Opened) -> Vec<annals_core::handlers::Delivery> {
     let pull = PullBody { max: 100, wait_ms: 50_000, ..PullBody::default() };
-    let time_passes = async {
-        loop {
-            it.advance(50);
-            // Real work of the store is between two looks at the clock.
-            it.log.head().await.expect("reads");
-        }
-    };
     tokio::select! {
         pulled = it.handlers.pull("h", pull) => pulled.expect("pulled"),
-        () = time_passes => unreachable!("it never ends"),
+        never = it.let_time_pass_by_writes() => match never {},
     }
 }
 
@@ -117,4 +110,32 @@ pub async fn a_definition_that_another_process_changes_is_followed(subject: &dyn
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// However long a commit of another process is on its way to its number.
+pub async fn commits_of_several_processes_are_handled_without_a_gap(subject: &dyn Subject) {
+    const EACH: u64 = 40;
+    let one = Opened::of(subject).await;
+    let (two, three) = (
+        Opened::on(subject.open_beside(&one.store).await, one.clock.clone()),
+        Opened::on(subject.open_beside(&one.store).await, one.clock.clone()),
+    );
+    one.define(annals_core::handlers::HandlerDefinition::new("h")).await;
+    let commit = async |it: &Opened, id: &str| {
+        for _ in 0..EACH {
+            it.commit("placed", &[id]).await;
+        }
+    };
+    let handled = async {
+        let mut handled = Vec::new();
+        while handled.len() < 3 * EACH as usize {
+            for delivery in one.pull("h").await {
+                one.done("h", &delivery).await;
+                handled.push(delivery.event.sequence_number);
+            }
+        }
+        handled
+    };
+    let (handled, ..) = tokio::join!(handled, commit(&one, "a"), commit(&two, "b"), commit(&three, "c"));
+    assert_eq!(handled, (0..3 * EACH).collect::<Vec<_>>());
 }

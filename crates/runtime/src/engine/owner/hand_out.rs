@@ -21,7 +21,7 @@ impl Work<'_> {
 
     /// Serves those who wait, in their order, and answers those whose time is up.
     pub(super) fn serve(&mut self, now: Timestamp) {
-        let paused = self.journal.record().paused;
+        let paused = self.journal.record().paused || self.giving_since.is_some();
         let mut waiting = std::mem::take(&mut self.pulls);
         while let Some(pull) = waiting.pop_front() {
             if pull.answer.is_closed() {

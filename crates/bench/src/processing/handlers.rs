@@ -1,0 +1,268 @@
+//! Handlers beside what does the same without them: bare followers, ideal lanes, reads over HTTP.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use annals::Client;
+use annals_core::handlers::{HandlerDefinition, Handlers, PullBody, SettleBody, Settlement};
+use annals_core::processing::{PartitionBy, ProcessingRetry};
+use annals_core::{
+    Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Data, EventLog, Follower, LogQuery, NewCommit, NewEvent, Reached,
+    RecordChange, RecordedEvent, Store, limits,
+};
+use annals_runtime::{Effects, HandleFailure, Handler, Host};
+use async_trait::async_trait;
+
+use super::{Arguments, fill, median, text};
+use crate::server;
+
+const PARTITIONS: u64 = 1_000;
+const LANES: u32 = 8;
+/// How long an event of the row with partitions takes.
+const WORK: Duration = Duration::from_millis(1);
+
+/// What a handler of a row does with an event.
+enum Does {
+    Nothing,
+    /// Works, and fails where the partition is the poison one.
+    Works { poison: Option<u64> },
+}
+
+struct Row {
+    does: Does,
+    handled: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl Handler for Row {
+    async fn handle(&self, events: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
+        for event in events {
+            if let Does::Works { poison } = self.does {
+                let partition = event.data.as_raw().get_i64("partition").unwrap_or(0).cast_unsigned();
+                if poison == Some(partition) {
+                    return Err(HandleFailure::new("poison"));
+                }
+                tokio::time::sleep(WORK).await;
+            }
+            self.handled.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+async fn start(host: &Host, definition: HandlerDefinition, does: Does) -> Result<Arc<AtomicU64>, String> {
+    let handled = Arc::new(AtomicU64::new(0));
+    let row = Row { does, handled: Arc::clone(&handled) };
+    host.handle(DEFAULT_TENANT, definition, row).await.map_err(text)?;
+    Ok(handled)
+}
+
+/// Waits until the stored position of a handler has come so far.
+async fn until(handlers: &dyn Handlers, name: &str, position: u64) -> Result<(), String> {
+    while handlers.get(name).await.map_err(text)?.position < position {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+/// An ordered handler that does nothing, from its definition until its position is stored at the head, beside a bare follower.
+pub async fn no_op(name: &str, store: &Arc<dyn Store>, host: &Host, arguments: &Arguments) -> Result<(), String> {
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
+    let handlers = host.handlers(DEFAULT_TENANT).map_err(text)?;
+    let head = log.head().await.map_err(text)?;
+    let (mut handled, mut followed) = (Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        let began = Instant::now();
+        let mut follower = Follower::new(Arc::clone(&log), 0, Default::default());
+        while follower.position() < head {
+            follower.step().await.map_err(text)?;
+        }
+        followed.push(head as f64 / began.elapsed().as_secs_f64());
+        let definition = HandlerDefinition { batch: 1_000, ..HandlerDefinition::new(format!("no-op-{round}")) };
+        let began = Instant::now();
+        start(host, definition.clone(), Does::Nothing).await?;
+        until(&*handlers, &definition.name, head).await?;
+        handled.push(head as f64 / began.elapsed().as_secs_f64());
+        handlers.delete(&definition.name, "measured".into()).await.map_err(text)?;
+    }
+    let (handled, followed) = (median(handled), median(followed));
+    println!("{name}: no-op handler {handled:.0} events/s, bare follower {followed:.0} events/s, ratio {:.2}", handled / followed);
+    Ok(())
+}
+
+/// Events of 1,000 partitions that take 1 ms each on 8 lanes, beside the ideal; and the same with one partition that always fails.
+pub async fn partitions(name: &str, store: &Arc<dyn Store>, host: &Host, arguments: &Arguments) -> Result<(), String> {
+    let events = (arguments.events / 10).clamp(PARTITIONS, 20 * PARTITIONS) / PARTITIONS * PARTITIONS;
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
+    for first in (0..events).step_by(500) {
+        let commit = NewCommit::new("work", format!("w-{first}")).wait_until(Reached::Logged);
+        let commit = (first..first + 500).try_fold(commit, |commit, n| {
+            let data = Data::from_value(&serde_json::json!({ "partition": n % PARTITIONS })).map_err(text)?;
+            Ok::<_, String>(commit.event(NewEvent::new("worked", data)))
+        })?;
+        log.commit(commit).await.map_err(text)?;
+    }
+    let handlers = host.handlers(DEFAULT_TENANT).map_err(text)?;
+    let mut rates = [Vec::new(), Vec::new()];
+    for round in 0..arguments.rounds {
+        for (of, poison) in [None, Some(500)].into_iter().enumerate() {
+            let by_partition = PartitionBy::Data("partition".to_owned());
+            let mut definition = HandlerDefinition::new(format!("lanes-{round}-{of}")).types(["worked"]);
+            definition = definition.partitioned(by_partition, LANES);
+            definition.retry = ProcessingRetry { first_ms: 100, max_ms: 100, ..ProcessingRetry::default() };
+            let due = if poison.is_some() { events - events / PARTITIONS } else { events };
+            let began = Instant::now();
+            let handled = start(host, definition.clone(), Does::Works { poison }).await?;
+            while handled.load(Ordering::Relaxed) < due {
+                tokio::time::sleep(WORK).await;
+            }
+            rates[of].push(due as f64 / began.elapsed().as_secs_f64());
+            handlers.delete(&definition.name, "measured".into()).await.map_err(text)?;
+        }
+    }
+    let [sound, poisoned] = rates.map(median);
+    // What the same sleeps take on as many lanes without anything around them.
+    let ideal = ideal(events.min(4_000)).await;
+    println!("{name}: {PARTITIONS} partitions on {LANES} lanes {sound:.0} events/s, ideal {ideal:.0} events/s, ratio {:.2}", sound / ideal);
+    println!("{name}: with one poison partition {poisoned:.0} events/s, time of the others {:.2}", sound / poisoned);
+    Ok(())
+}
+
+async fn ideal(events: u64) -> f64 {
+    let (began, left) = (Instant::now(), Arc::new(AtomicU64::new(events)));
+    let lanes = (0..LANES).map(|_| {
+        let left = Arc::clone(&left);
+        tokio::spawn(async move {
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                tokio::time::sleep(WORK).await;
+            }
+        })
+    });
+    for lane in lanes.collect::<Vec<_>>() {
+        let _ = lane.await;
+    }
+    events as f64 / began.elapsed().as_secs_f64()
+}
+
+/// How long a commit takes to be handled and to be followed, in units of one record write.
+pub async fn latency(name: &str, store: &Arc<dyn Store>, host: &Host) -> Result<(), String> {
+    const COMMITS: usize = 500;
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
+    let handlers = host.handlers(DEFAULT_TENANT).map_err(text)?;
+    let records = store.records(DEFAULT_TENANT).map_err(text)?;
+    records.declare(Collection::new("latency")).await.map_err(text)?;
+    let latest = annals_core::handlers::Start::Latest;
+    start(host, HandlerDefinition { start: latest, ..HandlerDefinition::new("latency") }, Does::Nothing).await?;
+    let (mut followed, mut handled, mut written) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..COMMITS {
+        let commit = NewCommit::new("latency", format!("l-{n}")).event(NewEvent::new("measured", Data::empty()));
+        let head = log.head().await.map_err(text)?;
+        let began = Instant::now();
+        log.commit(commit.wait_until(Reached::Logged)).await.map_err(text)?;
+        log.wait_past(head).await.map_err(text)?;
+        followed.push(began.elapsed().as_secs_f64());
+        let stage = host.stage(DEFAULT_TENANT, "handled:latency").await.map_err(text)?;
+        let aggregate = annals_core::Aggregate::new("latency", format!("h-{n}"));
+        let commit = NewCommit::new("latency", format!("h-{n}")).event(NewEvent::new("measured", Data::empty()));
+        let began = Instant::now();
+        let mut outcome = log.commit(commit.wait_until(Reached::Logged)).await.map_err(text)?;
+        stage.wait(&aggregate, &mut outcome, limits::WAIT_MAX).await;
+        handled.push(began.elapsed().as_secs_f64());
+        let record = annals_core::bson::rawdoc! { "_id": n as i64, "position": n as i64 };
+        let began = Instant::now();
+        records.write(vec![RecordChange::put("latency", record)]).await.map_err(text)?;
+        written.push(began.elapsed().as_secs_f64());
+    }
+    handlers.delete("latency", "measured".into()).await.map_err(text)?;
+    let [followed, handled, written] = [followed, handled, written].map(|times| 1e6 * median(times));
+    println!(
+        "{name}: commit to handled {handled:.0} us, commit to follower {followed:.0} us, record write {written:.0} us, difference in writes {:.2}",
+        (handled - followed) / written
+    );
+    Ok(())
+}
+
+/// One worker that pulls and settles 100 events a request, beside reading the same events, both over HTTP from a server of its own.
+pub async fn over_http(program: &Path, arguments: &Arguments) -> Result<(), String> {
+    let folder = tempfile::tempdir_in(".").map_err(text)?;
+    let events = arguments.events.min(50_000);
+    let place = folder.path().canonicalize().map_err(text)?;
+    let serve = |address| server::serve(program, &place, address);
+    let rates = server::beside(&place, serve, async |address| {
+        let client = Client::new(&format!("http://{address}"), DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
+        let log: Arc<dyn EventLog> = Arc::new(client.clone());
+        let few = Arguments { events, keys: arguments.keys, rounds: arguments.rounds, url: None, server: None };
+        fill(&log, &few).await?;
+        let (mut read, mut pulled) = (Vec::new(), Vec::new());
+        for round in 0..arguments.rounds {
+            let (began, mut from) = (Instant::now(), 0);
+            while from < events {
+                let query = LogQuery { from: Some(from), limit: 100, ..LogQuery::default() };
+                from = log.read(query).await.map_err(text)?.next;
+            }
+            read.push(events as f64 / began.elapsed().as_secs_f64());
+            pulled.push(pull_all(&client.handlers(), &format!("pulled-{round}"), events).await?);
+        }
+        Ok((median(pulled), median(read)))
+    });
+    let (pulled, read) = rates.await?;
+    println!("http: pull and settle {pulled:.0} events/s, read {read:.0} events/s, ratio {:.2}", pulled / read);
+    Ok(())
+}
+
+async fn pull_all(handlers: &dyn Handlers, name: &str, events: u64) -> Result<f64, String> {
+    let definition = HandlerDefinition { batch: 100, ..HandlerDefinition::new(name.to_owned()) };
+    handlers.put(definition).await.map_err(text)?;
+    let (began, mut done) = (Instant::now(), 0);
+    while done < events {
+        let pull = PullBody { max: 100, wait_ms: 1_000, ..PullBody::default() };
+        let deliveries = handlers.pull(name, pull).await.map_err(text)?;
+        done += deliveries.len() as u64;
+        let results = deliveries.into_iter().map(|delivery| Settlement::done(delivery.token)).collect();
+        handlers.settle(name, SettleBody { results }).await.map_err(text)?;
+    }
+    Ok(events as f64 / began.elapsed().as_secs_f64())
+}
+
+/// What 1,000 handlers without events cost: CPU of one core over 10 s, and memory.
+pub async fn idle(name: &str, host: &Host) -> Result<(), String> {
+    const HANDLERS: usize = 1_000;
+    let before = memory()?;
+    let latest = annals_core::handlers::Start::Latest;
+    for n in 0..HANDLERS {
+        let definition = HandlerDefinition { start: latest, ..HandlerDefinition::new(format!("idle-{n}")) };
+        start(host, definition, Does::Nothing).await?;
+    }
+    // What begins with a handler is over by then.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (cpu, began) = (cpu_seconds()?, Instant::now());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let share = (cpu_seconds()? - cpu) / began.elapsed().as_secs_f64();
+    let mebibytes = memory()?.saturating_sub(before) as f64 / (1024.0 * 1024.0);
+    println!("{name}: {HANDLERS} idle handlers take {:.2} % of one core and {mebibytes:.0} MiB", 100.0 * share);
+    let handlers = host.handlers(DEFAULT_TENANT).map_err(text)?;
+    for n in 0..HANDLERS {
+        handlers.delete(&format!("idle-{n}"), "measured".into()).await.map_err(text)?;
+    }
+    Ok(())
+}
+
+/// Bytes of memory that this process occupies.
+fn memory() -> Result<u64, String> {
+    let status = std::fs::read_to_string("/proc/self/status").map_err(text)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("there is no VmRSS")?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().map_err(text)?;
+    Ok(kibibytes * 1024)
+}
+
+/// CPU time of this process in seconds, of all its threads.
+fn cpu_seconds() -> Result<f64, String> {
+    /// What Linux counts CPU time in, as programs see it.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").map_err(text)?;
+    let after_name = stat.rsplit_once(')').ok_or("the name has no end")?.1;
+    let ticks = after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().map_err(text));
+    Ok(ticks.sum::<Result<f64, String>>()? / TICKS_PER_SECOND)
+}

@@ -1,0 +1,80 @@
+//! Whether a processor is healthy, judged by what is stored of it.
+
+/// How long events may wait without any progress of their processor before it counts as stalled, in seconds.
+pub const STALLED_AFTER_SECONDS: u64 = 60;
+
+/// What is stored of a processor that its health depends on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Vitals<'a> {
+    /// Whether it advances no further until an operator decides.
+    pub is_blocked: bool,
+    /// Whether its next event failed and holds up all that follow until it is attempted again.
+    pub is_held: bool,
+    /// Whether an operator paused it, or it has come to its end.
+    pub is_at_rest: bool,
+    /// Whether a process runs it.
+    pub is_owned: bool,
+    /// How many partitions are failing.
+    pub failing: u64,
+    /// How many of them wait for an operator.
+    pub stuck: u64,
+    /// The age of the oldest event that it has not processed, in seconds; 0 when there is none.
+    pub oldest: u64,
+    /// How long ago it progressed, or was defined, in seconds.
+    pub since_progress: u64,
+    /// What the last failure said.
+    pub reason: Option<&'a str>,
+}
+
+impl Vitals<'_> {
+    /// Returns why the processor is not healthy; none when it is.
+    pub fn complaint(&self) -> Option<String> {
+        let because = self.reason.map_or_else(String::new, |reason| format!("; the last failure: {reason}"));
+        if self.is_blocked {
+            return Some(format!("it is blocked until an operator decides{because}"));
+        }
+        if self.is_held {
+            return Some(format!("its next event fails and is attempted again{because}"));
+        }
+        if self.failing > 0 {
+            let (failing, stuck) = (self.failing, self.stuck);
+            return Some(format!("failing partitions: {failing}, of which wait for an operator: {stuck}{because}"));
+        }
+        // An event may have come a moment ago, after a long time without any.
+        let stalled = self.oldest.min(self.since_progress);
+        match (stalled >= STALLED_AFTER_SECONDS && !self.is_at_rest, self.is_owned) {
+            (false, _) => None,
+            (true, true) => Some(format!("events wait and there has been no progress for {stalled} s{because}")),
+            (true, false) => {
+                Some(format!("no process or worker processes its events, which have waited for {stalled} s"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_is_unhealthy_when_it_fails_is_blocked_or_does_not_advance() {
+        let sound = Vitals { is_owned: true, since_progress: 1_000_000, ..Vitals::default() };
+        assert_eq!(sound.complaint(), None, "nothing waits");
+        let fresh = Vitals { oldest: 59, ..sound.clone() };
+        assert_eq!(fresh.complaint(), None, "it came after a long time without events");
+        let catching_up = Vitals { oldest: 1_000_000, since_progress: 1, ..sound.clone() };
+        assert_eq!(catching_up.complaint(), None, "the events are old, and it advances");
+        let stalled = Vitals { oldest: 61, reason: Some("down"), ..sound.clone() };
+        let said = stalled.complaint().expect("stalled");
+        assert!(said.contains("no progress for 61 s") && said.contains("down"), "{said}");
+        assert_eq!(Vitals { is_at_rest: true, ..stalled.clone() }.complaint(), None, "an operator paused it");
+        let abandoned = Vitals { is_owned: false, ..stalled.clone() }.complaint().expect("nobody is there");
+        assert!(abandoned.contains("no process or worker"), "{abandoned}");
+        let failing = Vitals { failing: 3, stuck: 1, reason: Some("down"), ..sound.clone() };
+        let said = failing.complaint().expect("partitions fail");
+        assert!(said.contains('3') && said.contains('1') && said.contains("down"), "{said}");
+        assert!(Vitals { is_at_rest: true, ..failing }.complaint().is_some(), "a pause hides no failure");
+        assert!(Vitals { is_blocked: true, ..sound.clone() }.complaint().is_some());
+        assert!(Vitals { is_held: true, ..sound }.complaint().is_some());
+    }
+}

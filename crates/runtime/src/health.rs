@@ -1,0 +1,342 @@
+//! The health of every handler, filter and projection, from the store: what a worker or an owner claims of itself does not count.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::filters::{FilterDefinition, FilterFailureRecord, FilterProgressRecord, FilterRecord};
+use annals_core::handlers::{DefinitionRecord, ProcessorRecord};
+use annals_core::processing::Vitals;
+use annals_core::projections::{BuildRecord, ProjectionRecord};
+use annals_core::{
+    Condition, Lease, ReadError, RecordError, RecordType, Records, StoreError, Timestamp, TypedRecords, limits,
+};
+use futures_util::future::{BoxFuture, FutureExt};
+
+use crate::filters::TenantFilters;
+use crate::handlers::TenantHandlers;
+use crate::host::{Host, Shared};
+use crate::projections::TenantProjections;
+
+/// What was read is shown again for this long, so that frequent probes cost little.
+const KEPT: Duration = Duration::from_secs(1);
+/// A store that does not answer for so long is reported as such.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What was read of all processors.
+pub(crate) type Read = Result<Arc<Vec<ProcessorHealth>>, ReadError>;
+
+/// The health of a handler, filter or projection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessorHealth {
+    /// Its tenant.
+    pub tenant: String,
+    /// `handler`, `filter` or `projection`.
+    pub kind: &'static str,
+    /// Its name; of a filter in another scope than the default one `SCOPE/STREAM`.
+    pub name: String,
+    /// Everything below this position of its source is processed, or belongs to a failing partition.
+    pub position: u64,
+    /// The number of events in its source.
+    pub head: u64,
+    /// The age of the oldest event that it has not processed, in seconds; 0 when there is none.
+    pub lag_seconds: u64,
+    /// How long ago it progressed, or was defined, in seconds.
+    pub seconds_since_progress: u64,
+    /// How many partitions are failing.
+    pub failing: u64,
+    /// How many of them wait for an operator.
+    pub blocked: u64,
+    /// The process that runs it.
+    pub owner: Option<String>,
+    /// Why it is not healthy; none when it is.
+    pub degraded: Option<String>,
+}
+
+impl ProcessorHealth {
+    /// How many positions of its source it has not processed.
+    pub fn lag(&self) -> u64 {
+        self.head.saturating_sub(self.position)
+    }
+}
+
+/// What is known of a processor before its source is looked at.
+pub(crate) struct Known<'a> {
+    pub position: u64,
+    pub head: u64,
+    pub oldest: u64,
+    pub now: Timestamp,
+    pub is_owned: bool,
+    /// When it progressed last, or was defined.
+    pub progressed: Timestamp,
+    pub stored: Option<&'a ProcessorRecord>,
+}
+
+impl<'a> Known<'a> {
+    /// The vital signs of a processor whose state is a [`ProcessorRecord`].
+    pub fn vitals(&self) -> Vitals<'a> {
+        let stored = self.stored;
+        let number = |of: fn(&ProcessorRecord) -> i64| stored.map_or(0, |stored| of(stored).cast_unsigned());
+        Vitals {
+            is_blocked: stored.is_some_and(|it| it.is_blocked),
+            is_held: false,
+            is_at_rest: stored.is_some_and(|it| it.paused || it.ended),
+            is_owned: self.is_owned,
+            failing: number(|it| it.failing),
+            stuck: number(|it| it.blocked),
+            oldest: self.oldest,
+            since_progress: self.now.since(self.progressed).as_secs(),
+            reason: stored.and_then(|it| it.last_reason.as_deref()),
+        }
+    }
+}
+
+impl Host {
+    /// Returns the health of every handler, filter and projection of all tenants, as the store has it, at most a second old.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or does not answer within 2 s.
+    pub fn health(&self) -> BoxFuture<'_, Result<Arc<Vec<ProcessorHealth>>, ReadError>> {
+        self.known_health().boxed()
+    }
+
+    async fn known_health(&self) -> Read {
+        let clock = &self.0.shared.options.clock;
+        let mut known = self.0.health.lock().await;
+        let now = clock.now();
+        if let Some((at, health)) = &*known
+            && *at <= now
+            && now.since(*at) < KEPT
+        {
+            return health.clone();
+        }
+        let read = tokio::select! {
+            read = self.read_health() => read.map(Arc::new),
+            () = clock.sleep(PATIENCE) => {
+                Err(StoreError::Unreachable(format!("the store did not answer within {PATIENCE:?}")).into())
+            }
+        };
+        // A store that does not answer is not asked again by each request that waits here.
+        *known = Some((clock.now(), read.clone()));
+        read
+    }
+
+    async fn read_health(&self) -> Result<Vec<ProcessorHealth>, ReadError> {
+        let mut health = Vec::new();
+        for tenant in self.store().tenants() {
+            let unknown = |error: annals_core::UnknownLog| StoreError::other(error.code(), error.to_string());
+            let records = self.store().records(&tenant).map_err(unknown)?;
+            let stored = Stored::read(&self.0.shared, &records).await?;
+            let mut of_tenant = OfTenant { tenant: &tenant, stored: &stored, health: &mut health };
+            of_tenant.handlers(&*self.tenant(&tenant).map_err(unknown)?).await?;
+            of_tenant.filters(&*self.filters_of(&tenant).map_err(unknown)?).await?;
+            of_tenant.projections(&*self.projections_of(&tenant).map_err(unknown)?).await?;
+        }
+        Ok(health)
+    }
+}
+
+/// What is stored of all processors of a tenant.
+struct Stored {
+    handlers: Vec<DefinitionRecord>,
+    processors: HashMap<String, ProcessorRecord>,
+    filters: Vec<FilterRecord>,
+    failures: HashMap<String, FilterFailureRecord>,
+    filtered: HashMap<String, FilterProgressRecord>,
+    projections: Vec<ProjectionRecord>,
+    /// The holders of the leases that are in force.
+    owners: HashMap<String, String>,
+    now: Timestamp,
+}
+
+impl Stored {
+    async fn read(shared: &Shared, records: &Arc<dyn Records>) -> Result<Self, ReadError> {
+        let now = shared.options.clock.now();
+        let leases: Vec<Lease> = all(records).await?;
+        let in_force = leases.into_iter().filter(|lease| shared.holds(lease, now));
+        Ok(Self {
+            handlers: all(records).await?,
+            processors: all(records).await?.into_iter().map(|it: ProcessorRecord| (it.name.clone(), it)).collect(),
+            filters: all(records).await?,
+            failures: all(records).await?.into_iter().map(|it: FilterFailureRecord| (it.key.clone(), it)).collect(),
+            filtered: all(records).await?.into_iter().map(|it: FilterProgressRecord| (it.key.clone(), it)).collect(),
+            projections: all(records).await?,
+            owners: in_force.map(|lease| (lease.task, lease.holder)).collect(),
+            now,
+        })
+    }
+}
+
+/// All records of a type; none where its collection is not declared yet.
+pub(crate) async fn all<T: RecordType>(records: &Arc<dyn Records>) -> Result<Vec<T>, ReadError> {
+    let typed = TypedRecords::<T>::declared(Arc::clone(records));
+    let mut query = TypedRecords::<T>::query().matching(Condition::All).limit(limits::PAGE_MAX);
+    let mut found = Vec::new();
+    loop {
+        let (page, next) = match typed.find(query.clone()).await {
+            Err(RecordError::UnknownCollection(_)) => return Ok(found),
+            page => page.map_err(failed)?,
+        };
+        found.extend(page.into_iter().map(|stored| stored.value));
+        let Some(cursor) = next else { return Ok(found) };
+        query = query.after(cursor);
+    }
+}
+
+fn failed(error: RecordError) -> ReadError {
+    match error {
+        RecordError::Store(error) => error.into(),
+        other => StoreError::other(other.code(), other.to_string()).into(),
+    }
+}
+
+fn time(date: annals_core::bson::DateTime) -> Timestamp {
+    Timestamp::from_millis(date.timestamp_millis())
+}
+
+/// A build: what is known of it, its vital signs, and the process that runs it.
+type OfBuild<'a> = (Known<'a>, Vitals<'a>, Option<&'a String>);
+
+struct OfTenant<'a> {
+    tenant: &'a str,
+    stored: &'a Stored,
+    health: &'a mut Vec<ProcessorHealth>,
+}
+
+impl<'a> OfTenant<'a> {
+    fn add(&mut self, kind: &'static str, name: &str, known: &Known<'_>, owner: Option<&String>, vitals: &Vitals<'_>) {
+        self.health.push(ProcessorHealth {
+            tenant: self.tenant.to_owned(),
+            kind,
+            name: name.to_owned(),
+            position: known.position,
+            head: known.head,
+            lag_seconds: known.oldest,
+            seconds_since_progress: vitals.since_progress,
+            failing: vitals.failing,
+            blocked: vitals.stuck,
+            owner: owner.cloned(),
+            degraded: vitals.complaint(),
+        });
+    }
+
+    /// A processor whose definition cannot be read is not healthy, and hides no other.
+    fn unreadable(&mut self, kind: &'static str, name: &str, why: &dyn std::fmt::Display) {
+        let (tenant, name) = (self.tenant.to_owned(), name.to_owned());
+        self.health.push(ProcessorHealth {
+            tenant,
+            kind,
+            name,
+            position: 0,
+            head: 0,
+            lag_seconds: 0,
+            seconds_since_progress: 0,
+            failing: 0,
+            blocked: 0,
+            owner: None,
+            degraded: Some(why.to_string()),
+        });
+    }
+
+    async fn handlers(&mut self, handlers: &TenantHandlers) -> Result<(), ReadError> {
+        let stored = self.stored;
+        for record in &stored.handlers {
+            let definition = match record.read() {
+                Ok(definition) => definition,
+                Err(why) => {
+                    self.unreadable("handler", &record.name, &why);
+                    continue;
+                }
+            };
+            let task = format!("handler/{}", record.name);
+            let (processor, owner) = (stored.processors.get(&task), stored.owners.get(&task));
+            let position = processor.map_or(record.start, |it| it.position).cast_unsigned();
+            let source = match handlers.source(&definition) {
+                Ok(source) => source,
+                Err(why) => {
+                    self.unreadable("handler", &record.name, &why);
+                    continue;
+                }
+            };
+            let (head, oldest) = source.waiting(position, stored.now).await?;
+            let progressed = processor.and_then(ProcessorRecord::last_progress).unwrap_or(time(record.defined));
+            let is_owned = owner.is_some();
+            let known = Known { position, head, oldest, now: stored.now, is_owned, progressed, stored: processor };
+            let vitals = known.vitals();
+            self.add("handler", &record.name, &known, owner, &vitals);
+        }
+        Ok(())
+    }
+
+    async fn filters(&mut self, filters: &TenantFilters) -> Result<(), ReadError> {
+        let stored = self.stored;
+        for record in &stored.filters {
+            let definition: FilterDefinition = match record.read() {
+                Ok(definition) => definition,
+                Err(why) => {
+                    self.unreadable("filter", &record.key, &why);
+                    continue;
+                }
+            };
+            let (position, head, oldest) = filters.waiting(&definition, stored.now).await?;
+            let owner = stored.owners.get(&format!("filter/{}", record.key));
+            let noted = stored.filtered.get(&record.key).map(|noted| time(noted.at));
+            let (progressed, is_owned) = (noted.unwrap_or(time(record.defined)), owner.is_some());
+            let known = Known { position, head, oldest, now: stored.now, is_owned, progressed, stored: None };
+            let vitals = of_failure(known.vitals(), stored.failures.get(&record.key));
+            self.add("filter", &record.key, &known, owner, &vitals);
+        }
+        Ok(())
+    }
+
+    async fn projections(&mut self, projections: &TenantProjections) -> Result<(), ReadError> {
+        let stored = self.stored;
+        for record in &stored.projections {
+            let Some(live) = &record.live else { continue };
+            let beside = match &record.building {
+                Some(building) => self.build(projections, record, building).await?,
+                None => None,
+            };
+            let Some((known, vitals, owner)) = self.build(projections, record, live).await? else { continue };
+            self.add("projection", &record.name, &known, owner, &vitals);
+            let of_next = beside.and_then(|(_, vitals, _)| vitals.complaint());
+            if let (Some(last), Some(why)) = (self.health.last_mut(), of_next) {
+                last.degraded.get_or_insert_with(|| format!("its next build is not healthy: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn build(
+        &mut self,
+        projections: &TenantProjections,
+        record: &ProjectionRecord,
+        build: &BuildRecord,
+    ) -> Result<Option<OfBuild<'a>>, ReadError> {
+        let stored = self.stored;
+        let definition = match build.read(&record.name) {
+            Ok(definition) => definition,
+            Err(why) => {
+                self.unreadable("projection", &record.name, &why);
+                return Ok(None);
+            }
+        };
+        let processor = stored.processors.get(&record.processor_of(build.number));
+        let owner = stored.owners.get(&format!("projection/{}/{}", record.name, build.slot));
+        let position = processor.map_or(0, |it| it.position.cast_unsigned());
+        let (head, oldest) = projections.source(&definition).waiting(position, stored.now).await?;
+        let progressed = processor.and_then(ProcessorRecord::last_progress).unwrap_or(time(build.since));
+        let is_owned = owner.is_some();
+        let known = Known { position, head, oldest, now: stored.now, is_owned, progressed, stored: processor };
+        let mut vitals = known.vitals();
+        vitals.is_at_rest |= record.paused;
+        Ok(Some((known, vitals, owner)))
+    }
+}
+
+/// The vital signs of a filter whose next event failed, if it did.
+pub(crate) fn of_failure<'a>(vitals: Vitals<'a>, failure: Option<&'a FilterFailureRecord>) -> Vitals<'a> {
+    let Some(failure) = failure else { return vitals };
+    let is_blocked = failure.retry_at.is_none();
+    Vitals { is_blocked, is_held: !is_blocked, reason: Some(&failure.reason), ..vitals }
+}
