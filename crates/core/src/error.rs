@@ -380,7 +380,7 @@ codes! {
     RecordConflict "record_conflict" 409 3 "The record is not in the state that the change expects." "Read the record and decide again."
     HandlerChanged "handler_changed" 409 3 "The handler exists with another source, other partitions or another start." "Give the new one another name, or delete the existing one, which forgets its position."
     HandlerOwnedElsewhere "handler_owned_elsewhere" 409 5 "Another process hands out the events of this handler." "Settle where the deliveries were pulled; if that process is gone, pull again."
-    GroupChanged "group_changed" 409 3 "The consumer group exists with another start or another guard." "Give the new one another name, or delete the existing one, which forgets its offsets."
+    GroupChanged "group_changed" 409 3 "The consumer group exists with other topics or another start." "Give the new one another name, or delete the existing one, which forgets its offsets."
     TypeIncompatible "type_incompatible" 409 3 "The new schema of an event type would refuse events of the generation before it, or changes a generation that is registered." "Register it as a new generation with an upcaster, or change it so that the named part stays compatible."
     FilterChanged "filter_changed" 409 3 "The new definition of the filter contradicts the verdicts that its stream holds." "Give the changed filter a stream of its own; `first_difference` is the first event that would differ."
     FilterOwnedElsewhere "filter_owned_elsewhere" 409 5 "Another process evaluates the events of this filter." "Settle where the events were pulled; if that process is gone, pull again."

@@ -11,14 +11,14 @@ use schemars::JsonSchema;
 
 /// A time in RFC 3339.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "it is described and never read")]
+#[allow(dead_code, reason = "it is described and never read")]
 struct Time(#[schemars(extend("format" = "date-time"))] String);
 
 macro_rules! enums {
     ($($name:ident { $($value:ident),+ })+) => {$(
         #[derive(JsonSchema, Default)]
         #[serde(rename_all = "snake_case")]
-        #[expect(dead_code, reason = "they are described and never read")]
+        #[allow(dead_code, reason = "they are described and never read")]
         enum $name { #[default] $($value),+ }
     )+};
 }
@@ -37,7 +37,7 @@ enums! {
 #[derive(JsonSchema)]
 #[serde(default)]
 #[derive(Default)]
-#[expect(dead_code, reason = "it is described and never read")]
+#[allow(dead_code, reason = "it is described and never read")]
 struct Usage {
     execution_time_wall_seconds: f64,
     cpu_time_jiffies: u64,
@@ -47,7 +47,7 @@ struct Usage {
 
 /// A container of a pod.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "it is described and never read")]
+#[allow(dead_code, reason = "it is described and never read")]
 struct Container {
     name: String,
     #[serde(default)]
@@ -67,7 +67,7 @@ macro_rules! types {
             let mut all = Vec::new();
             $($({
                 #[derive(JsonSchema)]
-                #[expect(non_camel_case_types, reason = "it is called like its event type")]
+                #[allow(non_camel_case_types, reason = "it is called like its event type")]
                 #[allow(dead_code, reason = "the fields are described and never read")]
                 struct $name {
                     $($field: $kind,)*
