@@ -5,6 +5,7 @@ mod backup;
 mod commits;
 mod credentials;
 mod filters;
+mod groups;
 mod handlers;
 mod http;
 #[cfg(feature = "server")]
@@ -18,7 +19,9 @@ mod sequencing;
 mod snapshots;
 mod streams;
 mod tls;
+mod topics;
 mod transactions;
+mod types;
 mod waits;
 
 use std::path::PathBuf;
@@ -44,6 +47,7 @@ use self::http::{Answer, Happening, Http};
 
 pub use self::credentials::CredentialsClient;
 pub use self::filters::FiltersClient;
+pub use self::groups::GroupsClient;
 pub use self::handlers::HandlersClient;
 #[cfg(feature = "server")]
 pub use self::key_fetcher::KeyFetcher;
@@ -54,6 +58,8 @@ pub use self::records::RecordsClient;
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;
 pub use self::streams::StreamsClient;
+pub use self::topics::TopicsClient;
+pub use self::types::TypesClient;
 use self::waits::{Wait, Waits};
 
 /// What is encoded in a path segment or a query value: everything but the characters that RFC 3986 leaves unreserved.

@@ -71,6 +71,21 @@ pub fn open_with(url: &str, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dy
 }
 
 async fn opened(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
+    Ok(typed(adapter(url, options).await?))
+}
+
+/// Checks what is committed against the registry of event types.
+#[cfg(feature = "runtime")]
+fn typed(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(annals_runtime::types::TypedStore::new(store, Arc::new(annals_system::SystemClock)))
+}
+
+#[cfg(not(feature = "runtime"))]
+fn typed(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    store
+}
+
+async fn adapter(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>, OpenError> {
     let disk: Arc<dyn Disk> = match Backend::parse(url)? {
         Backend::Memory => Arc::new(MemoryDisk::default()),
         Backend::Embedded(path) if options.must_exist && !Path::new(path).is_dir() => {

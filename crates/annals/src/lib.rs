@@ -48,8 +48,9 @@ pub use annals_system::{SystemClock, SystemRandomness};
 pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, HandlersClient, KeysClient,
-    ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient,
+    BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, GroupsClient, HandlersClient, KeysClient,
+    ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient,
+    TypesClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
 
@@ -62,6 +63,16 @@ struct GuideToProcessing;
 #[cfg(all(doctest, feature = "runtime"))]
 #[doc = include_str!("../../../docs/handlers.md")]
 struct GuideToHandlers;
+
+/// Compiles and runs the Rust programs of the guide to event types.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/types.md")]
+struct GuideToTypes;
+
+/// Compiles and runs the Rust programs of the guide to topics.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/topics.md")]
+struct GuideToTopics;
 
 /// Compiles and runs the Rust programs of the guide to projections.
 #[cfg(all(doctest, feature = "runtime"))]

@@ -29,7 +29,9 @@ mod serve;
 mod snapshot;
 mod stats;
 mod stream;
+mod topic;
 mod transact;
+mod r#type;
 
 use std::pin::Pin;
 
@@ -77,7 +79,7 @@ macro_rules! commands {
             /// Returns the command's name as it is typed.
             pub fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$command(_) => stringify!($module)),+
+                    $(Self::$command(_) => typed(stringify!($module))),+
                 }
             }
 
@@ -98,8 +100,16 @@ macro_rules! commands {
         }
 
         /// Every command with what it declares to reach.
-        const DECLARED: &[(&str, Reaches)] = &[$((stringify!($module), <$module::$command as Run>::REACHES)),+];
+        const DECLARED: &[(&str, Reaches)] = &[$((typed(stringify!($module)), <$module::$command as Run>::REACHES)),+];
     };
+}
+
+/// A module's name as the command is typed: one that is a word of Rust is written `r#…` there.
+const fn typed(module: &str) -> &str {
+    match module.as_bytes() {
+        [b'r', b'#', ..] => module.split_at(2).1,
+        _ => module,
+    }
 }
 
 // In the order of `annals --help`.
@@ -118,6 +128,8 @@ commands! {
     filter::Filter,
     handler::Handler,
     projection::Projection,
+    r#type::Type,
+    topic::Topic,
     import::Import,
     export::Export,
     stats::Stats,

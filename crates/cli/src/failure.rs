@@ -10,8 +10,10 @@ use annals::handlers::HandlerError;
 use annals::operations::OperationError;
 use annals::projections::ProjectionError;
 use annals::runtime::StageError;
+use annals::types::TypeError;
 use annals::{
-    ChangesError, Code, CommitError, Invalid, KeyError, OpenError, ReadError, RecordError, TransactionError, UnknownLog,
+    BrokerError, ChangesError, Code, CommitError, Invalid, KeyError, OpenError, ReadError, RecordError,
+    TransactionError, UnknownLog,
 };
 
 /// An error as it is printed, with the code that decides the exit code.
@@ -123,6 +125,24 @@ impl From<ProjectionError> for Failure {
     fn from(error: ProjectionError) -> Self {
         match error {
             ProjectionError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<BrokerError> for Failure {
+    fn from(error: BrokerError) -> Self {
+        match error {
+            BrokerError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<TypeError> for Failure {
+    fn from(error: TypeError) -> Self {
+        match error {
+            TypeError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

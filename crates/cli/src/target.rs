@@ -6,9 +6,10 @@ use annals::filters::Filters;
 use annals::handlers::Handlers;
 use annals::projections::Projections;
 use annals::runtime::{Host, HostOptions};
+use annals::types::EventTypes;
 use annals::{
     Client, Code, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError,
-    Streams,
+    Streams, Topics,
 };
 
 use crate::config::Config;
@@ -34,6 +35,10 @@ pub struct Target {
     pub handlers: Arc<dyn Handlers>,
     /// The projections of the tenant.
     pub projections: Arc<dyn Projections>,
+    /// The event types of the tenant.
+    pub types: Arc<dyn EventTypes>,
+    /// The topics of the tenant.
+    pub topics: Arc<dyn Topics>,
     /// What gives the tenant's commits their numbers, where that is not the log itself.
     pub sequencing: Arc<dyn Sequencing>,
     pub tenant: String,
@@ -51,7 +56,8 @@ impl Target {
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
             let (filters, handlers) = (Arc::new(client.filters()), Arc::new(client.handlers()));
-            let projections = Arc::new(client.projections());
+            let (projections, types) = (Arc::new(client.projections()), Arc::new(client.event_types()));
+            let topics = Arc::new(client.topics());
             let (log, store) = (Arc::new(client), None);
             return Ok(Self {
                 log,
@@ -63,6 +69,8 @@ impl Target {
                 filters,
                 handlers,
                 projections,
+                types,
+                topics,
                 sequencing,
                 tenant,
                 scope,
@@ -73,10 +81,10 @@ impl Target {
         let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
         let (records, snapshots) = (store.records(&tenant)?, store.snapshots(&tenant)?);
         let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
-        let sequencing = store.sequencing(&tenant)?;
+        let (sequencing, types) = (store.sequencing(&tenant)?, store.event_types(&tenant)?);
         let host = Host::start(Arc::clone(&store), HostOptions::default());
         let (filters, handlers) = (host.filters(&tenant)?, host.handlers(&tenant)?);
-        let projections = host.projections(&tenant)?;
+        let (projections, topics) = (host.projections(&tenant)?, host.topics(&tenant)?);
         let store = Some((store, host));
         Ok(Self {
             log,
@@ -88,6 +96,8 @@ impl Target {
             filters,
             handlers,
             projections,
+            types,
+            topics,
             sequencing,
             tenant,
             scope,

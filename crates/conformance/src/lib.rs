@@ -5,7 +5,8 @@
 //!   A backend that does not decide beyond one aggregate yet adopts [`commits_and_log!`], and refuses by name what [`decisions!`] tests.
 //! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, [`prepare!`] for prepare keys as a
 //!   service, [`queries!`] for queries of snapshots and commits, [`aggregates!`] for what programs make of log and snapshots, and
-//!   [`handlers!`], [`filters!`], [`projections!`] and [`horizon!`] for what the task host makes of log, streams and records.
+//!   [`handlers!`], [`groups!`], [`filters!`], [`projections!`] and [`horizon!`] for what the task host makes of log, streams and
+//!   records, [`broker!`] for topics, and [`types!`] for the registry of event types.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -17,8 +18,10 @@
 //! docs/decisions/0002-replaced-conformance-statements.md.
 
 pub mod aggregates;
+pub mod broker;
 pub mod cases;
 pub mod filters;
+pub mod groups;
 pub mod handlers;
 pub mod history;
 pub mod horizon;
@@ -38,6 +41,7 @@ pub mod streams;
 mod subject;
 mod suite;
 pub mod tap;
+pub mod types;
 mod words;
 
 pub use ports::{ManualClock, SeededRandomness};

@@ -25,7 +25,8 @@ pub use publisher::{Fork, Publisher, PublisherIdentity, RelayPosition};
 ///
 /// There are two kinds. A *broker of its own* (Kafka) holds copies that a relay publishes. Where *topics are views of the log* (the
 /// embedded broker) nothing is copied: a topic is the events of its type, an offset is a sequence number, and retention bounds what is
-/// shown. Callers see the difference in one place: [`publisher`](Self::publisher) returns none for views.
+/// shown. Callers see the difference in two places: [`publisher`](Self::publisher) returns none for views, and groups do not
+/// [`join`](Self::join) there, because the processor engine follows the log itself.
 ///
 /// An implementation MUST keep these promises; the conformance suite tests each of them on both kinds.
 ///
@@ -68,11 +69,12 @@ pub trait Broker: Send + Sync + 'static {
     /// Joins a group. Nothing is assigned until [`GroupMember::next`] says so.
     ///
     /// # Errors
-    /// [`BrokerError::UnknownTopic`] when a topic does not exist; otherwise see [`BrokerError`].
+    /// [`BrokerError::UnknownTopic`] when a topic does not exist; [`BrokerError::Refused`] where topics are views of the log; otherwise see
+    /// [`BrokerError`].
     async fn join(&self, subscription: GroupSubscription) -> Result<Box<dyn GroupMember>, BrokerError>;
 
-    /// Returns the offsets of a group: one entry for each partition of the topics that it has committed an offset of. Empty for a group
-    /// that never did.
+    /// Returns the offsets of a group: one entry for each partition of the topics that it has committed an offset of, in the order of
+    /// topics and partitions. Empty for a group that never did.
     ///
     /// # Errors
     /// See [`BrokerError`].
@@ -81,7 +83,7 @@ pub trait Broker: Send + Sync + 'static {
     /// Deletes the offsets of a group without members. A group that is not known is no error.
     ///
     /// # Errors
-    /// [`BrokerError::Refused`] while it has members; otherwise see [`BrokerError`].
+    /// [`BrokerError::Refused`] while it has members, or is defined; otherwise see [`BrokerError`].
     async fn delete_group(&self, group: &str) -> Result<(), BrokerError>;
 
     /// Reads a page of one partition outside of any group, from an offset on. Reading from below the oldest message that is kept begins

@@ -20,6 +20,7 @@ mod event_ref;
 mod events_hash;
 mod fields;
 pub mod filters;
+pub mod groups;
 pub mod handlers;
 pub mod horizon;
 pub mod json;
@@ -114,7 +115,8 @@ pub use streams::{
 pub use text::{TextSearch, no_text_index, text_entries, text_entry};
 pub use time::{Clock, Randomness, Sleep, Timestamp, event_uuid, new_uuid};
 pub use topics::{
-    CategoryNumbers, DEFAULT_CATEGORY, TopicDefinition, TopicDifference, TopicSettings, partition_of, separate_tenants,
+    CategoryNumbers, DEFAULT_CATEGORY, TOPICS, TopicDefinition, TopicDifference, TopicGroup, TopicPage, TopicRecord,
+    TopicSettings, TopicStatus, Topics, partition_of, separate_tenants,
 };
 pub use transaction::{Expectation, NewTransaction, TransactionError};
 pub use wait::{Reached, Wait};

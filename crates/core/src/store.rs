@@ -77,8 +77,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(Arc::new(NoReceiving))
     }
 
-    /// Returns the registry of a tenant's event types. Stores that are opened through the facade have one; a bare adapter refuses every call
-    /// of it with [`StoreError::NotSupported`].
+    /// Returns the registry of a tenant's event types. Stores that are opened through the facade have one; a bare adapter refuses every
+    /// call of it with [`StoreError::NotSupported`].
     ///
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.

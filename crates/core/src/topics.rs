@@ -1,11 +1,17 @@
 //! Topics: where a broker carries the events of one type, and the numbers that their categories give them.
 
+mod status;
+mod stored;
+
 use std::collections::BTreeMap;
 
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 
 use crate::{Code, Invalid, limits, valid_name};
+
+pub use status::{TopicGroup, TopicPage, TopicStatus, Topics};
+pub use stored::{TOPICS, TopicRecord};
 
 /// The category of event types that name none.
 pub const DEFAULT_CATEGORY: &str = "default";

@@ -30,15 +30,50 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::engine::local::Local;
 use crate::engine::owner::{Command, Owner, Settling};
 use crate::engine::source::Source;
+use crate::groups::GROUPS;
 use crate::handler::Handler;
 use crate::host::{Host, Shared, locked, supervise};
 
 /// Requests that wait for an owner at most.
 const WAITING_MAX: usize = 1_024;
 
-/// The handlers of one tenant in this process.
+/// What the processors of one tenant are that people define and workers pull from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Handlers,
+    Groups,
+}
+
+impl Kind {
+    /// The collection of their definitions.
+    pub fn definitions(self) -> &'static str {
+        match self {
+            Self::Handlers => HANDLERS,
+            Self::Groups => GROUPS,
+        }
+    }
+
+    /// The name of the processor of one of them, which is unique in its tenant.
+    pub fn processor_of(self, name: &str) -> String {
+        match self {
+            Self::Handlers => format!("handler/{name}"),
+            Self::Groups => format!("group/{name}"),
+        }
+    }
+
+    /// The name of its task in this process.
+    fn task_of(self, tenant: &str, name: &str) -> String {
+        match self {
+            Self::Handlers => format!("handler/{tenant}/{name}"),
+            Self::Groups => format!("group/{tenant}/{name}"),
+        }
+    }
+}
+
+/// The handlers of one tenant in this process, or its groups.
 pub(crate) struct TenantHandlers {
     shared: Arc<Shared>,
+    kind: Kind,
     tenant: String,
     records: Arc<dyn Records>,
     /// The log that commits go to.
@@ -82,16 +117,8 @@ impl Host {
     ) -> Result<(), HandlerError> {
         let unknown = |error: UnknownLog| annals_core::Invalid::new(error.code(), "tenant", error.to_string());
         let handlers = self.tenant(tenant).map_err(unknown)?;
-        let name = definition.name.to_string();
-        let (lanes, batch) = (definition.concurrency as usize, definition.batch as usize);
         handlers.put(definition.clone()).await?;
-        handlers.start(handlers.canonical(definition), true)?;
-        let log = Arc::clone(&handlers.log);
-        let shared = Arc::clone(&handlers.shared);
-        let task = format!("worker/{tenant}/{name}");
-        let clock = Arc::clone(&shared.options.clock);
-        supervise(&shared, task, Local { handlers, name, handler: Arc::new(handler), log, clock, lanes, batch });
-        Ok(())
+        handlers.work(definition, Arc::new(handler))
     }
 }
 
@@ -103,11 +130,12 @@ impl Host {
 }
 
 impl TenantHandlers {
-    pub fn new(shared: Arc<Shared>, tenant: &str) -> Result<Arc<Self>, UnknownLog> {
+    pub fn new(shared: Arc<Shared>, tenant: &str, kind: Kind) -> Result<Arc<Self>, UnknownLog> {
         let records = shared.store.records(tenant)?;
         let log = shared.store.log(tenant, DEFAULT_SCOPE)?;
         Ok(Arc::new_cyclic(|me| Self {
             shared,
+            kind,
             tenant: tenant.to_owned(),
             records,
             log,
@@ -115,6 +143,35 @@ impl TenantHandlers {
             watched: AtomicBool::new(false),
             me: Weak::clone(me),
         }))
+    }
+
+    /// Processes events of what is defined in this process, for as long as the host runs.
+    ///
+    /// # Errors
+    /// As [`Handlers::put`].
+    pub fn work(
+        self: &Arc<Self>,
+        definition: HandlerDefinition,
+        handler: Arc<dyn Handler>,
+    ) -> Result<(), HandlerError> {
+        let name = definition.name.to_string();
+        let (lanes, batch) = (definition.concurrency as usize, definition.batch as usize);
+        self.start(self.canonical(definition), true)?;
+        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
+        let task = match self.kind {
+            Kind::Handlers => format!("worker/{}/{name}", self.tenant),
+            Kind::Groups => format!("consumer/{}/{name}", self.tenant),
+        };
+        let clock = Arc::clone(&shared.options.clock);
+        let origin = self.kind.processor_of(&name);
+        let handlers = Arc::clone(self);
+        supervise(&shared, task, Local { handlers, name, origin, handler, log, clock, lanes, batch });
+        Ok(())
+    }
+
+    /// The definitions of this kind.
+    pub(super) fn definitions(&self) -> TypedRecords<DefinitionRecord> {
+        TypedRecords::declared_as(Arc::clone(&self.records), self.kind.definitions())
     }
 
     pub fn stop(&self) -> StopSignal {
@@ -129,8 +186,8 @@ impl TenantHandlers {
         if *self.shared.stop.borrow() { Err(StoreError::Closed.into()) } else { Ok(()) }
     }
 
-    async fn definition(&self, name: &str) -> Result<HandlerDefinition, HandlerError> {
-        let found = match TypedRecords::<DefinitionRecord>::declared(Arc::clone(&self.records)).get(name).await {
+    pub(crate) async fn definition(&self, name: &str) -> Result<HandlerDefinition, HandlerError> {
+        let found = match self.definitions().get(name).await {
             Err(RecordError::UnknownCollection(_)) => None,
             found => found?,
         };
@@ -181,14 +238,15 @@ impl TenantHandlers {
         let owner = Owner {
             shared: Arc::clone(&self.shared),
             tenant: self.tenant.clone(),
-            task: format!("handler/{name}"),
+            task: self.kind.processor_of(&name),
+            definitions: self.kind.definitions(),
             records: Arc::clone(&self.records),
             source,
             definition,
             commands,
             local: Arc::clone(&is_local),
         };
-        supervise(&self.shared, format!("handler/{}/{name}", self.tenant), owner);
+        supervise(&self.shared, self.kind.task_of(&self.tenant, &name), owner);
         owners.insert(name, Running { commands: send.clone(), local: is_local, scope });
         Ok(send)
     }
@@ -271,8 +329,8 @@ impl Handlers for TenantHandlers {
         definition.validate()?;
         let definition = self.canonical(definition);
         let source = self.source(&definition)?;
-        self.records.declare(<DefinitionRecord as RecordType>::collection()).await?;
-        let handlers = TypedRecords::<DefinitionRecord>::declared(Arc::clone(&self.records));
+        let records = Arc::clone(&self.records);
+        let handlers = TypedRecords::<DefinitionRecord>::declare_as(records, self.kind.definitions()).await?;
         loop {
             let Some(found) = handlers.get(&*definition.name).await? else {
                 // The latest event is that of now, not of the first pull: so the start is stored as a position.
@@ -320,9 +378,9 @@ impl Handlers for TenantHandlers {
         self.records.declare(<ActRecord as RecordType>::collection()).await?;
         // It comes after every write of the owner.
         let place = (self.clock().now(), u64::MAX, self.shared.options.random.bits());
-        let act = ActRecord::new(&format!("handler/{name}"), "delete", reason, place);
+        let act = ActRecord::new(&self.kind.processor_of(name), "delete", reason, place);
         let recorded = TypedRecords::replacement(&act, any())?;
-        let deleted = RecordChange::delete_if(HANDLERS, name, Expected::Present);
+        let deleted = RecordChange::delete_if(self.kind.definitions(), name, Expected::Present);
         match self.records.write(vec![deleted, recorded]).await {
             Err(RecordError::NotAsExpected { .. }) => return Err(HandlerError::Unknown(name.into())),
             written => written?,
@@ -335,7 +393,7 @@ impl Handlers for TenantHandlers {
                 owner.closed().await;
             }
         }
-        let processor = format!("handler/{name}");
+        let processor = self.kind.processor_of(name);
         match self.records.delete_if(PROCESSORS, processor.as_str().into(), any()).await {
             Ok(_) | Err(RecordError::UnknownCollection(_)) => {}
             Err(error) => return Err(error.into()),

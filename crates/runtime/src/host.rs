@@ -23,14 +23,14 @@ use std::time::Duration;
 
 use annals_core::handlers::Handlers;
 use annals_core::horizon::{NoProducers, Producers};
-use annals_core::{Clock, Lease, Randomness, Store, Timestamp, UnknownLog, new_uuid};
+use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
 use crate::credentials::LiveCredentials;
 use crate::filters::TenantFilters;
-use crate::handlers::TenantHandlers;
+use crate::handlers::{Kind, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
@@ -51,6 +51,8 @@ pub struct HostOptions {
     pub lease: Duration,
     /// How long tasks may take to end when the host is drained. 10 s.
     pub drain_max: Duration,
+    /// The categories of topics and their numbers.
+    pub topics: TopicSettings,
     /// What the microservice of this store calls itself on the event horizon. `default`.
     pub microservice: String,
     /// How subscriptions reach producers in other processes. They reach none unless it is set.
@@ -73,6 +75,7 @@ impl Default for HostOptions {
             random: Arc::new(SystemRandomness::new()),
             lease: Duration::from_secs(4),
             drain_max: Duration::from_secs(10),
+            topics: TopicSettings::default(),
             microservice: "default".to_owned(),
             producers: Arc::new(NoProducers),
         }
@@ -92,6 +95,7 @@ impl std::fmt::Debug for Host {
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     tenants: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
+    groups: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
     filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
     /// The health that was read last, and when.
@@ -120,10 +124,10 @@ impl Host {
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
-        let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let health = tokio::sync::Mutex::default();
-        let (horizons, credentials) = (Arc::default(), Mutex::default());
-        Self(Arc::new(Inner { shared, tenants, filters, projections, health, horizons, credentials }))
+        let (tenants, groups) = (Mutex::default(), Mutex::default());
+        let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
+        Self(Arc::new(Inner { shared, tenants, groups, filters, projections, health, horizons, credentials }))
     }
 
     /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
@@ -143,13 +147,26 @@ impl Host {
     }
 
     pub(crate) fn tenant(&self, tenant: &str) -> Result<Arc<TenantHandlers>, UnknownLog> {
-        let mut tenants = locked(&self.0.tenants);
+        self.of_kind(&self.0.tenants, tenant, Kind::Handlers)
+    }
+
+    pub(crate) fn groups_of(&self, tenant: &str) -> Result<Arc<TenantHandlers>, UnknownLog> {
+        self.of_kind(&self.0.groups, tenant, Kind::Groups)
+    }
+
+    fn of_kind(
+        &self,
+        tenants: &Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
+        tenant: &str,
+        kind: Kind,
+    ) -> Result<Arc<TenantHandlers>, UnknownLog> {
+        let mut tenants = locked(tenants);
         if let Some(known) = tenants.get(tenant) {
             return Ok(Arc::clone(known));
         }
-        let handlers = TenantHandlers::new(Arc::clone(&self.0.shared), tenant)?;
-        tenants.insert(tenant.to_owned(), Arc::clone(&handlers));
-        Ok(handlers)
+        let of_tenant = TenantHandlers::new(Arc::clone(&self.0.shared), tenant, kind)?;
+        tenants.insert(tenant.to_owned(), Arc::clone(&of_tenant));
+        Ok(of_tenant)
     }
 
     pub(crate) fn filters_of(&self, tenant: &str) -> Result<Arc<TenantFilters>, UnknownLog> {

@@ -8,9 +8,11 @@
 
 mod aggregates;
 mod audit;
+mod broker;
 mod credentials;
 mod engine;
 mod filters;
+mod groups;
 mod handler;
 mod handlers;
 mod health;
@@ -18,6 +20,8 @@ mod horizon;
 mod host;
 mod projection;
 mod projections;
+mod topics;
+pub mod types;
 
 pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,
@@ -26,6 +30,7 @@ pub use aggregates::{
 pub use audit::Audit;
 pub use credentials::{KnownCredential, LiveCredentials, StoredCredentials};
 pub use filters::EventFilter;
+pub use groups::{Consumer, consumer};
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
 pub use horizon::SubscriptionGauge;

@@ -57,6 +57,12 @@ impl Problem {
         self.code
     }
 
+    /// Names the place that it is about.
+    #[must_use]
+    pub(crate) fn at(self, path: String) -> Self {
+        Self { path: Some(path), ..self }
+    }
+
     /// Adds a member that programs may read.
     #[must_use]
     pub fn fact(self, name: &'static str, value: impl Into<Value>) -> Self {

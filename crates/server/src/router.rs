@@ -33,8 +33,11 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::snapshots::feature(),
         v1::queries::feature(),
         v1::keys::feature(),
+        v1::types::feature(),
         v1::filters::feature(),
         v1::handlers::feature(),
+        v1::topics::feature(),
+        v1::groups::feature(),
         v1::processor_states::feature(),
         v1::projections::feature(),
         v1::stats::feature(),
@@ -45,6 +48,7 @@ pub(crate) fn features() -> Vec<Feature> {
         health::feature(),
         metrics::feature(),
         openapi::feature(),
+        v1::asyncapi::feature(),
     ]
 }
 

@@ -15,6 +15,8 @@ mod record;
 mod sequencer;
 mod snapshot;
 mod stream;
+mod topic;
+mod types;
 
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
@@ -34,3 +36,5 @@ pub(crate) use record::{
 pub(crate) use sequencer::{HeldId, HeldList, HeldOutcome, SequencerState};
 pub(crate) use snapshot::{Deleted, NewSnapshot, Saved, Snapshot};
 pub(crate) use stream::{Appended, EntryPage, Position, StreamInfo, StreamList, StreamPage, Verdicts};
+pub(crate) use topic::{GroupDefinition, GroupPage as ConsumerGroupPage, GroupStatus, TopicPage, TopicStatus};
+pub(crate) use types::{EventTypeDefinition, EventTypePage, EventTypeSettings, EventTypeStatus};

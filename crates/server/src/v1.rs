@@ -1,6 +1,7 @@
 //! The addresses below `/v1`: one file per kind of thing that is asked for.
 
 pub(crate) mod aggregates;
+pub(crate) mod asyncapi;
 pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod changes;
@@ -9,6 +10,7 @@ pub(crate) mod credentials;
 pub(crate) mod documents;
 pub(crate) mod filters;
 pub(crate) mod follow;
+pub(crate) mod groups;
 pub(crate) mod handlers;
 pub(crate) mod index;
 pub(crate) mod keys;
@@ -23,6 +25,8 @@ pub(crate) mod sequencer;
 pub(crate) mod snapshots;
 pub(crate) mod stats;
 pub(crate) mod streams;
+pub(crate) mod topics;
 pub(crate) mod transactions;
+pub(crate) mod types;
 pub(crate) mod verdicts;
 mod wait;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use annals::handlers::HandlerError;
 use annals::runtime::{Host, HostOptions, TaskState};
 use annals::server::{Options, router, serve_router};
+use annals::types::TypeError;
 use annals::{Code, CommitError, DEFAULT_SCOPE, DEFAULT_TENANT, ReadError, Store, UnknownLog};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::net::TcpListener;
@@ -22,6 +23,7 @@ use crate::language::{Interpreters, Language};
 use crate::lines::{Lines, Printer};
 use crate::process::{Watchdog, is_root};
 use crate::samples;
+use crate::types;
 use crate::web::{self, Office};
 use crate::worker::{Worker, Workshop, definition, recover};
 
@@ -97,6 +99,9 @@ pub enum Error {
     /// The samples could not be submitted.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// The event types could not be registered.
+    #[error(transparent)]
+    Types(#[from] TypeError),
     /// The worker could not be started.
     #[error(transparent)]
     Handler(#[from] HandlerError),
@@ -115,6 +120,7 @@ impl Error {
             Self::Log(error) => error.code(),
             Self::Read(error) => error.code(),
             Self::Commit(error) => error.code(),
+            Self::Types(error) => error.code(),
             Self::Handler(error) => error.code(),
         }
     }
@@ -186,6 +192,7 @@ impl Service {
             output_bytes: settings.output_bytes,
             lines: lines.clone(),
         });
+        types::register(&*settings.store).await?;
         let printer = Printer::new(Arc::clone(&log), head, lines.clone());
         recover(&workshop).await?;
         let worker = Worker::new(workshop);

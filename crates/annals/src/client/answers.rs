@@ -80,6 +80,7 @@ pub(super) struct Problem {
     pub state: Option<String>,
     pub owner: Option<String>,
     pub first_difference: Option<u64>,
+    pub generation: Option<u32>,
 }
 
 impl Problem {

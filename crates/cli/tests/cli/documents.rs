@@ -238,6 +238,16 @@ fn the_snippets_of_the_guide_to_projections_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_event_types_work_in_order_in_an_empty_folder() {
+    check("docs/types.md", 6);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_topics_work_in_order_in_an_empty_folder() {
+    check("docs/topics.md", 4);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_processing_work_in_order_in_an_empty_folder() {
     check("docs/processing.md", 8);
 }

@@ -6,6 +6,7 @@
 //! Commits whose answer was lost are sent again with the same request id in the next cycle.
 
 mod follower;
+mod groups;
 mod handlers;
 mod meeting;
 #[path = "../process/mod.rs"]

@@ -73,6 +73,11 @@ impl<T: RecordType> TypedRecords<T> {
         Self { records, name: T::COLLECTION.to_owned(), of: PhantomData }
     }
 
+    /// A collection of the type that was declared before under another name.
+    pub fn declared_as(records: Arc<dyn Records>, name: impl Into<String>) -> Self {
+        Self { records, name: name.into(), of: PhantomData }
+    }
+
     /// Inserts a record that is not there yet.
     ///
     /// # Errors

@@ -20,10 +20,12 @@ const LEASE_MS: (u64, u64) = (100, 12 * 60 * 60 * 1_000);
 const WAIT_MS: u64 = 20_000;
 
 /// Runs a handler of this process.
-pub(crate) struct Local<H> {
+pub(crate) struct Local {
     pub handlers: Arc<TenantHandlers>,
     pub name: String,
-    pub handler: Arc<H>,
+    /// The name of its processor, which request ids of its commits begin with.
+    pub origin: String,
+    pub handler: Arc<dyn Handler>,
     pub log: Arc<dyn EventLog>,
     pub clock: Arc<dyn Clock>,
     /// How many partitions at once.
@@ -31,7 +33,7 @@ pub(crate) struct Local<H> {
     pub batch: usize,
 }
 
-impl<H: Handler> Supervised for Local<H> {
+impl Supervised for Local {
     async fn run(&mut self) -> Ended {
         let this = &*self;
         let mut attempts = FuturesUnordered::new();
@@ -57,7 +59,7 @@ impl<H: Handler> Supervised for Local<H> {
     }
 }
 
-impl<H: Handler> Local<H> {
+impl Local {
     async fn pull(&self, max: usize) -> Result<Vec<Delivery>, HandlerError> {
         let lease_ms = u64::try_from(self.handler.attempt_max().as_millis()).unwrap_or(u64::MAX);
         let lease_ms = lease_ms.clamp(LEASE_MS.0, LEASE_MS.1);
@@ -101,7 +103,7 @@ impl<H: Handler> Local<H> {
         for (cause, mut commit) in commits {
             let n = counts.entry(cause).or_default();
             let (id, ordinal) = cause;
-            commit.request_id = Some(format!("handler/{}/{id}.{ordinal}/{n}", self.name).into());
+            commit.request_id = Some(format!("{}/{id}.{ordinal}/{n}", self.origin).into());
             *n += 1;
             self.log.commit(commit).await?;
         }

@@ -40,6 +40,8 @@ pub(crate) struct Owner {
     pub tenant: String,
     /// Its task, for example `handler/default/billing`.
     pub task: String,
+    /// The collection of its definition.
+    pub definitions: &'static str,
     pub records: Arc<dyn Records>,
     pub source: Source,
     pub definition: HandlerDefinition,

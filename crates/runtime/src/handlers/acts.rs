@@ -28,7 +28,7 @@ impl TenantHandlers {
         limit: usize,
     ) -> Result<ActPage, HandlerError> {
         self.open()?;
-        let page = acts_of(&self.records, &format!("handler/{name}"), after, limit).await?;
+        let page = acts_of(&self.records, &self.kind.processor_of(name), after, limit).await?;
         if page.items.is_empty() && after.is_none() {
             self.definition(name).await?;
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use annals_core::handlers::{DefinitionRecord, HANDLERS, HandlerError};
-use annals_core::{ChangeFollower, ChangesError, RecordType, StoreError};
+use annals_core::handlers::{DefinitionRecord, HandlerError};
+use annals_core::{ChangeFollower, ChangesError, StoreError, TypedRecords};
 use tokio::sync::oneshot;
 
 use super::TenantHandlers;
@@ -23,7 +23,11 @@ impl TenantHandlers {
             return;
         }
         if let Some(handlers) = self.me.upgrade() {
-            supervise(&self.shared, format!("definitions/{}", self.tenant), Watch { handlers });
+            supervise(
+                &self.shared,
+                format!("definitions/{}/{}", self.kind.definitions(), self.tenant),
+                Watch { handlers },
+            );
         }
     }
 
@@ -54,11 +58,12 @@ impl Watch {
     async fn follow(&self) -> Result<(), String> {
         let handlers = &self.handlers;
         // Definitions of a former version have no feed yet.
-        let declared = handlers.records.declare(<DefinitionRecord as RecordType>::collection()).await;
+        let (records, collection) = (Arc::clone(&handlers.records), handlers.kind.definitions());
+        let declared = TypedRecords::<DefinitionRecord>::declare_as(records, collection).await;
         declared.map_err(|error| error.to_string())?;
-        let last = handlers.records.last_change(HANDLERS).await.map_err(|error| error.to_string())?;
+        let last = handlers.records.last_change(collection).await.map_err(|error| error.to_string())?;
         handlers.read_all_again().await.map_err(|error| error.to_string())?;
-        let mut follower = ChangeFollower::new(Arc::clone(&handlers.records), HANDLERS, last);
+        let mut follower = ChangeFollower::new(Arc::clone(&handlers.records), collection, last);
         loop {
             let changes = match follower.next_page().await {
                 Ok(changes) => changes,

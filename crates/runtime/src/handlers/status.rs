@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::handlers::{
-    DefinitionRecord, FAILING_PARTITIONS, FailingRecord, HANDLERS, HandlerDefinition, HandlerError, HandlerPage,
-    HandlerState, HandlerStatus, PARKED_EVENTS, PartitionPage, PartitionState, PartitionStatus, ProcessorRecord,
-    ReplayStatus, partitions_of,
+    DefinitionRecord, FAILING_PARTITIONS, FailingRecord, HandlerDefinition, HandlerError, HandlerPage, HandlerState,
+    HandlerStatus, PARKED_EVENTS, PartitionPage, PartitionState, PartitionStatus, ProcessorRecord, ReplayStatus,
+    partitions_of,
 };
 use annals_core::{ByteString, Condition, Lease, RecordError, RecordQuery, Timestamp, TypedRecords, limits};
 use tokio::sync::oneshot;
@@ -22,7 +22,7 @@ impl TenantHandlers {
     pub(super) async fn status(&self, definition: HandlerDefinition) -> Result<HandlerStatus, HandlerError> {
         self.open()?;
         let name = &*definition.name;
-        let processor = format!("handler/{name}");
+        let processor = self.kind.processor_of(name);
         // The owner stores what it knows before it answers, so that all but the workers comes from the store.
         let live = self.look(name).await?;
         let stored = self.stored(&processor).await?;
@@ -96,8 +96,7 @@ impl TenantHandlers {
     }
 
     async fn definition_record(&self, name: &str) -> Result<Option<DefinitionRecord>, HandlerError> {
-        let handlers = TypedRecords::<DefinitionRecord>::declared(Arc::clone(&self.records));
-        Ok(absent(handlers.get(name).await)?.map(|found| found.value))
+        Ok(absent(self.definitions().get(name).await)?.map(|found| found.value))
     }
 
     /// What the owner in this process knows, if it runs.
@@ -126,11 +125,19 @@ impl TenantHandlers {
         }
     }
 
+    /// The definitions after a name, a page of them.
+    pub(crate) async fn defined(&self, after: Option<&str>) -> Result<Vec<HandlerDefinition>, HandlerError> {
+        let condition = after.map_or(Condition::All, |after| Condition::gt("_id", after));
+        let query = RecordQuery::new(self.kind.definitions()).matching(condition).limit(limits::PAGE_MAX);
+        let (found, _) = absent_page(self.definitions().find(query).await)?;
+        found.iter().map(|record| Ok(record.value.read()?)).collect()
+    }
+
     pub(super) async fn list_page(&self, after: Option<&str>, limit: usize) -> Result<HandlerPage, HandlerError> {
         let condition = after.map_or(Condition::All, |after| Condition::gt("_id", after));
-        let query = RecordQuery::new(HANDLERS).matching(condition).limit(limit.clamp(1, limits::PAGE_MAX));
-        let handlers = TypedRecords::<DefinitionRecord>::declared(Arc::clone(&self.records));
-        let (found, next) = absent_page(handlers.find(query).await)?;
+        let query =
+            RecordQuery::new(self.kind.definitions()).matching(condition).limit(limit.clamp(1, limits::PAGE_MAX));
+        let (found, next) = absent_page(self.definitions().find(query).await)?;
         let mut items = Vec::with_capacity(found.len());
         for record in &found {
             items.push(self.status(record.value.read()?).await?);
@@ -146,7 +153,7 @@ impl TenantHandlers {
         limit: usize,
     ) -> Result<PartitionPage, HandlerError> {
         let position = self.status(self.definition(name).await?).await?.position;
-        let processor = format!("handler/{name}");
+        let processor = self.kind.processor_of(name);
         let after = after.map_or(Condition::All, |after| Condition::gt("_id.partition", after));
         let query = RecordQuery::new(FAILING_PARTITIONS)
             .matching(Condition::and([partitions_of(&processor), after]))

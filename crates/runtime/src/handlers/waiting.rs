@@ -102,7 +102,7 @@ impl TenantHandlers {
 
     /// Whether it is handled by what an owner stored.
     async fn is_stored_as_handled(&self, name: &str, awaited: &Awaited) -> Result<bool, HandlerError> {
-        let processor = format!("handler/{name}");
+        let processor = self.kind.processor_of(name);
         let Some(stored) = self.stored(&processor).await? else { return Ok(*awaited == Awaited::ReadTo(0)) };
         let progress = stored.progress();
         match awaited {

@@ -31,7 +31,7 @@ pub(crate) struct HandlerDefinition {
 
 /// When a failed event is delivered again.
 #[derive(ToSchema)]
-struct HandlerRetry {
+pub(super) struct HandlerRetry {
     /// The delay after the first failure, in milliseconds.
     first_ms: Option<u64>,
     /// What each delay is multiplied by to get the next.
@@ -76,7 +76,7 @@ pub(crate) struct HandlerStatus {
 
 /// A replay that is not over: events at or above `from` and below `to` are delivered again.
 #[derive(ToSchema)]
-struct HandlerReplayStatus {
+pub(super) struct HandlerReplayStatus {
     id: String,
     from: u64,
     to: u64,

@@ -42,5 +42,6 @@ mod tenants;
 mod tls;
 mod tokens;
 mod transactions;
+mod types;
 mod unread;
 mod waiting;

@@ -90,7 +90,7 @@ fn refuse(
 
 /// Reads the definition again, which another process may have changed or deleted, and returns where the processor begins.
 pub(super) async fn defined(owner: &mut Owner) -> Result<DefinitionRecord, Stop> {
-    let handlers = TypedRecords::<DefinitionRecord>::declared(Arc::clone(&owner.records));
+    let handlers = TypedRecords::<DefinitionRecord>::declared_as(Arc::clone(&owner.records), owner.definitions);
     let found = handlers.get(&*owner.definition.name).await.map_err(NotWritten::from)?;
     let found = found.ok_or(Stop::Done)?.value;
     owner.definition = found.read().map_err(|invalid| Stop::Failed(invalid.to_string()))?;

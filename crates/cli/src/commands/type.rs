@@ -1,0 +1,171 @@
+//! `annals type …`.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use annals::ByteString;
+use annals::types::{TypeDefinition, TypeStatus, UnknownTypes};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
+use crate::failure::{Failure, Stop};
+use crate::lines;
+use crate::output::Output;
+use crate::target::Target;
+
+/// Register and read event types: what their data looks like, and their category
+#[derive(Debug, Args)]
+pub struct Type {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Register the event types of files
+    #[command(after_help = "Example:\n  annals type register types/order_placed.json")]
+    Register(Register),
+    /// List event types
+    #[command(after_help = "Example:\n  annals type list --output table")]
+    List,
+    /// Print an event type with all its generations
+    #[command(after_help = "Example:\n  annals type show order_placed")]
+    Show(Named),
+    /// Accept or refuse events whose type is not registered
+    #[command(after_help = "Example:\n  annals type unknown refuse")]
+    Unknown(Unknown),
+}
+
+#[derive(Debug, Args)]
+struct Register {
+    /// Files with definitions: an object with a name beside the body of PUT /v1/types/NAME, or an array of such; - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// The type's name
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Unknown {
+    /// What happens to them
+    what: Choice,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Choice {
+    Accept,
+    Refuse,
+}
+
+impl Run for Type {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        match &self.what {
+            What::Register(args) => register(context, args).await,
+            What::List => reading(context, list).await,
+            What::Show(args) => {
+                reading(context, async |target, output| output.json(&target.types.get(&args.name).await?)).await
+            }
+            What::Unknown(args) => unknown(context, args.what).await,
+        }
+    }
+}
+
+async fn reading(
+    context: &Context,
+    work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
+    target
+        .run(async |target| {
+            let mut output = context.output();
+            work(target, &mut output).await?;
+            output.flush()
+        })
+        .await
+}
+
+/// Reads all files before the first type is registered.
+async fn register(context: &Context, args: &Register) -> Result<(), Stop> {
+    let mut definitions = Vec::new();
+    for file in &args.files {
+        let mut text = String::new();
+        let read = lines::open(file)?.read_to_string(&mut text);
+        read.map_err(|error| lines::unreadable(file, &error))?;
+        let read = TypeDefinition::read_all(text.as_bytes());
+        definitions
+            .extend(read.map_err(|invalid| Failure::new(invalid.code, format!("{}: {invalid}", file.display())))?);
+    }
+    let target = context.to_write().await?;
+    target
+        .run(async |target| {
+            let mut output = context.output();
+            for definition in definitions {
+                let name = definition.name.clone();
+                target.types.put(definition).await?;
+                print(&mut output, &target.types.get(&name).await?)?;
+            }
+            output.flush()
+        })
+        .await
+}
+
+async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
+    let mut after: Option<ByteString> = None;
+    loop {
+        let page = target.types.list(after.as_deref(), 100).await?;
+        page.items.iter().try_for_each(|it| print(output, it))?;
+        after = page.cursor;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn unknown(context: &Context, choice: Choice) -> Result<(), Stop> {
+    let unknown = match choice {
+        Choice::Accept => UnknownTypes::Accept,
+        Choice::Refuse => UnknownTypes::Refuse,
+    };
+    let target = context.to_write().await?;
+    target
+        .run(async |target| {
+            target.types.set_unknown(unknown).await?;
+            let mut output = context.output();
+            match output.format() {
+                Format::Json => output.json(&json!({ "unknown": unknown }))?,
+                Format::Table => output.text(format_args!("{}", json!(unknown).as_str().unwrap_or_default()))?,
+            }
+            output.flush()
+        })
+        .await
+}
+
+fn print(output: &mut Output, it: &TypeStatus) -> Result<(), Stop> {
+    match output.format() {
+        Format::Json => output.json(&json!({
+            "name": it.name, "id": it.id, "generation": it.generation, "category": it.category, "policy": it.policy,
+        })),
+        Format::Table => {
+            output
+                .head(format_args!("{:<32}  {:>10}  {:<12}  {:<8}  ID", "NAME", "GENERATION", "CATEGORY", "POLICY"))?;
+            let policy = json!(it.policy);
+            output.text(format_args!(
+                "{:<32}  {:>10}  {:<12}  {:<8}  {}",
+                it.name,
+                it.generation,
+                it.category,
+                policy.as_str().unwrap_or_default(),
+                it.id
+            ))
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The suite of consumer groups.
+
+pub mod cases;
+
+/// Makes one test of every case of groups, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
+/// log: `annals_conformance::groups!(MyStore::new());`
+#[macro_export]
+macro_rules! groups {
+    ($subject:expr) => {
+        $crate::groups! { @cases $subject;
+            consuming {
+                every_group_gets_each_message_of_its_topics_once
+                a_group_that_is_down_lags_in_its_own_topics_and_others_advance
+                messages_of_a_key_come_one_after_the_other_and_keys_side_by_side
+                a_group_starts_with_the_earliest_message_unless_it_says_latest
+                what_is_done_does_not_come_again_after_a_restart_and_the_rest_does
+                a_failing_key_is_retried_and_holds_up_no_other
+                a_consumer_in_rust_gets_typed_events
+                data_that_is_no_value_of_its_type_waits_for_an_operator_and_the_others_go_on
+            }
+            defining {
+                a_definition_is_kept_and_one_that_changes_the_topics_is_refused
+                what_is_unknown_is_refused_by_name
+                groups_and_handlers_of_one_name_are_different
+                a_deleted_group_forgets_where_it_was
+            }
+        }
+    };
+    (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
+        $(mod $group {
+            #[allow(unused_imports, reason = "the subject's expression may name items of the calling module")]
+            use super::*;
+
+            $(#[test]
+            fn $case() {
+                $crate::run($subject, $crate::groups::cases::$group::$case);
+            })+
+        })+
+    };
+}

@@ -1,0 +1,171 @@
+//! What a group is defined by.
+
+use serde::{Deserialize, Serialize};
+
+use crate::handlers::{HandlerDefinition, HandlerSource, Start};
+use crate::processing::{PartitionBy, ProcessingRetry};
+use crate::{ByteString, Code, GroupStart, Invalid};
+
+/// Keys in flight when a definition names no number.
+const IN_FLIGHT: u32 = 16;
+
+/// The body of `PUT /v1/groups/{group}`, with the name.
+///
+/// ```json
+/// {"topics": ["execution_completed", "execution_failed"], "start": "earliest", "in_flight": 16,
+///  "retry": {"first_ms": 1000, "factor": 2, "max_ms": 60000, "attempts": 10, "then": "park"}}
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupDefinition {
+    /// Its name, like that of an event type.
+    pub name: ByteString,
+    /// The event types of its topics, at least one.
+    pub topics: Vec<ByteString>,
+    /// Where it begins; decided by its first definition.
+    pub start: GroupStart,
+    /// How many keys are in flight at most, 1–256.
+    pub in_flight: u32,
+    /// When a failed message is delivered again.
+    pub retry: ProcessingRetry,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    topics: Vec<ByteString>,
+    #[serde(default)]
+    start: GroupStart,
+    #[serde(default = "in_flight")]
+    in_flight: u32,
+    #[serde(default)]
+    retry: ProcessingRetry,
+}
+
+fn in_flight() -> u32 {
+    IN_FLIGHT
+}
+
+impl GroupDefinition {
+    /// A group of these topics, from the earliest message on.
+    pub fn new<T: Into<ByteString>>(name: impl Into<ByteString>, topics: impl IntoIterator<Item = T>) -> Self {
+        Self {
+            name: name.into(),
+            topics: topics.into_iter().map(Into::into).collect(),
+            start: GroupStart::Earliest,
+            in_flight: IN_FLIGHT,
+            retry: ProcessingRetry::default(),
+        }
+    }
+
+    /// Reads a definition of this name from JSON.
+    ///
+    /// # Errors
+    /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
+    pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
+        let Body { topics, start, in_flight, retry } = crate::wire::parse_json(json)?;
+        let definition = Self { name: name.into(), topics, start, in_flight, retry };
+        definition.validate()?;
+        Ok(definition)
+    }
+
+    /// Writes the definition as JSON, without its name.
+    pub fn write(&self) -> String {
+        let body =
+            Body { topics: self.topics.clone(), start: self.start, in_flight: self.in_flight, retry: self.retry };
+        // Texts and finite numbers cannot fail to become JSON.
+        serde_json::to_string(&body).unwrap_or_default()
+    }
+
+    /// Checks names and limits.
+    ///
+    /// # Errors
+    /// `invalid_name` or `invalid_group`, with the path.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let invalid = |path: &str, message: &str| Err(Invalid::new(Code::InvalidGroup, path, message));
+        if self.topics.is_empty() {
+            return invalid("topics", "is empty; name at least one event type");
+        }
+        let mut sorted = self.topics.clone();
+        sorted.sort();
+        sorted.dedup();
+        if sorted.len() != self.topics.len() {
+            return invalid("topics", "names a topic twice");
+        }
+        self.handler().validate().map_err(|refused| match refused.code {
+            Code::InvalidHandler => Invalid { code: Code::InvalidGroup, path: renamed(refused.path), ..refused },
+            _ => Invalid { path: renamed(refused.path), ..refused },
+        })
+    }
+
+    /// The processor of the log's events that it is where topics are views of the log.
+    pub fn handler(&self) -> HandlerDefinition {
+        let mut topics = self.topics.clone();
+        // In whatever order they are named, it is the same group.
+        topics.sort();
+        HandlerDefinition {
+            start: match self.start {
+                GroupStart::Earliest => Start::Beginning,
+                GroupStart::Latest => Start::Latest,
+            },
+            retry: self.retry,
+            ..HandlerDefinition::new(self.name.clone())
+                .types(topics)
+                .partitioned(PartitionBy::Aggregate, self.in_flight)
+        }
+    }
+
+    /// The group of a processor.
+    pub fn of_handler(handler: &HandlerDefinition) -> Self {
+        let topics = match &handler.source {
+            HandlerSource::Log { types } => types.clone(),
+            HandlerSource::Stream(_) => Vec::new(),
+        };
+        Self {
+            name: handler.name.clone(),
+            topics,
+            start: if handler.start == Start::Latest { GroupStart::Latest } else { GroupStart::Earliest },
+            in_flight: handler.concurrency,
+            retry: handler.retry,
+        }
+    }
+}
+
+/// The path of a setting as groups call it.
+fn renamed(path: String) -> String {
+    match path.as_str() {
+        "concurrency" => "in_flight".to_owned(),
+        other if other.starts_with("types") => other.replacen("types", "topics", 1),
+        _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_is_read_as_it_is_written_and_is_a_processor_of_its_topics() {
+        for json in [
+            r#"{"topics":["a","b"]}"#,
+            r#"{"topics":["a"],"start":"latest","in_flight":1,"retry":{"first_ms":5,"attempts":3,"then":"park"}}"#,
+        ] {
+            let read = GroupDefinition::read("billing", json.as_bytes()).expect(json);
+            assert_eq!(GroupDefinition::read("billing", read.write().as_bytes()), Ok(read.clone()), "{json}");
+            assert_eq!(GroupDefinition::of_handler(&read.handler()), read, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_definition_that_cannot_work_is_refused_with_the_path_as_groups_call_it() {
+        for (json, code, path) in [
+            (r#"{"topics":[]}"#, Code::InvalidGroup, "topics"),
+            (r#"{"topics":["a","a"]}"#, Code::InvalidGroup, "topics"),
+            (r#"{"topics":["a b"]}"#, Code::InvalidName, "topics[0]"),
+            (r#"{"topics":["a"],"in_flight":257}"#, Code::InvalidGroup, "in_flight"),
+            (r#"{"topics":["a"],"retry":{"factor":0}}"#, Code::InvalidGroup, "retry.factor"),
+        ] {
+            let refused = GroupDefinition::read("billing", json.as_bytes()).expect_err(json);
+            assert_eq!((refused.code, &*refused.path), (code, path), "{json}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Consumers in Rust, with typed events.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use annals_core::groups::{GroupDefinition, GroupError, Groups};
+use annals_core::processing::ProcessingRetry;
+use annals_core::{ByteString, GroupStart, Invalid, RecordedEvent};
+use async_trait::async_trait;
+use futures_util::future::{BoxFuture, FutureExt};
+use serde::de::DeserializeOwned;
+
+use crate::handler::{Effects, HandleFailure, Handler};
+use crate::host::Host;
+
+type Function = Arc<dyn Fn(RecordedEvent) -> BoxFuture<'static, Result<(), HandleFailure>> + Send + Sync>;
+
+/// A consumer of topics in a group; begin with [`consumer`].
+pub struct Consumer {
+    definition: GroupDefinition,
+    functions: HashMap<ByteString, Function>,
+}
+
+/// Returns a consumer of these topics in a group, from the earliest message on.
+///
+/// ```
+/// # use annals_runtime::{Host, HostOptions, consumer};
+/// # use serde::Deserialize;
+/// #[derive(Deserialize)]
+/// struct Completed {
+///     execution_id: String,
+///     exit_code: i32,
+/// }
+///
+/// # async fn example(host: &Host) -> Result<(), annals_core::groups::GroupError> {
+/// consumer("result-processor", ["execution_completed"])
+///     .on("execution_completed", |event, data: Completed| async move {
+///         println!("{} of {} ended with {}", event.id, data.execution_id, data.exit_code);
+///         Ok(())
+///     })
+///     .run(host, "default")
+///     .await
+/// # }
+/// ```
+pub fn consumer<T: Into<ByteString>>(group: impl Into<ByteString>, topics: impl IntoIterator<Item = T>) -> Consumer {
+    Consumer { definition: GroupDefinition::new(group, topics), functions: HashMap::new() }
+}
+
+impl Consumer {
+    /// Processes messages of one of the topics: `process` gets the event and its data. Data that is no `D` fails, and no repetition mends
+    /// that: the event's key waits for an operator, or the retry policy parks it.
+    #[must_use]
+    pub fn on<D, F>(
+        mut self,
+        topic: impl Into<ByteString>,
+        process: impl Fn(RecordedEvent, D) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        D: DeserializeOwned + Send + 'static,
+        F: Future<Output = Result<(), HandleFailure>> + Send + 'static,
+    {
+        let function = move |event: RecordedEvent| match event.data.decode::<D>() {
+            Ok(data) => process(event, data).boxed(),
+            Err(error) => {
+                let reason = format!("the data of event {} is no valid {}: {error}", event.id, &*event.event_type);
+                async move { Err(HandleFailure::never(reason)) }.boxed()
+            }
+        };
+        self.functions.insert(topic.into(), Arc::new(function));
+        self
+    }
+
+    /// Begins where this says; decided by the first definition of the group.
+    #[must_use]
+    pub fn start(mut self, start: GroupStart) -> Self {
+        self.definition.start = start;
+        self
+    }
+
+    /// Processes at most so many keys at a time.
+    #[must_use]
+    pub fn in_flight(mut self, keys: u32) -> Self {
+        self.definition.in_flight = keys;
+        self
+    }
+
+    /// Retries failed messages as this says.
+    #[must_use]
+    pub fn retry(mut self, retry: ProcessingRetry) -> Self {
+        self.definition.retry = retry;
+        self
+    }
+
+    /// Defines the group, and processes its messages in this process for as long as the host runs.
+    ///
+    /// # Errors
+    /// `invalid_group` for a topic without a function; else as [`Groups::put`].
+    pub async fn run(self, host: &Host, tenant: &str) -> Result<(), GroupError> {
+        let Self { definition, functions } = self;
+        if let Some(topic) = definition.topics.iter().find(|topic| !functions.contains_key(*topic)) {
+            let message = format!("topic {:?} has no function; give it one with `on`", &**topic);
+            return Err(Invalid::new(annals_core::Code::InvalidGroup, "topics", message).into());
+        }
+        let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
+        let groups: Arc<dyn Groups> = host.groups(tenant).map_err(unknown)?;
+        groups.put(definition.clone()).await?;
+        host.groups_of(tenant).map_err(unknown)?.work(definition.handler(), Arc::new(Functions(functions)))?;
+        Ok(())
+    }
+}
+
+/// The functions of a consumer, by topic.
+struct Functions(HashMap<ByteString, Function>);
+
+#[async_trait]
+impl Handler for Functions {
+    async fn handle(&self, events: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
+        for event in events {
+            match self.0.get(&event.event_type) {
+                Some(function) => function(event.clone()).await?,
+                None => return Err(HandleFailure::never(format!("no function for topic {:?}", &*event.event_type))),
+            }
+        }
+        Ok(())
+    }
+}

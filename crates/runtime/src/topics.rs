@@ -1,0 +1,231 @@
+//! The topics of a tenant: one for each registered event type, on the broker.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use annals_core::handlers::{ActRecord, Reason};
+use annals_core::types::{EventTypes, TypeError, TypeStatus};
+use annals_core::{
+    Broker, BrokerError, ByteString, Clock, Condition, DEFAULT_CATEGORY, DEFAULT_SCOPE, Expected, RecordType, Records,
+    StoreError, TopicDefinition, TopicGroup, TopicPage, TopicSettings, TopicState, TopicStatus, Topics, TypedRecords,
+    UnknownLog, limits,
+};
+use async_trait::async_trait;
+
+use crate::broker::Views;
+use crate::groups::groups_of_type;
+use crate::handlers::TenantHandlers;
+use crate::host::{Host, Shared};
+
+/// The topics of one tenant.
+pub(crate) struct TenantTopics {
+    shared: Arc<Shared>,
+    records: Arc<dyn Records>,
+    types: Arc<dyn EventTypes>,
+    groups: Arc<TenantHandlers>,
+    broker: Arc<dyn Broker>,
+    settings: TopicSettings,
+}
+
+impl Host {
+    /// The topics of a tenant.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    pub fn topics(&self, tenant: &str) -> Result<Arc<dyn Topics>, UnknownLog> {
+        Ok(self.topics_of(tenant)?)
+    }
+
+    /// The broker of a tenant: the embedded one, whose topics are views of the log.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    pub fn broker(&self, tenant: &str) -> Result<Arc<dyn Broker>, UnknownLog> {
+        let shared = &self.0.shared;
+        Ok(Arc::new(Views {
+            log: shared.store.log(tenant, DEFAULT_SCOPE)?,
+            records: shared.store.records(tenant)?,
+            clock: Arc::clone(&shared.options.clock),
+            settings: shared.options.topics.clone(),
+        }))
+    }
+
+    pub(crate) fn topics_of(&self, tenant: &str) -> Result<Arc<TenantTopics>, UnknownLog> {
+        let shared = Arc::clone(&self.0.shared);
+        Ok(Arc::new(TenantTopics {
+            records: shared.store.records(tenant)?,
+            types: shared.store.event_types(tenant)?,
+            groups: self.groups_of(tenant)?,
+            broker: self.broker(tenant)?,
+            settings: shared.options.topics.clone(),
+            shared,
+        }))
+    }
+}
+
+impl TenantTopics {
+    pub fn broker(&self) -> &Arc<dyn Broker> {
+        &self.broker
+    }
+
+    pub fn settings(&self) -> &TopicSettings {
+        &self.settings
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.shared.options.clock
+    }
+
+    /// The topic that an event type should have.
+    async fn definition(&self, event_type: &str) -> Result<TopicDefinition, BrokerError> {
+        let category = match self.types.get(event_type).await {
+            Ok(known) => known.category,
+            // A bare adapter has no registry.
+            Err(TypeError::Unknown(_) | TypeError::Store(StoreError::NotSupported(_))) => DEFAULT_CATEGORY.into(),
+            Err(error) => return Err(of_types(error)),
+        };
+        Ok(self.wanted(event_type, &category)?)
+    }
+
+    /// A category that is not configured has the numbers of the default one.
+    fn wanted(&self, event_type: &str, category: &str) -> Result<TopicDefinition, annals_core::Invalid> {
+        let configured = if self.settings.categories.contains_key(category) { category } else { DEFAULT_CATEGORY };
+        Ok(TopicDefinition { category: category.into(), ..self.settings.definition(event_type, configured)? })
+    }
+
+    /// Creates the topic of an event type, unless it exists.
+    pub async fn create(&self, event_type: &str) -> Result<bool, BrokerError> {
+        self.broker.create_topic(&self.definition(event_type).await?).await
+    }
+
+    async fn all_types(&self) -> Result<Vec<TypeStatus>, BrokerError> {
+        let (mut all, mut after) = (Vec::new(), None::<ByteString>);
+        loop {
+            let page = match self.types.list(after.as_deref(), limits::PAGE_MAX).await {
+                Err(TypeError::Store(StoreError::NotSupported(_))) => return Ok(all),
+                page => page.map_err(of_types)?,
+            };
+            all.extend(page.items);
+            after = page.cursor;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// What should be there by name: the topics of registered types.
+    async fn all_wanted(&self) -> Result<BTreeMap<ByteString, TopicDefinition>, BrokerError> {
+        let wanted = self.all_types().await?.into_iter().map(|it| Ok(self.wanted(&it.name, &it.category)?));
+        wanted.map(|it| it.map(|it: TopicDefinition| (it.name.clone(), it))).collect()
+    }
+
+    fn shown(&self, state: TopicState, wanted: Option<&TopicDefinition>) -> TopicStatus {
+        let event_type = self.settings.type_of(&state.name).unwrap_or(&state.name);
+        let default = || self.wanted(event_type, DEFAULT_CATEGORY).ok();
+        let category = wanted.map_or_else(|| DEFAULT_CATEGORY.into(), |wanted| wanted.category.clone());
+        let wanted = wanted.cloned().or_else(default);
+        let differences = wanted.map(|wanted| wanted.differences(state.partitions(), state.retention_ms));
+        TopicStatus {
+            event_type: event_type.into(),
+            category,
+            partitions: state.partitions(),
+            retention_ms: state.retention_ms,
+            groups: Vec::new(),
+            differences: differences.unwrap_or_default(),
+            name: state.name,
+            head: state.heads,
+        }
+    }
+}
+
+fn of_types(error: TypeError) -> BrokerError {
+    match error {
+        TypeError::Invalid(invalid) => BrokerError::Invalid(invalid),
+        TypeError::Store(error) => BrokerError::Store(error),
+        other => BrokerError::Refused(other.to_string()),
+    }
+}
+
+#[async_trait]
+impl Topics for TenantTopics {
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<TopicPage, BrokerError> {
+        self.create_missing().await?;
+        let wanted = self.all_wanted().await?;
+        let all = self.broker.topics(None).await?;
+        let own = all.into_iter().filter(|it| self.settings.type_of(&it.name).is_some());
+        let mut behind = own.filter(|it| after.is_none_or(|after| *it.name > *after)).peekable();
+        let taken: Vec<TopicState> = behind.by_ref().take(limit.clamp(1, limits::PAGE_MAX)).collect();
+        let more = behind.peek().is_some();
+        let items: Vec<_> = taken
+            .into_iter()
+            .map(|it| {
+                let definition = wanted.get(&it.name);
+                self.shown(it, definition)
+            })
+            .collect();
+        let cursor = items.last().filter(|_| more).map(|it| it.name.clone());
+        Ok(TopicPage { items, cursor })
+    }
+
+    async fn get(&self, name: &str) -> Result<TopicStatus, BrokerError> {
+        let unknown = || BrokerError::UnknownTopic(name.into());
+        let event_type = self.settings.type_of(name).ok_or_else(unknown)?;
+        let definition = self.definition(event_type).await?;
+        let found = self.broker.topics(Some(&[name.into()])).await?.into_iter().next().ok_or_else(unknown)?;
+        let mut shown = self.shown(found, Some(&definition));
+        let named = groups_of_type(&self.groups, event_type).await;
+        for group in named.map_err(|error| BrokerError::Refused(error.to_string()))? {
+            let offsets = self.broker.group_offsets(&group).await?;
+            let lag = offsets.iter().filter(|offset| *offset.at.topic == *name).map(|offset| offset.lag).sum();
+            shown.groups.push(TopicGroup { group, lag });
+        }
+        Ok(shown)
+    }
+
+    async fn apply(&self, name: &str, reason: Reason) -> Result<TopicStatus, BrokerError> {
+        reason.validate()?;
+        let unknown = || BrokerError::UnknownTopic(name.into());
+        let definition = self.definition(self.settings.type_of(name).ok_or_else(unknown)?).await?;
+        if !self.broker.create_topic(&definition).await? {
+            let known = self.broker.topics(Some(&[name.into()])).await?.into_iter().next().ok_or_else(unknown)?;
+            let differences = definition.differences(known.partitions(), known.retention_ms);
+            if let Some(fixed) = differences.iter().find(|it| !it.applicable) {
+                let why = fixed.warning.clone().unwrap_or_default();
+                return Err(BrokerError::Refused(format!(
+                    "{} of topic {name:?} cannot be applied: {why}",
+                    fixed.setting
+                )));
+            }
+            if !differences.is_empty() {
+                self.broker.alter_topic(&definition).await?;
+            }
+        }
+        tracing::info!(
+            topic = name,
+            reason = reason.reason,
+            by = reason.by,
+            "an operator applied the configuration of a topic"
+        );
+        self.records.declare(<ActRecord as RecordType>::collection()).await?;
+        let place = (self.clock().now(), 0, self.shared.options.random.bits());
+        let act = ActRecord::new(&format!("topic/{name}"), "apply", reason, place);
+        self.records.write(vec![TypedRecords::replacement(&act, Expected::AbsentOr(Condition::All))?]).await?;
+        self.get(name).await
+    }
+
+    async fn create_missing(&self) -> Result<u64, BrokerError> {
+        let wanted = self.all_wanted().await?;
+        let names: Vec<ByteString> = wanted.keys().cloned().collect();
+        if names.is_empty() {
+            return Ok(0);
+        }
+        let known = self.broker.topics(Some(&names)).await?;
+        let mut created = 0;
+        for (name, definition) in &wanted {
+            if known.iter().all(|it| it.name != *name) {
+                created += u64::from(self.broker.create_topic(definition).await?);
+            }
+        }
+        Ok(created)
+    }
+}

@@ -1,0 +1,326 @@
+//! The registry of a tenant: what is stored, and the compiled schemas that commits are checked with.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use annals_core::types::{
+    Compatibility, EVENT_TYPES, EventTypes, GenerationRecord, PutType, SchemaPolicy, TYPE_SETTINGS, TypeDefinition,
+    TypeError, TypePage, TypeRecord, TypeSettingsRecord, TypeStatus, UnknownTypes, first_break,
+};
+use annals_core::{
+    ByteString, Clock, Code, Condition, Expected, Invalid, NewEvent, RecordError, RecordQuery, Records, StoreError,
+    TypedRecords, limits,
+};
+use async_trait::async_trait;
+use tokio::sync::OnceCell;
+
+use super::validator::Validator;
+
+/// How long another process's registration may be unknown, where processes share a store, in milliseconds.
+const LOOK_EVERY_MS: i64 = 1_000;
+
+/// The registry of one tenant.
+pub(super) struct Registry {
+    records: Arc<dyn Records>,
+    clock: Arc<dyn Clock>,
+    /// Whether other processes may register types.
+    shared: bool,
+    known: RwLock<Arc<Known>>,
+    loaded: OnceCell<()>,
+    /// When what is stored was looked at last.
+    looked: AtomicI64,
+}
+
+/// The types of a tenant at one moment.
+#[derive(Default)]
+pub(super) struct Known {
+    types: HashMap<ByteString, Arc<KnownType>>,
+    unknown: UnknownTypes,
+    /// The numbers of the newest changes of the types, and of the settings.
+    changes: (u64, u64),
+}
+
+struct KnownType {
+    record: TypeRecord,
+    policy: SchemaPolicy,
+    generations: HashMap<u32, Arc<Validator>>,
+}
+
+impl Known {
+    /// Whether there is nothing to check.
+    pub fn is_empty(&self) -> bool {
+        self.types.is_empty() && self.unknown == UnknownTypes::Accept
+    }
+
+    /// Checks the event at this place of its commit.
+    pub fn check(&self, at: usize, event: &NewEvent) -> Result<(), Invalid> {
+        let Some(known) = self.types.get(&event.event_type) else {
+            return match self.unknown {
+                UnknownTypes::Accept => Ok(()),
+                UnknownTypes::Refuse => {
+                    let message = format!(
+                        "{:?} is not registered, and this store accepts registered types only",
+                        &*event.event_type
+                    );
+                    Err(Invalid::new(Code::TypeNotRegistered, format!("events[{at}].type"), message))
+                }
+            };
+        };
+        let refused = match (known.policy, known.generations.get(&event.generation)) {
+            (SchemaPolicy::Off, _) => return Ok(()),
+            (_, Some(validator)) => validator.check(&event.data).map(|(path, reason)| {
+                let path = format!("events[{at}].{path}");
+                Invalid::new(
+                    Code::SchemaViolation,
+                    path,
+                    format!("{reason} (generation {} of type {:?})", event.generation, &*event.event_type),
+                )
+            }),
+            (_, None) => {
+                let message =
+                    format!("generation {} of type {:?} is not registered", event.generation, &*event.event_type);
+                Some(Invalid::new(Code::TypeNotRegistered, format!("events[{at}].generation"), message))
+            }
+        };
+        match refused {
+            Some(refused) if known.policy == SchemaPolicy::Enforce => Err(refused),
+            Some(refused) => {
+                tracing::warn!(
+                    event_type = &*event.event_type,
+                    path = refused.path,
+                    reason = refused.message,
+                    "an event does not match the schema of its type"
+                );
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Registry {
+    pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>, shared: bool) -> Self {
+        let (known, loaded, looked) = (RwLock::default(), OnceCell::new(), AtomicI64::new(0));
+        Self { records, clock, shared, known, loaded, looked }
+    }
+
+    /// The types that hold now.
+    pub async fn current(&self) -> Result<Arc<Known>, StoreError> {
+        if !self.loaded.initialized() {
+            self.loaded.get_or_try_init(|| self.load_at_first()).await?;
+        }
+        if self.shared {
+            self.look().await?;
+        }
+        Ok(self.known())
+    }
+
+    fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Loads what is stored. Where records are damaged, the log is not concerned: commits go on unchecked.
+    async fn load_at_first(&self) -> Result<(), StoreError> {
+        match self.load().await {
+            Err(error @ (StoreError::RecordsDamaged(_) | StoreError::NotSupported(_))) => {
+                tracing::warn!(%error, "event types cannot be read, so commits are not checked against their schemas");
+                Ok(())
+            }
+            loaded => loaded,
+        }
+    }
+
+    /// Loads again what another process may have changed.
+    async fn look(&self) -> Result<(), StoreError> {
+        let now = self.clock.now().as_millis();
+        let looked = self.looked.load(Ordering::Relaxed);
+        if now - looked < LOOK_EVERY_MS
+            || self.looked.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return Ok(());
+        }
+        // Of two callers, one looks; the other goes on with what was known until now.
+        if self.changes().await == self.known().changes { Ok(()) } else { self.load().await }
+    }
+
+    /// The numbers of the newest changes; 0 where nothing was ever registered.
+    async fn changes(&self) -> (u64, u64) {
+        let types = self.records.last_change(EVENT_TYPES).await.unwrap_or(0);
+        (types, self.records.last_change(TYPE_SETTINGS).await.unwrap_or(0))
+    }
+
+    async fn load(&self) -> Result<(), StoreError> {
+        let store = |error: RecordError| match error {
+            RecordError::Store(error) => error,
+            other => StoreError::Io(other.to_string()),
+        };
+        // Before the types, so that one that is registered meanwhile is loaded again rather than missed.
+        let changes = self.changes().await;
+        let mut known = Known { unknown: self.stored_unknown().await.map_err(store)?, changes, ..Known::default() };
+        let before = self.known();
+        let types = TypedRecords::<TypeRecord>::declared(Arc::clone(&self.records));
+        let mut query = TypedRecords::<TypeRecord>::query().limit(limits::PAGE_MAX);
+        loop {
+            let (page, next) = match types.find(query.clone()).await {
+                Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
+                page => page.map_err(store)?,
+            };
+            for found in page {
+                // What has not changed is not compiled again.
+                let name: ByteString = found.value.name.as_str().into();
+                let same = before.types.get(&name).filter(|known| known.record == found.value).cloned();
+                known.types.insert(name, same.unwrap_or_else(|| Arc::new(KnownType::of(found.value))));
+            }
+            match next {
+                Some(cursor) => query = query.after(cursor),
+                None => break,
+            }
+        }
+        let mut current = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // Of two that load, the later one wins.
+        if current.changes.0 <= known.changes.0 && current.changes.1 <= known.changes.1 {
+            *current = Arc::new(known);
+        }
+        Ok(())
+    }
+
+    async fn stored_unknown(&self) -> Result<UnknownTypes, RecordError> {
+        let settings = TypedRecords::<TypeSettingsRecord>::declared(Arc::clone(&self.records));
+        match settings.get(TypeSettingsRecord::ID).await {
+            Err(RecordError::UnknownCollection(_)) | Ok(None) => Ok(UnknownTypes::Accept),
+            Ok(Some(found)) => Ok(found.value.unknown),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn record(&self, name: &str) -> Result<Option<annals_core::Stored<TypeRecord>>, RecordError> {
+        match TypedRecords::<TypeRecord>::declared(Arc::clone(&self.records)).get(name).await {
+            Err(RecordError::UnknownCollection(_)) => Ok(None),
+            found => found,
+        }
+    }
+}
+
+impl KnownType {
+    fn of(record: TypeRecord) -> Self {
+        let compiled = record.generations.iter().filter_map(|it| {
+            let number = u32::try_from(it.generation).ok()?;
+            // It was compiled before it was stored.
+            let validator = Validator::of(&it.schema());
+            let compiled = validator.inspect_err(|error| {
+                tracing::warn!(event_type = record.name, generation = number, error, "a stored schema cannot be used");
+            });
+            Some((number, Arc::new(compiled.ok()?)))
+        });
+        let generations = compiled.collect();
+        Self { policy: record.policy, generations, record }
+    }
+}
+
+/// Changes what is stored of a type as the definition says; none when it says nothing new.
+fn changed(
+    record: &TypeRecord,
+    definition: &TypeDefinition,
+    at: annals_core::Timestamp,
+) -> Result<Option<TypeRecord>, TypeError> {
+    let incompatible = |path: &str, reason: String| TypeError::Incompatible {
+        name: definition.name.clone(),
+        generation: definition.generation,
+        path: path.to_owned(),
+        reason,
+    };
+    if definition.id.is_some() && definition.uuid().to_string() != record.uuid {
+        return Err(incompatible(
+            "id",
+            format!("is {} already; it never changes, because it is stored with events", record.uuid),
+        ));
+    }
+    let mut next =
+        TypeRecord { category: definition.category.to_string(), policy: definition.policy, ..record.clone() };
+    let number = i64::from(definition.generation);
+    let newest = record.generations.last();
+    match record.generations.iter().find(|it| it.generation == number) {
+        Some(known) if known.schema() == definition.schema => {}
+        Some(_) => {
+            let latest = newest.map_or(number, |it| it.generation) + 1;
+            return Err(incompatible(
+                "schema",
+                format!("differs from the registered one; register it as generation {latest}"),
+            ));
+        }
+        None if newest.is_some_and(|newest| newest.generation > number) => {
+            return Err(incompatible("generation", "is older than the newest one and was never registered".to_owned()));
+        }
+        None => {
+            let broken = newest.and_then(|newest| first_break(&newest.schema(), &definition.schema));
+            if let Some(broken) = broken.filter(|_| definition.compatibility == Compatibility::Backward) {
+                let advice =
+                    "make it optional or wider, or give readers an upcaster and set \"compatibility\": \"none\"";
+                return Err(incompatible(&broken.path, format!("{}; {advice}", broken.reason)));
+            }
+            next.generations.push(GenerationRecord::of(definition, at));
+        }
+    }
+    Ok((next != *record).then_some(next))
+}
+
+#[async_trait]
+impl EventTypes for Registry {
+    async fn put(&self, definition: TypeDefinition) -> Result<PutType, TypeError> {
+        definition.validate()?;
+        let compiled = Validator::of(&definition.schema);
+        compiled.map_err(|error| Invalid::new(Code::InvalidType, "schema", error))?;
+        let types = TypedRecords::<TypeRecord>::declare(Arc::clone(&self.records)).await?;
+        loop {
+            let done = match self.record(&definition.name).await? {
+                None => match types.insert(&TypeRecord::new(&definition, self.clock.now())).await {
+                    Ok(_) => PutType::Created,
+                    Err(RecordError::DuplicateKey { .. }) => continue,
+                    Err(error) => return Err(error.into()),
+                },
+                Some(found) => match changed(&found.value, &definition, self.clock.now())? {
+                    None => PutType::Unchanged,
+                    Some(record) => match types.replace_if(&record, Expected::Revision(found.revision)).await {
+                        Ok(_) => PutType::Changed,
+                        Err(RecordError::NotAsExpected { .. }) => continue,
+                        Err(error) => return Err(error.into()),
+                    },
+                },
+            };
+            if done != PutType::Unchanged {
+                self.load().await?;
+            }
+            return Ok(done);
+        }
+    }
+
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<TypePage, TypeError> {
+        let types = TypedRecords::<TypeRecord>::declared(Arc::clone(&self.records));
+        let behind = after.map_or(Condition::All, |after| Condition::gt("_id", after));
+        let query: RecordQuery = TypedRecords::<TypeRecord>::query().matching(behind).ascending("_id").limit(limit);
+        let (page, next) = match types.find(query).await {
+            Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
+            page => page?,
+        };
+        let items: Vec<TypeStatus> = page.iter().map(|found| found.value.read()).collect::<Result<_, _>>()?;
+        let cursor = next.and_then(|_| items.last().map(|it| it.name.clone()));
+        Ok(TypePage { items, cursor })
+    }
+
+    async fn get(&self, name: &str) -> Result<TypeStatus, TypeError> {
+        let found = self.record(name).await?.ok_or_else(|| TypeError::Unknown(name.into()))?;
+        Ok(found.value.read()?)
+    }
+
+    async fn unknown(&self) -> Result<UnknownTypes, TypeError> {
+        Ok(self.stored_unknown().await?)
+    }
+
+    async fn set_unknown(&self, unknown: UnknownTypes) -> Result<(), TypeError> {
+        let settings = TypedRecords::<TypeSettingsRecord>::declare(Arc::clone(&self.records)).await?;
+        let record = TypeSettingsRecord { id: TypeSettingsRecord::ID.to_owned(), unknown };
+        settings.replace_if(&record, Expected::AbsentOr(Condition::All)).await?;
+        Ok(self.load().await?)
+    }
+}

@@ -1,0 +1,46 @@
+//! A compiled schema.
+
+use annals_core::Data;
+use jsonschema::error::ValidationErrorKind;
+use serde_json::Value;
+
+/// A compiled schema of the data of events. It never reads a file or a network.
+pub(super) struct Validator(jsonschema::Validator);
+
+impl Validator {
+    /// Compiles a schema.
+    pub fn of(schema: &Value) -> Result<Self, String> {
+        jsonschema::validator_for(schema).map(Self).map_err(|error| format!("is no JSON Schema: {error}"))
+    }
+
+    /// Returns the path of the first value that does not match, for example `data.items[2].price`, and what is wrong with it.
+    pub fn check(&self, data: &Data) -> Option<(String, String)> {
+        let value = serde_json::to_value(data).unwrap_or(Value::Null);
+        let error = self.0.validate(&value).err()?;
+        let mut path = path_of(error.instance_path().as_str());
+        // A field that is missing, or that is not allowed, is what the refusal is about.
+        let field = match error.kind() {
+            ValidationErrorKind::Required { property } => property.as_str(),
+            ValidationErrorKind::AdditionalProperties { unexpected } => unexpected.first().map(String::as_str),
+            _ => None,
+        };
+        if let Some(field) = field {
+            path.push('.');
+            path.push_str(field);
+        }
+        Some((path, error.to_string()))
+    }
+}
+
+/// A JSON pointer as a path: `/items/2/price` is `data.items[2].price`.
+fn path_of(pointer: &str) -> String {
+    let mut path = "data".to_owned();
+    for name in pointer.split('/').skip(1) {
+        let name = name.replace("~1", "/").replace("~0", "~");
+        match name.parse::<usize>() {
+            Ok(at) => path.push_str(&format!("[{at}]")),
+            Err(_) => path.push_str(&format!(".{name}")),
+        }
+    }
+    path
+}

@@ -1,0 +1,106 @@
+//! The shapes of topics and consumer groups.
+
+use utoipa::ToSchema;
+
+use super::handler::{HandlerReplayStatus, HandlerRetry, HandlerWorker};
+
+/// A topic.
+#[derive(ToSchema)]
+pub(crate) struct TopicStatus {
+    name: String,
+    /// The event type that it carries.
+    event_type: String,
+    category: String,
+    partitions: u32,
+    /// How long its messages are kept; null is without end.
+    retention_ms: Option<u64>,
+    /// The head of each partition.
+    head: Vec<u64>,
+    /// The groups that read it; empty in lists.
+    groups: Vec<TopicGroup>,
+    /// How it differs from its configuration.
+    differences: Vec<TopicDifference>,
+}
+
+/// A group that reads a topic.
+#[derive(ToSchema)]
+struct TopicGroup {
+    group: String,
+    /// How many messages of the topic it has not done; counted up to 10,000.
+    lag: u64,
+}
+
+/// What a topic has, and what it should have.
+#[derive(ToSchema)]
+struct TopicDifference {
+    /// `partitions` or `retention_ms`.
+    setting: String,
+    actual: Option<u64>,
+    wanted: Option<u64>,
+    warning: Option<String>,
+    /// Whether it can be applied.
+    applicable: bool,
+}
+
+/// A page of topics.
+#[derive(ToSchema)]
+pub(crate) struct TopicPage {
+    items: Vec<TopicStatus>,
+    cursor: Option<String>,
+}
+
+/// A consumer group.
+#[derive(ToSchema)]
+pub(crate) struct GroupDefinition {
+    /// The event types of its topics, at least one.
+    topics: Vec<String>,
+    /// `earliest`, the default, or `latest`.
+    start: Option<String>,
+    /// How many keys are in flight at most, 1–256; 16 when absent.
+    in_flight: Option<u32>,
+    retry: Option<HandlerRetry>,
+}
+
+/// The state of a consumer group.
+#[derive(ToSchema)]
+pub(crate) struct GroupStatus {
+    name: String,
+    topics: Vec<GroupLag>,
+    start: String,
+    in_flight: u32,
+    position: u64,
+    head: u64,
+    /// The sum over its topics.
+    lag: u64,
+    lag_seconds: u64,
+    last_progress: Option<String>,
+    seconds_since_progress: Option<u64>,
+    workers: Vec<HandlerWorker>,
+    /// How many keys are failing.
+    failing: u64,
+    blocked: u64,
+    parked: u64,
+    /// `running`, `paused`, `blocked` or `stopped`.
+    state: String,
+    last_reason: Option<String>,
+    replay: Option<HandlerReplayStatus>,
+    ended: Option<bool>,
+    owner: Option<String>,
+    /// The definition, as it was put.
+    definition: serde_json::Value,
+}
+
+/// How far a group is behind in a topic.
+#[derive(ToSchema)]
+struct GroupLag {
+    topic: String,
+    lag: u64,
+}
+
+/// A page of consumer groups.
+#[derive(ToSchema)]
+#[schema(as = ConsumerGroupPage)]
+pub(crate) struct GroupPage {
+    items: Vec<GroupStatus>,
+    cursor: Option<String>,
+}

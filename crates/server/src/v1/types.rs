@@ -1,0 +1,131 @@
+//! `/v1/types`: the registry of event types.
+
+use std::sync::Arc;
+
+use annals_core::Code;
+use annals_core::types::{EventTypes, PutType, TypeDefinition, TypeError, TypeSettings};
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::handlers::{page_length, read};
+use crate::answer::json;
+use crate::body;
+use crate::caller::Caller;
+use crate::payload::Payload;
+use crate::problem::Problem;
+use crate::query::{Limit, Query};
+use crate::route::{self, Feature, Permission, get};
+use crate::schemas;
+use crate::state::Server;
+
+const ALL: &str = "/v1/types";
+const ONE: &str = "/v1/types/{name}";
+
+/// The operations on event types.
+pub(crate) fn feature() -> Feature {
+    let operations = [
+        get(ALL, Permission::Reader, list).described(
+            "listTypes",
+            "Lists event types and their schemas.",
+            Payload::json::<schemas::EventTypePage>(),
+        ),
+        route::put(ALL, Permission::Operator, settings)
+            .described(
+                "putTypeSettings",
+                "Decides what happens to events whose type is not registered.",
+                Payload::json::<schemas::EventTypeSettings>(),
+            )
+            .takes(Payload::body::<schemas::EventTypeSettings>()),
+        get(ONE, Permission::Reader, one)
+            .described("getType", "Returns an event type.", Payload::json::<schemas::EventTypeStatus>())
+            .refuses(&[Code::UnknownType]),
+        route::put(ONE, Permission::Operator, put)
+            .described(
+                "putType",
+                "Registers an event type or a generation of it.",
+                Payload::json::<schemas::EventTypeStatus>().created(),
+            )
+            .takes(Payload::body::<schemas::EventTypeDefinition>())
+            .refuses(&[Code::InvalidType, Code::TypeIncompatible]),
+    ];
+    Feature::new("Event types", operations)
+}
+
+/// The parameters of a list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The `cursor` of the page before.
+    cursor: Option<String>,
+}
+
+pub(super) fn types(server: &Server, caller: &Caller) -> Result<Arc<dyn EventTypes>, Problem> {
+    Ok(server.store.event_types(&caller.tenant)?)
+}
+
+/// `GET /v1/types`.
+async fn list(
+    State(server): State<Arc<Server>>,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let limit = page_length(query.limit)?;
+    let types = types(&server, &caller)?;
+    let page = types.list(query.cursor.as_deref(), limit).await?;
+    let mut shown = serde_json::to_value(&page).unwrap_or_default();
+    shown["unknown"] = serde_json::to_value(types.unknown().await?).unwrap_or_default();
+    json(StatusCode::OK, &shown)
+}
+
+/// `PUT /v1/types`.
+async fn settings(State(server): State<Arc<Server>>, caller: Caller, request: Request) -> Result<Response, Problem> {
+    let types = types(&server, &caller)?;
+    let settings: TypeSettings = read(&server, request).await?;
+    types.set_unknown(settings.unknown).await?;
+    json(StatusCode::OK, &settings)
+}
+
+/// `GET /v1/types/{name}`.
+async fn one(State(server): State<Arc<Server>>, Path(name): Path<String>, caller: Caller) -> Result<Response, Problem> {
+    json(StatusCode::OK, &types(&server, &caller)?.get(&name).await?)
+}
+
+/// `PUT /v1/types/{name}`.
+async fn put(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let types = types(&server, &caller)?;
+    let (parts, body) = request.into_parts();
+    let held = body::read(&server, &parts, body).await?;
+    let put = types.put(TypeDefinition::read(&name, &held.bytes)?).await?;
+    if let Err(error) = server.host.topics(&caller.tenant)?.create_missing().await {
+        // It is created as soon as topics are listed, or when the server starts again.
+        tracing::warn!(event_type = name, %error, "the topic of a registered type could not be created");
+    }
+    let status = if put == PutType::Created { StatusCode::CREATED } else { StatusCode::OK };
+    json(status, &types.get(&name).await?)
+}
+
+impl From<TypeError> for Problem {
+    fn from(error: TypeError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            TypeError::Invalid(invalid) => invalid.into(),
+            TypeError::Store(error) => annals_core::ReadError::Store(error).into(),
+            TypeError::Unknown(name) => problem.fact("name", &*name),
+            TypeError::Incompatible { name, generation, path, reason } => {
+                problem.at(path).fact("name", &*name).fact("generation", generation).fact("reason", reason)
+            }
+            _ => problem,
+        }
+    }
+}
