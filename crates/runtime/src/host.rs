@@ -33,6 +33,7 @@ use crate::handlers::TenantHandlers;
 use crate::health;
 use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
+use crate::relay::TenantRelay;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};
@@ -96,6 +97,7 @@ pub(crate) struct Inner {
     /// The health that was read last, and when.
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
     pub(crate) horizons: Arc<Horizons>,
+    pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
 }
 
 /// What every task of a host needs.
@@ -119,8 +121,9 @@ impl Host {
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
         let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let health = tokio::sync::Mutex::default();
-        Self(Arc::new(Inner { shared, tenants, filters, projections, health, horizons: Arc::default() }))
+        let (relays, health) = (Mutex::default(), tokio::sync::Mutex::default());
+        let horizons = Arc::default();
+        Self(Arc::new(Inner { shared, tenants, filters, projections, health, horizons, relays }))
     }
 
     /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as

@@ -16,6 +16,7 @@ mod horizon;
 mod host;
 mod projection;
 mod projections;
+mod relay;
 
 pub use aggregates::{
     Aggregates, HandleError, Handled, IdRange, LoadError, NotRefused, Past, PastCommit, RegenerateError, Regenerated,
@@ -26,3 +27,4 @@ pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
 pub use horizon::SubscriptionGauge;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
+pub use relay::RelayOptions;
