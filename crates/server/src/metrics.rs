@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use annals_core::relay::{RelayState, RelayStatus};
 use annals_core::{Code, CommitOutcome, LogStatus, SequencerStatus};
 use annals_runtime::{ProcessorHealth, TaskState, TaskStatus};
 use axum::extract::State;
@@ -155,7 +156,7 @@ impl Metrics {
         }
     }
 
-    fn text(&self, logs: &[LogStatus], tasks: &[TaskStatus]) -> String {
+    fn text(&self, logs: &[LogStatus], tasks: &[TaskStatus], relays: &[RelayStatus]) -> String {
         let mut out = String::with_capacity(8 * 1024);
         self.write_routes(&mut out);
         let single = [
@@ -196,6 +197,7 @@ impl Metrics {
         write_logs(&mut out, logs);
         write_sequencers(&mut out, logs);
         write_tasks(&mut out, tasks);
+        write_relays(&mut out, relays);
         out
     }
 
@@ -337,6 +339,35 @@ fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
     }
 }
 
+/// A metric of a relay: name, type, help, value.
+type OfRelay = (&'static str, &'static str, &'static str, fn(&RelayStatus) -> u64);
+
+fn write_relays(out: &mut String, relays: &[RelayStatus]) {
+    const OF_RELAY: [OfRelay; 5] = [
+        (
+            "annals_relay_up",
+            "gauge",
+            "1 while the broker takes what is published; 0 while it is retried or stopped.",
+            |it| u64::from(matches!(it.state, RelayState::Publishing | RelayState::Standby | RelayState::Views)),
+        ),
+        ("annals_relay_position", "gauge", "Events below it are published, if their types have topics.", |it| {
+            it.position
+        }),
+        ("annals_relay_lag", "gauge", "Events from the position to the head of the log.", |it| it.lag),
+        ("annals_relay_published_total", "counter", "Messages published since the process started.", |it| it.published),
+        ("annals_relay_held", "gauge", "Events that the broker refuses, which are on no topic.", |it| it.held),
+    ];
+    if relays.is_empty() {
+        return;
+    }
+    for (name, kind, help, value) in OF_RELAY {
+        family(out, name, kind, help);
+        for relay in relays {
+            line(out, format_args!("{name}{{tenant=\"{}\"}} {}", label(&relay.tenant), value(relay)));
+        }
+    }
+}
+
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -352,7 +383,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 
 /// `GET /metrics`.
 async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
-    let mut text = server.metrics.text(&server.store.status(), &server.host.tasks());
+    let mut text = server.metrics.text(&server.store.status(), &server.host.tasks(), &server.host.relays());
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     ([(header::CONTENT_TYPE, TEXT)], text)
