@@ -82,7 +82,7 @@ impl Task {
         if let Err(error) = relay.declare().await {
             return error.into();
         }
-        let leases = Leases::new(&relay.shared, Arc::clone(&relay.records));
+        let leases = Leases::new(&relay.shared, Arc::clone(&relay.records), "relay".to_owned());
         let mut held = match self.until_taken(&leases).await {
             Ok(held) => held,
             Err(stop) => return stop,
@@ -107,7 +107,7 @@ impl Task {
         let relay = &*self.relay;
         let mut draining = relay.shared.stop.subscribe();
         loop {
-            if let Asked::Taken(held) = leases.ask("relay").await? {
+            if let Asked::Taken(held) = leases.ask().await? {
                 return Ok(held);
             }
             relay.is_now(RelayState::Standby, None);
