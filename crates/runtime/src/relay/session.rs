@@ -256,17 +256,40 @@ impl<'r> Session<'r> {
         Ok(())
     }
 
-    /// Creates topics that are not known to exist.
+    /// Creates topics that are not known to exist, and reports those that exist with other numbers.
     async fn create_topics(&mut self) -> Result<(), Stop> {
+        let mut existing = Vec::new();
         for topic in std::mem::take(&mut self.routes.new) {
             if self.routes.created.contains(&topic.name) {
                 continue;
             }
-            let created = self.tenant.broker.create_topic(&topic).await.map_err(Stop::Retry)?;
-            if created {
-                tracing::info!(tenant = self.tenant.tenant, topic = &*topic.name, "a topic was created");
+            match self.tenant.broker.create_topic(&topic).await.map_err(Stop::Retry)? {
+                true => tracing::info!(tenant = self.tenant.tenant, topic = &*topic.name, "a topic was created"),
+                false => existing.push(topic.clone()),
             }
             self.routes.created.insert(topic.name);
+        }
+        self.report_differences(&existing).await.map_err(Stop::Retry)
+    }
+
+    /// Says where topics differ from their definitions. Nothing is altered.
+    async fn report_differences(&self, existing: &[TopicDefinition]) -> Result<(), BrokerError> {
+        if existing.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<ByteString> = existing.iter().map(|topic| topic.name.clone()).collect();
+        for state in self.tenant.broker.topics(Some(&names)).await? {
+            let Some(wanted) = existing.iter().find(|topic| topic.name == state.name) else { continue };
+            for difference in wanted.differences(state.partitions(), state.retention_ms) {
+                tracing::warn!(
+                    tenant = self.tenant.tenant,
+                    "topic {:?} has {} {:?}, and its category says {:?}; it is used as it is",
+                    &*state.name,
+                    difference.setting,
+                    difference.actual,
+                    difference.wanted
+                );
+            }
         }
         Ok(())
     }
