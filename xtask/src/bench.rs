@@ -2,7 +2,7 @@
 
 use crate::command::{cargo, root, run as run_command};
 use crate::rivals;
-use crate::services::Services;
+use crate::services::{self, Kind, Services};
 
 /// Tephra and UmaDB are built and measured too.
 const RIVALS: &str = "--rivals";
@@ -13,11 +13,18 @@ const MONGODB: &str = "mongodb";
 /// Handlers and projections beside what does the same without them, on the embedded store and on MongoDB.
 const PROCESSING: &str = "processing";
 
+/// The relay beside a bare producer of Kafka.
+const KAFKA: &str = "kafka";
+
 pub fn run(arguments: &[String]) -> Result<(), String> {
+    if arguments.first().is_some_and(|word| word == KAFKA) {
+        return on_service(KAFKA, KAFKA, &arguments[1..], Kind::Kafka, ("--address", services::KAFKA_ADDRESS));
+    }
     if let Some(part) =
         [MONGODB, PROCESSING].into_iter().find(|part| arguments.first().is_some_and(|word| word == part))
     {
-        return on_mongodb(part, &arguments[1..]);
+        let named = ("--url", services::MONGODB_URL);
+        return on_service(MONGODB, part, &arguments[1..], Kind::MongoDb, named);
     }
     let target = root().join("target");
     let has = |flag: &&str| arguments.iter().any(|word| word == flag);
@@ -40,22 +47,28 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     run_command(bench.args(arguments.iter().filter(|word| *word != RIVALS)))
 }
 
-/// Measures on the mongod that the environment or the options name, else on one that it starts and stops.
-fn on_mongodb(part: &str, arguments: &[String]) -> Result<(), String> {
+/// Measures on the service that the environment or the options name, else on one that it starts and stops.
+fn on_service(
+    feature: &str,
+    part: &str,
+    arguments: &[String],
+    kind: Kind,
+    (option, variable): (&str, &str),
+) -> Result<(), String> {
     let has = |words: &[&str]| arguments.iter().any(|argument| words.contains(&argument.as_str()));
     let mut bench = cargo();
     bench.args(["run", "--locked", "--release", "--manifest-path", "crates/bench/Cargo.toml", "--target-dir"]);
-    bench.arg(root().join("target")).args(["--features", MONGODB, "--", part]).args(arguments);
-    if has(&["--help", "-h", "--url"]) {
+    bench.arg(root().join("target")).args(["--features", feature, "--", part]).args(arguments);
+    if has(&["--help", "-h", option]) {
         return run_command(&mut bench);
     }
     if part == PROCESSING {
         run_command(cargo().args(["build", "--locked", "--release", "--package", "annals-cli"]))?;
         bench.arg("--server").arg(root().join("target/release/annals"));
     }
-    let services = Services::start()?;
-    if let Some((_, url)) = services.environment().next() {
-        bench.arg("--url").arg(url);
+    let services = Services::start(&[kind])?;
+    if let Some(value) = services.value(variable) {
+        bench.arg(option).arg(value);
     }
     let measured = run_command(&mut bench);
     services.stop();

@@ -2,6 +2,7 @@
 
 use crate::command::{cargo, only, root, run as run_command};
 use crate::steps::Steps;
+use crate::test::FEATURES;
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &[], &[])?;
@@ -33,7 +34,8 @@ fn advise(command: &str) -> impl Fn(String) -> String {
 
 pub fn clippy(steps: &mut Steps) -> Result<(), String> {
     steps.run("clippy", || {
-        run_command(cargo().args(["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+        let everything = ["clippy", "--locked", "--workspace", "--all-targets", "--features", FEATURES];
+        run_command(cargo().args(everything).args(["--", "-D", "warnings"]))?;
         // The same target directory, so that what both workspaces depend on is checked once.
         let mut bench = cargo();
         bench.args(["clippy", "--locked", "--manifest-path", OTHER_WORKSPACES[0], "--all-targets", "--target-dir"]);

@@ -20,7 +20,9 @@ cargo xtask COMMAND
 
   test [--without-fuzz] [--without-services]
                          everything CI runs: tidy, lint, deny, all tests, documentation, a minute of fuzzing
-  services [--fetch]     starts the services that tests need (a mongod) and prints their URLs; with --fetch only fetches them
+  services [mongodb] [kafka] [--fetch]
+                         starts the services that tests need (a mongod, a Kafka) and prints their URLs; with --fetch only fetches
+                         them
   lint                   rustfmt, clippy and the links of the documentation, warnings are errors
   tidy                   the repository's own rules: sizes, banned calls, dead files, links between documents
   deny                   licences, sources and bans of the dependencies as in deny.toml; advisories too, if cargo-deny is here

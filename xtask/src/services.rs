@@ -2,12 +2,16 @@
 //! program that started them.
 
 mod fetch;
+mod kafka;
+mod keeper;
+mod maven;
 mod mongod;
 mod wire;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::command::{in_ci, only, root};
+use crate::command::{in_ci, root};
+use kafka::Kafka;
 use mongod::Mongod;
 
 /// Where tests look for a MongoDB; who sets it decides, and nothing is started.
@@ -16,59 +20,161 @@ pub const MONGODB_URL: &str = "ANNALS_TEST_MONGODB";
 /// Where tests look for the program, of which they start servers of their own to kill, stop and cut off.
 pub const MONGOD: &str = "ANNALS_TEST_MONGOD";
 
+/// Where tests look for a Kafka, as HOST:PORT; who sets it decides, and nothing is started.
+pub const KAFKA_ADDRESS: &str = "ANNALS_TEST_KAFKA";
+
+/// Where tests look for the folder of Kafka's jars, from which they start brokers of their own, and consumers that are not ours.
+pub const KAFKA_JARS: &str = "ANNALS_TEST_KAFKA_JARS";
+
 /// Where fetched services are kept instead of `target/services`, so that a fresh clone need not fetch them again.
 const CACHE: &str = "ANNALS_SERVICES_CACHE";
 
 /// The packages whose tests need a service.
-pub const PACKAGES: [&str; 1] = ["annals-mongodb"];
+pub const PACKAGES: [&str; 2] = ["annals-mongodb", "annals-kafka"];
+
+/// How the modules of other packages' tests begin that need a service.
+pub const MODULES: [&str; 2] = ["with_mongodb", "with_kafka"];
+
+/// A service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    MongoDb,
+    Kafka,
+}
+
+impl Kind {
+    pub const ALL: [Self; 2] = [Self::MongoDb, Self::Kafka];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::MongoDb => "mongodb",
+            Self::Kafka => "kafka",
+        }
+    }
+
+    /// The services that the command line names; all when it names none.
+    fn named(words: &[String]) -> Result<Vec<Self>, String> {
+        let known = |word: &String| {
+            let found = Self::ALL.into_iter().find(|kind| kind.name() == word.as_str());
+            found.ok_or_else(|| format!("{word:?} is not a service; there are mongodb and kafka"))
+        };
+        let named = words.iter().filter(|word| *word != "--fetch").map(known).collect::<Result<Vec<_>, _>>()?;
+        Ok(if named.is_empty() { Self::ALL.to_vec() } else { named })
+    }
+}
 
 /// `cargo xtask services`: starts them and keeps them until it ends, however that comes.
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    only(arguments, &["--fetch"], &[])?;
+    let kinds = Kind::named(arguments)?;
     if arguments.iter().any(|argument| argument == "--fetch") {
-        println!("{}", fetch::mongod(&cache())?.display());
+        for kind in kinds {
+            let fetched = match kind {
+                Kind::MongoDb => fetch::mongod(&cache())?,
+                Kind::Kafka => maven::kafka(&cache())?,
+            };
+            println!("{}", fetched.display());
+        }
         return Ok(());
     }
-    let program = fetch::mongod(&cache())?;
-    let mongod = Mongod::start(&cache(), &program)?;
-    println!("{MONGOD}={}", program.display());
-    println!("{MONGODB_URL}={}", mongod.url());
+    let mut services = Services::none();
+    for kind in kinds {
+        services.start_own(kind)?;
+    }
+    for (name, value) in services.environment() {
+        println!("{name}={value}");
+    }
     println!("stops with this program (Ctrl-C, or SIGTERM where that is ignored, as in the background)");
-    mongod.wait()
+    loop {
+        services.check()?;
+        keeper::pause();
+    }
 }
 
 /// The services of a test run. They stop when it is dropped.
 pub struct Services {
     mongod: Option<Mongod>,
+    kafka: Option<Kafka>,
     environment: Vec<(&'static str, String)>,
 }
 
 impl Services {
-    /// Takes the services that the environment names, and starts the others.
+    /// Takes the services of these kinds that the environment names, and starts the others.
     ///
     /// # Errors
     /// A sentence that says what to install or to set.
-    pub fn start() -> Result<Self, String> {
-        let cache = cache();
+    pub fn start(kinds: &[Kind]) -> Result<Self, String> {
+        let mut services = Self::none();
         let leave = if in_ci() { "" } else { ", or leave its tests out with --without-services" };
-        let program = match std::env::var_os(MONGOD) {
-            Some(program) => PathBuf::from(program),
-            None => fetch::mongod(&cache)
-                .map_err(|why| format!("{why}\nset {MONGOD} to the path of a mongod 6.0 or later{leave}"))?,
-        };
-        let (mongod, url) = match std::env::var(MONGODB_URL) {
-            Ok(url) => (None, url),
-            Err(_) => started(&cache, &program).map_err(|why| {
-                format!("{why}\nset {MONGODB_URL} to the URL of a replica set that tests may write to{leave}")
-            })?,
-        };
-        let environment = vec![(MONGODB_URL, url), (MONGOD, program.display().to_string())];
-        Ok(Self { mongod, environment })
+        for kind in kinds {
+            let set = match kind {
+                Kind::MongoDb => {
+                    format!(
+                        "{MONGOD} to the path of a mongod 6.0 or later, and {MONGODB_URL} to the URL of a replica set"
+                    )
+                }
+                Kind::Kafka => {
+                    format!(
+                        "{KAFKA_JARS} to the folder of the jars of Kafka 4, and {KAFKA_ADDRESS} to HOST:PORT of a broker"
+                    )
+                }
+            };
+            services.start_one(*kind).map_err(|why| format!("{why}\nset {set} that tests may write to{leave}"))?;
+        }
+        Ok(services)
     }
 
     /// No services.
     pub fn none() -> Self {
-        Self { mongod: None, environment: Vec::new() }
+        Self { mongod: None, kafka: None, environment: Vec::new() }
+    }
+
+    fn start_one(&mut self, kind: Kind) -> Result<(), String> {
+        let (program, url) = match kind {
+            Kind::MongoDb => (MONGOD, MONGODB_URL),
+            Kind::Kafka => (KAFKA_JARS, KAFKA_ADDRESS),
+        };
+        match (std::env::var(program), std::env::var(url)) {
+            (Ok(program_is), Ok(url_is)) => self.environment.extend([(url, url_is), (program, program_is)]),
+            (given, Ok(url_is)) => {
+                let program_is = given.map_or_else(|_| Self::program(kind), |path| Ok(PathBuf::from(path)))?;
+                self.environment.extend([(url, url_is), (program, program_is.display().to_string())]);
+            }
+            (_, Err(_)) => self.start_own(kind)?,
+        }
+        Ok(())
+    }
+
+    /// What runs a service: the environment's, or one that is fetched.
+    fn program(kind: Kind) -> Result<PathBuf, String> {
+        let (given, cache) = match kind {
+            Kind::MongoDb => (std::env::var_os(MONGOD), cache()),
+            Kind::Kafka => (std::env::var_os(KAFKA_JARS), cache()),
+        };
+        match (given, kind) {
+            (Some(path), Kind::Kafka) => maven::java().map(|()| PathBuf::from(path)),
+            (Some(path), Kind::MongoDb) => Ok(PathBuf::from(path)),
+            (None, Kind::MongoDb) => fetch::mongod(&cache),
+            (None, Kind::Kafka) => maven::kafka(&cache),
+        }
+    }
+
+    /// Starts one of these, whatever the environment says of those that run.
+    fn start_own(&mut self, kind: Kind) -> Result<(), String> {
+        let program = Self::program(kind)?;
+        let shown = program.display().to_string();
+        match kind {
+            Kind::MongoDb => {
+                let mongod = Mongod::start(&cache(), &program)?;
+                self.environment.extend([(MONGODB_URL, mongod.url()), (MONGOD, shown)]);
+                self.mongod = Some(mongod);
+            }
+            Kind::Kafka => {
+                let kafka = Kafka::start(&cache(), &program)?;
+                self.environment.extend([(KAFKA_ADDRESS, kafka.address()), (KAFKA_JARS, shown)]);
+                self.kafka = Some(kafka);
+            }
+        }
+        Ok(())
     }
 
     /// What the tests' environment says about them.
@@ -76,16 +182,22 @@ impl Services {
         self.environment.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
+    /// What the environment says about one of them.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.environment().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Fails when one of them has ended.
+    fn check(&mut self) -> Result<(), String> {
+        self.mongod.as_mut().map_or(Ok(()), Mongod::check)?;
+        self.kafka.as_mut().map_or(Ok(()), Kafka::check)
+    }
+
     /// Stops what was started, and waits until it has ended.
     pub fn stop(self) {
         drop(self.mongod);
+        drop(self.kafka);
     }
-}
-
-fn started(cache: &Path, program: &Path) -> Result<(Option<Mongod>, String), String> {
-    let mongod = Mongod::start(cache, program)?;
-    let url = mongod.url();
-    Ok((Some(mongod), url))
 }
 
 fn cache() -> PathBuf {

@@ -1,12 +1,15 @@
 //! Everything CI runs, cheapest first, ordered so that each build uses what the one before left.
 
 use crate::command::{cargo, in_ci, only, run as run_command};
-use crate::services::{self, Services};
+use crate::services::{self, Kind, Services};
 use crate::steps::{Step, Steps};
 use crate::{deny, fuzz, lint, tidy};
 
 /// Seconds of fuzzing, shared by all targets.
 const FUZZ_SECONDS: u64 = 60;
+
+/// What the command line has beside its defaults: a first build need not have it, and what CI tests has.
+pub const FEATURES: &str = "annals-cli/kafka";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     only(arguments, &["--without-fuzz", "--without-services"], &[])?;
@@ -42,7 +45,7 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
             "--without-services was given, so {} is not tested",
             services::PACKAGES.join(", ")
         ))),
-        false => Services::start().map(|started| {
+        false => Services::start(&Kind::ALL).map(|started| {
             services = started;
             Step::Passed
         }),
@@ -50,10 +53,13 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
     let tested = steps.run("tests", || {
         let kinds = ["--lib", "--bins", "--tests", "--examples"];
         let mut tests = cargo();
-        tests.args(["test", "--locked", "--workspace"]).args(kinds).envs(services.environment());
+        tests
+            .args(["test", "--locked", "--workspace", "--features", FEATURES])
+            .args(kinds)
+            .envs(services.environment());
         if without_services {
             tests.args(services::PACKAGES.iter().flat_map(|package| ["--exclude", package]));
-            tests.args(["--", "--skip", "with_mongodb"]);
+            tests.arg("--").args(services::MODULES.iter().flat_map(|module| ["--skip", module]));
         }
         run_command(&mut tests)
     });
@@ -63,10 +69,18 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
         // The whole workspace is selected, although one test target is meant: so its dependencies keep their features and are
         // not built again.
         let mut bugs = cargo();
-        bugs.args(["test", "--locked", "--workspace", "--features", "annals-embedded/seeded-bugs"]);
+        bugs.args([
+            "test",
+            "--locked",
+            "--workspace",
+            "--features",
+            FEATURES,
+            "--features",
+            "annals-embedded/seeded-bugs",
+        ]);
         run_command(bugs.args(["--test", "embedded", "seeded_bugs"]))
     })?;
     steps.run("examples in the documentation", || {
-        run_command(cargo().args(["test", "--locked", "--workspace", "--doc"]))
+        run_command(cargo().args(["test", "--locked", "--workspace", "--features", FEATURES, "--doc"]))
     })
 }

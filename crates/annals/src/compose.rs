@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::{Code, DEFAULT_TENANT, OpenError, Store};
+use annals_core::{Broker, Code, DEFAULT_TENANT, OpenError, Store, TopicSettings};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
 use annals_embedded::{EmbeddedStore, Options};
 use annals_system::sleep;
@@ -168,6 +168,37 @@ async fn open_mongodb(_: &str, _: OpenOptions) -> Result<Arc<dyn Store>, OpenErr
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
+/// Opens the broker at `url` for a tenant whose topics have these names and numbers. None for `embedded`, where topics are views of the
+/// log and nothing is published.
+///
+/// - `kafka://HOST:PORT,HOST:PORT`: a Kafka cluster, with the feature `kafka` of this crate. It is reached when it is used, so that it may
+///   be away when a program starts.
+///
+/// # Errors
+/// `invalid_config` for a URL that is not one of these; `not_supported_by_store` in a program that was built without Kafka.
+pub fn open_broker(url: &str, topics: TopicSettings) -> Result<Option<Arc<dyn Broker>>, OpenError> {
+    match url.split_once(':') {
+        None if url == "embedded" => Ok(None),
+        Some(("kafka", _)) => open_kafka(url, topics).map(Some),
+        _ => {
+            let message = format!("{url:?} is not a broker; a broker is embedded, or kafka://HOST:PORT,HOST:PORT");
+            Err(OpenError::new(Code::InvalidConfig, message))
+        }
+    }
+}
+
+#[cfg(feature = "kafka")]
+fn open_kafka(url: &str, settings: TopicSettings) -> Result<Arc<dyn Broker>, OpenError> {
+    let options = annals_kafka::KafkaOptions { settings, replication: None };
+    Ok(Arc::new(annals_kafka::KafkaBroker::open(url, options)?))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn open_kafka(_: &str, _: TopicSettings) -> Result<Arc<dyn Broker>, OpenError> {
+    let message = "this program was built without Kafka; build it with the feature `kafka` (cargo build --release --features kafka)";
+    Err(OpenError::new(Code::NotSupportedByStore, message))
+}
+
 /// Returns the URL without the password and the other secrets that a MongoDB URL may contain, for display.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -290,6 +321,15 @@ mod tests {
         ] {
             assert_eq!(shown_url(url), shown);
         }
+    }
+
+    #[test]
+    fn a_broker_is_embedded_or_a_kafka() {
+        let open = |url: &str| open_broker(url, TopicSettings::default()).map(|broker| broker.is_some());
+        assert_eq!(open("embedded"), Ok(false));
+        assert_eq!(open("redis://a:1").map_err(|error| error.code), Err(Code::InvalidConfig));
+        let kafka = open("kafka://127.0.0.1:9092").map_err(|error| error.code);
+        assert_eq!(kafka, if cfg!(feature = "kafka") { Ok(true) } else { Err(Code::NotSupportedByStore) });
     }
 
     #[tokio::test]

@@ -37,6 +37,8 @@ pub mod operations;
 mod transfer;
 
 pub use annals_core::*;
+#[cfg(feature = "kafka")]
+pub use annals_kafka as kafka;
 #[cfg(feature = "mongodb")]
 pub use annals_mongodb as mongodb;
 #[cfg(feature = "runtime")]
@@ -52,7 +54,7 @@ pub use client::{
     ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient,
     TypesClient,
 };
-pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
+pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_with, shown_url};
 
 /// Compiles and runs the Rust programs of the guide to processing.
 #[cfg(all(doctest, feature = "runtime"))]

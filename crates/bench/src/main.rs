@@ -10,6 +10,8 @@ mod conditions;
 mod corpus;
 mod disk;
 mod empty;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod library;
 mod machine;
 #[cfg(feature = "mongodb")]
@@ -62,6 +64,10 @@ fn main() -> ExitCode {
         #[cfg(feature = "mongodb")]
         [mongodb::OPTION, ref options @ ..] => {
             return ended(runtime().and_then(|runtime| runtime.block_on(mongodb::run(options))));
+        }
+        #[cfg(feature = "kafka")]
+        [kafka::OPTION, ref options @ ..] => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(kafka::run(options))));
         }
         #[cfg(feature = "mongodb")]
         [processing::OPTION, ref options @ ..] => {

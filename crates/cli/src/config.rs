@@ -1,5 +1,6 @@
 //! The configuration: defaults, then a TOML file, then the environment, then flags; each value remembers where it comes from.
 
+mod broker;
 mod layers;
 mod mongodb;
 mod queries;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::Cli;
 use crate::failure::Failure;
 
+pub use broker::BrokerSection;
 pub use layers::{Layers, Origins};
 pub use mongodb::MongoDbSection;
 pub use queries::QueriesSection;
@@ -30,6 +32,7 @@ pub struct Config {
     pub store: StoreSection,
     pub tenants: TenantsSection,
     pub mongodb: MongoDbSection,
+    pub broker: BrokerSection,
     pub server: ServerSection,
     pub security: SecuritySection,
     pub tls: TlsSection,

@@ -329,7 +329,7 @@ codes! {
     QueryAnswerTooLarge "query_answer_too_large" 422 2 "The result of a query is larger than this server returns or sorts at once." "Request fewer documents, or fewer of their fields."
     InvalidRecord "invalid_record" 422 2 "A document cannot be stored as a record, or does not decode as its type." "Give it an _id, at most 15 MiB, 100 levels, and at most one array on the paths of an index."
     InvalidCollection "invalid_collection" 422 2 "The declaration of a collection or an index is invalid." "Correct the declaration that is named."
-    InvalidWait "invalid_wait" 422 2 "The commit waits for a stage that does not exist, or for too long." "Wait for \"committed\", \"logged\", \"snapshot\", \"handled:NAME\" or \"projected:NAME\", at most 50 seconds; a transaction for \"committed\" or \"logged\"."
+    InvalidWait "invalid_wait" 422 2 "The commit waits for a stage that does not exist, or for too long." "Wait for \"committed\", \"logged\", \"snapshot\", \"published\", \"handled:NAME\" or \"projected:NAME\", at most 50 seconds; a transaction for \"committed\" or \"logged\"."
     InvalidFilter "invalid_filter" 422 2 "The definition of a filter is invalid." "Correct the setting that is named."
     InvalidConsent "invalid_consent" 422 2 "A consent is invalid." "Correct the setting that is named; docs/horizon.md lists them all."
     InvalidSubscription "invalid_subscription" 422 2 "The definition of a subscription is invalid." "Correct the setting that is named; docs/horizon.md lists them all."

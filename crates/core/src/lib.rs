@@ -38,6 +38,7 @@ mod query;
 mod receiving;
 mod recorded;
 mod records;
+pub mod relay;
 mod sequencing;
 mod snapshots;
 pub mod spread;

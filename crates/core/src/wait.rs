@@ -61,7 +61,7 @@ fn valid_stage(stage: &str) -> Result<(), Invalid> {
     }
     let shown: String = stage.chars().take(60).collect();
     let message = format!(
-        "{shown:?} is not the name of a stage; use \"committed\", \"logged\", \"snapshot\", \"handled:NAME\" or \"projected:NAME\""
+        "{shown:?} is not the name of a stage; use \"committed\", \"logged\", \"snapshot\", \"published\", \"handled:NAME\" or \"projected:NAME\""
     );
     Err(Invalid::new(Code::InvalidWait, "wait.for", message))
 }

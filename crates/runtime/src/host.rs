@@ -34,6 +34,7 @@ use crate::handlers::{Kind, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
+use crate::relay::TenantRelay;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};
@@ -102,6 +103,7 @@ pub(crate) struct Inner {
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
     pub(crate) horizons: Arc<Horizons>,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
+    pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
 }
 
 /// What every task of a host needs.
@@ -124,10 +126,10 @@ impl Host {
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
-        let (tenants, groups) = (Mutex::default(), Mutex::default());
+        let (tenants, groups, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
-        Self(Arc::new(Inner { shared, tenants, groups, filters, projections, health, horizons, credentials }))
+        Self(Arc::new(Inner { shared, tenants, groups, relays, filters, projections, health, horizons, credentials }))
     }
 
     /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as

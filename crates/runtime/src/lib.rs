@@ -20,6 +20,7 @@ mod horizon;
 mod host;
 mod projection;
 mod projections;
+mod relay;
 mod topics;
 pub mod types;
 
@@ -35,3 +36,4 @@ pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
 pub use horizon::SubscriptionGauge;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
+pub use relay::RelayOptions;

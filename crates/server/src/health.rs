@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use annals_core::relay::RelayStatus;
 use annals_core::{Code, LogStatus, StoreError};
 use annals_runtime::{ProcessorHealth, TaskState, TaskStatus};
 use axum::extract::{Request, State};
@@ -59,6 +60,42 @@ struct Ready<'a> {
     degraded: &'a [Degraded<'a>],
     logs: &'a [Log<'a>],
     tasks: &'a [Task<'a>],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    relays: &'a [Relay],
+}
+
+/// What publishes the events of a tenant through a broker. A broker that is away does not make the server less ready: commits go on.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RelayStatus)]
+struct Relay {
+    tenant: String,
+    state: &'static str,
+    position: u64,
+    lag: u64,
+    published: u64,
+    held: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fork: Option<Fork>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+}
+
+impl Relay {
+    /// Why a person should look at it, if there is a reason.
+    fn degraded(&self) -> Option<Degraded<'_>> {
+        let held = "the broker refuses events, which are held; annals-relay-held lists them";
+        let reason = self.last_error.as_deref().or((self.held > 0).then_some(held))?;
+        Some(Degraded { tenant: Some(&self.tenant), kind: "relay", name: None, reason })
+    }
+}
+
+/// Where a restored log parted from what had been published.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RelayFork)]
+struct Fork {
+    incarnation: u32,
+    at: u64,
+    published: u64,
 }
 
 /// A handler, filter or projection that is not healthy.
@@ -137,15 +174,21 @@ async fn ready(State(server): State<Arc<Server>>, request: Request) -> Result<Re
     let reasons: Vec<String> = logs.iter().flat_map(reasons).collect();
     if reasons.is_empty() {
         if !all {
-            return answer::json(StatusCode::OK, &Ready { status: "ready", degraded: &[], logs: &[], tasks: &[] });
+            return answer::json(
+                StatusCode::OK,
+                &Ready { status: "ready", degraded: &[], logs: &[], tasks: &[], relays: Vec::new() },
+            );
         }
         let tasks = server.host.tasks();
         let tasks: Vec<Task<'_>> = tasks.iter().map(task).collect();
+        let relays: Vec<Relay> = server.host.relays().into_iter().map(relay).collect();
         let health = server.host.health().await.map_err(|error| error.to_string());
-        let degraded = degraded(&health);
+        let mut degraded = degraded(&health);
+        degraded.extend(relays.iter().filter_map(Relay::degraded));
         // A processor that is stuck is no reason to send this process no more requests: it is in the answer, and not in its status code.
         let status = if degraded.is_empty() { "ready" } else { "degraded" };
-        return answer::json(StatusCode::OK, &Ready { status, degraded: &degraded, logs: &logs, tasks: &tasks });
+        let (degraded, relays) = (&degraded, &relays);
+        return answer::json(StatusCode::OK, &Ready { status, degraded, logs: &logs, tasks: &tasks, relays });
     }
     if !all {
         return Err(Problem::new(Code::NotReady, "a log refuses commits, or its records; the server's log says why"));
@@ -175,6 +218,20 @@ pub(crate) fn sees_all(server: &Server, parts: &Parts) -> bool {
         (_, None) => true,
         (Principal::Known(access), _) => access.grant.covers_every_tenant(),
         (Principal::Anonymous, _) => false,
+    }
+}
+
+fn relay(status: RelayStatus) -> Relay {
+    let fork = |it: annals_core::Fork| Fork { incarnation: it.incarnation, at: it.at, published: it.published };
+    Relay {
+        tenant: status.tenant,
+        state: status.state.as_str(),
+        position: status.position,
+        lag: status.lag,
+        published: status.published,
+        held: status.held,
+        fork: status.fork.map(fork),
+        last_error: status.last_error,
     }
 }
 

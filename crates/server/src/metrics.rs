@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use annals_core::relay::{RelayState, RelayStatus};
 use annals_core::{Code, CommitOutcome, LogStatus, SequencerStatus};
 use annals_runtime::{ProcessorHealth, TaskState, TaskStatus};
 use axum::extract::{Request, State};
@@ -156,7 +157,7 @@ impl Metrics {
         }
     }
 
-    fn text(&self, logs: &[LogStatus], tasks: &[TaskStatus]) -> String {
+    fn text(&self, logs: &[LogStatus], tasks: &[TaskStatus], relays: &[RelayStatus]) -> String {
         let mut out = String::with_capacity(8 * 1024);
         self.write_routes(&mut out);
         let single = [
@@ -197,6 +198,7 @@ impl Metrics {
         write_logs(&mut out, logs);
         write_sequencers(&mut out, logs);
         write_tasks(&mut out, tasks);
+        write_relays(&mut out, relays);
         out
     }
 
@@ -338,6 +340,35 @@ fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
     }
 }
 
+/// A metric of a relay: name, type, help, value.
+type OfRelay = (&'static str, &'static str, &'static str, fn(&RelayStatus) -> u64);
+
+fn write_relays(out: &mut String, relays: &[RelayStatus]) {
+    const OF_RELAY: [OfRelay; 5] = [
+        (
+            "annals_relay_up",
+            "gauge",
+            "1 while the broker takes what is published; 0 while it is retried or stopped.",
+            |it| u64::from(matches!(it.state, RelayState::Publishing | RelayState::Standby | RelayState::Views)),
+        ),
+        ("annals_relay_position", "gauge", "Events below it are published, if their types have topics.", |it| {
+            it.position
+        }),
+        ("annals_relay_lag", "gauge", "Events from the position to the head of the log.", |it| it.lag),
+        ("annals_relay_published_total", "counter", "Messages published since the process started.", |it| it.published),
+        ("annals_relay_held", "gauge", "Events that the broker refuses, which are on no topic.", |it| it.held),
+    ];
+    if relays.is_empty() {
+        return;
+    }
+    for (name, kind, help, value) in OF_RELAY {
+        family(out, name, kind, help);
+        for relay in relays {
+            line(out, format_args!("{name}{{tenant=\"{}\"}} {}", label(&relay.tenant), value(relay)));
+        }
+    }
+}
+
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -354,9 +385,9 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 /// `GET /metrics`. Where there are credentials, only a caller that may see every tenant gets what is counted for each of them.
 async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl IntoResponse {
     if !sees_all(&server, &request.into_parts().0) {
-        return ([(header::CONTENT_TYPE, TEXT)], server.metrics.text(&[], &[]));
+        return ([(header::CONTENT_TYPE, TEXT)], server.metrics.text(&[], &[], &[]));
     }
-    let mut text = server.metrics.text(&server.store.status(), &server.host.tasks());
+    let mut text = server.metrics.text(&server.store.status(), &server.host.tasks(), &server.host.relays());
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     ([(header::CONTENT_TYPE, TEXT)], text)

@@ -8,6 +8,7 @@ use annals_runtime::Host;
 use tokio::sync::watch;
 
 use crate::connections::Connections;
+use crate::relays::Relays;
 use crate::security::Security;
 use crate::tls::Tls;
 use crate::unread::Unread;
@@ -59,6 +60,8 @@ pub struct Options {
     /// The task host that runs handlers. None: the server starts one of its own. [`serve`](crate::serve) drains it before it closes the
     /// store.
     pub host: Option<Host>,
+    /// What publishes the events of tenants through a broker, for as long as [`serve`](crate::serve) runs. None.
+    pub relays: Relays,
     /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
     pub stop: Stop,
     /// What is held for clients.
@@ -89,6 +92,7 @@ impl Default for Options {
             tls: None,
             names: Vec::new(),
             host: None,
+            relays: Relays::default(),
             stop: Stop::default(),
             unread: Unread::default(),
             connections: Connections::default(),

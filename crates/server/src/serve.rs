@@ -172,9 +172,10 @@ async fn serving(
     Ok(())
 }
 
-/// The options with a task host on this store.
+/// The options with a task host on this store, which publishes what they say.
 fn hosted(mut options: Options, store: &Arc<dyn Store>) -> Options {
-    options.host.get_or_insert_with(|| Host::start(Arc::clone(store), HostOptions::default()));
+    let host = options.host.get_or_insert_with(|| Host::start(Arc::clone(store), HostOptions::default()));
+    options.relays.start(host);
     options
 }
 

@@ -52,7 +52,8 @@ pub struct Commit {
     #[arg(long, value_name = "ID", requires = "aggregate")]
     request_id: Option<String>,
     /// The stage to wait for: committed (stored), logged (has its sequence number), snapshot (the aggregate's snapshot has reached it),
-    /// handled:NAME (the handler has handled its events) or projected:NAME (its events are in the projection's records)
+    /// published (its events are on their topics), handled:NAME (the handler has handled its events) or projected:NAME (its events are in
+    /// the projection's records)
     #[arg(long, value_name = "STAGE", requires = "aggregate")]
     wait: Option<String>,
     /// The id that correlates everything with the same cause

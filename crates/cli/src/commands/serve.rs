@@ -30,6 +30,9 @@ pub struct Serve {
     /// The address to listen on; port 0 takes a free one and prints it [default: 127.0.0.1:4000]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Where events are published: embedded, or kafka://HOST:PORT,HOST:PORT [default: embedded]
+    #[arg(long, value_name = "URL")]
+    broker: Option<String>,
     /// Require no credentials, and listen on loopback only; without it, callers need a key (`annals credential create`)
     #[arg(long)]
     dev: bool,
@@ -44,6 +47,9 @@ impl Run for Serve {
     fn configure(&self, layers: &mut Layers) -> Result<(), Failure> {
         if let Some(listen) = &self.listen {
             layers.flag("server.listen", "--listen", listen.clone().into())?;
+        }
+        if let Some(broker) = &self.broker {
+            layers.flag("broker.url", "--broker", broker.clone().into())?;
         }
         if self.dev {
             layers.flag("server.dev", "--dev", true.into())?;
@@ -61,6 +67,7 @@ impl Run for Serve {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
         let indexes = config.snapshots.declared()?;
+        let relays = config.broker.relays(&config.tenants.names)?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
         let tls = config.tls.options()?;
         let security = match config.server.dev {
@@ -105,6 +112,7 @@ impl Run for Serve {
         limits.names.clone_from(&config.server.names);
         limits.security = security;
         limits.tls = tls;
+        limits.relays = relays;
         limits.query_guard = config.queries.guard(config.server.dev);
         let opening = async {
             match first {

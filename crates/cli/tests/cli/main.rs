@@ -29,6 +29,8 @@ mod stores;
 mod streams;
 mod transactions;
 mod waiting;
+#[cfg(feature = "kafka")]
+mod with_kafka_serve;
 mod with_mongodb_adopt;
 mod with_mongodb_handlers;
 mod with_mongodb_import;

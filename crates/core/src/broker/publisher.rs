@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{BrokerError, NewMessage};
 use crate::{Identity, SequenceNumber, Uuid};
 
-/// Whose events a publisher publishes. On Kafka, store id and incarnation make the transactional id, and the store id the key of the
-/// position.
+/// Whose events a publisher publishes. On Kafka, the store id makes the transactional id and names the topic of the position; the
+/// incarnation is in the position, so that publishers of earlier incarnations are fenced as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublisherIdentity {
     /// The tenant, for messages to people.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use annals_core::handlers::HandlerError;
 use annals_core::projections::ProjectionError;
 use annals_core::{
-    Aggregate, ByteString, Code, CommitOutcome, Invalid, Reached, Snapshots, StoreError, UnknownLog, Wait,
+    Aggregate, ByteString, Code, CommitOutcome, DEFAULT_SCOPE, Invalid, Reached, Snapshots, StoreError, UnknownLog,
+    Wait,
 };
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -20,6 +21,7 @@ use futures_util::future::BoxFuture;
 use super::{Host, Shared, is_set};
 use crate::handlers::TenantHandlers;
 use crate::projections::TenantProjections;
+use crate::relay::TenantRelay;
 
 /// A kind of stage.
 struct Entry {
@@ -34,9 +36,10 @@ struct Entry {
 type Found = Result<Option<Box<dyn Awaited>>, StageError>;
 type Find = for<'a> fn(&'a Host, &'a str, Option<&'a str>) -> BoxFuture<'a, Found>;
 
-const ENTRIES: [Entry; 3] = [
+const ENTRIES: [Entry; 4] = [
     Entry { name: "snapshot", form: "snapshot", find: |host, tenant, of| snapshot(host, tenant, of).boxed() },
     Entry { name: "handled", form: "handled:NAME", find: |host, tenant, of| handled(host, tenant, of).boxed() },
+    Entry { name: "published", form: "published", find: |host, tenant, of| published(host, tenant, of).boxed() },
     Entry { name: "projected", form: "projected:NAME", find: |host, tenant, of| projected(host, tenant, of).boxed() },
 ];
 
@@ -105,6 +108,28 @@ impl Awaited for ProjectedBy {
     async fn reached(&self, _: &Aggregate, outcome: &CommitOutcome) -> Result<(), StageError> {
         let first = outcome.first_sequence_number.unwrap_or(0);
         Ok(self.projections.until_projected(&self.name, first + outcome.event_ids.len() as u64).await?)
+    }
+}
+
+async fn published(host: &Host, tenant: &str, of: Option<&str>) -> Found {
+    if of.is_some() {
+        return Ok(None);
+    }
+    host.store().log(tenant, DEFAULT_SCOPE)?;
+    Ok(Some(Box::new(Published(host.relay_of(tenant)))))
+}
+
+/// The relay has published the commit's events, or their types have no topics. Without a relay, topics are views of the log, and an event
+/// is on its topic as soon as it is in the log.
+struct Published(Option<Arc<TenantRelay>>);
+
+#[async_trait]
+impl Awaited for Published {
+    async fn reached(&self, _: &Aggregate, outcome: &CommitOutcome) -> Result<(), StageError> {
+        let Some(relay) = &self.0 else { return Ok(()) };
+        let first = outcome.first_sequence_number.unwrap_or(0);
+        let published = relay.until_published(first + outcome.event_ids.len() as u64).await;
+        published.map_err(|error| StageError::Store(StoreError::Unreachable(error.to_string())))
     }
 }
 

@@ -1,0 +1,219 @@
+//! The relay: what publishes the events of a log to the topics of their types. Here is its state machine, which does no I/O.
+//!
+//! ```text
+//!  publisher opened, earlier ones fenced ─▶ stored position ─▶ Relay::resume ─▶ announcement of a fork, if there is one
+//!  page of the log ─▶ Relay::batch ─▶ messages and the position after them ─▶ Publisher::publish ─▶ Relay::stored
+//!                         ▲                                                        │
+//!                         └──────────── Relay::hold ◀── a message that the broker refuses
+//! ```
+//!
+//! INVARIANT: every event below the position whose type had a topic is published or held. The position moves in the batch that publishes.
+//!
+//! INVARIANT: a batch begins where the batch before it ended, so the messages of an aggregate follow each other as its events do.
+//!
+//! There is no mark of a failed publication on an event. Before the batch with the position is visible, none of its messages is; after it
+//! all are. Whatever fails in between is published again from the position.
+
+mod message;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytestring::ByteString;
+
+use crate::{Fork, Identity, NewMessage, RecordedEvent, RelayPosition, SequenceNumber, TopicDefinition, TopicSettings};
+
+pub use message::{MessageFormat, MessageKey, MessageOptions, RelayedEvent};
+pub use status::{HeldRecord, RelayRecord, RelayState, RelayStatus};
+
+/// How often the position is stored while the log moves and none of its events has a topic.
+pub const STORE_EVERY: Duration = Duration::from_secs(1);
+
+/// The topics that a relay publishes to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RelayTopics {
+    /// What names the topics and gives them their numbers.
+    pub settings: TopicSettings,
+    /// The category of each event type that has a topic.
+    pub types: BTreeMap<ByteString, ByteString>,
+    /// The category of every other type; none when they have no topics.
+    pub others: Option<ByteString>,
+}
+
+impl RelayTopics {
+    /// Every event type has a topic of the default category.
+    pub fn all(settings: TopicSettings) -> Self {
+        Self { settings, types: BTreeMap::new(), others: Some(crate::DEFAULT_CATEGORY.into()) }
+    }
+
+    /// Returns the topic of an event type; none when it has none.
+    pub fn topic_of(&self, event_type: &str) -> Option<TopicDefinition> {
+        let category = self.types.get(event_type).or(self.others.as_ref())?;
+        self.settings.definition(event_type, category).ok()
+    }
+
+    /// Returns the topics of the types that are named.
+    pub fn named(&self) -> impl Iterator<Item = TopicDefinition> {
+        self.types.keys().filter_map(|event_type| self.topic_of(event_type))
+    }
+}
+
+/// Why a relay publishes nothing until a person has looked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RelayRefusal {
+    /// A restored copy of this store has published already.
+    #[error(
+        "a later incarnation of this store has published, and this is incarnation {here}, from before that restore; it publishes nothing: \
+         close this store, or give it a broker of its own"
+    )]
+    Later {
+        /// This one.
+        here: u32,
+    },
+    /// The broker has events that this log does not have, and no restore says where they parted.
+    #[error(
+        "the broker has the events below {position} of this incarnation, and the log ends at {head}: its files are an older copy that was \
+         not restored; restore it with `annals restore`, which begins a new incarnation"
+    )]
+    AheadOfLog {
+        /// Where publishing had come to.
+        position: SequenceNumber,
+        /// Where the log ends.
+        head: SequenceNumber,
+    },
+    /// Another relay of this store publishes.
+    #[error(
+        "another relay of this store has published up to {0}; this one stops: only one process may publish a store"
+    )]
+    OtherRelay(SequenceNumber),
+}
+
+/// Messages to publish with the position that follows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayBatch {
+    /// The messages, in the order of the log.
+    pub messages: Vec<NewMessage>,
+    /// The position once they are published.
+    pub position: RelayPosition,
+}
+
+/// How far the events of one store are published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relay {
+    store: Identity,
+    position: RelayPosition,
+    /// The position as the broker has it.
+    stored: Option<RelayPosition>,
+    /// The position of a batch that was given to a publisher and whose outcome is not known yet.
+    attempted: Option<RelayPosition>,
+    /// Events that the broker refuses, from the position on.
+    held: BTreeSet<SequenceNumber>,
+}
+
+impl Relay {
+    /// Resumes at the position that the broker has. `agree_to` returns the number up to which the log and that of an earlier incarnation
+    /// agree.
+    ///
+    /// # Errors
+    /// See [`RelayRefusal`].
+    pub fn resume(
+        store: Identity,
+        stored: Option<RelayPosition>,
+        head: SequenceNumber,
+        agree_to: impl FnOnce(u32) -> SequenceNumber,
+    ) -> Result<Self, RelayRefusal> {
+        let start = RelayPosition { store_id: store.store_id, incarnation: store.incarnation, next: 0, fork: None };
+        let position = match stored {
+            None => start,
+            Some(stored) if stored.incarnation > store.incarnation => {
+                return Err(RelayRefusal::Later { here: store.incarnation });
+            }
+            Some(stored) if stored.incarnation == store.incarnation && stored.next > head => {
+                return Err(RelayRefusal::AheadOfLog { position: stored.next, head });
+            }
+            Some(stored) if stored.incarnation == store.incarnation => stored,
+            Some(stored) => {
+                let at = agree_to(stored.incarnation);
+                let left = Fork { incarnation: stored.incarnation, at, published: stored.next };
+                let fork = if stored.next > at { Some(left) } else { stored.fork };
+                RelayPosition { next: stored.next.min(at), fork, ..start }
+            }
+        };
+        Ok(Self { store, position, stored, attempted: None, held: BTreeSet::new() })
+    }
+
+    /// Returns the position: every event below it whose type had a topic is published or held.
+    pub fn position(&self) -> RelayPosition {
+        self.position
+    }
+
+    /// Returns the fork that is not on the broker yet. It is published before any event of the new incarnation, in a batch of its own.
+    pub fn announcement(&self) -> Option<RelayBatch> {
+        let announced = self.stored.is_some_and(|stored| stored.incarnation == self.store.incarnation);
+        let batch = || RelayBatch { messages: Vec::new(), position: self.position };
+        (self.stored.is_some() && !announced).then(batch)
+    }
+
+    /// Returns what publishes these events, which follow the position, and moves it to `next`.
+    pub fn batch(
+        &self,
+        events: &[RecordedEvent],
+        next: SequenceNumber,
+        mut message: impl FnMut(&RecordedEvent) -> Option<NewMessage>,
+    ) -> RelayBatch {
+        let due = events.iter().filter(|event| event.sequence_number >= self.position.next);
+        let due = due.filter(|event| !self.held.contains(&event.sequence_number));
+        let messages = due.filter_map(&mut message).collect();
+        RelayBatch { messages, position: RelayPosition { next: next.max(self.position.next), ..self.position } }
+    }
+
+    /// Notes that a batch with this position is given to a publisher.
+    pub fn attempts(&mut self, position: RelayPosition) {
+        self.attempted = Some(position);
+    }
+
+    /// Notes that this batch is on the broker.
+    pub fn stored(&mut self, position: RelayPosition) {
+        self.stored = Some(position);
+        self.passed(position);
+    }
+
+    /// Notes that no event up to this position has a topic, so that nothing has to be published.
+    pub fn passed(&mut self, position: RelayPosition) {
+        self.position = position;
+        self.held = self.held.split_off(&position.next);
+    }
+
+    /// Whether a batch goes to the broker: it has messages, or a position without them was not stored for [`STORE_EVERY`].
+    pub fn is_due(&self, batch: &RelayBatch, since_stored: Duration) -> bool {
+        !batch.messages.is_empty() || (self.is_behind(batch.position) && since_stored >= STORE_EVERY)
+    }
+
+    /// Whether the broker's position is before this one.
+    pub fn is_behind(&self, position: RelayPosition) -> bool {
+        self.stored.is_none_or(|stored| stored.next < position.next)
+    }
+
+    /// Leaves an event out that the broker refuses, so that those after it are published.
+    pub fn hold(&mut self, event: SequenceNumber) {
+        self.held.insert(event);
+    }
+
+    /// Checks the position that a publisher found which this relay opened after it had been fenced. Another relay that publishes has moved
+    /// it. After a timeout of its own transaction, for example while the machine slept, it is where this relay left it.
+    ///
+    /// # Errors
+    /// [`RelayRefusal::OtherRelay`].
+    pub fn check_alone(&self, found: Option<RelayPosition>) -> Result<(), RelayRefusal> {
+        match found {
+            Some(found) if found.next > self.position.next && Some(found) != self.attempted => {
+                Err(RelayRefusal::OtherRelay(found.next))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! A member of a group: a thread polls the consumer and hands over what happens, and callers take it from here.
+//!
+//! ```text
+//!  thread: poll ─┬─ message ─▶ buffer ──────────────────────────▶ next
+//!                ├─ assigned: committed offsets ─▶ step ────────▶ next
+//!                └─ revoked ─▶ step ─▶ waits ◀── release ◀─ commit of what is done
+//! ```
+//!
+//! The classic protocol with cooperative rebalances: partitions that stay with a member are not interrupted, and a revoked one goes on
+//! after its member released it. Heartbeats come from librdkafka's own threads, so a member that works long stays in its group.
+
+mod context;
+mod thread;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use annals_core::{
+    BrokerError, GroupMember, GroupStart, GroupStep, GroupSubscription, Message, PartitionOffset, TopicPartition,
+};
+use async_trait::async_trait;
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::types::RDKafkaErrorCode as Kafka;
+use rdkafka::{Offset, TopicPartitionList};
+use tokio::sync::Notify;
+
+use crate::cluster::{Cluster, blocking};
+use crate::errors;
+use context::Context;
+
+/// How often a commit is tried that meets a rebalance, and how long apart.
+const COMMIT_TRIES: usize = 100;
+const COMMIT_PAUSE: Duration = Duration::from_millis(50);
+/// After this time without a heartbeat a member is taken for dead. The least that brokers allow is 6 s.
+const SESSION_MS: &str = "10000";
+
+/// Joins a group.
+pub async fn join(cluster: &Arc<Cluster>, subscription: GroupSubscription) -> Result<KafkaMember, BrokerError> {
+    let cluster = Arc::clone(cluster);
+    let GroupSubscription { group, topics, start, member } = subscription;
+    let shared = Arc::new(Shared::default());
+    let context = Context { shared: Arc::clone(&shared), start };
+    let consumer = blocking(move || {
+        let mut config = cluster.config();
+        config.set("group.id", &*group).set("client.id", format!("annals-{member}"));
+        config.set("partition.assignment.strategy", "cooperative-sticky");
+        config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
+        config.set("isolation.level", "read_committed").set("session.timeout.ms", SESSION_MS);
+        config.set("heartbeat.interval.ms", "1000").set("queued.max.messages.kbytes", "16384");
+        config.set(
+            "auto.offset.reset",
+            match start {
+                GroupStart::Earliest => "earliest",
+                GroupStart::Latest => "latest",
+            },
+        );
+        let consumer = BaseConsumer::from_config_and_context(&config, context).map_err(errors::of)?;
+        let topics: Vec<&str> = topics.iter().map(|topic| &**topic).collect();
+        consumer.subscribe(&topics).map_err(errors::of)?;
+        Ok(Arc::new(consumer))
+    });
+    let consumer = consumer.await?;
+    thread::start(Arc::clone(&consumer), Arc::clone(&shared))?;
+    Ok(KafkaMember { consumer, shared })
+}
+
+/// A member whose consumer is polled by a thread.
+pub struct KafkaMember {
+    consumer: Arc<BaseConsumer<Context>>,
+    shared: Arc<Shared>,
+}
+
+/// What the thread and the callers share.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// The thread waits for partitions to be released, and for room.
+    changed: Condvar,
+    /// Callers wait for steps.
+    woken: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Changes of the assignment, in order.
+    steps: VecDeque<GroupStep>,
+    messages: VecDeque<Message>,
+    /// The partitions of this member, and whether they are being revoked.
+    owned: BTreeMap<TopicPartition, bool>,
+    error: Option<BrokerError>,
+    /// The member leaves, or was dropped.
+    leaving: bool,
+    /// The thread has ended.
+    ended: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and wakes whoever waits for it.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.lock());
+        self.changed.notify_all();
+        self.woken.notify_one();
+        changed
+    }
+
+    /// Waits on the thread, at most this long, while the condition holds.
+    fn wait_while(&self, at_most: Duration, condition: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
+        let waited = self.changed.wait_timeout_while(self.lock(), at_most, condition);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl State {
+    fn next(&mut self, room: usize) -> Option<Result<GroupStep, BrokerError>> {
+        if let Some(step) = self.steps.pop_front() {
+            return Some(Ok(step));
+        }
+        if let Some(error) = self.error.take() {
+            return Some(Err(error));
+        }
+        let count = self.messages.len().min(room);
+        (count > 0).then(|| Ok(GroupStep::Messages(self.messages.drain(..count).collect())))
+    }
+}
+
+#[async_trait]
+impl GroupMember for KafkaMember {
+    async fn next(&mut self, room: usize) -> Result<GroupStep, BrokerError> {
+        loop {
+            let next = self.shared.lock().next(room);
+            if let Some(next) = next {
+                // The thread may wait for room.
+                self.shared.changed.notify_all();
+                return next;
+            }
+            self.shared.woken.notified().await;
+        }
+    }
+
+    async fn commit(&mut self, offsets: &[PartitionOffset]) -> Result<(), BrokerError> {
+        let Some(first) = offsets.first() else { return Ok(()) };
+        let not_assigned = |at: &TopicPartition| BrokerError::NotAssigned(at.topic.clone(), at.partition);
+        {
+            let state = self.shared.lock();
+            if let Some(other) = offsets.iter().find(|offset| !state.owned.contains_key(&offset.at)) {
+                return Err(not_assigned(&other.at));
+            }
+        }
+        let mut list = TopicPartitionList::new();
+        for PartitionOffset { at, offset } in offsets {
+            let offset = Offset::Offset(offset.cast_signed());
+            list.add_partition_offset(&at.topic, at.partition.cast_signed(), offset).map_err(errors::of)?;
+        }
+        let (consumer, lost) = (Arc::clone(&self.consumer), not_assigned(&first.at));
+        blocking(move || commit(&consumer, &list, &lost)).await
+    }
+
+    async fn release(&mut self, partitions: &[TopicPartition]) -> Result<(), BrokerError> {
+        self.shared.change(|state| {
+            for partition in partitions {
+                state.owned.remove(partition);
+            }
+        });
+        Ok(())
+    }
+
+    async fn leave(self: Box<Self>) -> Result<(), BrokerError> {
+        self.shared.change(|state| state.leaving = true);
+        let shared = Arc::clone(&self.shared);
+        // The thread says goodbye to the group before it ends.
+        drop(self);
+        blocking(move || {
+            let state = shared.wait_while(crate::cluster::ASK_MAX, |state| !state.ended);
+            match state.ended {
+                true => Ok(()),
+                false => Err(BrokerError::Unavailable("the group was not told in time".to_owned())),
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for KafkaMember {
+    fn drop(&mut self) {
+        self.shared.change(|state| state.leaving = true);
+    }
+}
+
+fn commit(consumer: &BaseConsumer<Context>, list: &TopicPartitionList, lost: &BrokerError) -> Result<(), BrokerError> {
+    for _ in 0..COMMIT_TRIES {
+        let Err(error) = consumer.commit(list, CommitMode::Sync) else { return Ok(()) };
+        match error.rdkafka_error_code() {
+            // A generation begins; the partitions may be the member's in it as well.
+            Some(Kafka::RebalanceInProgress) => std::thread::park_timeout(COMMIT_PAUSE),
+            Some(
+                Kafka::IllegalGeneration | Kafka::UnknownMemberId | Kafka::AssignmentLost | Kafka::FencedInstanceId,
+            ) => return Err(lost.clone()),
+            _ => return Err(errors::of(error)),
+        }
+    }
+    Err(BrokerError::Unavailable("the group rebalances".to_owned()))
+}

@@ -1,0 +1,89 @@
+//! The thread of a member: it polls, so that rebalances are served whether or not anybody asks for messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::BrokerError;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode as Kafka;
+
+use super::Shared;
+use super::context::Context;
+use crate::errors;
+use crate::read::message;
+
+/// Messages that wait to be taken.
+const BUFFERED_MAX: usize = 1_000;
+/// How long the thread waits for room before it pauses the partitions.
+const ROOM_MAX: Duration = Duration::from_millis(500);
+/// How long one poll may take. Whoever leaves waits for it.
+const POLL_MAX: Duration = Duration::from_millis(100);
+
+/// Starts the thread. It ends when the member leaves or is dropped.
+pub fn start(consumer: Arc<BaseConsumer<Context>>, shared: Arc<Shared>) -> Result<(), BrokerError> {
+    let run = move || {
+        poll_all(&consumer, &shared);
+        consumer.unsubscribe();
+        // Closing tells the group. A commit of the caller that is in flight may hold the consumer for a moment longer.
+        drop(consumer);
+        shared.change(|state| state.ended = true);
+    };
+    let started = std::thread::Builder::new().name("kafka-member".to_owned()).spawn(run);
+    started.map(drop).map_err(|error| BrokerError::Unavailable(format!("no thread for a member: {error}")))
+}
+
+fn poll_all(consumer: &BaseConsumer<Context>, shared: &Shared) {
+    let mut paused = false;
+    loop {
+        let is_full = {
+            let full = |state: &mut super::State| state.messages.len() >= BUFFERED_MAX && !state.leaving;
+            let mut state = match paused {
+                true => shared.lock(),
+                false => shared.wait_while(ROOM_MAX, full),
+            };
+            if state.leaving {
+                return;
+            }
+            full(&mut state)
+        };
+        // Partitions that were assigned meanwhile are paused as well.
+        if is_full || paused {
+            paused = set_paused(consumer, is_full).unwrap_or(paused);
+        }
+        match consumer.poll(POLL_MAX) {
+            Some(Ok(found)) => {
+                let found = message(&found);
+                shared.change(|state| {
+                    // Of a partition that was revoked meanwhile nothing is delivered.
+                    if state.owned.get(&found.at) == Some(&false) {
+                        state.messages.push_back(found);
+                    }
+                });
+            }
+            Some(Err(error)) => {
+                if let Some(error) = told(error) {
+                    shared.change(|state| state.error = Some(error));
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+fn set_paused(consumer: &BaseConsumer<Context>, pause: bool) -> Result<bool, KafkaError> {
+    let assignment = consumer.assignment()?;
+    match pause {
+        true => consumer.pause(&assignment)?,
+        false => consumer.resume(&assignment)?,
+    }
+    Ok(pause)
+}
+
+/// What the caller learns of an error; none of those after which librdkafka goes on by itself.
+fn told(error: KafkaError) -> Option<BrokerError> {
+    match error.rdkafka_error_code() {
+        Some(Kafka::PartitionEOF | Kafka::AutoOffsetReset) => None,
+        _ => Some(errors::of(error)),
+    }
+}

@@ -1,0 +1,69 @@
+//! Committed offsets of groups.
+
+use std::sync::Arc;
+
+use annals_core::{BrokerError, GroupOffset, ReadMessages, TopicSettings};
+use rdkafka::consumer::Consumer;
+use rdkafka::types::RDKafkaErrorCode as Kafka;
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::cluster::{ASK_MAX, Cluster, blocking, bounds, options};
+use crate::read::{page, partition_of};
+use crate::{errors, topics};
+
+/// Up to this distance from the head the messages are counted; beyond it the marks of transactions count as messages.
+const COUNTED_MAX: u64 = 1_000;
+
+/// The committed offsets of a group in the tenant's topics.
+pub async fn of_group(
+    cluster: &Arc<Cluster>,
+    group: &str,
+    settings: &TopicSettings,
+) -> Result<Vec<GroupOffset>, BrokerError> {
+    let known = topics::partitions(cluster, None).await?;
+    let mut asked = TopicPartitionList::new();
+    for (name, count) in known.iter().filter(|(name, _)| topics::is_of(settings, name)) {
+        for partition in 0..*count {
+            asked.add_partition(name, partition.cast_signed());
+        }
+    }
+    if asked.count() == 0 {
+        return Ok(Vec::new());
+    }
+    let (asking, group) = (Arc::clone(cluster), group.to_owned());
+    let mut offsets = blocking(move || {
+        let reader = asking.reader(&group)?;
+        let committed = reader.committed_offsets(asked, ASK_MAX).map_err(errors::of)?;
+        let mut offsets = Vec::new();
+        for element in committed.elements() {
+            let Offset::Offset(offset) = element.offset() else { continue };
+            let at = bounds(&reader, element.topic(), element.partition())?;
+            let (offset, head) = (offset.cast_unsigned(), at.1.cast_unsigned());
+            let lag = head.saturating_sub(offset.max(at.0.cast_unsigned()));
+            offsets.push(GroupOffset { at: partition_of(element.topic(), element.partition()), offset, head, lag });
+        }
+        Ok(offsets)
+    })
+    .await?;
+    for offset in offsets.iter_mut().filter(|offset| (1..=COUNTED_MAX).contains(&offset.lag)) {
+        let limit = usize::try_from(COUNTED_MAX).unwrap_or(usize::MAX);
+        let query = ReadMessages { at: offset.at.clone(), from: offset.offset, limit };
+        offset.lag = page(cluster, query).await?.messages.len() as u64;
+    }
+    Ok(offsets)
+}
+
+/// Deletes the offsets of a group without members.
+pub async fn delete(cluster: &Cluster, group: &str) -> Result<(), BrokerError> {
+    let deleted = cluster.admin()?.delete_groups(&[group], &options()).await.map_err(errors::of)?;
+    for group in deleted {
+        match group {
+            Ok(_) | Err((_, Kafka::GroupIdNotFound | Kafka::UnknownGroup)) => {}
+            Err((name, Kafka::NonEmptyGroup)) => {
+                return Err(BrokerError::Refused(format!("group {name:?} has members; stop them first")));
+            }
+            Err((name, code)) => return Err(BrokerError::Unavailable(format!("group {name:?}: {code}"))),
+        }
+    }
+    Ok(())
+}

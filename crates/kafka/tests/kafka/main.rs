@@ -1,0 +1,9 @@
+//! The adapter and the relay against a real Kafka, which `cargo xtask test` starts, and against brokers that tests kill.
+
+mod broker_process;
+mod groups;
+mod publishing;
+mod relaying;
+mod relaying_faults;
+mod support;
+mod topics;

@@ -1,0 +1,125 @@
+//! The relay of a tenant: a task that follows the log and publishes each event whose type has a topic. The state machine is
+//! [`annals_core::relay`].
+//!
+//! ```text
+//!  Host::relay ─▶ relay/task.rs: lease, back-off ─▶ relay/session.rs: publisher opened, earlier ones fenced, position read
+//!                                                        │   ┌─ next page read and encoded ─┐
+//!                                                        └──▶│  batch published             │──▶ status, `published` waits end
+//!                                                            └──────────────────────────────┘
+//! ```
+
+mod session;
+mod task;
+mod waiting;
+
+use std::sync::Arc;
+
+use annals_core::relay::{HeldRecord, MessageOptions, RelayRecord, RelayState, RelayStatus, RelayTopics};
+use annals_core::types::EventTypes;
+use annals_core::{Broker, Condition, DEFAULT_SCOPE, EventLog, RecordError, RecordType, Records, UnknownLog};
+use tokio::sync::watch;
+
+use crate::host::{Host, Shared, locked, supervise};
+use task::Task;
+
+/// What a relay publishes, and how.
+#[derive(Debug, Clone, Default)]
+pub struct RelayOptions {
+    /// The topics of event types.
+    pub topics: RelayTopics,
+    /// Key, headers and body of the messages.
+    pub messages: MessageOptions,
+}
+
+/// The relay of one tenant in this process.
+pub(crate) struct TenantRelay {
+    shared: Arc<Shared>,
+    tenant: String,
+    broker: Arc<dyn Broker>,
+    log: Arc<dyn EventLog>,
+    records: Arc<dyn Records>,
+    messages: MessageOptions,
+    /// Gives types that are registered their categories.
+    types: Arc<dyn EventTypes>,
+    topics: watch::Sender<Arc<RelayTopics>>,
+    status: watch::Sender<RelayStatus>,
+}
+
+impl Host {
+    /// Publishes the events of a tenant through a broker for as long as the host runs. Where processes share the store, one at a time
+    /// publishes. A tenant that has a relay already keeps it, with these topics. Needs an async runtime.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    pub fn relay(&self, tenant: &str, broker: Arc<dyn Broker>, options: RelayOptions) -> Result<(), UnknownLog> {
+        let mut relays = locked(&self.0.relays);
+        if let Some(relay) = relays.get(tenant) {
+            relay.topics.send_replace(Arc::new(options.topics));
+            return Ok(());
+        }
+        let relay = Arc::new(TenantRelay {
+            shared: Arc::clone(&self.0.shared),
+            tenant: tenant.to_owned(),
+            broker,
+            log: self.store().log(tenant, DEFAULT_SCOPE)?,
+            records: self.store().records(tenant)?,
+            types: self.store().event_types(tenant)?,
+            messages: options.messages,
+            topics: watch::Sender::new(Arc::new(options.topics)),
+            status: watch::Sender::new(RelayStatus { tenant: tenant.to_owned(), ..RelayStatus::default() }),
+        });
+        relays.insert(tenant.to_owned(), Arc::clone(&relay));
+        drop(relays);
+        supervise(&self.0.shared, format!("relay/{tenant}"), Task::new(relay));
+        Ok(())
+    }
+
+    /// Changes the topics of a tenant's relay. Nothing happens for a tenant without one.
+    pub fn relay_topics(&self, tenant: &str, topics: RelayTopics) {
+        if let Some(relay) = locked(&self.0.relays).get(tenant) {
+            relay.topics.send_replace(Arc::new(topics));
+        }
+    }
+
+    /// The relays of this process, by tenant.
+    pub fn relays(&self) -> Vec<RelayStatus> {
+        let relays: Vec<_> = locked(&self.0.relays).values().map(|relay| relay.status.borrow().clone()).collect();
+        if relays.is_empty() {
+            return relays;
+        }
+        let logs = self.store().status();
+        let with_head = |status: RelayStatus| {
+            let log = logs.iter().find(|log| log.tenant == status.tenant && log.scope == DEFAULT_SCOPE);
+            let head = log.map_or(status.head, |log| log.head).max(status.position);
+            RelayStatus { head, lag: head - status.position, ..status }
+        };
+        relays.into_iter().map(with_head).collect()
+    }
+
+    pub(crate) fn relay_of(&self, tenant: &str) -> Option<Arc<TenantRelay>> {
+        locked(&self.0.relays).get(tenant).cloned()
+    }
+}
+
+impl TenantRelay {
+    async fn declare(&self) -> Result<(), RecordError> {
+        self.records.declare(<annals_core::Lease as RecordType>::collection()).await?;
+        self.records.declare(<RelayRecord as RecordType>::collection()).await?;
+        self.records.declare(<HeldRecord as RecordType>::collection()).await
+    }
+
+    async fn count_held(&self) -> Result<(), RecordError> {
+        let held = self.records.count(HeldRecord::COLLECTION, &Condition::All).await?;
+        self.status.send_modify(|status| status.held = held);
+        Ok(())
+    }
+
+    /// Notes what it is doing. Whoever waits for a position looks again.
+    fn is_now(&self, state: RelayState, error: Option<String>) {
+        self.status.send_if_modified(|status| {
+            let changed = status.state != state || status.last_error != error;
+            (status.state, status.last_error) = (state, error);
+            changed
+        });
+    }
+}

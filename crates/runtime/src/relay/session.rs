@@ -1,0 +1,354 @@
+//! One opened publisher: batches are published one after the other, and the next one is read and encoded meanwhile.
+
+use std::collections::{HashMap, HashSet};
+use std::pin::pin;
+use std::sync::Arc;
+
+use annals_core::relay::{
+    HeldRecord, Relay, RelayBatch, RelayRecord, RelayRefusal, RelayState, RelayTopics, STORE_EVERY,
+};
+use annals_core::types::EventTypes;
+use annals_core::{
+    BrokerError, ByteString, DEFAULT_SCOPE, Expected, Filter, Follower, Publisher, PublisherIdentity, ReadError,
+    RecordedEvent, SequenceNumber, Timestamp, TopicDefinition, TypedRecords,
+};
+use futures_util::future::{Either, select};
+
+use super::TenantRelay;
+use super::task::Stop;
+use crate::host::is_set;
+
+/// How often other processes of the store are told the position.
+const TELL_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// A publisher at work.
+pub(super) struct Session<'r> {
+    tenant: &'r TenantRelay,
+    publisher: Box<dyn Publisher>,
+    relay: Relay,
+    routes: Routes,
+    last_stored: Timestamp,
+    last_told: Option<Timestamp>,
+}
+
+/// A page of the log as it is published.
+struct Prepared {
+    batch: RelayBatch,
+    /// The sequence numbers of its messages.
+    numbers: Vec<SequenceNumber>,
+    /// Topics of its messages that were not looked at yet.
+    topics: Vec<TopicDefinition>,
+}
+
+/// The topics of event types, as the session has looked them up.
+struct Routes {
+    topics: Arc<RelayTopics>,
+    known: HashMap<ByteString, Option<ByteString>>,
+    new: Vec<TopicDefinition>,
+    created: HashSet<ByteString>,
+}
+
+impl Routes {
+    fn new(topics: Arc<RelayTopics>) -> Self {
+        Self { topics, known: HashMap::new(), new: Vec::new(), created: HashSet::new() }
+    }
+
+    /// Looks up the types of these events. A type that has no topic is looked up again for each page, because it may get one at any time.
+    async fn learn(&mut self, types: &dyn EventTypes, events: &[RecordedEvent]) {
+        let unknown: HashSet<&ByteString> =
+            events.iter().map(|event| &event.event_type).filter(|name| self.topic_of(name).is_none()).collect();
+        for event_type in unknown {
+            let definition = match types.get(event_type).await {
+                Ok(registered) => self.topics.settings.definition(event_type, &registered.category).ok(),
+                Err(_) => self.topics.topic_of(event_type),
+            };
+            let name = definition.as_ref().map(|topic| topic.name.clone());
+            self.known.insert(event_type.clone(), name);
+            self.new.extend(definition.filter(|topic| !self.created.contains(&topic.name)));
+        }
+    }
+
+    fn topic_of(&self, event_type: &ByteString) -> Option<&ByteString> {
+        self.known.get(event_type)?.as_ref()
+    }
+}
+
+impl<'r> Session<'r> {
+    /// Publishes until something ends it. `fenced` is what an earlier session knew that was fenced.
+    pub async fn run(tenant: &'r TenantRelay, fenced: Option<Box<Relay>>) -> Stop {
+        let mut session = match Self::open(tenant, fenced).await {
+            Ok(session) => session,
+            Err(stop) => return stop,
+        };
+        match session.publish_all().await {
+            Ok(never) => match never {},
+            Err(Stop::Retry(BrokerError::Fenced)) => Stop::Fenced(Box::new(session.relay)),
+            Err(stop) => stop,
+        }
+    }
+
+    async fn open(tenant: &'r TenantRelay, fenced: Option<Box<Relay>>) -> Result<Self, Stop> {
+        let store = tenant.shared.store.identity(&tenant.tenant).ok_or(Stop::Done)?;
+        let identity = PublisherIdentity { tenant: tenant.tenant.clone(), store };
+        let mut publisher = match tenant.broker.publisher(&identity).await {
+            Ok(Some(publisher)) => publisher,
+            Ok(None) => {
+                tenant.is_now(RelayState::Views, None);
+                return Err(Stop::Done);
+            }
+            // Opening fences others, and nothing fences what is being opened but a later incarnation.
+            Err(BrokerError::Fenced) => return Err(RelayRefusal::Later { here: store.incarnation }.into()),
+            Err(error) => return Err(Stop::Retry(error)),
+        };
+        let stored = publisher.position().await.map_err(Stop::Retry)?;
+        if let Some(before) = fenced {
+            before.check_alone(stored)?;
+        }
+        let agree_to = |seen| {
+            let since = tenant.shared.store.identity_since(&tenant.tenant, DEFAULT_SCOPE, seen);
+            since.map_or(0, |identity| identity.incarnation_start)
+        };
+        let relay = Relay::resume(store, stored, tenant.log.head().await?, agree_to)?;
+        let mut routes = Routes::new(tenant.topics.borrow().clone());
+        routes.new = routes.topics.named().collect();
+        let last_stored = tenant.shared.options.clock.now();
+        let mut session = Self { tenant, publisher, relay, routes, last_stored, last_told: None };
+        session.create_topics().await?;
+        session.announce().await?;
+        session.moved(0).await?;
+        Ok(session)
+    }
+
+    /// Says on the broker where this incarnation left the one that was published before.
+    async fn announce(&mut self) -> Result<(), Stop> {
+        let Some(batch) = self.relay.announcement() else { return Ok(()) };
+        if let Some(fork) = batch.position.fork {
+            tracing::warn!(
+                tenant = self.tenant.tenant,
+                "the store was restored: events {} to {} of incarnation {} were published and are in no log any more; the relay goes on \
+                 with event {}",
+                fork.at,
+                fork.published,
+                fork.incarnation,
+                batch.position.next
+            );
+        }
+        self.publisher.publish(batch.messages, batch.position).await.map_err(Stop::Retry)?;
+        self.relay.stored(batch.position);
+        Ok(())
+    }
+
+    async fn publish_all(&mut self) -> Result<std::convert::Infallible, Stop> {
+        let mut following = self.follower();
+        let mut topics = self.tenant.topics.subscribe();
+        let mut prepared = None;
+        loop {
+            if topics.has_changed().unwrap_or(false) {
+                // What was prepared is of the topics before.
+                let changed = topics.borrow_and_update().clone();
+                self.routes.topics = changed;
+                self.routes.known.clear();
+                self.routes.new =
+                    self.routes.topics.named().filter(|it| !self.routes.created.contains(&it.name)).collect();
+                self.create_topics().await?;
+                (prepared, following) = (None, self.follower());
+            }
+            let next = match prepared.take() {
+                Some(next) => next,
+                None => self.until_prepared(&mut following).await?,
+            };
+            self.routes.new.extend(next.topics.iter().cloned());
+            self.create_topics().await?;
+            let since_stored = self.now().since(self.last_stored);
+            if !self.relay.is_due(&next.batch, since_stored) {
+                self.relay.passed(next.batch.position);
+                self.moved(0).await?;
+                continue;
+            }
+            match self.publish(next, &mut following).await? {
+                Outcome::Published(following_batch) => prepared = following_batch,
+                Outcome::Held => following = self.follower(),
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.tenant.shared.options.clock.now()
+    }
+
+    fn follower(&self) -> Follower {
+        Follower::new(Arc::clone(&self.tenant.log), self.relay.position().next, Filter::default())
+    }
+
+    /// Waits for events, and stores the position once a second while it moves without any.
+    async fn until_prepared(&mut self, following: &mut Follower) -> Result<Prepared, Stop> {
+        let (clock, mut draining) = (&self.tenant.shared.options.clock, self.tenant.shared.stop.subscribe());
+        let mut topics = self.tenant.topics.subscribe();
+        let position = self.relay.position();
+        let behind = self.relay.is_behind(position);
+        tokio::select! {
+            biased;
+            () = is_set(&mut draining) => Err(Stop::Done),
+            prepared = prepare(self.tenant, &self.relay, &mut self.routes, following) => Ok(prepared?),
+            _ = topics.changed() => Ok(Prepared::nothing(position)),
+            () = clock.sleep_until(self.last_stored.plus(STORE_EVERY)), if behind => Ok(Prepared::nothing(position)),
+        }
+    }
+
+    /// Publishes a batch, and prepares the next one meanwhile.
+    async fn publish(&mut self, next: Prepared, following: &mut Follower) -> Result<Outcome, Stop> {
+        let Prepared { batch: RelayBatch { messages, position }, numbers, .. } = next;
+        let count = messages.len() as u64;
+        let mut ahead = self.relay.clone();
+        ahead.passed(position);
+        self.relay.attempts(position);
+        let outcome = {
+            let publishing = pin!(self.publisher.publish(messages, position));
+            let preparing = pin!(prepare(self.tenant, &ahead, &mut self.routes, following));
+            match select(publishing, preparing).await {
+                // A step that is dropped loses nothing.
+                Either::Left((published, _)) => published.map(|()| None),
+                Either::Right((prepared, publishing)) => match publishing.await {
+                    Ok(()) => Ok(Some(prepared?)),
+                    Err(error) => Err(error),
+                },
+            }
+        };
+        match outcome {
+            Ok(prepared) => {
+                self.relay.stored(position);
+                self.last_stored = self.now();
+                self.moved(count).await?;
+                Ok(Outcome::Published(prepared))
+            }
+            Err(BrokerError::RefusedMessage { at, topic, reason }) if at < numbers.len() => {
+                self.hold(numbers[at], topic, reason).await?;
+                Ok(Outcome::Held)
+            }
+            Err(error) => Err(Stop::Retry(error)),
+        }
+    }
+
+    /// Leaves an event out. It is noted in the store before anything after it is published.
+    async fn hold(&mut self, number: SequenceNumber, topic: ByteString, reason: String) -> Result<(), Stop> {
+        let query = annals_core::LogQuery { from: Some(number), limit: 1, ..annals_core::LogQuery::default() };
+        let event = self.tenant.log.read(query).await?.events.into_iter().next();
+        let event = event.ok_or_else(|| Stop::Failed(format!("event {number} is not in the log any more")))?;
+        tracing::error!(
+            tenant = self.tenant.tenant,
+            "event {number} ({}, {}) is not on topic {topic:?}: {reason}; it is held, and those after it are published",
+            event.id,
+            event.event_type
+        );
+        let held = HeldRecord {
+            sequence_number: number.cast_signed(),
+            event_id: event.id.to_string(),
+            event_type: event.event_type.to_string(),
+            topic: topic.to_string(),
+            aggregate: event.commit.aggregate.to_string(),
+            reason,
+            at: annals_core::bson::DateTime::from_millis(self.now().as_millis()),
+        };
+        let record = TypedRecords::replacement(&held, Expected::AbsentOr(annals_core::Condition::All))?;
+        self.tenant.records.write(vec![record]).await?;
+        self.tenant.count_held().await?;
+        self.relay.hold(number);
+        Ok(())
+    }
+
+    /// Creates topics that are not known to exist, and reports those that exist with other numbers.
+    async fn create_topics(&mut self) -> Result<(), Stop> {
+        let mut existing = Vec::new();
+        for topic in std::mem::take(&mut self.routes.new) {
+            if self.routes.created.contains(&topic.name) {
+                continue;
+            }
+            match self.tenant.broker.create_topic(&topic).await.map_err(Stop::Retry)? {
+                true => tracing::info!(tenant = self.tenant.tenant, topic = &*topic.name, "a topic was created"),
+                false => existing.push(topic.clone()),
+            }
+            self.routes.created.insert(topic.name);
+        }
+        self.report_differences(&existing).await.map_err(Stop::Retry)
+    }
+
+    /// Says where topics differ from their definitions. Nothing is altered.
+    async fn report_differences(&self, existing: &[TopicDefinition]) -> Result<(), BrokerError> {
+        if existing.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<ByteString> = existing.iter().map(|topic| topic.name.clone()).collect();
+        for state in self.tenant.broker.topics(Some(&names)).await? {
+            let Some(wanted) = existing.iter().find(|topic| topic.name == state.name) else { continue };
+            for difference in wanted.differences(state.partitions(), state.retention_ms) {
+                tracing::warn!(
+                    tenant = self.tenant.tenant,
+                    "topic {:?} has {} {:?}, and its category says {:?}; it is used as it is",
+                    &*state.name,
+                    difference.setting,
+                    difference.actual,
+                    difference.wanted
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells how far it is.
+    async fn moved(&mut self, published: u64) -> Result<(), Stop> {
+        let (position, tenant) = (self.relay.position(), self.tenant);
+        tenant.status.send_modify(|status| {
+            (status.position, status.fork) = (position.next, position.fork);
+            (status.state, status.last_error) = (RelayState::Publishing, None);
+            status.published += published;
+        });
+        let now = self.now();
+        let is_told = self.last_told.is_some_and(|told| now.since(told) < TELL_EVERY);
+        if is_told || !tenant.shared.store.is_shared() {
+            return Ok(());
+        }
+        self.last_told = Some(now);
+        let record = RelayRecord {
+            id: RelayRecord::ID.to_owned(),
+            owner: tenant.shared.process.clone(),
+            incarnation: i64::from(position.incarnation),
+            position: position.next.cast_signed(),
+        };
+        let record = TypedRecords::replacement(&record, Expected::AbsentOr(annals_core::Condition::All))?;
+        tenant.records.write(vec![record]).await?;
+        Ok(())
+    }
+}
+
+/// What became of a batch.
+enum Outcome {
+    /// It is published; the next one may be prepared.
+    Published(Option<Prepared>),
+    /// One of its events is held; the rest is read again.
+    Held,
+}
+
+impl Prepared {
+    fn nothing(position: annals_core::RelayPosition) -> Self {
+        Self { batch: RelayBatch { messages: Vec::new(), position }, numbers: Vec::new(), topics: Vec::new() }
+    }
+}
+
+/// Waits for the next page of the log and encodes what it publishes.
+async fn prepare(
+    tenant: &TenantRelay,
+    relay: &Relay,
+    routes: &mut Routes,
+    following: &mut Follower,
+) -> Result<Prepared, ReadError> {
+    let events = following.step().await?;
+    routes.learn(&*tenant.types, &events).await;
+    let incarnation = relay.position().incarnation;
+    let message = |event: &RecordedEvent| {
+        let topic = routes.topic_of(&event.event_type)?.clone();
+        Some(tenant.messages.message(event, &tenant.tenant, incarnation, topic))
+    };
+    let batch = relay.batch(&events, following.position(), message);
+    let numbers = batch.messages.iter().map(|message| message.sequence_number).collect();
+    Ok(Prepared { batch, numbers, topics: std::mem::take(&mut routes.new) })
+}

@@ -1,0 +1,173 @@
+//! The task of a relay: it holds the lease, opens the broker, and opens it again after every failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::relay::{Relay, RelayRefusal, RelayState};
+use annals_core::{BrokerError, ReadError, RecordError};
+
+use super::TenantRelay;
+use super::session::Session;
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
+
+/// How often the lease is asked for that another process holds. With the time of a lease it bounds a takeover.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// The first and the longest pause before the broker is opened again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How long a batch in flight may take once the host is drained. What it did not publish then is published at the next start.
+const FINISH_MAX: Duration = Duration::from_secs(2);
+
+/// The relay of a tenant, over restarts.
+pub(super) struct Task {
+    relay: Arc<TenantRelay>,
+}
+
+/// Why a relay stops publishing.
+pub(super) enum Stop {
+    /// The host is drained, or there is nothing to publish.
+    Done,
+    /// Another process has the lease.
+    Lost,
+    /// The broker could not be reached, or the outcome of a batch is unknown.
+    Retry(BrokerError),
+    /// Another relay has opened a publisher, or the broker has ended this one's transaction.
+    Fenced(Box<Relay>),
+    /// A person has to look.
+    Refused(RelayRefusal),
+    /// The store.
+    Failed(String),
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<RecordError> for Stop {
+    fn from(error: RecordError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<RelayRefusal> for Stop {
+    fn from(refusal: RelayRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Supervised for Task {
+    async fn run(&mut self) -> Ended {
+        loop {
+            match self.own().await {
+                Stop::Lost => tracing::info!(tenant = self.relay.tenant, "another process publishes from now on"),
+                Stop::Failed(error) => {
+                    self.relay.is_now(RelayState::Retrying, Some(error.clone()));
+                    return Ended::Failed(error);
+                }
+                _ => return Ended::Done,
+            }
+        }
+    }
+}
+
+impl Task {
+    pub fn new(relay: Arc<TenantRelay>) -> Self {
+        Self { relay }
+    }
+
+    /// Takes the lease, publishes, and gives the lease back.
+    async fn own(&self) -> Stop {
+        let relay = &*self.relay;
+        if let Err(error) = relay.declare().await {
+            return error.into();
+        }
+        let leases = Leases::new(&relay.shared, Arc::clone(&relay.records), "relay".to_owned());
+        let mut held = match self.until_taken(&leases).await {
+            Ok(held) => held,
+            Err(stop) => return stop,
+        };
+        let mut draining = relay.shared.stop.subscribe();
+        let ends = async {
+            is_set(&mut draining).await;
+            relay.shared.options.clock.sleep(FINISH_MAX).await;
+        };
+        let stop = tokio::select! {
+            stop = self.publish() => stop,
+            stop = renew(relay, &leases, &mut held) => stop,
+            () = ends => Stop::Done,
+        };
+        if !matches!(stop, Stop::Lost) {
+            leases.release(&held).await;
+        }
+        stop
+    }
+
+    async fn until_taken(&self, leases: &Leases) -> Result<Held, Stop> {
+        let relay = &*self.relay;
+        let mut draining = relay.shared.stop.subscribe();
+        loop {
+            if let Asked::Taken(held) = leases.ask().await? {
+                return Ok(held);
+            }
+            relay.is_now(RelayState::Standby, None);
+            tokio::select! {
+                biased;
+                () = is_set(&mut draining) => return Err(Stop::Done),
+                () = relay.shared.options.clock.sleep(ASK_EVERY) => {}
+            }
+        }
+    }
+
+    /// Publishes until the host is drained, opening the broker again after each failure, later and later.
+    async fn publish(&self) -> Stop {
+        let relay = &*self.relay;
+        if let Err(error) = relay.count_held().await {
+            return error.into();
+        }
+        relay.is_now(RelayState::Starting, None);
+        let mut draining = relay.shared.stop.subscribe();
+        let (mut pause, mut fenced) = (PAUSES.0, None);
+        loop {
+            let before = relay.status.borrow().position;
+            let error = match Session::run(&self.relay, fenced.take()).await {
+                Stop::Retry(error) => error,
+                Stop::Fenced(state) => {
+                    fenced = Some(state);
+                    BrokerError::Fenced
+                }
+                Stop::Refused(refusal) => {
+                    tracing::error!(tenant = relay.tenant, "the relay publishes nothing: {refusal}");
+                    relay.is_now(RelayState::Stopped, Some(refusal.to_string()));
+                    is_set(&mut draining).await;
+                    return Stop::Done;
+                }
+                stop => return stop,
+            };
+            if relay.status.borrow().position > before {
+                pause = PAUSES.0;
+            }
+            tracing::warn!(tenant = relay.tenant, %error, "the relay opens the broker again");
+            relay.is_now(RelayState::Retrying, Some(error.to_string()));
+            tokio::select! {
+                biased;
+                () = is_set(&mut draining) => return Stop::Done,
+                () = relay.shared.options.clock.sleep(pause) => {}
+            }
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+}
+
+/// Renews the lease until another process has it.
+async fn renew(relay: &TenantRelay, leases: &Leases, held: &mut Held) -> Stop {
+    loop {
+        let Some(at) = leases.renew_at(held) else { return std::future::pending().await };
+        relay.shared.options.clock.sleep_until(at).await;
+        match leases.renew(held).await {
+            Ok(true) => {}
+            Ok(false) => return Stop::Lost,
+            Err(error) => return error.into(),
+        }
+    }
+}
