@@ -5,6 +5,7 @@ mod backup;
 mod commits;
 mod filters;
 mod handlers;
+mod horizon;
 mod http;
 mod keys;
 mod line;
@@ -39,6 +40,7 @@ use self::http::{Answer, Happening, Http};
 
 pub use self::filters::FiltersClient;
 pub use self::handlers::HandlersClient;
+pub use self::horizon::{HorizonClient, HttpProducers};
 pub use self::keys::KeysClient;
 pub use self::projections::ProjectionsClient;
 pub use self::queries::QueriesClient;

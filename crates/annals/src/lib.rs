@@ -46,8 +46,8 @@ pub use annals_server as server;
 pub use annals_system::{SystemClock, SystemRandomness};
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, FiltersClient, HandlersClient, KeysClient, ProjectionsClient, QueriesClient, RecordsClient,
-    SequencingClient, SnapshotsClient, StreamsClient,
+    BackupStream, Client, FiltersClient, HandlersClient, HorizonClient, HttpProducers, KeysClient, ProjectionsClient,
+    QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient,
 };
 pub use compose::{OpenOptions, open, open_once_reachable, open_with, shown_url};
 
@@ -60,6 +60,11 @@ struct GuideToProcessing;
 #[cfg(all(doctest, feature = "runtime"))]
 #[doc = include_str!("../../../docs/handlers.md")]
 struct GuideToHandlers;
+
+/// Compiles and runs the Rust programs of the guide to the event horizon.
+#[cfg(all(doctest, feature = "runtime", feature = "client"))]
+#[doc = include_str!("../../../docs/horizon.md")]
+struct GuideToTheEventHorizon;
 
 /// Compiles and runs the Rust programs of the guide to projections.
 #[cfg(all(doctest, feature = "runtime"))]

@@ -8,6 +8,7 @@ mod check;
 mod commit;
 mod completions;
 mod config;
+mod consent;
 mod demo;
 mod export;
 mod filter;
@@ -27,6 +28,7 @@ mod serve;
 mod snapshot;
 mod stats;
 mod stream;
+mod subscription;
 mod transact;
 
 use std::pin::Pin;
@@ -116,6 +118,8 @@ commands! {
     filter::Filter,
     handler::Handler,
     projection::Projection,
+    consent::Consent,
+    subscription::Subscription,
     import::Import,
     export::Export,
     stats::Stats,

@@ -66,6 +66,8 @@ pub struct ServerSection {
     pub listen: String,
     /// Whether `serve` requires no credentials; it then listens on loopback only.
     pub dev: bool,
+    /// What this server's microservice calls itself on the event horizon.
+    pub microservice: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +99,7 @@ impl Default for TenantsSection {
 
 impl Default for ServerSection {
     fn default() -> Self {
-        Self { url: String::new(), listen: "127.0.0.1:4000".to_owned(), dev: false }
+        Self { url: String::new(), listen: "127.0.0.1:4000".to_owned(), dev: false, microservice: "default".to_owned() }
     }
 }
 

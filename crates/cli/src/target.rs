@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use annals::filters::Filters;
 use annals::handlers::Handlers;
+use annals::horizon::Horizon;
 use annals::projections::Projections;
 use annals::runtime::{Host, HostOptions};
 use annals::{
-    Client, Code, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError,
-    Streams,
+    Client, Code, EventLog, HttpProducers, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store,
+    StoreError, Streams,
 };
 
 use crate::config::Config;
@@ -34,6 +35,8 @@ pub struct Target {
     pub handlers: Arc<dyn Handlers>,
     /// The projections of the tenant.
     pub projections: Arc<dyn Projections>,
+    /// The consents and subscriptions of the tenant.
+    pub horizon: Arc<dyn Horizon>,
     /// What gives the tenant's commits their numbers, where that is not the log itself.
     pub sequencing: Arc<dyn Sequencing>,
     pub tenant: String,
@@ -51,7 +54,7 @@ impl Target {
             let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
             let (filters, handlers) = (Arc::new(client.filters()), Arc::new(client.handlers()));
-            let projections = Arc::new(client.projections());
+            let (projections, horizon) = (Arc::new(client.projections()), Arc::new(client.horizon()));
             let (log, store) = (Arc::new(client), None);
             return Ok(Self {
                 log,
@@ -63,6 +66,7 @@ impl Target {
                 filters,
                 handlers,
                 projections,
+                horizon,
                 sequencing,
                 tenant,
                 scope,
@@ -74,9 +78,9 @@ impl Target {
         let (records, snapshots) = (store.records(&tenant)?, store.snapshots(&tenant)?);
         let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
         let sequencing = store.sequencing(&tenant)?;
-        let host = Host::start(Arc::clone(&store), HostOptions::default());
+        let host = Host::start(Arc::clone(&store), host_options(&context.config));
         let (filters, handlers) = (host.filters(&tenant)?, host.handlers(&tenant)?);
-        let projections = host.projections(&tenant)?;
+        let (projections, horizon) = (host.projections(&tenant)?, host.horizon(&tenant)?);
         let store = Some((store, host));
         Ok(Self {
             log,
@@ -88,6 +92,7 @@ impl Target {
             filters,
             handlers,
             projections,
+            horizon,
             sequencing,
             tenant,
             scope,
@@ -122,6 +127,12 @@ impl Target {
         let log = logs.into_iter().find(|log| log.tenant == self.tenant && log.scope == self.scope)?;
         log.refusing.filter(|error| matches!(error, StoreError::Damaged(_)))
     }
+}
+
+/// What is configured of the task host.
+pub fn host_options(config: &Config) -> HostOptions {
+    let microservice = config.server.microservice.clone();
+    HostOptions { microservice, producers: Arc::new(HttpProducers), ..HostOptions::default() }
 }
 
 /// Opens the configured store.

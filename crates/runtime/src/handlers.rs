@@ -21,8 +21,8 @@ use annals_core::handlers::{
 };
 use annals_core::bson::Document;
 use annals_core::{
-    Clock, DEFAULT_SCOPE, EventLog, Expected, RecordChange, RecordError, RecordQuery, RecordType, Records, StoreError,
-    Streams, TypedRecords, UnknownLog, limits,
+    Clock, DEFAULT_SCOPE, EventLog, Expected, Invalid, RecordChange, RecordError, RecordQuery, RecordType, Records,
+    StoreError, TypedRecords, UnknownLog, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -41,8 +41,8 @@ pub(crate) struct TenantHandlers {
     shared: Arc<Shared>,
     tenant: String,
     records: Arc<dyn Records>,
+    /// The log that commits go to.
     log: Arc<dyn EventLog>,
-    streams: Arc<dyn Streams>,
     owners: Mutex<HashMap<String, Running>>,
     /// Whether the definitions are watched, which other processes may change.
     watched: AtomicBool,
@@ -54,6 +54,7 @@ struct Running {
     commands: mpsc::Sender<Command>,
     /// Whether a handler of this process is its worker. It outlives the owner.
     local: Arc<AtomicBool>,
+    scope: String,
 }
 
 /// Set once the host is drained.
@@ -84,7 +85,7 @@ impl Host {
         let name = definition.name.to_string();
         let (lanes, batch) = (definition.concurrency as usize, definition.batch as usize);
         handlers.put(definition.clone()).await?;
-        handlers.start(definition, true);
+        handlers.start(handlers.canonical(definition), true)?;
         let log = Arc::clone(&handlers.log);
         let shared = Arc::clone(&handlers.shared);
         let task = format!("worker/{tenant}/{name}");
@@ -94,17 +95,22 @@ impl Host {
     }
 }
 
+impl Host {
+    /// The scope whose events a handler hands out in this process.
+    pub fn handler_scope(&self, tenant: &str, name: &str) -> String {
+        self.tenant(tenant).map_or_else(|_| DEFAULT_SCOPE.to_owned(), |handlers| handlers.scope_of(name))
+    }
+}
+
 impl TenantHandlers {
     pub fn new(shared: Arc<Shared>, tenant: &str) -> Result<Arc<Self>, UnknownLog> {
         let records = shared.store.records(tenant)?;
         let log = shared.store.log(tenant, DEFAULT_SCOPE)?;
-        let streams = shared.store.streams(tenant, DEFAULT_SCOPE)?;
         Ok(Arc::new_cyclic(|me| Self {
             shared,
             tenant: tenant.to_owned(),
             records,
             log,
-            streams,
             owners: Mutex::default(),
             watched: AtomicBool::new(false),
             me: Weak::clone(me),
@@ -134,8 +140,23 @@ impl TenantHandlers {
         }
     }
 
-    pub(crate) fn source(&self, definition: &HandlerDefinition) -> Source {
-        Source::of(definition, Arc::clone(&self.log), Arc::clone(&self.streams))
+    pub(crate) fn source(&self, definition: &HandlerDefinition) -> Result<Source, HandlerError> {
+        let (store, scope) = (&self.shared.store, &*definition.scope);
+        let ports = store.log(&self.tenant, scope).and_then(|log| Ok((log, store.streams(&self.tenant, scope)?)));
+        let (log, streams) = ports.map_err(|error| Invalid::new(error.code(), "scope", error.to_string()))?;
+        Ok(Source::of(definition, log, streams))
+    }
+
+    /// The same definition with its scope written as the store writes it.
+    fn canonical(&self, definition: HandlerDefinition) -> HandlerDefinition {
+        let scope = self.shared.store.scope_name(&definition.scope).into_owned().into();
+        HandlerDefinition { scope, ..definition }
+    }
+
+    /// The scope of a handler whose owner is or was in this process.
+    pub fn scope_of(&self, name: &str) -> String {
+        let owners = locked(&self.owners);
+        owners.get(name).map_or_else(|| DEFAULT_SCOPE.to_owned(), |owner| owner.scope.clone())
     }
 
     /// The owner of a handler in this process, if it runs.
@@ -145,15 +166,16 @@ impl TenantHandlers {
     }
 
     /// Starts the owner of a handler, unless it runs.
-    fn start(&self, definition: HandlerDefinition, local: bool) -> mpsc::Sender<Command> {
+    fn start(&self, definition: HandlerDefinition, local: bool) -> Result<mpsc::Sender<Command>, HandlerError> {
         self.watch_definitions();
+        let (source, scope) = (self.source(&definition)?, definition.scope.to_string());
         let mut owners = locked(&self.owners);
         let name = definition.name.to_string();
         let known = owners.get(&name);
         let is_local = known.map_or_else(Arc::default, |owner| Arc::clone(&owner.local));
         is_local.fetch_or(local, Ordering::Relaxed);
         if let Some(owner) = known.filter(|owner| !owner.commands.is_closed()) {
-            return owner.commands.clone();
+            return Ok(owner.commands.clone());
         }
         let (send, commands) = mpsc::channel(WAITING_MAX);
         let owner = Owner {
@@ -161,21 +183,21 @@ impl TenantHandlers {
             tenant: self.tenant.clone(),
             task: format!("handler/{name}"),
             records: Arc::clone(&self.records),
-            source: self.source(&definition),
+            source,
             definition,
             commands,
             local: Arc::clone(&is_local),
         };
         supervise(&self.shared, format!("handler/{}/{name}", self.tenant), owner);
-        owners.insert(name, Running { commands: send.clone(), local: is_local });
-        send
+        owners.insert(name, Running { commands: send.clone(), local: is_local, scope });
+        Ok(send)
     }
 
     async fn owner(&self, name: &str) -> Result<mpsc::Sender<Command>, HandlerError> {
         self.open()?;
         match self.running(name) {
             Some(owner) => Ok(owner),
-            None => Ok(self.start(self.definition(name).await?, false)),
+            None => self.start(self.definition(name).await?, false),
         }
     }
 
@@ -247,12 +269,14 @@ impl Handlers for TenantHandlers {
     async fn put(&self, definition: HandlerDefinition) -> Result<bool, HandlerError> {
         self.open()?;
         definition.validate()?;
+        let definition = self.canonical(definition);
+        let source = self.source(&definition)?;
         self.records.declare(<DefinitionRecord as RecordType>::collection()).await?;
         let handlers = TypedRecords::<DefinitionRecord>::declared(Arc::clone(&self.records));
         loop {
             let Some(found) = handlers.get(&*definition.name).await? else {
                 // The latest event is that of now, not of the first pull: so the start is stored as a position.
-                let start = self.source(&definition).start(definition.start).await?;
+                let start = source.start(definition.start).await?;
                 let identity = self.shared.store.identity(&self.tenant).ok_or(StoreError::Closed)?;
                 let record = DefinitionRecord::of(&definition, start, &identity, self.clock().now());
                 match handlers.insert(&record).await {

@@ -1,4 +1,4 @@
-//! The health of every handler, filter and projection, from the store: what a worker or an owner claims of itself does not count.
+//! The health of every handler, filter, projection and subscription, from the store: what a worker or an owner claims of itself does not count.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What was read of all processors.
 pub(crate) type Read = Result<Arc<Vec<ProcessorHealth>>, ReadError>;
 
-/// The health of a handler, filter or projection.
+/// The health of a handler, filter, projection or subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessorHealth {
     /// Its tenant.
     pub tenant: String,
-    /// `handler`, `filter` or `projection`.
+    /// `handler`, `filter`, `projection` or `subscription`.
     pub kind: &'static str,
     /// Its name; of a filter in another scope than the default one `SCOPE/STREAM`.
     pub name: String,
@@ -92,7 +92,7 @@ impl<'a> Known<'a> {
 }
 
 impl Host {
-    /// Returns the health of every handler, filter and projection of all tenants, as the store has it, at most a second old.
+    /// Returns the health of every handler, filter, projection and subscription of all tenants, as the store has it, at most a second old.
     ///
     /// # Errors
     /// When the store cannot be read, or does not answer within 2 s.
@@ -131,6 +131,7 @@ impl Host {
             of_tenant.handlers(&*self.tenant(&tenant).map_err(unknown)?).await?;
             of_tenant.filters(&*self.filters_of(&tenant).map_err(unknown)?).await?;
             of_tenant.projections(&*self.projections_of(&tenant).map_err(unknown)?).await?;
+            health.extend(self.horizon_of(&tenant).map_err(unknown)?.health().await?);
         }
         Ok(health)
     }
@@ -251,7 +252,15 @@ impl<'a> OfTenant<'a> {
             let task = format!("handler/{}", record.name);
             let (processor, owner) = (stored.processors.get(&task), stored.owners.get(&task));
             let position = processor.map_or(record.start, |it| it.position).cast_unsigned();
-            let (head, oldest) = handlers.source(&definition).waiting(position, stored.now).await?;
+            let source = match handlers.source(&definition) {
+                Ok(source) => source,
+                Err(error) => {
+                    let why = annals_core::Invalid::new(error.code(), "scope", error.to_string());
+                    self.unreadable("handler", &record.name, &why);
+                    continue;
+                }
+            };
+            let (head, oldest) = source.waiting(position, stored.now).await?;
             let progressed = processor.and_then(ProcessorRecord::last_progress).unwrap_or(time(record.defined));
             let is_owned = owner.is_some();
             let known = Known { position, head, oldest, now: stored.now, is_owned, progressed, stored: processor };

@@ -4,7 +4,7 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
-//!                        ├─ start_defined() ─▶ every filter and projection that is defined
+//!                        ├─ start_defined() ─▶ every filter, projection and subscription that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        ├─ health() of every processor, from the store
@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use annals_core::handlers::Handlers;
+use annals_core::horizon::{NoProducers, Producers};
 use annals_core::{Clock, Lease, Randomness, Store, Timestamp, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 use crate::filters::TenantFilters;
 use crate::handlers::TenantHandlers;
 use crate::health;
+use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
@@ -48,6 +50,19 @@ pub struct HostOptions {
     pub lease: Duration,
     /// How long tasks may take to end when the host is drained. 10 s.
     pub drain_max: Duration,
+    /// What the microservice of this store calls itself on the event horizon. `default`.
+    pub microservice: String,
+    /// How subscriptions reach producers in other processes. They reach none unless it is set.
+    pub producers: Arc<dyn Producers>,
+}
+
+impl std::fmt::Debug for HostOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { lease, drain_max, microservice, .. } = self;
+        let mut shown = f.debug_struct("HostOptions");
+        shown.field("lease", lease).field("drain_max", drain_max).field("microservice", microservice);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Default for HostOptions {
@@ -57,6 +72,8 @@ impl Default for HostOptions {
             random: Arc::new(SystemRandomness::new()),
             lease: Duration::from_secs(4),
             drain_max: Duration::from_secs(10),
+            microservice: "default".to_owned(),
+            producers: Arc::new(NoProducers),
         }
     }
 }
@@ -78,6 +95,7 @@ pub(crate) struct Inner {
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
     /// The health that was read last, and when.
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
+    pub(crate) horizons: Arc<Horizons>,
 }
 
 /// What every task of a host needs.
@@ -102,14 +120,15 @@ impl Host {
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
         let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
         let health = tokio::sync::Mutex::default();
-        Self(Arc::new(Inner { shared, tenants, filters, projections, health }))
+        Self(Arc::new(Inner { shared, tenants, filters, projections, horizons: Arc::default(), health }))
     }
 
-    /// Runs the filters and projections of all tenants, those that are defined now and those that are defined later, for as long as the
-    /// host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
+    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
+    /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
+        self.start_subscriptions();
     }
 
     /// The handlers of a tenant.

@@ -12,6 +12,7 @@ mod filters;
 mod handler;
 mod handlers;
 mod health;
+mod horizon;
 mod host;
 mod projection;
 mod projections;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{QueryGuard, limits};
-use annals_runtime::Host;
+use annals_runtime::{Host, HostOptions};
 use tokio::sync::watch;
 
 use crate::connections::Connections;
@@ -50,6 +50,8 @@ pub struct Options {
     /// The task host that runs handlers. None: the server starts one of its own. [`serve`](crate::serve) drains it before it closes the
     /// store.
     pub host: Option<Host>,
+    /// How the server's own task host runs its tasks: what it calls itself on the event horizon, and how it reaches producers.
+    pub tasks: HostOptions,
     /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
     pub stop: Stop,
     /// What is held for clients.
@@ -77,6 +79,7 @@ impl Default for Options {
             query_guard: QueryGuard::default(),
             callers: Callers::Anyone,
             host: None,
+            tasks: HostOptions::default(),
             stop: Stop::default(),
             unread: Unread::default(),
             connections: Connections::default(),

@@ -8,6 +8,7 @@ pub(crate) mod documents;
 pub(crate) mod filters;
 pub(crate) mod follow;
 pub(crate) mod handlers;
+pub(crate) mod horizon;
 pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod lines;

@@ -80,6 +80,9 @@ pub(super) struct Problem {
     pub state: Option<String>,
     pub owner: Option<String>,
     pub first_difference: Option<u64>,
+    pub microservice: Option<String>,
+    pub tenant: Option<String>,
+    pub stream: Option<String>,
 }
 
 impl Problem {

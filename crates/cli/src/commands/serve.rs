@@ -29,6 +29,9 @@ pub struct Serve {
     /// The address to listen on; port 0 takes a free one and prints it [default: 127.0.0.1:4000]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// What this server's microservice calls itself on the event horizon [default: default]
+    #[arg(long, value_name = "NAME")]
+    microservice: Option<String>,
     /// Require no credentials, and listen on loopback only
     #[arg(long)]
     dev: bool,
@@ -41,6 +44,9 @@ impl Run for Serve {
         if let Some(listen) = &self.listen {
             layers.flag("server.listen", "--listen", listen.clone().into())?;
         }
+        if let Some(microservice) = &self.microservice {
+            layers.flag("server.microservice", "--microservice", microservice.clone().into())?;
+        }
         if self.dev {
             layers.flag("server.dev", "--dev", true.into())?;
         }
@@ -50,6 +56,7 @@ impl Run for Serve {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let config = &context.config;
         let address = address(config).await?;
+        annals::valid_id("server.microservice", &config.server.microservice)?;
         if let Err(error) = server::raise_open_files() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
@@ -81,6 +88,7 @@ impl Run for Serve {
         // Without credentials whoever gets through may do everything, and a browser gets through from any page.
         limits.callers = server::Callers::ThisMachine;
         limits.query_guard = config.queries.guard(config.server.dev);
+        limits.tasks = target::host_options(config);
         let opening = async {
             match first {
                 Some(store) => Ok(store),

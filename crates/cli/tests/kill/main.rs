@@ -7,10 +7,12 @@
 
 mod follower;
 mod handlers;
+mod horizon;
 mod meeting;
 #[path = "../process/mod.rs"]
 mod process;
 mod projections;
+mod proxy;
 mod reader;
 mod writer;
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::processing::{FAILING_MAX, PartitionBy, ProcessingRetry, Settings};
-use crate::{ByteString, Code, Condition, Filter, Invalid, SequenceNumber, Timestamp, valid_name};
+use crate::{ByteString, Code, Condition, DEFAULT_SCOPE, Filter, Invalid, SequenceNumber, Timestamp, valid_name};
 
 /// The body of `PUT /v1/handlers/{name}`, with the name.
 ///
@@ -15,6 +15,8 @@ use crate::{ByteString, Code, Condition, Filter, Invalid, SequenceNumber, Timest
 pub struct HandlerDefinition {
     /// Its name, like that of an event type.
     pub name: ByteString,
+    /// The scope whose log or stream it handles.
+    pub scope: ByteString,
     /// What it handles.
     pub source: HandlerSource,
     /// Which events of its source it handles: those whose [document](crate::event_document) this holds for.
@@ -81,6 +83,8 @@ struct Body {
     batch: u32,
     #[serde(default)]
     retry: ProcessingRetry,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scope: Option<ByteString>,
 }
 
 fn one() -> u32 {
@@ -99,6 +103,7 @@ impl HandlerDefinition {
     pub fn new(name: impl Into<ByteString>) -> Self {
         Self {
             name: name.into(),
+            scope: ByteString::from_static(DEFAULT_SCOPE),
             source: HandlerSource::Log { types: Vec::new() },
             condition: None,
             partition_by: PartitionBy::None,
@@ -120,6 +125,12 @@ impl HandlerDefinition {
     #[must_use]
     pub fn stream(self, stream: impl Into<ByteString>) -> Self {
         Self { source: HandlerSource::Stream(stream.into()), ..self }
+    }
+
+    /// Handles the log or the stream of this scope, such as one that receives events of other microservices.
+    #[must_use]
+    pub fn of_scope(self, scope: impl Into<ByteString>) -> Self {
+        Self { scope: scope.into(), ..self }
     }
 
     /// Handles only events whose document this condition holds for.
@@ -150,6 +161,7 @@ impl HandlerDefinition {
         };
         let definition = Self {
             name: name.into(),
+            scope: body.scope.unwrap_or_else(|| ByteString::from_static(DEFAULT_SCOPE)),
             source,
             condition: body.condition.filter(|condition| *condition != Condition::All),
             partition_by: body.partition_by.map_or(Ok(PartitionBy::None), |text| PartitionBy::parse(&text))?,
@@ -179,6 +191,7 @@ impl HandlerDefinition {
             stop_at: self.stop_at,
             batch: self.batch,
             retry: self.retry,
+            scope: (*self.scope != *DEFAULT_SCOPE).then(|| self.scope.clone()),
         };
         // Texts and finite numbers cannot fail to become JSON.
         serde_json::to_string(&body).unwrap_or_default()
@@ -191,6 +204,7 @@ impl HandlerDefinition {
     pub fn validate(&self) -> Result<(), Invalid> {
         let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidHandler, path, message));
         valid_name("name", &self.name)?;
+        valid_name("scope", &self.scope)?;
         match &self.source {
             HandlerSource::Log { types } if types.len() > TYPES_MAX => {
                 return invalid("types", format!("are {}; at most {TYPES_MAX} are allowed", types.len()));
@@ -257,6 +271,7 @@ impl HandlerDefinition {
     /// The setting that a later definition may not change and `other` changes.
     pub fn fixed_difference(&self, other: &Self) -> Option<&'static str> {
         [
+            ("scope", self.scope != other.scope),
             ("source", self.source != other.source),
             ("condition", self.condition_text() != other.condition_text()),
             ("partition_by", self.partition_by != other.partition_by),
@@ -285,6 +300,7 @@ mod tests {
             r#"{"retry":{"first_ms":5,"attempts":3,"then":"park"}}"#,
             r#"{"condition":{"field":"data.total","operator":"GT","value":5},"start":{"time":"2026-03-01T12:00:00.000Z"}}"#,
             r#"{"stop_at":"2026-03-01T12:00:00.000Z"}"#,
+            r#"{"types":["a"],"scope":"inbox"}"#,
         ] {
             let read = HandlerDefinition::read("billing", json.as_bytes()).expect(json);
             assert_eq!(HandlerDefinition::read("billing", read.write().as_bytes()), Ok(read), "{json}");

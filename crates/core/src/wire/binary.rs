@@ -2,10 +2,12 @@
 //! documents needs no separator because each begins with its length.
 
 mod found;
+mod horizon;
 mod read;
 mod write;
 
 pub use found::{FoundEnd, FoundWriter, read_found, read_found_of_stream};
+pub use horizon::{read_offered, write_offered};
 pub use read::{read_commit, read_reply};
 pub use write::{write_commit, write_outcome, write_refusal};
 

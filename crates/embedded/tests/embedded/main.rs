@@ -9,6 +9,7 @@ mod filters;
 mod fixtures;
 mod full;
 mod handlers;
+mod horizon;
 mod lives;
 mod locks;
 mod model;

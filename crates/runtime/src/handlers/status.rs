@@ -26,7 +26,7 @@ impl TenantHandlers {
         // The owner stores what it knows before it answers, so that all but the workers comes from the store.
         let live = self.look(name).await?;
         let stored = self.stored(&processor).await?;
-        let source = self.source(&definition);
+        let source = self.source(&definition)?;
         let defined = self.definition_record(name).await?.ok_or_else(|| HandlerError::Unknown(name.into()))?;
         let position = stored.as_ref().map_or(defined.start, |stored| stored.position).cast_unsigned();
         let now = self.clock().now();

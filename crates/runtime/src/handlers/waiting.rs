@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::handlers::{FailingRecord, HandlerError};
-use annals_core::{ByteString, LogQuery, RecordedEvent, SequenceNumber, TypedRecords, limits};
+use annals_core::{
+    ByteString, Code, DEFAULT_SCOPE, Invalid, LogQuery, RecordedEvent, SequenceNumber, TypedRecords, limits,
+};
 use tokio::sync::oneshot;
 
 use super::TenantHandlers;
@@ -23,12 +25,19 @@ impl TenantHandlers {
     /// Checks that a handler is defined.
     pub(crate) async fn check_defined(&self, name: &str) -> Result<(), HandlerError> {
         self.open()?;
-        self.definition(name).await.map(drop)
+        let definition = self.definition(name).await?;
+        if *definition.scope != *DEFAULT_SCOPE {
+            let scope = &*definition.scope;
+            let message =
+                format!("handler {name:?} handles events of scope {scope:?}, and commits go to the default scope");
+            return Err(Invalid::new(Code::InvalidWait, "wait.for", message).into());
+        }
+        Ok(())
     }
 
     /// Waits until a handler has handled these events of the log, or has passed those that are not its own.
     pub(crate) async fn until_handled(&self, name: &str, events: Range<SequenceNumber>) -> Result<(), HandlerError> {
-        let source = self.source(&self.definition(name).await?);
+        let source = self.source(&self.definition(name).await?)?;
         // A partition is handled in order, so its last event stands for all.
         let (mut last, mut read_to): (BTreeMap<ByteString, u64>, u64) = (BTreeMap::new(), 0);
         let mut from = events.start;

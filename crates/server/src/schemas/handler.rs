@@ -7,6 +7,8 @@ use super::Event;
 /// What a handler is defined by.
 #[derive(ToSchema)]
 pub(crate) struct HandlerDefinition {
+    /// The scope whose log or stream it handles; `default` when absent.
+    scope: Option<String>,
     /// The stream whose events it handles; not beside `types`.
     stream: Option<String>,
     /// The types of the events it handles; any when absent.

@@ -6,7 +6,7 @@ use annals_core::handlers::{
     ActBody, Delivery, HandlerDefinition, HandlerError, Handlers, PullBody, SettleBody, SettleResult, write_deliveries,
 };
 use annals_core::wire::{EventView, parse_json};
-use annals_core::{ByteString, Code, DEFAULT_SCOPE, limits};
+use annals_core::{ByteString, Code, limits};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -229,7 +229,8 @@ async fn pull(
             return Err(Problem::new(Code::Closing, "the server stops; pull again when it is up"));
         }
     };
-    delivered(deliveries, (caller.tenant, DEFAULT_SCOPE.to_owned()), &accept).await
+    let scope = server.host.handler_scope(&caller.tenant, &name);
+    delivered(deliveries, (caller.tenant, scope), &accept).await
 }
 
 /// Answers a pull with deliveries of events of a tenant's scope.

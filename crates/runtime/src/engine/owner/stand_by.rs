@@ -105,7 +105,7 @@ pub(super) async fn clamped(
 ) -> Result<Progress, Stop> {
     let record = journal.record();
     let (progress, seen) = (record.progress(), u32::try_from(record.incarnation).unwrap_or(0));
-    let scope = annals_core::DEFAULT_SCOPE;
+    let scope = &*owner.definition.scope;
     let identity = owner.shared.store.identity_since(&owner.tenant, scope, seen).ok_or(Stop::Done)?;
     let store = identity.store_id.to_string();
     if record.store == store && seen == identity.incarnation {

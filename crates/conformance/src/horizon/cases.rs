@@ -1,0 +1,7 @@
+//! The cases, by what they are about.
+
+pub mod consents;
+pub mod offering;
+pub mod processes;
+pub mod receiving;
+pub mod subscribing;

@@ -1,0 +1,170 @@
+//! What a consumer stores.
+
+use annals_core::filters::{FilterDefinition, FilterName};
+use annals_core::handlers::{HandlerDefinition, Reason};
+use annals_core::horizon::{Consent, HorizonError, IntakeState, SubscriptionDefinition};
+use annals_core::processing::PartitionBy;
+use annals_core::{Code, DEFAULT_TENANT, NewEvent, StreamQuery};
+
+use crate::Subject;
+use crate::handlers::opened::Opened;
+use crate::horizon::words::{A, Bridge, STREAM, consent, reason, subscription};
+use crate::receiving::SCOPE;
+use crate::sample::event;
+
+/// Type, data, source, time and origin are those of the producer's event.
+pub async fn events_are_received_once_with_what_came_with_them(subject: &dyn Subject) {
+    let bridge = Bridge::of(subject).await;
+    bridge.produce("placed", &["a"]).await;
+    bridge.produce("paid", &["a"]).await;
+    bridge.produce_event("a", NewEvent { public: true, generation: 3, ..event("placed", 9) }).await;
+    bridge.consent().await;
+    bridge.subscribe().await;
+    let events = bridge.has_received(2).await;
+    let produced = bridge.produced.read(annals_core::LogQuery::default()).await.expect("reads").events;
+    for (place, event, sent) in [(0, &events[0], &produced[0]), (1, &events[1], &produced[2])] {
+        assert_eq!(
+            (event.sequence_number, &event.event_type, event.generation),
+            (place, &sent.event_type, sent.generation)
+        );
+        assert_eq!((&event.data, event.time), (&sent.data, sent.time));
+        assert_eq!(event.commit.aggregate.event_source(), Some("a"), "it is of no aggregate here");
+        let from = event.commit.received.as_ref().expect("received");
+        assert_eq!(
+            (from.sequence_number, from.position, from.consent),
+            (sent.sequence_number, place, consent("c").uuid())
+        );
+        let of = &from.subscription;
+        assert_eq!((&*of.producer, &*of.stream, &*of.partition), ("default", STREAM, A));
+        assert!(!event.public, "it is not for partners of the consumer");
+    }
+    bridge.produce("placed", &["a"]).await;
+    assert_eq!(bridge.numbers(3).await, [0, 2, 3]);
+}
+
+/// The others are passed over.
+pub async fn one_partition_is_received_and_its_positions_have_holes(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.produce("placed", &["b", "a", "b", "b", "a", "b"]).await;
+    assert_eq!(bridge.numbers(2).await, [1, 4]);
+    let caught_up = bridge.until(|status| status.head == 6 && status.lag == 0).await;
+    assert_eq!((caught_up.position, caught_up.sequence_number), (5, Some(4)));
+    bridge.produce("placed", &["b", "a"]).await;
+    assert_eq!(bridge.numbers(3).await, [1, 4, 7]);
+}
+
+/// Over restarts of the host.
+pub async fn a_subscription_continues_where_it_was(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.produce("placed", &["a", "a"]).await;
+    assert_eq!(bridge.numbers(2).await, [0, 1]);
+    let bridge = bridge.restarted().await;
+    bridge.produce("placed", &["a"]).await;
+    assert_eq!(bridge.numbers(3).await, [0, 1, 2]);
+}
+
+/// They have one position.
+pub async fn two_subscriptions_of_the_same_receive_each_event_once(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.define(SubscriptionDefinition { name: "t".into(), ..subscription("s") }).await;
+    for _ in 0..10 {
+        bridge.produce("placed", &["a"]).await;
+    }
+    assert_eq!(bridge.numbers(10).await, (0..10).collect::<Vec<_>>());
+}
+
+/// Whichever of them owns the subscription.
+pub async fn two_hosts_receive_each_event_once(subject: &dyn Subject) {
+    let one = Bridge::of(subject).await;
+    let other = Bridge::on(Opened::on(one.it.store.clone(), one.it.clock.clone()));
+    one.it.host.start_defined();
+    other.it.host.start_defined();
+    one.consent().await;
+    one.subscribe().await;
+    assert!(!other.consumer.put_subscription(subscription("s")).await.expect("unchanged"));
+    for _ in 0..20 {
+        one.produce("placed", &["a"]).await;
+    }
+    one.has_received(20).await;
+    one.it.host.drain().await;
+    other.produce("placed", &["a"]).await;
+    assert_eq!(other.numbers(21).await, (0..21).collect::<Vec<_>>());
+}
+
+/// The position stays with the log of the scope.
+pub async fn a_deleted_subscription_receives_nothing_and_continues_when_it_is_defined_again(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.produce("placed", &["a"]).await;
+    bridge.has_received(1).await;
+    bridge.consumer.delete_subscription("s", reason()).await.expect("deleted");
+    let unknown = bridge.consumer.subscription("s").await.expect_err("it is gone");
+    assert_eq!(unknown, HorizonError::UnknownSubscription("s".to_owned()));
+    while bridge.it.host.tasks().iter().any(|task| task.name.starts_with("subscription/")) {
+        bridge.pass().await;
+    }
+    bridge.produce("placed", &["a"]).await;
+    bridge.has_entries(2).await;
+    bridge.has_received(1).await;
+    bridge.subscribe().await;
+    assert_eq!(bridge.numbers(2).await, [0, 1]);
+}
+
+/// Each keeps its own order and position.
+pub async fn a_scope_receives_from_several_producers(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    let of_b = Consent::new("b", STREAM).of_partition("order/b");
+    assert!(bridge.producer.put_consent(of_b).await.expect("given"));
+    bridge.define(SubscriptionDefinition { name: "b".into(), ..subscription("s") }.of_partition("order/b")).await;
+    bridge.produce("placed", &["a", "b", "b", "a"]).await;
+    let events = bridge.has_received(4).await;
+    for (partition, due) in [(A, [0, 3]), ("order/b", [1, 2])] {
+        let from = events.iter().filter_map(|event| event.commit.received.as_ref());
+        let of = from.filter(|from| *from.subscription.partition == *partition);
+        assert_eq!(of.map(|from| from.sequence_number).collect::<Vec<_>>(), due, "{partition}");
+    }
+}
+
+/// A handler names the scope.
+pub async fn handlers_process_the_log_of_the_scope(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    let definition = HandlerDefinition::new("h").types(["placed"]).of_scope(SCOPE);
+    bridge.it.define(definition.clone()).await;
+    bridge.produce("placed", &["a", "a"]).await;
+    bridge.has_received(2).await;
+    let deliveries = bridge.it.pull("h").await;
+    assert_eq!(deliveries[0].event.commit.received.as_ref().map(|from| from.sequence_number), Some(0));
+    bridge.it.done("h", &deliveries[0]).await;
+    assert_eq!(bridge.it.handle_all("h", 2).await, [1]);
+    // The default scope is not touched, and the scope cannot change.
+    let moved = bridge.it.handlers.put(HandlerDefinition::new("h").types(["placed"])).await;
+    assert!(matches!(moved, Err(annals_core::handlers::HandlerError::Changed { setting, .. }) if setting == "scope"));
+    let unknown = bridge.it.handlers.put(definition.of_scope("nowhere")).await.expect_err("no such scope");
+    assert_eq!(unknown.code(), Code::UnknownScope);
+}
+
+/// A filter of the scope fills a stream of the scope, and a handler processes that.
+pub async fn filters_and_handlers_process_the_log_of_the_scope(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    let filters = bridge.it.host.filters(DEFAULT_TENANT).expect("declared");
+    let inbox = FilterDefinition {
+        name: FilterName::of_scope(SCOPE, "inbox-orders"),
+        ..FilterDefinition::new("x").types(["placed"]).partitioned(PartitionBy::Data("n".to_owned()))
+    };
+    assert!(filters.put(inbox).await.expect("defined"));
+    bridge.it.define(HandlerDefinition::new("h").stream("inbox-orders").of_scope(SCOPE)).await;
+    bridge.produce("placed", &["a", "a", "a"]).await;
+    bridge.has_received(3).await;
+    assert_eq!(bridge.it.handle_all("h", 3).await, [0, 1, 2]);
+    let streams = bridge.it.store.streams(DEFAULT_TENANT, SCOPE).expect("declared");
+    assert_eq!(streams.read(StreamQuery::new("inbox-orders")).await.expect("reads").entries.len(), 3);
+}
+
+/// Commits never reach such a handler.
+pub async fn a_wait_for_a_handler_of_another_scope_is_refused(subject: &dyn Subject) {
+    let bridge = Bridge::connected(subject).await;
+    bridge.it.define(HandlerDefinition::new("h").of_scope(SCOPE)).await;
+    let refused = bridge.it.host.stage(DEFAULT_TENANT, "handled:h").await.expect_err("nothing is committed there");
+    assert_eq!(refused.code(), Code::InvalidWait);
+    let Reason { reason, .. } = reason();
+    assert!(!reason.is_empty() && bridge.status().await.state != IntakeState::Blocked);
+}

@@ -1,0 +1,377 @@
+//! The task that owns a subscription: it holds the lease, asks the producer, and stores what comes.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::horizon::{
+    CREDITS_MAX, HorizonError, Intake, Next, OfferRequest, Offered, Offering, OriginRecord, ProgressRecord, Refusal,
+    SubscriptionDefinition, check_last,
+};
+use annals_core::{
+    Clock, LogQuery, ReceiveError, ReceivedBatch, Receiving, RecordError, RecordedEvent, StoreError, StreamPosition,
+    Subscription, SubscriptionState, Timestamp, TypedRecords,
+};
+use tokio::sync::watch;
+
+use super::pages::Pages;
+use super::{Slot, TenantHorizon, whatever};
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
+
+/// How often the lease is asked for that another process holds. With the time of a lease it bounds a takeover.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How often what is known of the producer is noted while nothing but numbers changes.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// How long a producer waits for the first event of a page.
+const WAIT_MS: u64 = 10_000;
+/// Among how many of the newest events of the scope the one is looked for that was received last.
+const LOOK_BACK: usize = 100;
+
+/// The owner of a subscription, over restarts.
+pub(super) struct Owner {
+    pub horizon: Arc<TenantHorizon>,
+    pub name: String,
+    pub slot: Arc<Slot>,
+}
+
+/// An owner at work.
+struct Work<'o> {
+    owner: &'o Owner,
+    definition: SubscriptionDefinition,
+    clock: Arc<dyn Clock>,
+    offering: Arc<dyn Offering>,
+    receiving: Arc<dyn Receiving>,
+    intake: Intake,
+    leases: Leases,
+    held: Held,
+    changed: watch::Receiver<u64>,
+    noted: ProgressRecord,
+    noted_at: Timestamp,
+}
+
+/// Why an owner stops working.
+enum Stop {
+    /// The host is drained, or the subscription was deleted.
+    Done,
+    /// Another process owns the subscription.
+    Lost,
+    /// It is to begin again, because the definition changed.
+    Again,
+    Failed(String),
+}
+
+impl Supervised for Owner {
+    async fn run(&mut self) -> Ended {
+        loop {
+            match self.own().await {
+                Stop::Done => {
+                    self.end().await;
+                    return Ended::Done;
+                }
+                Stop::Again => {}
+                Stop::Lost => tracing::info!(subscription = self.name, "another process took the subscription over"),
+                Stop::Failed(error) => return Ended::Failed(error),
+            }
+        }
+    }
+}
+
+impl Owner {
+    /// Ends, so that a new owner can start. A definition that was put meanwhile has found this one running.
+    async fn end(&mut self) {
+        *locked(&self.slot.runs) = false;
+        let is_drained = *self.horizon.shared.stop.borrow();
+        if !is_drained && self.horizon.definition(&self.name).await.is_ok() {
+            self.horizon.start(&self.name);
+        }
+    }
+
+    /// Takes the lease, works, and gives the lease back.
+    async fn own(&self) -> Stop {
+        let mut work = match self.begin().await {
+            Ok(work) => work,
+            Err(stop) => return stop,
+        };
+        let Err(stop) = work.run().await;
+        if !matches!(stop, Stop::Lost) {
+            let _ = work.note().await;
+        }
+        *locked(&self.slot.known) = None;
+        if matches!(stop, Stop::Done | Stop::Failed(_)) {
+            work.leases.release(&work.held).await;
+        }
+        stop
+    }
+
+    async fn begin(&self) -> Result<Work<'_>, Stop> {
+        let horizon = &self.horizon;
+        horizon.declare().await?;
+        // The change is read first: one that is made after it is noticed.
+        let mut changed = self.slot.changed.subscribe();
+        horizon.definition(&self.name).await?;
+        let task = format!("subscription/{}", self.name);
+        let leases = Leases::new(&horizon.shared, Arc::clone(&horizon.records), task);
+        let held = self.until_taken(&leases, &mut changed).await?;
+        let (definition, _) = horizon.definition(&self.name).await?;
+        let receiving = horizon.store().receiving(&horizon.tenant, &definition.scope);
+        let receiving = receiving.map_err(|error| Stop::Failed(error.to_string()))?;
+        let noted = horizon.noted(&definition).await?;
+        Ok(Work {
+            owner: self,
+            clock: Arc::clone(horizon.clock()),
+            offering: horizon.offering(&definition)?,
+            receiving,
+            noted: ProgressRecord::of(&definition, &noted),
+            intake: Intake::new(noted),
+            leases,
+            held,
+            changed,
+            noted_at: Timestamp::from_millis(0),
+            definition,
+        })
+    }
+
+    async fn until_taken(&self, leases: &Leases, changed: &mut watch::Receiver<u64>) -> Result<Held, Stop> {
+        let (clock, mut stop) = (self.horizon.clock(), self.horizon.shared.stop.subscribe());
+        loop {
+            if let Asked::Taken(held) = leases.ask().await? {
+                return Ok(held);
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                _ = changed.changed() => return Err(Stop::Again),
+                () = clock.sleep(ASK_EVERY) => {}
+            }
+        }
+    }
+}
+
+impl Work<'_> {
+    async fn run(&mut self) -> Result<std::convert::Infallible, Stop> {
+        loop {
+            self.show();
+            match self.intake.next(self.clock.now()) {
+                Next::Wait(at) => {
+                    let clock = Arc::clone(&self.clock);
+                    self.beside(async move { clock.sleep_until(at).await }).await?;
+                }
+                Next::Connect => {
+                    let connected = self.connect().await?;
+                    self.noticed(connected);
+                }
+                Next::Take(from) => {
+                    let taken = self.take(from).await?;
+                    self.noticed(taken);
+                }
+            }
+        }
+    }
+
+    fn noticed(&mut self, outcome: Result<(), Refusal>) {
+        let Err(refusal) = outcome else { return };
+        let (Refusal::Failing(reason) | Refusal::Refused(reason) | Refusal::Blocked(reason)) = &refusal;
+        tracing::debug!(subscription = self.owner.name, reason, "a subscription does not receive");
+        let random = self.owner.horizon.shared.options.random.bits() as u64;
+        self.intake.failed(refusal, self.clock.now(), random);
+    }
+
+    fn show(&self) {
+        *locked(&self.owner.slot.known) = Some(self.intake.progress().clone());
+    }
+
+    /// Waits for something, and meanwhile renews the lease and notes what is known.
+    async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        let mut work = pin!(work);
+        let mut stop = self.owner.horizon.shared.stop.subscribe();
+        loop {
+            let now = self.clock.now();
+            let due = self.leases.renew_at(&self.held).is_some_and(|at| at <= now);
+            if due && !self.leases.renew(&mut self.held).await? {
+                return Err(Stop::Lost);
+            }
+            if self.is_worth_noting(now) {
+                self.note().await?;
+            }
+            let looks = [self.leases.renew_at(&self.held), self.is_changed().then(|| self.noted_at.plus(NOTE_EVERY))];
+            let look = looks.into_iter().flatten().min().unwrap_or(now.plus(Duration::from_secs(3600)));
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                _ = self.changed.changed() => return Err(Stop::Again),
+                done = &mut work => return Ok(done),
+                () = self.clock.sleep_until(look) => {}
+            }
+        }
+    }
+
+    fn is_changed(&self) -> bool {
+        self.noted != ProgressRecord::of(&self.definition, self.intake.progress())
+    }
+
+    /// A change of state is noted at once, a change of numbers once a second.
+    fn is_worth_noting(&self, now: Timestamp) -> bool {
+        let (noted, progress) = (&self.noted, self.intake.progress());
+        let is_other = noted.state != progress.state
+            || noted.notice != progress.notice
+            || noted.microservice.as_deref() != progress.microservice.as_deref();
+        is_other || now >= self.noted_at.plus(NOTE_EVERY) && self.is_changed()
+    }
+
+    async fn note(&mut self) -> Result<(), Stop> {
+        let record = ProgressRecord::of(&self.definition, self.intake.progress());
+        let notes = TypedRecords::<ProgressRecord>::declared(Arc::clone(&self.owner.horizon.records));
+        notes.replace_if(&record, whatever()).await?;
+        (self.noted, self.noted_at) = (record, self.clock.now());
+        Ok(())
+    }
+
+    fn request(&self, from: StreamPosition, incarnation: Option<u32>) -> OfferRequest {
+        let horizon = &self.owner.horizon;
+        OfferRequest {
+            microservice: horizon.shared.options.microservice.as_str().into(),
+            tenant: horizon.tenant.as_str().into(),
+            stream: self.definition.stream.clone(),
+            partition: self.definition.partition.clone(),
+            from,
+            credits: 0,
+            wait_ms: 0,
+            incarnation,
+        }
+    }
+
+    /// Asks the producer who it is.
+    async fn greet(&mut self, incarnation: Option<u32>) -> Result<Result<Offered, Refusal>, Stop> {
+        let (offering, request) = (Arc::clone(&self.offering), self.request(0, incarnation));
+        let greeted = self.beside(async move { offering.offer(request).await }).await?;
+        Ok(greeted.map_err(|error| Refusal::from(&error)))
+    }
+
+    /// Compares the producer with the one that the received events came from.
+    async fn connect(&mut self) -> Result<Result<(), Refusal>, Stop> {
+        let mut offered = match self.greet(None).await? {
+            Ok(offered) => offered,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let subscription = self.definition.subscription(&offered.microservice);
+        let origins = TypedRecords::<OriginRecord>::declared(Arc::clone(&self.owner.horizon.records));
+        let key = OriginRecord::key(&self.definition.scope, &subscription);
+        let known = origins.get(key).await?.map(|found| found.value.read()).transpose().map_err(Stop::Failed)?;
+        if let Some(known) = known.as_ref().filter(|known| known.incarnation != offered.identity.incarnation) {
+            // Up to which number the log agrees with the incarnation that is known.
+            offered = match self.greet(Some(known.incarnation)).await? {
+                Ok(offered) => offered,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+        }
+        let (receiving, of) = (Arc::clone(&self.receiving), subscription.clone());
+        let stored = match self.beside(async move { receiving.state(&of).await }).await? {
+            Ok(stored) => stored,
+            Err(error) => return not_stored(error).map(Err),
+        };
+        if let Some(last) = self.last_received(&subscription, stored).await? {
+            let (offering, at) = (Arc::clone(&self.offering), stored.position.saturating_sub(1));
+            let request = OfferRequest { credits: 1, ..self.request(at, None) };
+            let found = match self.beside(async move { offering.offer(request).await }).await? {
+                Ok(found) => found.events.first().cloned(),
+                Err(error) => return Ok(Err(Refusal::from(&error))),
+            };
+            let is_older = known.as_ref().is_some_and(|known| known.incarnation != offered.identity.incarnation);
+            // What a restore means for received events is said by numbers.
+            if let (false, Err(refusal)) = (is_older, check_last(&last, found.as_ref())) {
+                return Ok(Err(refusal));
+            }
+        }
+        match self.intake.connect(subscription.clone(), stored, known.as_ref(), &offered) {
+            Ok(Some(origin)) => {
+                // INVARIANT: the origin is stored before the first event that comes from it.
+                let record = OriginRecord::of(&self.definition.scope, &subscription, &origin);
+                origins.replace_if(&record, whatever()).await?;
+                Ok(Ok(()))
+            }
+            Ok(None) => Ok(Ok(())),
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    /// The event that was received last, if it is among the newest of the scope's log.
+    async fn last_received(
+        &self,
+        subscription: &Subscription,
+        stored: SubscriptionState,
+    ) -> Result<Option<RecordedEvent>, Stop> {
+        let Some(last) = stored.sequence_number else { return Ok(None) };
+        let horizon = &self.owner.horizon;
+        let log = horizon.store().log(&horizon.tenant, &self.definition.scope);
+        let log = log.map_err(|error| Stop::Failed(error.to_string()))?;
+        let query = LogQuery { backwards: true, limit: LOOK_BACK, ..LogQuery::default() };
+        let page = log.read(query).await.map_err(HorizonError::from)?;
+        Ok(page.events.into_iter().find(|event| {
+            let from = event.commit.received.as_ref();
+            from.is_some_and(|from| from.subscription == *subscription && from.sequence_number == last)
+        }))
+    }
+
+    /// Stores page after page until something fails.
+    async fn take(&mut self, from: StreamPosition) -> Result<Result<(), Refusal>, Stop> {
+        let request = OfferRequest { credits: CREDITS_MAX, wait_ms: WAIT_MS, ..self.request(from, None) };
+        let mut pages = Pages::start(Arc::clone(&self.offering), request, Arc::clone(&self.clock));
+        loop {
+            let Some((from, page)) = self.beside(pages.next()).await? else {
+                return Ok(Err(Refusal::Failing("the producer is asked no more".to_owned())));
+            };
+            let taken = match page {
+                Ok(offered) => self.intake.take(from, offered),
+                Err(error) => Err(Refusal::from(&error)),
+            };
+            let batches = match taken {
+                Ok(batches) => batches,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            for batch in batches {
+                if let Err(refusal) = self.store(batch).await? {
+                    return Ok(Err(refusal));
+                }
+            }
+            self.show();
+        }
+    }
+
+    async fn store(&mut self, batch: ReceivedBatch) -> Result<Result<(), Refusal>, Stop> {
+        let receiving = Arc::clone(&self.receiving);
+        match self.beside(async move { receiving.receive(batch).await }).await? {
+            Ok(received) => {
+                self.intake.stored(received.state, self.clock.now());
+                Ok(Ok(()))
+            }
+            Err(error) => not_stored(error).map(Err),
+        }
+    }
+}
+
+/// What it means for a subscription that events were not stored.
+fn not_stored(error: ReceiveError) -> Result<Refusal, Stop> {
+    match error {
+        ReceiveError::Store(StoreError::Closed) => Err(Stop::Done),
+        error @ ReceiveError::OtherEvents { .. } => Ok(Refusal::Blocked(error.to_string())),
+        error => Ok(Refusal::Failing(error.to_string())),
+    }
+}
+
+impl From<HorizonError> for Stop {
+    fn from(error: HorizonError) -> Self {
+        match error {
+            HorizonError::UnknownSubscription(_) | HorizonError::Store(StoreError::Closed) => Self::Done,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<RecordError> for Stop {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Store(StoreError::Closed) => Self::Done,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
