@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::horizon::{
-    HorizonError, IntakeState, Progress, ProgressRecord, SubscriptionDefinition, SubscriptionRecord,
-    SubscriptionStatus,
+    HorizonError, IntakeState, Progress, ProgressRecord, SubscriptionDefinition, SubscriptionRecord, SubscriptionStatus,
 };
 use annals_core::{Lease, ReadError, ReceiveError, StoreError, SubscriptionState, Timestamp, TypedRecords};
 
