@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod append_condition;
+mod broker;
 mod commit;
 mod condition;
 mod copy;
@@ -44,7 +45,9 @@ mod streams;
 pub mod testing;
 mod text;
 mod time;
+mod topics;
 mod transaction;
+pub mod types;
 mod wait;
 pub mod wire;
 
@@ -53,6 +56,11 @@ pub use aggregate::{
     known_event,
 };
 pub use append_condition::{AppendCondition, EventPattern};
+pub use broker::{
+    Assigned, Broker, BrokerError, Content, Fork, GroupMember, GroupOffset, GroupStart, GroupStep, GroupSubscription,
+    Message, MessagePage, NewMessage, PartitionOffset, Publisher, PublisherIdentity, ReadMessages, RelayPosition,
+    TopicPartition, TopicState,
+};
 pub use commit::{Aggregate, CommitOutcome, ExpectedVersion, NewCommit, NewEvent, valid_id, valid_name};
 pub use condition::{
     Condition, Days, Deletion, DocumentKind, Fragment, Matcher, Nested, Now, QueryGuard, Test, TimeOfDay, Window,
@@ -104,6 +112,9 @@ pub use streams::{
 };
 pub use text::{TextSearch, no_text_index, text_entries, text_entry};
 pub use time::{Clock, Randomness, Sleep, Timestamp, event_uuid, new_uuid};
+pub use topics::{
+    CategoryNumbers, DEFAULT_CATEGORY, TopicDefinition, TopicDifference, TopicSettings, partition_of, separate_tenants,
+};
 pub use transaction::{Expectation, NewTransaction, TransactionError};
 pub use wait::{Reached, Wait};
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::receiving::NoReceiving;
 use crate::sequencing::NoSequencer;
 use crate::stream_definitions::RecordStreamDefinitions;
+use crate::types::{EventTypes, NoTypes};
 use crate::{
     Code, EventLog, PrepareKeys, Queries, Receiving, Records, SequenceNumber, SequencerStatus, Sequencing, Snapshots,
     StoreError, StreamDefinitions, Streams, Uuid,
@@ -74,6 +75,15 @@ pub trait Store: Send + Sync + 'static {
             return Err(UnknownLog::Scope { tenant: tenant.to_owned(), scope: scope.to_owned() });
         }
         Ok(Arc::new(NoReceiving))
+    }
+
+    /// Returns the registry of a tenant's event types. Stores that are opened through the facade have one; a bare adapter refuses every call
+    /// of it with [`StoreError::NotSupported`].
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    fn event_types(&self, tenant: &str) -> Result<Arc<dyn EventTypes>, UnknownLog> {
+        self.log(tenant, crate::DEFAULT_SCOPE).map(|_| Arc::new(NoTypes) as Arc<dyn EventTypes>)
     }
 
     /// Returns the sequencer of a tenant's log. In a store whose own writer assigns the sequence numbers, every call on it is

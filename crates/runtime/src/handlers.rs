@@ -22,7 +22,7 @@ use annals_core::handlers::{
 };
 use annals_core::{
     Clock, DEFAULT_SCOPE, EventLog, Expected, Invalid, RecordChange, RecordError, RecordQuery, RecordType, Records,
-    StoreError, Streams, TypedRecords, UnknownLog, limits,
+    StoreError, TypedRecords, UnknownLog, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -43,8 +43,6 @@ pub(crate) struct TenantHandlers {
     records: Arc<dyn Records>,
     /// The log that commits go to.
     log: Arc<dyn EventLog>,
-    /// The streams of the default scope.
-    streams: Arc<dyn Streams>,
     owners: Mutex<HashMap<String, Running>>,
     /// Whether the definitions are watched, which other processes may change.
     watched: AtomicBool,
@@ -108,13 +106,11 @@ impl TenantHandlers {
     pub fn new(shared: Arc<Shared>, tenant: &str) -> Result<Arc<Self>, UnknownLog> {
         let records = shared.store.records(tenant)?;
         let log = shared.store.log(tenant, DEFAULT_SCOPE)?;
-        let streams = shared.store.streams(tenant, DEFAULT_SCOPE)?;
         Ok(Arc::new_cyclic(|me| Self {
             shared,
             tenant: tenant.to_owned(),
             records,
             log,
-            streams,
             owners: Mutex::default(),
             watched: AtomicBool::new(false),
             me: Weak::clone(me),

@@ -92,7 +92,8 @@ impl<'a> Known<'a> {
 }
 
 impl Host {
-    /// Returns the health of every handler, filter, projection and subscription of all tenants, as the store has it, at most a second old.
+    /// Returns the health of every handler, filter, projection and subscription of all tenants, as the store has it, at most a second
+    /// old.
     ///
     /// # Errors
     /// When the store cannot be read, or does not answer within 2 s.
@@ -222,7 +223,7 @@ impl<'a> OfTenant<'a> {
     }
 
     /// A processor whose definition cannot be read is not healthy, and hides no other.
-    fn unreadable(&mut self, kind: &'static str, name: &str, why: &annals_core::Invalid) {
+    fn unreadable(&mut self, kind: &'static str, name: &str, why: &dyn std::fmt::Display) {
         let (tenant, name) = (self.tenant.to_owned(), name.to_owned());
         self.health.push(ProcessorHealth {
             tenant,
@@ -254,8 +255,7 @@ impl<'a> OfTenant<'a> {
             let position = processor.map_or(record.start, |it| it.position).cast_unsigned();
             let source = match handlers.source(&definition) {
                 Ok(source) => source,
-                Err(error) => {
-                    let why = annals_core::Invalid::new(error.code(), "scope", error.to_string());
+                Err(why) => {
                     self.unreadable("handler", &record.name, &why);
                     continue;
                 }

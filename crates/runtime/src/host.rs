@@ -120,7 +120,7 @@ impl Host {
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
         let (tenants, filters, projections) = (Mutex::default(), Mutex::default(), Mutex::default());
         let health = tokio::sync::Mutex::default();
-        Self(Arc::new(Inner { shared, tenants, filters, projections, horizons: Arc::default(), health }))
+        Self(Arc::new(Inner { shared, tenants, filters, projections, health, horizons: Arc::default() }))
     }
 
     /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as

@@ -1,5 +1,7 @@
 //! The states of handlers and filters in the layout of the Dolittle Runtime.
 
+use std::sync::Arc;
+
 use annals_core::bson::Document;
 use annals_core::filters::{FilterFailureRecord, FilterProgressRecord, FilterRecord};
 use annals_core::handlers::{
@@ -7,7 +9,7 @@ use annals_core::handlers::{
     StateOf, unpartitioned_failure,
 };
 use annals_core::processing::Failing;
-use annals_core::{DEFAULT_SCOPE, ReadError, SequenceNumber, StreamQuery, Timestamp};
+use annals_core::{DEFAULT_SCOPE, Invalid, SequenceNumber, StreamQuery, Streams, Timestamp};
 
 use super::TenantHandlers;
 use crate::health::all;
@@ -20,6 +22,9 @@ impl TenantHandlers {
         let failing: Vec<FailingRecord> = all(&self.records).await?;
         for record in all::<DefinitionRecord>(&self.records).await? {
             let definition = record.read()?;
+            if *definition.scope != *DEFAULT_SCOPE {
+                continue;
+            }
             let task = format!("handler/{}", record.name);
             let stored = processors.iter().find(|stored| stored.name == task);
             let of_it = failing.iter().filter(|failing| failing.id.processor == task).cloned();
@@ -57,19 +62,26 @@ impl TenantHandlers {
         Ok(state.to_document())
     }
 
+    fn default_streams(&self) -> Result<Arc<dyn Streams>, HandlerError> {
+        let streams = self.shared.store.streams(&self.tenant, DEFAULT_SCOPE);
+        streams.map_err(|error| Invalid::new(error.code(), "scope", error.to_string()).into())
+    }
+
     /// The sequence number of the event at a position of a stream, or of the next one to be evaluated for it.
-    async fn number_at(&self, stream: Option<&str>, position: u64) -> Result<SequenceNumber, ReadError> {
+    async fn number_at(&self, stream: Option<&str>, position: u64) -> Result<SequenceNumber, HandlerError> {
         let Some(name) = stream else { return Ok(position) };
+        let streams = self.default_streams()?;
         let query = StreamQuery { from: position, limit: 1, ..StreamQuery::new(name.to_owned()) };
-        match self.streams.read(query).await?.entries.first() {
+        match streams.read(query).await?.entries.first() {
             Some(entry) => Ok(entry.sequence_number),
-            None => Ok(self.streams.stream(name).await?.progress),
+            None => Ok(streams.stream(name).await?.progress),
         }
     }
 
     async fn filter_states(&self) -> Result<Vec<Document>, HandlerError> {
         let failures: Vec<FilterFailureRecord> = all(&self.records).await?;
         let progressed: Vec<FilterProgressRecord> = all(&self.records).await?;
+        let streams = self.default_streams()?;
         let mut documents = Vec::new();
         for record in all::<FilterRecord>(&self.records).await? {
             let definition = record.read()?;
@@ -77,7 +89,7 @@ impl TenantHandlers {
                 continue;
             }
             let stream = &*definition.name.stream;
-            let progress = self.streams.stream(stream).await?.progress;
+            let progress = streams.stream(stream).await?.progress;
             let at = progressed.iter().find(|it| it.key == record.key).map(|it| it.at.timestamp_millis());
             let failure = failures.iter().find(|failure| failure.key == record.key).map(|failure| {
                 let said = (failure.attempts(), &*failure.reason);

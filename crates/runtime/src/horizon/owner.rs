@@ -55,6 +55,8 @@ enum Stop {
     Done,
     /// Another process owns the subscription.
     Lost,
+    /// A less busy process gets the subscription.
+    Given(String),
     /// It is to begin again, because the definition changed.
     Again,
     Failed(String),
@@ -68,7 +70,7 @@ impl Supervised for Owner {
                     self.end().await;
                     return Ended::Done;
                 }
-                Stop::Again => {}
+                Stop::Again | Stop::Given(_) => {}
                 Stop::Lost => tracing::info!(subscription = self.name, "another process took the subscription over"),
                 Stop::Failed(error) => return Ended::Failed(error),
             }
@@ -97,8 +99,10 @@ impl Owner {
             let _ = work.note().await;
         }
         *locked(&self.slot.known) = None;
-        if matches!(stop, Stop::Done | Stop::Failed(_)) {
-            work.leases.release(&work.held).await;
+        match &stop {
+            Stop::Done | Stop::Failed(_) => work.leases.release(&work.held).await,
+            Stop::Given(to) => work.leases.give(&work.held, to).await,
+            Stop::Lost | Stop::Again => {}
         }
         stop
     }
@@ -110,7 +114,7 @@ impl Owner {
         let mut changed = self.slot.changed.subscribe();
         horizon.definition(&self.name).await?;
         let task = format!("subscription/{}", self.name);
-        let leases = Leases::new(&horizon.shared, Arc::clone(&horizon.records), task);
+        let leases = Leases::new(&horizon.shared, Arc::clone(&horizon.records), task).spread(&horizon.tenant);
         let held = self.until_taken(&leases, &mut changed).await?;
         let (definition, _) = horizon.definition(&self.name).await?;
         let receiving = horizon.store().receiving(&horizon.tenant, &definition.scope);
@@ -190,6 +194,9 @@ impl Work<'_> {
             if due && !self.leases.renew(&mut self.held).await? {
                 return Err(Stop::Lost);
             }
+            if let Some(to) = self.leases.given_to() {
+                return Err(Stop::Given(to));
+            }
             if self.is_worth_noting(now) {
                 self.note().await?;
             }
@@ -200,6 +207,7 @@ impl Work<'_> {
                 () = is_set(&mut stop) => return Err(Stop::Done),
                 _ = self.changed.changed() => return Err(Stop::Again),
                 done = &mut work => return Ok(done),
+                () = self.leases.until_given() => {}
                 () = self.clock.sleep_until(look) => {}
             }
         }

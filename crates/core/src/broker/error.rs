@@ -1,0 +1,76 @@
+//! Why a broker refused.
+
+use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
+
+/// Why a broker refused. Except where a variant says otherwise, nothing was changed or published.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// What was asked breaks a rule of the API.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// There is no such topic, or no such partition of it.
+    #[error("topic {0:?} does not exist; create it with `annals topic apply`")]
+    UnknownTopic(ByteString),
+    /// Another publisher of this store has taken over. Close this one: none of its batches becomes visible any more.
+    #[error("another relay of this store has taken over; this one stops")]
+    Fenced,
+    /// The broker refuses this message, and would refuse it again: it is too large, for example. Nothing of its batch was published.
+    #[error("the broker refuses message {at} of the batch, for topic {topic:?}: {reason}")]
+    RefusedMessage {
+        /// Its place in the batch.
+        at: usize,
+        /// Its topic.
+        topic: ByteString,
+        /// Why.
+        reason: String,
+    },
+    /// The broker refuses what was asked, and would refuse it again.
+    #[error("the broker refuses it: {0}")]
+    Refused(String),
+    /// The outcome of a batch is unknown: open a new publisher, which ends the doubt, and read its position.
+    #[error("it is unknown whether the batch was published: {0}; the position will tell")]
+    OutcomeUnknown(String),
+    /// The broker cannot be reached now. Retry with back-off.
+    #[error("the broker cannot be reached: {0}; commits go on, and what is to be published follows once it is back")]
+    Unavailable(String),
+    /// The member does not have this partition any more. Its offsets were not committed.
+    #[error("partition {1} of topic {0:?} is assigned to another member")]
+    NotAssigned(ByteString, u32),
+    /// The store, where topics are views of the log.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl BrokerError {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Invalid(invalid) => invalid.code,
+            Self::UnknownTopic(_) => Code::UnknownTopic,
+            Self::RefusedMessage { .. } | Self::Refused(_) | Self::NotAssigned(..) => Code::StateConflict,
+            Self::Fenced | Self::OutcomeUnknown(_) | Self::Unavailable(_) => Code::BrokerUnavailable,
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+impl From<RecordError> for BrokerError {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Store(error) => Self::Store(error),
+            RecordError::Invalid(invalid) => Self::Invalid(invalid),
+            // Another process changed what this one had read.
+            other => Self::Store(StoreError::Unreachable(other.to_string())),
+        }
+    }
+}
+
+impl From<ReadError> for BrokerError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Store(error) => Self::Store(error),
+            ReadError::Invalid(invalid) => Self::Invalid(invalid),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What a type is registered with.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::names::uuid_of;
+use crate::{ByteString, Code, DEFAULT_CATEGORY, Invalid, Uuid, valid_name};
+
+/// Largest schema, in bytes of JSON.
+const SCHEMA_BYTES_MAX: usize = 256 * 1024;
+
+/// A generation of an event type: the body of `PUT /v1/types/{name}`, with the name.
+///
+/// ```json
+/// {"generation": 1, "category": "execution", "policy": "enforce",
+///  "schema": {"type": "object", "required": ["total"], "properties": {"total": {"type": "number"}}}}
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct TypeDefinition {
+    /// Its name, that of the events.
+    pub name: ByteString,
+    /// Which generation of the data the schema describes; counts from 1.
+    pub generation: u32,
+    /// What gives its topic its numbers; `default` unless set.
+    pub category: ByteString,
+    /// What happens to events that do not match.
+    pub policy: SchemaPolicy,
+    /// What the schema is compared with.
+    pub compatibility: Compatibility,
+    /// A JSON Schema of the data, draft 2020-12 unless it names another. It refers to nothing outside of itself.
+    pub schema: Value,
+    /// The UUID of the type, where a layout requires one; it follows from the name unless set.
+    pub id: Option<Uuid>,
+}
+
+/// What happens to events that do not match the schema of their type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SchemaPolicy {
+    /// They are refused.
+    #[default]
+    Enforce,
+    /// They are committed, counted, and reported in the server's log.
+    Warn,
+    /// They are not checked.
+    Off,
+}
+
+/// What a new generation must accept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compatibility {
+    /// Every event that the generation before it accepts, so that a reader of the new one can read both.
+    #[default]
+    Backward,
+    /// Anything: readers have an upcaster.
+    None,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    #[serde(default = "one")]
+    generation: u32,
+    #[serde(default = "default_category")]
+    category: ByteString,
+    #[serde(default)]
+    policy: SchemaPolicy,
+    #[serde(default)]
+    compatibility: Compatibility,
+    schema: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<Uuid>,
+}
+
+/// A body that names its type, as in a file.
+#[derive(Deserialize)]
+struct Named {
+    name: ByteString,
+    #[serde(flatten)]
+    rest: serde_json::Map<String, Value>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn default_category() -> ByteString {
+    ByteString::from_static(DEFAULT_CATEGORY)
+}
+
+impl TypeDefinition {
+    /// The first generation of a type with this schema, of the default category.
+    pub fn new(name: impl Into<ByteString>, schema: Value) -> Self {
+        Self {
+            name: name.into(),
+            generation: 1,
+            category: default_category(),
+            policy: SchemaPolicy::Enforce,
+            compatibility: Compatibility::Backward,
+            schema,
+            id: None,
+        }
+    }
+
+    /// The same of a category.
+    #[must_use]
+    pub fn category(self, category: impl Into<ByteString>) -> Self {
+        Self { category: category.into(), ..self }
+    }
+
+    /// The same as a generation of this number.
+    #[must_use]
+    pub fn generation(self, generation: u32) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// Reads the definition of a type of this name from JSON.
+    ///
+    /// # Errors
+    /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
+    pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
+        let Body { generation, category, policy, compatibility, schema, id } = crate::wire::parse_json(json)?;
+        let definition = Self { name: name.into(), generation, category, policy, compatibility, schema, id };
+        definition.validate()?;
+        Ok(definition)
+    }
+
+    /// Reads the definitions in a file: an object with `name` beside the fields of a body, or an array of such objects.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), at the place in the array.
+    pub fn read_all(json: &[u8]) -> Result<Vec<Self>, Invalid> {
+        let items = match crate::wire::parse_json::<Value>(json)? {
+            Value::Array(items) => items,
+            one => vec![one],
+        };
+        let read = |(at, item): (usize, Value)| {
+            let inside = |invalid: Invalid| invalid.inside(&format!("[{at}]"));
+            let wrong = |error: serde_json::Error| inside(Invalid::new(Code::InvalidBody, "name", error.to_string()));
+            let Named { name, rest } = serde_json::from_value(item).map_err(wrong)?;
+            let body = serde_json::to_vec(&rest).map_err(wrong)?;
+            Self::read(&name, &body).map_err(inside)
+        };
+        items.into_iter().enumerate().map(read).collect()
+    }
+
+    /// Writes the definition as JSON, without its name.
+    pub fn write(&self) -> String {
+        let body = Body {
+            generation: self.generation,
+            category: self.category.clone(),
+            policy: self.policy,
+            compatibility: self.compatibility,
+            schema: self.schema.clone(),
+            id: self.id,
+        };
+        // Texts and numbers cannot fail to become JSON.
+        serde_json::to_string(&body).unwrap_or_default()
+    }
+
+    /// The UUID of the type.
+    pub fn uuid(&self) -> Uuid {
+        self.id.unwrap_or_else(|| uuid_of("event", &self.name))
+    }
+
+    /// Checks names and limits, and that the schema refers to nothing outside of itself. Whether it is a JSON Schema is for the registry to
+    /// find out.
+    ///
+    /// # Errors
+    /// `invalid_name` or `invalid_type`, with the path.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let invalid = |path: &str, message: String| Err(Invalid::new(Code::InvalidType, path, message));
+        valid_name("name", &self.name)?;
+        valid_name("category", &self.category)?;
+        if self.generation == 0 {
+            return invalid("generation", "is 0; generations count from 1".to_owned());
+        }
+        if !matches!(self.schema, Value::Object(_) | Value::Bool(_)) {
+            return invalid("schema", "is neither an object nor true or false".to_owned());
+        }
+        let bytes = self.schema.to_string().len();
+        if bytes > SCHEMA_BYTES_MAX {
+            return invalid("schema", format!("is {bytes} bytes long; at most {SCHEMA_BYTES_MAX} are allowed"));
+        }
+        match outside(&self.schema, "schema") {
+            Some((path, target)) => {
+                let message =
+                    format!("{target:?} is outside of the schema; schemas are never fetched, so define it in $defs");
+                invalid(&path, message)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first reference that leads out of the schema, with its path.
+fn outside(schema: &Value, path: &str) -> Option<(String, String)> {
+    match schema {
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let path = format!("{path}.{name}");
+            match value.as_str() {
+                Some(target) if name == "$ref" || name == "$dynamicRef" => {
+                    (!target.starts_with('#')).then(|| (path, target.to_owned()))
+                }
+                _ => outside(value, &path),
+            }
+        }),
+        Value::Array(items) => items.iter().enumerate().find_map(|(at, item)| outside(item, &format!("{path}[{at}]"))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_definition_is_read_as_it_is_written() {
+        for body in [
+            json!({"schema": {"type": "object"}}),
+            json!({"schema": true, "generation": 3, "category": "pod", "policy": "warn", "compatibility": "none"}),
+            json!({"schema": {}, "id": "5b0c9f60-3f0e-4a52-9d3c-61c28f9e7a14"}),
+        ] {
+            let read = TypeDefinition::read("paid", body.to_string().as_bytes()).expect("valid");
+            assert_eq!(TypeDefinition::read("paid", read.write().as_bytes()), Ok(read), "{body}");
+        }
+        let file = json!([{"name": "a", "schema": {}}, {"name": "b", "schema": {}, "generation": 2}]);
+        let all = TypeDefinition::read_all(file.to_string().as_bytes()).expect("two");
+        assert_eq!(all.iter().map(|it| (&*it.name, it.generation)).collect::<Vec<_>>(), [("a", 1), ("b", 2)]);
+        assert_eq!(all[0].uuid(), uuid_of("event", "a"));
+    }
+
+    #[test]
+    fn a_schema_that_leads_elsewhere_is_refused_with_its_path() {
+        let refused = |body: Value| {
+            let refused = TypeDefinition::read("paid", body.to_string().as_bytes()).expect_err("refused");
+            (refused.code, refused.path)
+        };
+        let remote = json!({"schema": {"properties": {"a": {"$ref": "http://127.0.0.1/x.json"}}}});
+        assert_eq!(refused(remote), (Code::InvalidType, "schema.properties.a.$ref".to_owned()));
+        let file = json!({"schema": {"anyOf": [{"$ref": "file:///etc/passwd"}]}});
+        assert_eq!(refused(file), (Code::InvalidType, "schema.anyOf[0].$ref".to_owned()));
+        assert_eq!(refused(json!({"schema": 7})).1, "schema");
+        assert_eq!(refused(json!({"schema": {}, "generation": 0})).1, "generation");
+        assert_eq!(refused(json!({"schema": {}, "category": "a b"})), (Code::InvalidName, "category".to_owned()));
+    }
+}
