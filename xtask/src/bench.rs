@@ -10,7 +10,7 @@ const RIVALS: &str = "--rivals";
 /// The store on MongoDB beside the bare driver, instead of the embedded one beside the disk.
 const MONGODB: &str = "mongodb";
 
-/// Handlers and projections beside what does the same without them, on the embedded store and on MongoDB.
+/// Handlers, projections and the event horizon beside what does the same without them, on the embedded store and on MongoDB.
 const PROCESSING: &str = "processing";
 
 /// The relay beside a bare producer of Kafka.

@@ -7,6 +7,7 @@ mod credentials;
 mod filters;
 mod groups;
 mod handlers;
+mod horizon;
 mod http;
 #[cfg(feature = "server")]
 mod key_fetcher;
@@ -49,6 +50,7 @@ pub use self::credentials::CredentialsClient;
 pub use self::filters::FiltersClient;
 pub use self::groups::GroupsClient;
 pub use self::handlers::HandlersClient;
+pub use self::horizon::{HorizonClient, HttpProducers};
 #[cfg(feature = "server")]
 pub use self::key_fetcher::KeyFetcher;
 pub use self::keys::KeysClient;

@@ -50,9 +50,9 @@ pub use annals_system::{SystemClock, SystemRandomness};
 pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, GroupsClient, HandlersClient, KeysClient,
-    ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient,
-    TypesClient,
+    BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, GroupsClient, HandlersClient, HorizonClient,
+    HttpProducers, KeysClient, ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient,
+    StreamsClient, TopicsClient, TypesClient,
 };
 pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_with, shown_url};
 
@@ -75,6 +75,11 @@ struct GuideToTypes;
 #[cfg(all(doctest, feature = "runtime"))]
 #[doc = include_str!("../../../docs/topics.md")]
 struct GuideToTopics;
+
+/// Compiles and runs the Rust programs of the guide to the event horizon.
+#[cfg(all(doctest, feature = "runtime", feature = "client"))]
+#[doc = include_str!("../../../docs/horizon.md")]
+struct GuideToTheEventHorizon;
 
 /// Compiles and runs the Rust programs of the guide to projections.
 #[cfg(all(doctest, feature = "runtime"))]

@@ -1,9 +1,10 @@
-//! Handlers and projections beside what does the same without them, on the embedded store and on MongoDB.
+//! Handlers, projections and the event horizon beside what does the same without them, on the embedded store and on MongoDB.
 //!
 //! A log is projected by declarative rules, from the definition until its end. The other side writes what that wrote: for each page of
 //! 1,000 events one batch with a record for each different key of the page, and one record more for the position.
 
 mod handlers;
+mod horizon;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ cargo xtask bench processing [OPTIONS]
   --keys N     records that they change (10000)
   --rounds N   rounds (3); the median is printed
   --url URL    a replica set, which is measured too
-  --server P   the program annals, for the row over HTTP
+  --server P   the program annals, for the rows over HTTP
 ";
 
 const PAGE: u64 = 1_000;
@@ -93,7 +94,10 @@ pub async fn run(words: &[&str]) -> Result<(), String> {
         measure("mongodb", Arc::new(store), &arguments).await?;
     }
     match &arguments.server {
-        Some(program) => handlers::over_http(program, &arguments).await,
+        Some(program) => {
+            handlers::over_http(program, &arguments).await?;
+            horizon::measure(program, arguments.events, arguments.rounds).await
+        }
         None => Ok(()),
     }
 }

@@ -9,6 +9,7 @@ mod check;
 mod commit;
 mod completions;
 mod config;
+mod consent;
 mod credential;
 mod demo;
 mod export;
@@ -29,6 +30,7 @@ mod serve;
 mod snapshot;
 mod stats;
 mod stream;
+mod subscription;
 mod topic;
 mod transact;
 mod r#type;
@@ -128,6 +130,8 @@ commands! {
     filter::Filter,
     handler::Handler,
     projection::Projection,
+    consent::Consent,
+    subscription::Subscription,
     r#type::Type,
     topic::Topic,
     import::Import,

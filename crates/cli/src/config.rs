@@ -78,6 +78,8 @@ pub struct ServerSection {
     pub names: Vec<String>,
     /// Whether it serves without TLS on an address that other machines reach.
     pub insecure_http: bool,
+    /// What this server's microservice calls itself on the event horizon.
+    pub microservice: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +117,7 @@ impl Default for ServerSection {
             dev: false,
             names: Vec::new(),
             insecure_http: false,
+            microservice: "default".to_owned(),
         }
     }
 }

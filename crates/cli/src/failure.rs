@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use annals::credentials::CredentialError;
 use annals::filters::FilterError;
 use annals::handlers::HandlerError;
+use annals::horizon::HorizonError;
 use annals::operations::OperationError;
 use annals::projections::ProjectionError;
 use annals::runtime::StageError;
@@ -107,6 +108,15 @@ impl From<FilterError> for Failure {
     fn from(error: FilterError) -> Self {
         match error {
             FilterError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<HorizonError> for Failure {
+    fn from(error: HorizonError) -> Self {
+        match error {
+            HorizonError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

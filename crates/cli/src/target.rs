@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use annals::filters::Filters;
 use annals::handlers::Handlers;
+use annals::horizon::Horizon;
 use annals::projections::Projections;
 use annals::runtime::{Host, HostOptions};
 use annals::types::EventTypes;
 use annals::{
-    Client, Code, EventLog, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store, StoreError,
-    Streams, Topics,
+    Client, Code, EventLog, HttpProducers, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store,
+    StoreError, Streams, Topics,
 };
 
 use crate::config::Config;
@@ -39,6 +40,8 @@ pub struct Target {
     pub types: Arc<dyn EventTypes>,
     /// The topics of the tenant.
     pub topics: Arc<dyn Topics>,
+    /// The consents and subscriptions of the tenant.
+    pub horizon: Arc<dyn Horizon>,
     /// What gives the tenant's commits their numbers, where that is not the log itself.
     pub sequencing: Arc<dyn Sequencing>,
     pub tenant: String,
@@ -57,7 +60,7 @@ impl Target {
             let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
             let (filters, handlers) = (Arc::new(client.filters()), Arc::new(client.handlers()));
             let (projections, types) = (Arc::new(client.projections()), Arc::new(client.event_types()));
-            let topics = Arc::new(client.topics());
+            let (topics, horizon) = (Arc::new(client.topics()), Arc::new(client.horizon()));
             let (log, store) = (Arc::new(client), None);
             return Ok(Self {
                 log,
@@ -71,6 +74,7 @@ impl Target {
                 projections,
                 types,
                 topics,
+                horizon,
                 sequencing,
                 tenant,
                 scope,
@@ -82,9 +86,10 @@ impl Target {
         let (records, snapshots) = (store.records(&tenant)?, store.snapshots(&tenant)?);
         let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
         let (sequencing, types) = (store.sequencing(&tenant)?, store.event_types(&tenant)?);
-        let host = Host::start(Arc::clone(&store), HostOptions::default());
+        let host = Host::start(Arc::clone(&store), host_options(&context.config));
         let (filters, handlers) = (host.filters(&tenant)?, host.handlers(&tenant)?);
         let (projections, topics) = (host.projections(&tenant)?, host.topics(&tenant)?);
+        let horizon = host.horizon(&tenant)?;
         let store = Some((store, host));
         Ok(Self {
             log,
@@ -98,6 +103,7 @@ impl Target {
             projections,
             types,
             topics,
+            horizon,
             sequencing,
             tenant,
             scope,
@@ -132,6 +138,12 @@ impl Target {
         let log = logs.into_iter().find(|log| log.tenant == self.tenant && log.scope == self.scope)?;
         log.refusing.filter(|error| matches!(error, StoreError::Damaged(_)))
     }
+}
+
+/// What is configured of the task host.
+pub fn host_options(config: &Config) -> HostOptions {
+    let microservice = config.server.microservice.clone();
+    HostOptions { microservice, producers: Arc::new(HttpProducers), ..HostOptions::default() }
 }
 
 /// Opens the configured store.

@@ -25,7 +25,7 @@ use crate::handlers::Reason;
 
 pub use consent::{Consent, ConsentPage};
 pub use error::HorizonError;
-pub use intake::{Intake, IntakeState, Next, Origin, Progress, Refusal, batches};
+pub use intake::{Intake, IntakeState, Next, Origin, Progress, Refusal, batches, check_last};
 pub use offer::{CREDITS_MAX, OFFER_WAIT_MAX_MS, OfferRequest, Offered};
 pub use status::{SubscriptionPage, SubscriptionStatus};
 pub use stored::{

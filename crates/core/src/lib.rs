@@ -100,7 +100,8 @@ pub use records::{
     Explained, Figure, Group, GroupPage, GroupQuery, Grouping, HashedIndex, Index, IndexForm, OrderedIndex, Projection,
     Record, RecordChange, RecordError, RecordPage, RecordQuery, RecordType, RecordWrites, RecordedChange, Records,
     RecordsHash, Revision, SYSTEM_COLLECTIONS, SortBy, Stored, TextIndex, TextLanguage, TypedRecords,
-    decimals_not_summed, index_path, is_system_collection, valid_changes, valid_document, with_fields,
+    decimals_not_summed, index_path, is_secret_collection, is_system_collection, valid_changes, valid_document,
+    with_fields,
 };
 pub use sequencing::{
     Ask, Asked, HeldCommit, HeldId, Leader, MissingDocument, SequencerState, SequencerStatus, Sequencing,

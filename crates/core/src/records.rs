@@ -32,7 +32,7 @@ pub use index::{HashedIndex, Index, IndexForm, OrderedIndex, TextIndex, TextLang
 pub use projection::Projection;
 pub use query::{Cursor, RecordPage, RecordQuery, SortBy};
 pub use set::with_fields;
-pub use system::{SYSTEM_COLLECTIONS, is_system_collection};
+pub use system::{SYSTEM_COLLECTIONS, is_secret_collection, is_system_collection};
 pub use typed::{RecordType, Stored, TypedRecords};
 
 /// The number of a change in the feed of its collection, from 1. Numbers ascend and may have gaps. Numbers of two collections are

@@ -1,4 +1,4 @@
-//! The health of every handler, filter and projection, from the store: what a worker or an owner claims of itself does not count.
+//! The health of every handler, filter, projection and subscription, from the store: what a worker or an owner claims of itself does not count.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What was read of all processors.
 pub(crate) type Read = Result<Arc<Vec<ProcessorHealth>>, ReadError>;
 
-/// The health of a handler, filter or projection.
+/// The health of a handler, filter, projection or subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessorHealth {
     /// Its tenant.
     pub tenant: String,
-    /// `handler`, `filter` or `projection`.
+    /// `handler`, `filter`, `projection` or `subscription`.
     pub kind: &'static str,
     /// Its name; of a filter in another scope than the default one `SCOPE/STREAM`.
     pub name: String,
@@ -92,7 +92,8 @@ impl<'a> Known<'a> {
 }
 
 impl Host {
-    /// Returns the health of every handler, filter and projection of all tenants, as the store has it, at most a second old.
+    /// Returns the health of every handler, filter, projection and subscription of all tenants, as the store has it, at most a second
+    /// old.
     ///
     /// # Errors
     /// When the store cannot be read, or does not answer within 2 s.
@@ -131,6 +132,7 @@ impl Host {
             of_tenant.handlers(&*self.tenant(&tenant).map_err(unknown)?).await?;
             of_tenant.filters(&*self.filters_of(&tenant).map_err(unknown)?).await?;
             of_tenant.projections(&*self.projections_of(&tenant).map_err(unknown)?).await?;
+            health.extend(self.horizon_of(&tenant).map_err(unknown)?.health().await?);
         }
         Ok(health)
     }

@@ -30,7 +30,6 @@ use tokio::sync::watch;
 
 use crate::host::{Host, Shared, locked, supervise};
 use owner::Owner;
-pub use status::SubscriptionGauge;
 
 /// The event horizon of one tenant in this process.
 pub(crate) struct TenantHorizon {
@@ -98,14 +97,6 @@ impl Host {
         Ok(self.horizon_of(tenant)?)
     }
 
-    /// The subscriptions that this process follows, for metrics and health checks.
-    pub fn subscriptions(&self) -> Vec<SubscriptionGauge> {
-        let horizons: Vec<_> = locked(&self.0.horizons.0).values().map(Arc::clone).collect();
-        let mut gauges: Vec<_> = horizons.iter().flat_map(|horizon| horizon.gauges()).collect();
-        gauges.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
-        gauges
-    }
-
     pub(crate) fn start_subscriptions(&self) {
         for tenant in self.store().tenants() {
             if let Ok(horizon) = self.horizon_of(&tenant) {
@@ -114,7 +105,7 @@ impl Host {
         }
     }
 
-    fn horizon_of(&self, tenant: &str) -> Result<Arc<TenantHorizon>, UnknownLog> {
+    pub(crate) fn horizon_of(&self, tenant: &str) -> Result<Arc<TenantHorizon>, UnknownLog> {
         self.0.horizons.of(&self.0.shared, tenant)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::{QueryGuard, limits};
-use annals_runtime::Host;
+use annals_runtime::{Host, HostOptions};
 use tokio::sync::watch;
 
 use crate::connections::Connections;
@@ -62,6 +62,8 @@ pub struct Options {
     pub host: Option<Host>,
     /// What publishes the events of tenants through a broker, for as long as [`serve`](crate::serve) runs. None.
     pub relays: Relays,
+    /// How the server's own task host runs its tasks: what it calls itself on the event horizon, and how it reaches producers.
+    pub tasks: HostOptions,
     /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
     pub stop: Stop,
     /// What is held for clients.
@@ -93,6 +95,7 @@ impl Default for Options {
             names: Vec::new(),
             host: None,
             relays: Relays::default(),
+            tasks: HostOptions::default(),
             stop: Stop::default(),
             unread: Unread::default(),
             connections: Connections::default(),

@@ -9,6 +9,7 @@ mod credential;
 mod event;
 mod filter;
 mod handler;
+mod horizon;
 mod key;
 mod projection;
 mod record;
@@ -27,6 +28,7 @@ pub(crate) use handler::{
     Deliveries, EventAct, FailingPartitionPage, HandlerActPage, HandlerDefinition, HandlerMove, HandlerPage,
     HandlerReplay, HandlerStatus, Pull, Reason, Settled, Settlements,
 };
+pub(crate) use horizon::{Consent, ConsentPage, NewConsent, NewSubscription, SubscriptionPage, SubscriptionStatus};
 pub(crate) use key::{FoundKey, KeyChange, KeyChanged, KeyRollback};
 pub(crate) use projection::{ProjectedRecords, ProjectionDefinition, ProjectionPage, ProjectionStatus};
 pub(crate) use record::{

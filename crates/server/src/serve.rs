@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::Store;
-use annals_runtime::{Host, HostOptions};
+use annals_runtime::Host;
 use annals_system::Instant;
 use axum::Router;
 use axum::body::Body;
@@ -174,7 +174,7 @@ async fn serving(
 
 /// The options with a task host on this store, which publishes what they say.
 fn hosted(mut options: Options, store: &Arc<dyn Store>) -> Options {
-    let host = options.host.get_or_insert_with(|| Host::start(Arc::clone(store), HostOptions::default()));
+    let host = options.host.get_or_insert_with(|| Host::start(Arc::clone(store), options.tasks.clone()));
     options.relays.start(host);
     options
 }

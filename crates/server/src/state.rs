@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::{Code, Store};
-use annals_runtime::{Host, HostOptions};
+use annals_runtime::Host;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::metrics::Metrics;
@@ -36,7 +36,7 @@ impl Server {
     /// Creates the state of a server whose routes have these metrics labels.
     pub fn new(store: Arc<dyn Store>, options: Options, labels: impl IntoIterator<Item = &'static str>) -> Self {
         let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
-        let host = options.host.clone().unwrap_or_else(|| Host::start(Arc::clone(&store), HostOptions::default()));
+        let host = options.host.clone().unwrap_or_else(|| Host::start(Arc::clone(&store), options.tasks.clone()));
         // A router that is only described has no runtime to run tasks on.
         let runs = tokio::runtime::Handle::try_current().is_ok();
         if runs {

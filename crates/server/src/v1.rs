@@ -12,6 +12,7 @@ pub(crate) mod filters;
 pub(crate) mod follow;
 pub(crate) mod groups;
 pub(crate) mod handlers;
+pub(crate) mod horizon;
 pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod lines;

@@ -81,6 +81,9 @@ pub(super) struct Problem {
     pub owner: Option<String>,
     pub first_difference: Option<u64>,
     pub generation: Option<u32>,
+    pub microservice: Option<String>,
+    pub tenant: Option<String>,
+    pub stream: Option<String>,
 }
 
 impl Problem {

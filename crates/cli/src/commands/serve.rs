@@ -30,6 +30,9 @@ pub struct Serve {
     /// The address to listen on; port 0 takes a free one and prints it [default: 127.0.0.1:4000]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// What this server's microservice calls itself on the event horizon [default: default]
+    #[arg(long, value_name = "NAME")]
+    microservice: Option<String>,
     /// Where events are published: embedded, or kafka://HOST:PORT,HOST:PORT [default: embedded]
     #[arg(long, value_name = "URL")]
     broker: Option<String>,
@@ -51,6 +54,9 @@ impl Run for Serve {
         if let Some(broker) = &self.broker {
             layers.flag("broker.url", "--broker", broker.clone().into())?;
         }
+        if let Some(microservice) = &self.microservice {
+            layers.flag("server.microservice", "--microservice", microservice.clone().into())?;
+        }
         if self.dev {
             layers.flag("server.dev", "--dev", true.into())?;
         }
@@ -63,6 +69,7 @@ impl Run for Serve {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         let config = &context.config;
         let address = address(config).await?;
+        annals::valid_id("server.microservice", &config.server.microservice)?;
         if let Err(error) = server::raise_open_files() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
@@ -114,6 +121,7 @@ impl Run for Serve {
         limits.tls = tls;
         limits.relays = relays;
         limits.query_guard = config.queries.guard(config.server.dev);
+        limits.tasks = target::host_options(config);
         let opening = async {
             match first {
                 Some(store) => Ok(store),

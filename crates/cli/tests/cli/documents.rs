@@ -1,7 +1,7 @@
 //! Every shell snippet of a guide works when it is pasted, in order, into a terminal in an empty folder.
 //!
 //! A guide's snippets become one script for `bash -euo pipefail`. A line that ends in `# exits with N` must exit with N; every other
-//! command must succeed, and so must every request of curl. The guides name port 4000; the script uses a free one.
+//! command must succeed, and so must every request of curl. The guides name the ports 4000 and 4001; the script uses free ones.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -18,8 +18,8 @@ use crate::run::folder;
 /// Longer than any guide takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Where the guides' servers listen.
-const ADDRESS: &str = "127.0.0.1:4000";
+/// Where the guides' servers listen, and the second one of a guide that has two.
+const ADDRESSES: [&str; 2] = ["127.0.0.1:4000", "127.0.0.1:4001"];
 
 /// The lines that need a checkout and a toolchain: the built binary stands in for what they build, and other tests run the rest.
 const CARGO: [&str; 3] = [
@@ -179,7 +179,9 @@ fn check(name: &str, snippets_min: usize) {
         return;
     }
     let folder = folder();
-    let script = script(name, &snippets).replace(ADDRESS, &format!("127.0.0.1:{}", free_port()));
+    let script = ADDRESSES.iter().fold(script(name, &snippets), |script, address| {
+        script.replace(address, &format!("127.0.0.1:{}", free_port()))
+    });
     let (code, printed) = bash(folder.path(), &script);
     assert_eq!(code, Some(0), "{name}: the last command that is shown failed\n{printed}");
 }
@@ -245,6 +247,11 @@ fn the_snippets_of_the_guide_to_event_types_work_in_order_in_an_empty_folder() {
 #[test]
 fn the_snippets_of_the_guide_to_topics_work_in_order_in_an_empty_folder() {
     check("docs/topics.md", 4);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_the_event_horizon_work_in_order_in_an_empty_folder() {
+    check("docs/horizon.md", 4);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod exporting;
 mod filters;
 mod following;
 mod handlers;
+mod horizon;
 mod importing;
 mod keys;
 mod operations;

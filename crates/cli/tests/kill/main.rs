@@ -8,10 +8,12 @@
 mod follower;
 mod groups;
 mod handlers;
+mod horizon;
 mod meeting;
 #[path = "../process/mod.rs"]
 mod process;
 mod projections;
+mod proxy;
 mod reader;
 mod writer;
 

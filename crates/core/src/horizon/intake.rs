@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::{HorizonError, Offered};
 use crate::processing::{ProcessingRetry, Then};
 use crate::{
-    ByteString, Code, IncomingEvent, ReceivedBatch, SequenceNumber, StreamPosition, Subscription, SubscriptionState,
-    Timestamp,
+    ByteString, Code, IncomingEvent, ReceivedBatch, RecordedEvent, SequenceNumber, StreamPosition, Subscription,
+    SubscriptionState, Timestamp,
 };
 
 /// The delays before a producer is asked again: 0.2 s, doubled up to 15 s. The first success begins with 0.2 s again.
@@ -273,6 +273,29 @@ impl Intake {
         }
         Ok(origin)
     }
+}
+
+/// Compares the event that was received last with the one that the producer has at its position now. Two restores of one backup have the
+/// same incarnation, and logs that differ from there on.
+///
+/// # Errors
+/// [`Refusal::Blocked`] when they differ. Data is not compared: a producer may redact it.
+pub fn check_last(received: &RecordedEvent, now: Option<&IncomingEvent>) -> Result<(), Refusal> {
+    let number = received.commit.received.as_ref().map(|from| (from.sequence_number, from.position));
+    let is_same = |now: &IncomingEvent| {
+        number == Some((now.sequence_number, now.position))
+            && now.event_type == received.event_type
+            && now.time == received.time
+            && received.commit.aggregate.event_source() == Some(&*now.source)
+    };
+    if now.is_some_and(is_same) {
+        return Ok(());
+    }
+    let (number, position) = number.unwrap_or_default();
+    Err(Refusal::Blocked(format!(
+        "event {number} at position {position} of the producer's stream is not the one that was received there; the producer's log is \
+         another one than before; receive into another scope to begin anew with this producer"
+    )))
 }
 
 fn not_ascending(event: &IncomingEvent, after: SequenceNumber) -> String {

@@ -21,6 +21,7 @@ mod handlers;
 mod held;
 mod held_alone;
 mod held_many;
+mod horizon;
 mod keys;
 mod layout;
 mod long_values;

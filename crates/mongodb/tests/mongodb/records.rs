@@ -16,18 +16,26 @@ use crate::server::{Databases, two_tenants, until};
 pub struct MongoRecords {
     databases: Databases,
     clock: Arc<ManualClock>,
+    scopes: Vec<String>,
 }
 
 impl MongoRecords {
     pub fn new() -> Self {
-        Self { databases: Databases::new(), clock: Arc::new(ManualClock::at(SystemClock.now())) }
+        let clock = Arc::new(ManualClock::at(SystemClock.now()));
+        Self { databases: Databases::new(), clock, scopes: Vec::new() }
+    }
+
+    /// The same with a scope besides the default one.
+    pub fn with_scope(scope: &str) -> Self {
+        Self { scopes: vec![scope.to_owned()], ..Self::new() }
     }
 }
 
 #[async_trait]
 impl Subject for MongoRecords {
     async fn open(&self) -> Arc<dyn Store> {
-        Arc::new(self.databases.store(Options { clock: self.clock.clone(), ..two_tenants() }).await)
+        let (clock, scopes) = (self.clock.clone(), self.scopes.clone());
+        Arc::new(self.databases.store(Options { clock, scopes, ..two_tenants() }).await)
     }
 
     async fn open_beside(&self, _store: &Arc<dyn Store>) -> Arc<dyn Store> {

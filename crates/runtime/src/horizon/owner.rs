@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use annals_core::horizon::{
     CREDITS_MAX, HorizonError, Intake, Next, OfferRequest, Offered, Offering, OriginRecord, ProgressRecord, Refusal,
-    SubscriptionDefinition,
+    SubscriptionDefinition, check_last,
 };
 use annals_core::{
-    Clock, ReceiveError, ReceivedBatch, Receiving, RecordError, StoreError, StreamPosition, Timestamp, TypedRecords,
+    Clock, LogQuery, ReceiveError, ReceivedBatch, Receiving, RecordError, RecordedEvent, StoreError, StreamPosition,
+    Subscription, SubscriptionState, Timestamp, TypedRecords,
 };
 use tokio::sync::watch;
 
@@ -23,6 +24,8 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// How long a producer waits for the first event of a page.
 const WAIT_MS: u64 = 10_000;
+/// Among how many of the newest events of the scope the one is looked for that was received last.
+const LOOK_BACK: usize = 100;
 
 /// The owner of a subscription, over restarts.
 pub(super) struct Owner {
@@ -274,6 +277,19 @@ impl Work<'_> {
             Ok(stored) => stored,
             Err(error) => return not_stored(error).map(Err),
         };
+        if let Some(last) = self.last_received(&subscription, stored).await? {
+            let (offering, at) = (Arc::clone(&self.offering), stored.position.saturating_sub(1));
+            let request = OfferRequest { credits: 1, ..self.request(at, None) };
+            let found = match self.beside(async move { offering.offer(request).await }).await? {
+                Ok(found) => found.events.first().cloned(),
+                Err(error) => return Ok(Err(Refusal::from(&error))),
+            };
+            let is_older = known.as_ref().is_some_and(|known| known.incarnation != offered.identity.incarnation);
+            // What a restore means for received events is said by numbers.
+            if let (false, Err(refusal)) = (is_older, check_last(&last, found.as_ref())) {
+                return Ok(Err(refusal));
+            }
+        }
         match self.intake.connect(subscription.clone(), stored, known.as_ref(), &offered) {
             Ok(Some(origin)) => {
                 // INVARIANT: the origin is stored before the first event that comes from it.
@@ -284,6 +300,24 @@ impl Work<'_> {
             Ok(None) => Ok(Ok(())),
             Err(refusal) => Ok(Err(refusal)),
         }
+    }
+
+    /// The event that was received last, if it is among the newest of the scope's log.
+    async fn last_received(
+        &self,
+        subscription: &Subscription,
+        stored: SubscriptionState,
+    ) -> Result<Option<RecordedEvent>, Stop> {
+        let Some(last) = stored.sequence_number else { return Ok(None) };
+        let horizon = &self.owner.horizon;
+        let log = horizon.store().log(&horizon.tenant, &self.definition.scope);
+        let log = log.map_err(|error| Stop::Failed(error.to_string()))?;
+        let query = LogQuery { backwards: true, limit: LOOK_BACK, ..LogQuery::default() };
+        let page = log.read(query).await.map_err(HorizonError::from)?;
+        Ok(page.events.into_iter().find(|event| {
+            let from = event.commit.received.as_ref();
+            from.is_some_and(|from| from.subscription == *subscription && from.sequence_number == last)
+        }))
     }
 
     /// Stores page after page until something fails.

@@ -1,37 +1,15 @@
-//! The state of subscriptions: from what is stored for callers, and from the owners of this process for metrics.
+//! The state of subscriptions, from what is stored.
 
 use std::sync::Arc;
 
 use annals_core::horizon::{
-    HorizonError, IntakeState, Progress, ProgressRecord, SubscriptionDefinition, SubscriptionStatus,
+    HorizonError, IntakeState, Progress, ProgressRecord, SubscriptionDefinition, SubscriptionRecord, SubscriptionStatus,
 };
-use annals_core::{Lease, ReceiveError, StoreError, SubscriptionState, TypedRecords};
+use annals_core::{Lease, ReadError, ReceiveError, StoreError, SubscriptionState, Timestamp, TypedRecords};
 
 use super::{TenantHorizon, absent};
+use crate::health::{ProcessorHealth, all};
 use crate::host::locked;
-
-/// What the owner of a subscription in this process knows of it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SubscriptionGauge {
-    /// Its tenant.
-    pub tenant: String,
-    /// Its name.
-    pub name: String,
-    /// What is known of it.
-    pub progress: Progress,
-}
-
-impl SubscriptionGauge {
-    /// Why it does not receive, if that is so: the last reason.
-    pub fn degraded(&self) -> Option<&str> {
-        match self.progress.state {
-            IntakeState::Failing | IntakeState::Refused | IntakeState::Blocked => {
-                Some(self.progress.last_reason.as_deref().unwrap_or_default())
-            }
-            _ => None,
-        }
-    }
-}
 
 impl TenantHorizon {
     pub(super) async fn noted(&self, definition: &SubscriptionDefinition) -> Result<Progress, HorizonError> {
@@ -71,10 +49,47 @@ impl TenantHorizon {
         Ok(lease.filter(holds).map(|lease| lease.holder))
     }
 
-    pub(super) fn gauges(&self) -> Vec<SubscriptionGauge> {
-        let slots: Vec<_> = locked(&self.slots).iter().map(|(name, slot)| (name.clone(), Arc::clone(slot))).collect();
-        let known = slots.into_iter().filter_map(|(name, slot)| Some((name, locked(&slot.known).clone()?)));
-        known.map(|(name, progress)| SubscriptionGauge { tenant: self.tenant.clone(), name, progress }).collect()
+    /// The health of every subscription.
+    pub(crate) async fn health(&self) -> Result<Vec<ProcessorHealth>, ReadError> {
+        let mut health = Vec::new();
+        for record in all::<SubscriptionRecord>(&self.records).await? {
+            let status = match record.read() {
+                Ok(definition) => self.status(definition).await.map_err(|error| error.to_string()),
+                Err(why) => Err(why.to_string()),
+            };
+            health.push(self.health_of(&record, status));
+        }
+        Ok(health)
+    }
+
+    /// A subscription whose state cannot be read is not healthy, and hides no other.
+    fn health_of(&self, record: &SubscriptionRecord, status: Result<SubscriptionStatus, String>) -> ProcessorHealth {
+        let defined = Timestamp::from_millis(record.defined.timestamp_millis());
+        let since_defined = self.clock().now().since(defined).as_secs();
+        let known = status.as_ref().ok();
+        let state = known.map(|status| status.state);
+        let degraded = match &status {
+            Err(why) => Some(why.clone()),
+            Ok(SubscriptionStatus { state: IntakeState::Connecting | IntakeState::Running, .. }) => None,
+            Ok(SubscriptionStatus { state: IntakeState::Stopped, .. }) => {
+                Some("no process follows the producer".to_owned())
+            }
+            Ok(status) => Some(status.last_reason.clone().unwrap_or_default()),
+        };
+        ProcessorHealth {
+            tenant: self.tenant.clone(),
+            kind: "subscription",
+            name: record.name.clone(),
+            position: known.map_or(0, |status| status.head.saturating_sub(status.lag)),
+            head: known.map_or(0, |status| status.head),
+            // How old the producer's events are that were not received is not known here.
+            lag_seconds: 0,
+            seconds_since_progress: known.and_then(|status| status.seconds_since_progress).unwrap_or(since_defined),
+            failing: u64::from(matches!(state, Some(IntakeState::Failing | IntakeState::Refused))),
+            blocked: u64::from(state == Some(IntakeState::Blocked)),
+            owner: known.and_then(|status| status.owner.clone()),
+            degraded,
+        }
     }
 }
 

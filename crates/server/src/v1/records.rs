@@ -5,7 +5,9 @@ use std::sync::Arc;
 use annals_core::bson::Bson;
 use annals_core::wire::records as wire;
 use annals_core::wire::records::Encoding;
-use annals_core::{Code, Invalid, Record, RecordError, RecordQuery, Records, is_system_collection, limits};
+use annals_core::{
+    Code, Invalid, Record, RecordError, RecordQuery, Records, is_secret_collection, is_system_collection, limits,
+};
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use serde::Deserialize;
@@ -169,7 +171,7 @@ async fn find(
     accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    let records = server.store.records(&caller.tenant)?;
+    let records = readable(&server, &caller, &name)?;
     let Asked { read: query, held: _held } = asked(&server, name, request).await?;
     let page = server.query(async move { records.find(query).await }).await?;
     answer(accept, wire::page(&page)).await
@@ -183,7 +185,7 @@ async fn explain(
     accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    let records = server.store.records(&caller.tenant)?;
+    let records = readable(&server, &caller, &name)?;
     let Asked { read: query, held: _held } = asked(&server, name, request).await?;
     let explained = server.query(async move { records.explain(query).await }).await?;
     answer(accept, wire::explained(&explained)).await
@@ -214,7 +216,7 @@ async fn count(
         guard.check_raw(&condition)?;
         Ok(condition)
     };
-    let records = server.store.records(&caller.tenant)?;
+    let records = readable(&server, &caller, &name)?;
     let Asked { read: condition, held: _held } = read(&server, request, read_condition).await?;
     let count = server.query(async move { records.count(&name, &condition).await }).await?;
     answer(accept, wire::count(count)).await
@@ -229,12 +231,12 @@ async fn group(
     request: Request,
 ) -> Result<Response, Problem> {
     let guard = server.options.query_guard;
+    let records = readable(&server, &caller, &name)?;
     let read_group = move |bytes: &[u8], encoding| {
         let query = wire::read_group(&name, bytes, encoding)?;
         guard.check_raw(&query.condition)?;
         Ok(query)
     };
-    let records = server.store.records(&caller.tenant)?;
     let Asked { read: query, held: _held } = read(&server, request, read_group).await?;
     let asked = query.clone();
     let page = server.query(async move { records.group(asked).await }).await?;
@@ -249,7 +251,7 @@ async fn get(
     accept: Accept,
     request: Request,
 ) -> Result<Response, Problem> {
-    let records = server.store.records(&caller.tenant)?;
+    let records = readable(&server, &caller, &name)?;
     let Asked { read: id, held: _held } = read(&server, request, wire::read_id).await?;
     answer(accept, wire::record(&one(&*records, &name, &id).await?)).await
 }
@@ -266,7 +268,7 @@ async fn get_by_text(
         true => wire::extended_value(&id).map_err(|message| Invalid::new(Code::InvalidRecord, "id", message))?,
         false => Bson::String(id),
     };
-    let records = server.store.records(&caller.tenant)?;
+    let records = readable(&server, &caller, &name)?;
     answer(accept, wire::record(&one(&*records, &name, &id).await?)).await
 }
 
@@ -290,6 +292,15 @@ async fn write(
     not_of_the_system(changes.iter().map(|change| change.collection()))?;
     let _place = server.place("nothing was changed, retry in a moment")?;
     answer(accept, wire::numbers(&records.write(changes).await?)).await
+}
+
+/// The records of the caller's tenant, to read a collection that is not secret.
+fn readable(server: &Server, caller: &Caller, collection: &str) -> Result<Arc<dyn Records>, Problem> {
+    if is_secret_collection(collection) {
+        let message = format!("{collection:?} holds credentials of Annals, and is shown to nobody");
+        return Err(Problem::new(Code::SystemCollection, message).fact("collection", collection));
+    }
+    Ok(server.store.records(&caller.tenant)?)
 }
 
 /// Refuses names that are not for records of one's own.

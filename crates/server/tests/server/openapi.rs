@@ -1,12 +1,14 @@
 //! The OpenAPI document describes the server that serves it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use annals_core::Code;
+use annals_embedded::disk::MemoryDisk;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::running::Running;
+use crate::running::{Running, store_on};
 use crate::secured::Secured;
 
 async fn document(server: &Running) -> Value {
@@ -199,7 +201,9 @@ struct Described {
 
 impl Described {
     async fn start() -> Self {
-        let server = Running::start().await;
+        let options = annals_embedded::Options { scopes: vec!["inbox".to_owned()], ..Default::default() };
+        let store = store_on(Arc::new(MemoryDisk::default()), options);
+        let server = Running::over(store, annals_server::Options::default()).await;
         let document = document(&server).await;
         Self { server, document, seen: BTreeMap::new(), key: None }
     }
@@ -451,6 +455,35 @@ impl Described {
         self.exchange("get", one, None, 404).await;
     }
 
+    async fn horizon(&mut self) {
+        let public = json!({"public": true, "types": ["opened"]});
+        self.exchange("put", "/v1/filters/partner-doors", Some(public), 201).await;
+        let (consent, subscription) = ("/v1/consents/partners", "/v1/subscriptions/doors");
+        let given = json!({"microservice": "default", "tenant": "default", "stream": "partner-doors", "partition": ""});
+        self.exchange("put", consent, Some(given.clone()), 201).await;
+        self.put(consent, given).await;
+        self.get(consent).await;
+        self.get("/v1/consents?limit=1").await;
+        let page = "/v1/horizon/partner-doors?credits=10";
+        while !self.get(page).await.as_str().is_some_and(|page| page.contains("source")) {
+            tokio::task::yield_now().await;
+        }
+        let defined = json!({"producer": "local:", "tenant": "default", "stream": "partner-doors", "partition": "",
+            "scope": "inbox", "credential": "s3cret"});
+        self.exchange("put", subscription, Some(defined.clone()), 201).await;
+        self.put(subscription, defined).await;
+        while self.get(subscription).await["position"] == 0 {
+            tokio::task::yield_now().await;
+        }
+        self.get("/v1/subscriptions").await;
+        let reason = json!({"reason": "a test", "by": "me"});
+        for path in [subscription, consent, "/v1/filters/partner-doors"] {
+            self.exchange("delete", path, Some(reason.clone()), 200).await;
+            self.exchange("get", path, None, 404).await;
+        }
+        self.exchange("get", "/v1/horizon/partner-doors", None, 403).await;
+    }
+
     /// At a server that has them.
     async fn credentials(&mut self) {
         self.exchange("get", "/v1/audit", None, 501).await;
@@ -493,6 +526,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.filters().await;
     described.handlers().await;
     described.projections().await;
+    described.horizon().await;
     described.get("/health/live").await;
     described.get("/health/ready").await;
     described.get("/metrics").await;

@@ -1,0 +1,168 @@
+//! The event horizon of a server's tenant, over HTTP: its consents and subscriptions behind the same port as in this process, and what it
+//! offers to consumers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::handlers::{ActBody, Reason};
+use annals_core::horizon::{
+    Consent, ConsentPage, Horizon, HorizonError, OfferRequest, Offered, Offering, Producers, SubscriptionDefinition,
+    SubscriptionPage, SubscriptionStatus, read_offered,
+};
+use annals_core::{Code, Invalid, ReadError, StoreError};
+use async_trait::async_trait;
+use bytes::Bytes;
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+
+use super::answers::{self, problem, unknown};
+use super::http::{Answer, Http};
+use super::{Client, Path};
+
+/// How long a producer may take to answer beside the time that it is to wait. A network that swallows everything is noticed after it.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+
+/// The event horizon of one tenant of a server. It keeps the contract of [`Horizon`].
+#[derive(Clone)]
+pub struct HorizonClient(Client);
+
+impl Client {
+    /// The event horizon of the same tenant, over the same connection.
+    pub fn horizon(&self) -> HorizonClient {
+        HorizonClient(self.clone())
+    }
+}
+
+impl HorizonClient {
+    async fn send(&self, method: Method, path: Path, body: String) -> Result<Answer, HorizonError> {
+        let json = "application/json";
+        let answer = self.0.http.ask(method, &path.done(), Bytes::from(body), json, json).await;
+        Ok(answer.map_err(StoreError::Unreachable)?)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: Path) -> Result<T, HorizonError> {
+        let answer = self.send(Method::GET, path, String::new()).await?;
+        if answer.status.is_success() { Ok(answers::parse(&answer)?) } else { Err(refused(&answer)) }
+    }
+
+    async fn put(&self, path: Path, body: String) -> Result<bool, HorizonError> {
+        let answer = self.send(Method::PUT, path, body).await?;
+        if answer.status.is_success() { Ok(answer.status == StatusCode::CREATED) } else { Err(refused(&answer)) }
+    }
+
+    async fn delete(&self, path: Path, reason: Reason) -> Result<(), HorizonError> {
+        let Reason { reason, by } = reason;
+        let body = ActBody { reason, by, position: None, to: None, from: None };
+        // Texts cannot fail to become JSON.
+        let body = serde_json::to_string(&body).unwrap_or_default();
+        let answer = self.send(Method::DELETE, path, body).await?;
+        if answer.status.is_success() { Ok(()) } else { Err(refused(&answer)) }
+    }
+}
+
+fn refused(answer: &Answer) -> HorizonError {
+    let (code, problem) = match problem(answer) {
+        Ok(problem) => problem,
+        Err(unknown) => return unknown.into(),
+    };
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    match code {
+        Code::UnknownConsent => HorizonError::UnknownConsent(text(&problem.name)),
+        Code::UnknownSubscription => HorizonError::UnknownSubscription(text(&problem.name)),
+        Code::MissingConsent => HorizonError::MissingConsent {
+            microservice: text(&problem.microservice),
+            tenant: text(&problem.tenant),
+            stream: text(&problem.stream),
+            partition: text(&problem.partition),
+        },
+        Code::StreamNotPublic => HorizonError::NotPublic(text(&problem.stream)),
+        code => match answers::other::<ReadError>(code, problem) {
+            ReadError::Store(error) => error.into(),
+            ReadError::Invalid(invalid) => invalid.into(),
+            other => Invalid::new(code, "", other.to_string()).into(),
+        },
+    }
+}
+
+#[async_trait]
+impl Horizon for HorizonClient {
+    async fn put_consent(&self, consent: Consent) -> Result<bool, HorizonError> {
+        consent.validate()?;
+        self.put(Path::below(&["consents", &consent.id]), consent.write()).await
+    }
+
+    async fn consents(&self, after: Option<&str>, limit: usize) -> Result<ConsentPage, HorizonError> {
+        self.get(Path::below(&["consents"]).maybe("cursor", after).number("limit", limit)).await
+    }
+
+    async fn consent(&self, id: &str) -> Result<Consent, HorizonError> {
+        self.get(Path::below(&["consents", id])).await
+    }
+
+    async fn revoke_consent(&self, id: &str, reason: Reason) -> Result<(), HorizonError> {
+        self.delete(Path::below(&["consents", id]), reason).await
+    }
+
+    async fn put_subscription(&self, definition: SubscriptionDefinition) -> Result<bool, HorizonError> {
+        definition.validate()?;
+        self.put(Path::below(&["subscriptions", &definition.name]), definition.write()).await
+    }
+
+    async fn subscriptions(&self, after: Option<&str>, limit: usize) -> Result<SubscriptionPage, HorizonError> {
+        self.get(Path::below(&["subscriptions"]).maybe("cursor", after).number("limit", limit)).await
+    }
+
+    async fn subscription(&self, name: &str) -> Result<SubscriptionStatus, HorizonError> {
+        self.get(Path::below(&["subscriptions", name])).await
+    }
+
+    async fn delete_subscription(&self, name: &str, reason: Reason) -> Result<(), HorizonError> {
+        self.delete(Path::below(&["subscriptions", name]), reason).await
+    }
+}
+
+/// Reaches the producers of subscriptions over HTTP: give it to a task host as `HostOptions::producers`, as `annals serve` does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HttpProducers;
+
+impl Producers for HttpProducers {
+    fn producer(&self, url: &str, tenant: &str, credential: Option<&str>) -> Result<Arc<dyn Offering>, String> {
+        let http = Http::new(url, tenant)?;
+        let credential = credential.map(|credential| {
+            let value = HeaderValue::from_str(&format!("Bearer {credential}"));
+            let mut value = value.map_err(|_| "the credential cannot be sent in a header".to_owned())?;
+            value.set_sensitive(true);
+            Ok::<_, String>((AUTHORIZATION, value))
+        });
+        Ok(Arc::new(Producer { http, credential: credential.transpose()? }))
+    }
+}
+
+/// A tenant of a producer's server.
+struct Producer {
+    http: Http,
+    credential: Option<(HeaderName, HeaderValue)>,
+}
+
+#[async_trait]
+impl Offering for Producer {
+    async fn offer(&self, request: OfferRequest) -> Result<Offered, HorizonError> {
+        request.validate()?;
+        let path = Path::below(&["horizon", &request.stream])
+            .with("microservice", &request.microservice)
+            .with("tenant", &request.tenant)
+            .maybe("partition", Some(&request.partition).filter(|partition| !partition.is_empty()))
+            .number("from", request.from)
+            .number("credits", request.credits)
+            .number("wait_ms", request.wait_ms)
+            .maybe("incarnation", request.incarnation);
+        let at_most = ANSWER_MAX + Duration::from_millis(request.wait_ms);
+        let answer = self.http.get_within(&path.done(), "application/bson", self.credential.as_ref(), at_most).await;
+        let answer = answer.map_err(StoreError::Unreachable)?;
+        if !answer.status.is_success() {
+            return Err(refused(&answer));
+        }
+        Ok(read_offered(&answer.body).map_err(|error| unknown(&error))?)
+    }
+}

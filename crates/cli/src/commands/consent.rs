@@ -1,0 +1,161 @@
+//! `annals consent …`.
+
+use annals::horizon::Consent as Given;
+use annals::{ByteString, DEFAULT_TENANT, handlers::Reason};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
+use crate::failure::Stop;
+use crate::output::Output;
+
+/// Let consumers receive public streams over the event horizon
+#[derive(Debug, Args)]
+pub struct Consent {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Give a consent, or change what it is for
+    #[command(
+        after_help = "Example:\n  annals consent put shipping --microservice shipping --stream public-orders --partition north"
+    )]
+    Put(Put),
+    /// List consents
+    #[command(after_help = "Example:\n  annals consent list --output table")]
+    List,
+    /// Print a consent
+    #[command(after_help = "Example:\n  annals consent show shipping")]
+    Show(Named),
+    /// Revoke a consent; the flow stops within a second, and what was sent stays with the consumer
+    #[command(after_help = "Example:\n  annals consent revoke shipping --reason 'the contract has ended'")]
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// The id of the consent
+    id: String,
+}
+
+#[derive(Debug, Args)]
+struct Revoke {
+    #[command(flatten)]
+    of: Named,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Put {
+    #[command(flatten)]
+    of: Named,
+    /// The public stream
+    #[arg(long, value_name = "STREAM")]
+    stream: String,
+    /// The partition of that stream; entries without a partition when absent
+    #[arg(long, value_name = "PARTITION", default_value = "")]
+    partition: String,
+    /// The consumer's microservice
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_TENANT)]
+    microservice: String,
+    /// The consumer's tenant
+    #[arg(long, value_name = "TENANT", default_value = DEFAULT_TENANT)]
+    consumer_tenant: String,
+}
+
+impl Run for Consent {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        match &self.what {
+            What::Put(args) => put(context, args).await,
+            What::List => list(context).await,
+            What::Show(args) => show(context, args).await,
+            What::Revoke(args) => revoke(context, args).await,
+        }
+    }
+}
+
+async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
+    let consent = Given::new(args.of.id.as_str(), args.stream.as_str())
+        .to(args.microservice.as_str(), args.consumer_tenant.as_str())
+        .of_partition(args.partition.as_str());
+    consent.validate()?;
+    let target = context.to_write().await?;
+    target
+        .run(async |target| {
+            target.horizon.put_consent(consent.clone()).await?;
+            let mut output = context.output();
+            print(&mut output, &consent)?;
+            output.flush()
+        })
+        .await
+}
+
+async fn list(context: &Context) -> Result<(), Stop> {
+    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
+    target
+        .run(async |target| {
+            let mut output = context.output();
+            let mut after: Option<ByteString> = None;
+            loop {
+                let page = target.horizon.consents(after.as_deref(), 100).await?;
+                page.items.iter().try_for_each(|consent| print(&mut output, consent))?;
+                after = page.cursor;
+                if after.is_none() {
+                    return output.flush();
+                }
+            }
+        })
+        .await
+}
+
+async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
+    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
+    target
+        .run(async |target| {
+            let mut output = context.output();
+            print(&mut output, &target.horizon.consent(&args.id).await?)?;
+            output.flush()
+        })
+        .await
+}
+
+async fn revoke(context: &Context, args: &Revoke) -> Result<(), Stop> {
+    let target = context.to_write().await?;
+    target
+        .run(async |target| {
+            let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
+            target.horizon.revoke_consent(&args.of.id, reason).await?;
+            let mut output = context.output();
+            match output.format() {
+                Format::Json => output.json(&json!({ "deleted": true }))?,
+                Format::Table => output.text(format_args!("revoked"))?,
+            }
+            output.flush()
+        })
+        .await
+}
+
+fn print(output: &mut Output, consent: &Given) -> Result<(), Stop> {
+    match output.format() {
+        Format::Json => output.json(consent),
+        Format::Table => {
+            output.head(format_args!(
+                "{:<24}  {:<24}  {:<16}  {:<32}  PARTITION",
+                "ID", "MICROSERVICE", "TENANT", "STREAM"
+            ))?;
+            let Given { id, microservice, tenant, stream, partition } = consent;
+            output.text(format_args!("{id:<24}  {microservice:<24}  {tenant:<16}  {stream:<32}  {partition}"))
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The event horizon: `/v1/consents`, `/v1/subscriptions`, and the public streams that consumers read at `/v1/horizon`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::handlers::ActBody;
+use annals_core::horizon::{
+    Consent, Horizon, HorizonError, OfferRequest, Offered, OfferedView, Offering, SubscriptionDefinition, write_offered,
+};
+use annals_core::{ByteString, Code, DEFAULT_TENANT};
+use annals_system::Instant;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::handlers::{page_length, read};
+use super::lines::CHUNK_BYTES;
+use crate::accept::Accept;
+use crate::answer::{json, not_written};
+use crate::body;
+use crate::caller::Caller;
+use crate::media;
+use crate::payload::Payload;
+use crate::problem::Problem;
+use crate::query::{Limit, Number, Query};
+use crate::route::{self, Feature, Permission, get};
+use crate::schemas;
+use crate::state::Server;
+
+const CONSENT: &str = "/v1/consents/{id}";
+const SUBSCRIPTION: &str = "/v1/subscriptions/{name}";
+/// How often the consent is looked at while a page is being sent.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The operations of the event horizon.
+pub(crate) fn feature() -> Feature {
+    let consents = Payload::json::<schemas::ConsentPage>();
+    let consent = Payload::json::<schemas::Consent>;
+    let subscriptions = Payload::json::<schemas::SubscriptionPage>();
+    let subscription = Payload::json::<schemas::SubscriptionStatus>;
+    let deleted = Payload::json::<schemas::Deleted>;
+    let operations = [
+        get("/v1/consents", Permission::Reader, list_consents).described("listConsents", "Lists consents.", consents),
+        get(CONSENT, Permission::Reader, one_consent)
+            .described("getConsent", "Returns a consent.", consent())
+            .refuses(&[Code::UnknownConsent]),
+        route::put(CONSENT, Permission::Operator, put_consent)
+            .described(
+                "putConsent",
+                "Lets a consumer receive a partition of a public stream, or changes what it may receive.",
+                consent().created(),
+            )
+            .takes(Payload::body::<schemas::NewConsent>())
+            .refuses(&[Code::InvalidConsent]),
+        route::delete(CONSENT, Permission::Operator, revoke)
+            .described("revokeConsent", "Revokes a consent. The flow stops within a second.", deleted())
+            .takes(Payload::body::<schemas::Reason>())
+            .refuses(&[Code::UnknownConsent]),
+        get("/v1/subscriptions", Permission::Reader, list_subscriptions).described(
+            "listSubscriptions",
+            "Lists subscriptions and their state.",
+            subscriptions,
+        ),
+        get(SUBSCRIPTION, Permission::Reader, one_subscription)
+            .described("getSubscription", "Returns the state of a subscription.", subscription())
+            .refuses(&[Code::UnknownSubscription]),
+        route::put(SUBSCRIPTION, Permission::Operator, put_subscription)
+            .described(
+                "putSubscription",
+                "Defines what a scope receives from a producer, or changes it; attempts to receive at once.",
+                subscription().created(),
+            )
+            .takes(Payload::body::<schemas::NewSubscription>())
+            .refuses(&[Code::InvalidSubscription, Code::UnknownScope]),
+        route::delete(SUBSCRIPTION, Permission::Operator, delete_subscription)
+            .described(
+                "deleteSubscription",
+                "Deletes a subscription. What was received stays, and so does the position.",
+                deleted(),
+            )
+            .takes(Payload::body::<schemas::Reason>())
+            .refuses(&[Code::UnknownSubscription]),
+        get("/v1/horizon/{stream}", Permission::Reader, offer)
+            .described(
+                "readPublicStream",
+                "Returns events of a partition of a public stream to a consumer that has a consent, at most as many as it has credits for.",
+                Payload::raw(media::LINES, "One line an event, then one that says who sent them and where the next page begins.")
+                    .or(media::BSON, "One document an event, then one as the last line."),
+            )
+            .refuses(&[Code::MissingConsent, Code::StreamNotPublic]),
+    ];
+    Feature::new("Event horizon", operations)
+}
+
+/// The parameters of a list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// The length of the page: 1 to 1,000, 100 when absent.
+    #[param(inline)]
+    limit: Option<Limit>,
+    /// The `cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// The parameters of a page of a public stream.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct OfferQuery {
+    /// The consumer's microservice; `default` when absent.
+    microservice: Option<String>,
+    /// The consumer's tenant; `default` when absent. The producer's tenant is that of the request.
+    tenant: Option<String>,
+    /// The partition; entries without a partition when absent.
+    partition: Option<String>,
+    /// The position from which events are wanted; 0 when absent.
+    #[param(inline)]
+    from: Option<Number>,
+    /// How many events the consumer takes: 0 to 1,000, 100 when absent. With 0 it learns who the producer is.
+    #[param(inline)]
+    credits: Option<Number>,
+    /// How long to wait for the first event, in milliseconds: at most 50,000, 0 when absent.
+    #[param(inline)]
+    wait_ms: Option<Number>,
+    /// The incarnation of the producer's store that the consumer knows. `incarnation_start` of the answer is the number up to which the log
+    /// agrees with it.
+    #[param(inline)]
+    incarnation: Option<Number>,
+}
+
+#[derive(Serialize)]
+struct Deleted {
+    deleted: bool,
+}
+
+fn horizon(server: &Server, caller: &Caller) -> Result<Arc<dyn Horizon>, Problem> {
+    Ok(server.host.horizon(&caller.tenant)?)
+}
+
+fn created(new: bool) -> StatusCode {
+    if new { StatusCode::CREATED } else { StatusCode::OK }
+}
+
+/// `GET /v1/consents`.
+async fn list_consents(
+    State(server): State<Arc<Server>>,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let limit = page_length(query.limit)?;
+    json(StatusCode::OK, &horizon(&server, &caller)?.consents(query.cursor.as_deref(), limit).await?)
+}
+
+/// `GET /v1/consents/{id}`.
+async fn one_consent(
+    State(server): State<Arc<Server>>,
+    Path(id): Path<String>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    json(StatusCode::OK, &horizon(&server, &caller)?.consent(&id).await?)
+}
+
+/// `PUT /v1/consents/{id}`.
+async fn put_consent(
+    State(server): State<Arc<Server>>,
+    Path(id): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let horizon = horizon(&server, &caller)?;
+    let (parts, body) = request.into_parts();
+    let held = body::read(&server, &parts, body).await?;
+    let new = horizon.put_consent(Consent::read(&id, &held.bytes)?).await?;
+    json(created(new), &horizon.consent(&id).await?)
+}
+
+/// `DELETE /v1/consents/{id}`.
+async fn revoke(
+    State(server): State<Arc<Server>>,
+    Path(id): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let horizon = horizon(&server, &caller)?;
+    let body: ActBody = read(&server, request).await?;
+    horizon.revoke_consent(&id, body.of_deletion()?).await?;
+    json(StatusCode::OK, &Deleted { deleted: true })
+}
+
+/// `GET /v1/subscriptions`.
+async fn list_subscriptions(
+    State(server): State<Arc<Server>>,
+    Query(query): Query<ListQuery>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let limit = page_length(query.limit)?;
+    json(StatusCode::OK, &horizon(&server, &caller)?.subscriptions(query.cursor.as_deref(), limit).await?)
+}
+
+/// `GET /v1/subscriptions/{name}`.
+async fn one_subscription(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    json(StatusCode::OK, &horizon(&server, &caller)?.subscription(&name).await?)
+}
+
+/// `PUT /v1/subscriptions/{name}`.
+async fn put_subscription(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let horizon = horizon(&server, &caller)?;
+    let (parts, body) = request.into_parts();
+    let held = body::read(&server, &parts, body).await?;
+    let new = horizon.put_subscription(SubscriptionDefinition::read(&name, &held.bytes)?).await?;
+    json(created(new), &horizon.subscription(&name).await?)
+}
+
+/// `DELETE /v1/subscriptions/{name}`.
+async fn delete_subscription(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let horizon = horizon(&server, &caller)?;
+    let body: ActBody = read(&server, request).await?;
+    horizon.delete_subscription(&name, body.of_deletion()?).await?;
+    json(StatusCode::OK, &Deleted { deleted: true })
+}
+
+/// `GET /v1/horizon/{stream}`.
+async fn offer(
+    State(server): State<Arc<Server>>,
+    Path(stream): Path<String>,
+    Query(query): Query<OfferQuery>,
+    caller: Caller,
+    accept: Accept,
+) -> Result<Response, Problem> {
+    let request = requested(stream, query)?;
+    let offering = server.host.offering(&caller.tenant)?;
+    let offered = tokio::select! {
+        offered = offering.offer(request.clone()) => offered?,
+        () = server.options.stop.stopped() => {
+            return Err(Problem::new(Code::Closing, "the server stops; ask again when it is up"));
+        }
+    };
+    let (media_type, page) = match accept.bson {
+        true => (media::BSON, write_offered(&offered)),
+        false => (media::LINES, lines(offered).await?),
+    };
+    let greeting = OfferRequest { credits: 0, wait_ms: 0, ..request };
+    let mut response = Response::new(sent_under_consent(page.into(), offering, greeting));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    Ok(response)
+}
+
+fn requested(stream: String, query: OfferQuery) -> Result<OfferRequest, Problem> {
+    let name = |text: Option<String>| text.map_or(ByteString::from_static(DEFAULT_TENANT), Into::into);
+    let incarnation = match query.incarnation {
+        None => None,
+        Some(Number(number)) => {
+            let number = u32::try_from(number);
+            Some(number.map_err(|_| Problem::query("incarnation", "is not the incarnation of a store"))?)
+        }
+    };
+    Ok(OfferRequest {
+        microservice: name(query.microservice),
+        tenant: name(query.tenant),
+        stream: stream.into(),
+        partition: query.partition.unwrap_or_default().into(),
+        from: query.from.map_or(0, |from| from.0),
+        credits: usize::try_from(query.credits.map_or(100, |credits| credits.0)).unwrap_or(usize::MAX),
+        wait_ms: query.wait_ms.map_or(0, |wait| wait.0),
+        incarnation,
+    })
+}
+
+/// The page as lines of JSON. A large one is written by a thread.
+async fn lines(offered: Offered) -> Result<Vec<u8>, Problem> {
+    let lines = tokio::task::spawn_blocking(move || OfferedView(&offered).lines()).await;
+    let lines = lines.map_err(|error| Problem::new(Code::Internal, format!("writing the answer failed: {error}")))?;
+    lines.map_err(not_written)
+}
+
+/// Sends a page to a consumer that may take it slowly. Once the consent is revoked, the rest is not sent: the answer breaks off, and a page
+/// without its end is not a page.
+fn sent_under_consent(page: Bytes, offering: Arc<dyn Offering>, greeting: OfferRequest) -> Body {
+    if page.len() <= CHUNK_BYTES {
+        return Body::from(page);
+    }
+    let sending = (page, Instant::now(), offering, greeting);
+    let chunks = stream::try_unfold(sending, |(mut page, mut looked, offering, greeting)| async move {
+        if page.is_empty() {
+            return Ok(None);
+        }
+        if looked.elapsed() >= LOOK_EVERY {
+            if let Err(error) = offering.offer(greeting.clone()).await {
+                tracing::debug!(%error, "a page of a public stream is not sent to its end");
+                return Err(std::io::Error::other("the consumer may not receive the rest"));
+            }
+            looked = Instant::now();
+        }
+        let chunk = page.split_to(page.len().min(CHUNK_BYTES));
+        Ok(Some((chunk, (page, looked, offering, greeting))))
+    });
+    Body::from_stream(chunks)
+}
+
+impl From<HorizonError> for Problem {
+    fn from(error: HorizonError) -> Self {
+        let problem = Self::new(error.code(), error.to_string());
+        match error {
+            HorizonError::Invalid(invalid) => invalid.into(),
+            HorizonError::Store(error) => annals_core::ReadError::Store(error).into(),
+            HorizonError::UnknownConsent(name) | HorizonError::UnknownSubscription(name) => problem.fact("name", name),
+            HorizonError::MissingConsent { microservice, tenant, stream, partition } => problem
+                .fact("microservice", microservice)
+                .fact("tenant", tenant)
+                .fact("stream", stream)
+                .fact("partition", partition),
+            HorizonError::NotPublic(stream) => problem.fact("stream", stream),
+            _ => problem,
+        }
+    }
+}
