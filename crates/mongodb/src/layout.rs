@@ -15,6 +15,7 @@ pub(crate) mod names;
 pub(crate) mod owner;
 pub(crate) mod prepare;
 pub(crate) mod received;
+pub(crate) mod register;
 pub(crate) mod schema;
 pub(crate) mod stream;
 pub(crate) mod writer;

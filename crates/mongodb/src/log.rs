@@ -13,6 +13,7 @@ mod adopted;
 mod aggregates;
 mod ahead;
 mod batch;
+mod blocked;
 pub(crate) mod blocks;
 mod bulk;
 mod commit;
@@ -60,7 +61,7 @@ use ahead::Ahead;
 use blocks::{Kept, Lacking};
 use bulk::Bulk;
 use fetch::Pace;
-use heads::{Head, Heads};
+use heads::{Epoch, Head, Heads};
 use numbers::{Expected, Numbers, Place};
 use tail::Tail;
 use turns::Turns;
@@ -100,7 +101,7 @@ pub(crate) struct Log {
     bulk: Bulk,
     outcome_time: Duration,
     pub(crate) means: Means,
-    heads: Heads,
+    heads: Arc<Heads>,
     turns: Turns,
     places: Semaphore,
     places_max: usize,
@@ -152,17 +153,18 @@ impl Log {
         adopted: Adopted,
         means: Means,
     ) -> Arc<Self> {
+        let (numbers, heads) = (Arc::<Numbers>::default(), Arc::<Heads>::default());
         Arc::new_cyclic(|itself| Self {
             tenant: tenant.to_owned(),
             keys_schema: Schema::of_keys(keys.clone(), options),
             keys,
-            schema: Schema::new(database.clone(), options),
+            schema: Schema::new(database.clone(), options).of_log(numbers.clone(), heads.clone()),
             requests: options.requests,
             bulk: Bulk::new(database.clone(), options.outcome_time),
             outcome_time: options.outcome_time,
             means,
             database,
-            numbers: Arc::default(),
+            numbers,
             tail: Tail::default(),
             ahead: Ahead::default(),
             lacking: Lacking::default(),
@@ -171,7 +173,7 @@ impl Log {
             itself: itself.clone(),
             held: Count::default(),
             numbered: Count::default(),
-            heads: Heads::default(),
+            heads,
             turns: Turns::default(),
             places: Semaphore::new(options.waiting_max),
             places_max: options.waiting_max,
@@ -241,15 +243,18 @@ impl Log {
 
     /// Where an aggregate stands at majority.
     async fn read_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
+        let epoch = self.heads.epoch();
         let newest = self.newest(collection, aggregate, FindOneOptions::default()).await;
         let newest = newest.map_err(|error| reading(&error))?;
         let logged = self.logged_version(aggregate).await?;
-        self.head_of(collection, aggregate, newest, logged).await
+        let head = self.head_of(collection, aggregate, newest, logged).await?;
+        Ok(self.learned(aggregate, head, epoch))
     }
 
     /// Where an aggregate stands, confirmed by a majority behind the reading: a primary that is cut off and does not know it has none. So
     /// a refusal may rest on it.
     async fn confirm_head(&self, collection: &str, aggregate: &Aggregate) -> Result<Head, StoreError> {
+        let epoch = self.heads.epoch();
         let (time, concern) = (self.outcome_time, ReadConcern::linearizable());
         let options = FindOneOptions::builder().read_concern(concern).max_time(time).build();
         let newest = tokio::time::timeout(time, self.newest(collection, aggregate, options)).await;
@@ -258,7 +263,16 @@ impl Log {
             StoreError::Unreachable(format!("the version of {aggregate} could not be confirmed by a majority: {why}"))
         })?;
         let logged = self.logged_version(aggregate).await?;
-        self.head_of(collection, aggregate, newest, logged).await
+        let head = self.head_of(collection, aggregate, newest, logged).await?;
+        Ok(self.learned(aggregate, head, epoch))
+    }
+
+    /// Keeps where an aggregate stands. One whose commits are gone is read again: whose it was is not known.
+    fn learned(&self, aggregate: &Aggregate, head: Head, epoch: Epoch) -> Head {
+        if !head.tenant_id.is_empty() {
+            self.heads.learn(aggregate, head.clone(), epoch);
+        }
+        head
     }
 
     async fn newest(
@@ -292,9 +306,7 @@ impl Log {
             malformed(&self.database, collection, &found, why)
         })?;
         let tenant_id = text(&found, "tenantId").unwrap_or(annals_core::DEFAULT_TENANT_ID).into();
-        let head = Head { version: version.max(logged), tenant_id };
-        self.heads.learn(aggregate, head.clone());
-        Ok(head)
+        Ok(Head { version: version.max(logged), tenant_id })
     }
 
     /// The newest version of an aggregate that has its numbers; 0 where none has.

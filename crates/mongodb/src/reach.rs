@@ -100,6 +100,18 @@ pub(crate) async fn judge(database: &Database) -> Result<Reach, OpenError> {
     fault(database.name(), &reach).map_or(Ok(reach), Err)
 }
 
+/// What is wrong with the log of an open store: opening writes what this misses.
+pub(crate) fn fault_of_open(database: &str, reach: &Reach) -> Option<OpenError> {
+    if reach.opened && reach.next.is_some() {
+        return fault(database, reach);
+    }
+    let message = format!(
+        "database {database}: it has no {IDENTITY} or no {EVENT_LOG_METADATA} any more, so other software has dropped it; put it back from a \
+         backup, or open the store again to begin a new one"
+    );
+    Some(OpenError::new(Code::StoreDamaged, message))
+}
+
 /// What is wrong with it.
 pub(crate) fn fault(database: &str, reach: &Reach) -> Option<OpenError> {
     if reach.as_due() {
@@ -141,6 +153,18 @@ mod tests {
 
     fn code(reach: Reach) -> Option<Code> {
         fault("db", &reach).map(|error| error.code)
+    }
+
+    #[test]
+    fn a_database_that_was_dropped_under_an_open_store_is_damage() {
+        let due = Reach { next: Some(5), events: 5, entries: 5, opened: true, numbered: true, ..Reach::default() };
+        let code = |reach| fault_of_open("db", &reach).map(|error| error.code);
+        assert_eq!(code(due), None);
+        assert_eq!(code(Reach { next: Some(0), opened: true, ..Reach::default() }), None, "just begun");
+        assert_eq!(code(Reach { events: 6, ..due }), Some(Code::ForeignNumbers));
+        assert_eq!(code(Reach::default()), Some(Code::StoreDamaged));
+        assert_eq!(code(Reach { next: None, ..due }), Some(Code::StoreDamaged));
+        assert_eq!(code(Reach { opened: false, ..due }), Some(Code::StoreDamaged));
     }
 
     #[test]

@@ -124,6 +124,7 @@ pub(crate) fn not_ready(error: OpenError) -> CommitError {
 pub(crate) fn unready(error: OpenError) -> StoreError {
     match error.code {
         Code::Unreachable => StoreError::Unreachable(error.message),
+        Code::NotReady | Code::StoreDamaged | Code::ForeignNumbers => StoreError::other(error.code, error.message),
         _ => StoreError::ReadOnly(error.message),
     }
 }

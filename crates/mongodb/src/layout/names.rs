@@ -17,6 +17,8 @@ pub(crate) const AGGREGATES: &str = "aggregates";
 pub(crate) const ENTRIES: &str = "event-log-commits";
 /// The same of many commits at once: what the log is read by from its beginning.
 pub(crate) const BLOCKS: &str = "annals-blocks";
+/// Which collection each name of a collection of commits stands for.
+pub(crate) const COLLECTIONS: &str = "annals-collections";
 /// Commits that cannot be given numbers, and why.
 pub(crate) const HELD: &str = "sequencer-held";
 /// The sequencer's lease, and how far each log has come in the change stream.

@@ -1,8 +1,12 @@
 //! Which collections have which indexes, and when they are made: the log's when a tenant is opened, an aggregate's with its first commit.
 
+mod admission;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use annals_system::Instant;
 use futures_util::future::{join_all, try_join_all};
 use mongodb::Database;
 use mongodb::bson::doc;
@@ -11,9 +15,12 @@ use uuid::Uuid;
 
 use super::index::{Forbidden, Index, missing, reconcile, uuid_of_collection};
 use super::names::{
-    AGGREGATES, BLOCKS, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS, event_stream,
+    AGGREGATES, BLOCKS, COLLECTIONS, ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, HELD, IDENTITY, SEQUENCER, STREAMS,
+    aggregate_of, event_stream,
 };
-use super::prepare;
+use super::{prepare, register};
+use crate::log::heads::Heads;
+use crate::log::numbers::Numbers;
 use crate::options::{Options, Requests};
 use crate::refused::{Code, OpenError, asking, code_of};
 
@@ -21,6 +28,8 @@ use crate::refused::{Code, OpenError, asking, code_of};
 const LOOKS: usize = 16;
 /// How often a collection is made ready that other software drops meanwhile.
 const TRIES: usize = 20;
+/// How long a refusal also answers those who waited for the same collection meanwhile.
+const REFUSED_TIME: Duration = Duration::from_millis(100);
 
 /// The collections of commits of one tenant, or of its prepare keys, as far as this process knows that they are as they must be.
 ///
@@ -31,7 +40,22 @@ pub(crate) struct Schema {
     expected: Vec<Index>,
     forbidden: Vec<Forbidden>,
     create: bool,
-    known: Mutex<HashMap<String, Arc<OnceCell<Uuid>>>>,
+    known: Mutex<HashMap<String, Arc<OnceCell<Ready>>>>,
+    /// Collections that were not admitted, and when that was found last.
+    refused: Mutex<HashMap<String, (Instant, OpenError)>>,
+    /// Whether collections are registered: those of commits are.
+    registers: bool,
+    /// What is known of the log that the commits are of, where it is open: how far it has come, and where aggregates stand.
+    log: Option<(Arc<Numbers>, Arc<Heads>)>,
+}
+
+/// A collection that is as it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ready {
+    /// What an insert must name.
+    pub(crate) uuid: Uuid,
+    /// Whether it took the place of another one: then its indexes do not refuse every version that the log has.
+    pub(crate) replaced: bool,
 }
 
 impl Schema {
@@ -43,13 +67,30 @@ impl Schema {
             forbidden: vec![forbidden],
             create: options.auto_init_schema,
             known: Mutex::default(),
+            refused: Mutex::default(),
+            registers: true,
+            log: None,
         }
+    }
+
+    /// The collections of an open log. None is made in place of one that was dropped together with the log.
+    pub(crate) fn of_log(self, numbers: Arc<Numbers>, heads: Arc<Heads>) -> Self {
+        Self { log: Some((numbers, heads)), ..self }
     }
 
     /// The collections of prepare keys.
     pub(crate) fn of_keys(database: Database, options: &Options) -> Self {
         let create = options.auto_init_schema;
-        Self { database, expected: prepare::indexes(), forbidden: Vec::new(), create, known: Mutex::default() }
+        Self {
+            database,
+            expected: prepare::indexes(),
+            forbidden: Vec::new(),
+            create,
+            known: Mutex::default(),
+            refused: Mutex::default(),
+            registers: false,
+            log: None,
+        }
     }
 
     /// Compares the indexes that these collections have with what they must be, and makes none.
@@ -67,19 +108,40 @@ impl Schema {
     /// Sees to it that the collection is as it must be, once per process and before its own first insert. Returns what an insert must name.
     ///
     /// # Errors
-    /// `unsuitable_server` or `unreachable`; the next call tries again.
-    pub(crate) async fn ensure(&self, collection: &str) -> Result<Uuid, OpenError> {
+    /// `unsuitable_server` or `unreachable`; `not_ready` for a collection that took the place of another one, until the sequencer has
+    /// numbered what that one held; `store_damaged` where the log was dropped. The next call tries again.
+    pub(crate) async fn ensure(&self, collection: &str) -> Result<Ready, OpenError> {
         let cell = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.entry(collection.to_owned()).or_default().clone()
         };
-        cell.get_or_try_init(|| self.make_ready(collection)).await.copied()
+        let ready = cell.get_or_try_init(async || {
+            // Those who waited in line behind the one that was refused.
+            if let Some(refusal) = self.refused_lately(collection) {
+                return Err(refusal);
+            }
+            let made = self.make_ready(collection).await;
+            if let Err(refusal) = made.as_ref()
+                && refusal.code == Code::NotReady
+            {
+                let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+                refused.insert(collection.to_owned(), (Instant::now(), refusal.clone()));
+            }
+            made
+        });
+        ready.await.copied()
+    }
+
+    fn refused_lately(&self, collection: &str) -> Option<OpenError> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.retain(|_, (when, _)| when.elapsed() < REFUSED_TIME);
+        refused.get(collection).map(|(_, refusal)| refusal.clone())
     }
 
     /// Takes note that the collection with this UUID is not there any more.
     pub(crate) fn forget(&self, collection: &str, uuid: Uuid) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.get(collection).is_some_and(|cell| cell.get() == Some(&uuid)) {
+        if known.get(collection).is_some_and(|cell| cell.get().is_some_and(|ready| ready.uuid == uuid)) {
             known.remove(collection);
         }
     }
@@ -92,7 +154,7 @@ impl Schema {
     pub(crate) async fn look_again(&self) -> Result<(), OpenError> {
         let known: Vec<(String, Uuid)> = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.iter().filter_map(|(name, cell)| Some((name.clone(), *cell.get()?))).collect()
+            known.iter().filter_map(|(name, cell)| Some((name.clone(), cell.get()?.uuid))).collect()
         };
         for some in known.chunks(LOOKS) {
             let looks = some.iter().map(|(name, _)| missing(&self.database, name, &self.expected, &self.forbidden));
@@ -112,18 +174,33 @@ impl Schema {
         Ok(())
     }
 
-    async fn make_ready(&self, collection: &str) -> Result<Uuid, OpenError> {
+    async fn make_ready(&self, collection: &str) -> Result<Ready, OpenError> {
         let place = format!("{}.{collection}", self.database.name());
+        let asked = |error: mongodb::error::Error| asking(&place, &error);
         for _ in 0..TRIES {
+            self.log_is_there().await?;
+            // Before the UUID: what is registered later may be of a later collection.
+            let registered = register::read(&self.database, collection).await.map_err(asked)?;
             reconcile(&self.database, collection, &self.expected, &self.forbidden, self.create).await?;
-            let uuid =
-                async || uuid_of_collection(&self.database, collection).await.map_err(|error| asking(&place, &error));
+            let uuid = async || uuid_of_collection(&self.database, collection).await.map_err(asked);
             let Some(before) = uuid().await? else { continue };
             // Between the two it may have become another one.
             let missing = missing(&self.database, collection, &self.expected, &self.forbidden).await?;
-            if missing.is_empty() && uuid().await? == Some(before) {
-                return Ok(before);
+            if !missing.is_empty() || uuid().await? != Some(before) {
+                continue;
             }
+            // All of the database may have been dropped before the collection was made.
+            self.log_is_there().await?;
+            let admitted = match self.registers {
+                true => self.admitted(collection, before, registered).await?,
+                false => Some(Ready { uuid: before, replaced: false }),
+            };
+            let Some(ready) = admitted else { continue };
+            // Every process that waited for it has all versions of the log before it, whatever it remembered.
+            if let (Some((_, heads)), Some(aggregate)) = (&self.log, aggregate_of(collection)) {
+                heads.forget(aggregate);
+            }
+            return Ok(ready);
         }
         let message = format!("{place}: it is dropped or renamed again and again while its indexes are made");
         Err(OpenError::new(Code::UnsuitableServer, message))
@@ -184,7 +261,7 @@ fn log_collections() -> Vec<(&'static str, Vec<Index>)> {
         // Most commits have none, and pay nothing for it.
         Index { partial: Some(doc! { "tags": { "$exists": true } }), ..Index::ascending("tags_1", &["tags", "_id"]) },
     ];
-    let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY, BLOCKS].map(|name| (name, Vec::new()));
+    let plain = [EVENT_LOG_METADATA, SEQUENCER, HELD, IDENTITY, BLOCKS, COLLECTIONS].map(|name| (name, Vec::new()));
     let streams = vec![stream_states()];
     let mut all =
         vec![(EVENT_LOG, vec![source, version]), (AGGREGATES, vec![aggregate]), (ENTRIES, entries), (STREAMS, streams)];
@@ -300,8 +377,8 @@ async fn create_collection(database: &Database, collection: &str) -> Result<(), 
 }
 
 /// Where the commits of these aggregates are, and what an insert must name, once the collection is as it must be.
-pub(crate) async fn ready(schema: &Schema, aggregate: &str) -> Result<(String, Uuid), annals_core::CommitError> {
+pub(crate) async fn ready(schema: &Schema, aggregate: &str) -> Result<(String, Ready), annals_core::CommitError> {
     let collection = event_stream(aggregate)?;
-    let uuid = schema.ensure(&collection).await.map_err(crate::refused::not_ready)?;
-    Ok((collection, uuid))
+    let ready = schema.ensure(&collection).await.map_err(crate::refused::not_ready)?;
+    Ok((collection, ready))
 }

@@ -76,9 +76,7 @@ pub(super) async fn head(log: &Log, aggregate: &Aggregate) -> Result<Head, Store
     let Some(found) = newest.map_err(|error| reading(&error))? else { return Ok(Head::NONE) };
     let version = natural(&found, "version")
         .ok_or_else(|| StoreError::Damaged(format!("{ENTRIES}: an entry of {aggregate} has no version")))?;
-    let head = Head { version, tenant_id: DEFAULT_TENANT_ID.into() };
-    log.heads.learn(aggregate, head.clone());
-    Ok(head)
+    Ok(Head { version, tenant_id: DEFAULT_TENANT_ID.into() })
 }
 
 /// The commits of an aggregate whose first ones may be adopted.

@@ -31,6 +31,7 @@ pub(super) async fn read(log: &Log, query: AggregateQuery) -> Result<AggregateCo
 /// What the collection of commits holds, and whether none was left out for the sake of the page's size.
 pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateCommits, bool), ReadError> {
     let collection = event_stream(&query.aggregate.name)?;
+    let epoch = log.heads.epoch();
     let untimed = query.from_time.is_none() && query.to_time.is_none();
     let whole_range = untimed && query.to_version >= VERSION_MAX;
     // A page that reaches the end says what the end is. One of a range of versions or of times does not: the newest commit is outside, or
@@ -68,7 +69,7 @@ pub(super) async fn own(log: &Log, query: &AggregateQuery) -> Result<(AggregateC
         version = head.version.max(newest(&found.commits));
     } else if let Some(last) = found.commits.iter().find(|commit| commit.info.version == version) {
         // Whoever loads an aggregate mostly commits to it next.
-        log.heads.learn(&query.aggregate, Head { version, tenant_id: last.info.tenant_id.clone() });
+        log.heads.learn(&query.aggregate, Head { version, tenant_id: last.info.tenant_id.clone() }, epoch);
     }
     let Page { mut commits, whole, .. } = found;
     commits.sort_unstable_by_key(|commit| commit.info.version);

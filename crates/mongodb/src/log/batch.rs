@@ -4,6 +4,10 @@
 //! that failed) the same documents are sent again: they have ids, so those that were stored are not stored twice, and a majority
 //! acknowledgement of the second try covers the first. A document that is refused as a duplicate is looked up by its id at majority, in the
 //! session of the insert: so it is told from its own first try, and an answer that rests on another document rests on one that stays.
+//!
+//! An insert waits while another transaction, not committed yet, has written what it needs in a unique index, and MongoDB answers a
+//! command as a whole. So each command has a limit (`maxTimeMS`). When it expires, the documents that are stored are looked up at
+//! majority, and the others are returned to the lane, which sends them again (`blocked.rs`).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -22,8 +26,13 @@ use crate::refused::{COLLECTION_UUID_MISMATCH, code_of, is_garbled, message_of};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long the server works on a command. Far more than 512 documents take, far less than a caller waits: what is stored by then stays
+/// stored, so a server that is only slow loses little by being asked again.
+const LIMIT: Duration = Duration::from_millis(500);
 
 const DUPLICATE_KEY: i64 = 11000;
+/// The command, or its write concern, took longer than its limit.
+const LIMIT_EXPIRED: i64 = 50;
 const REPLACED: i64 = COLLECTION_UUID_MISMATCH as i64;
 
 /// What became of a document.
@@ -44,26 +53,30 @@ pub(crate) enum Outcome {
     Replaced,
 }
 
+/// What is known of a document. None is one that is not stored, because the limit expired before its turn came.
+pub(super) type Known = Option<Outcome>;
+
 /// Sends a batch until every outcome is known or the time is up. A server that is cut off from the majority may answer never.
-pub(super) async fn send(database: &Database, collection: &str, inserts: &[Insert], time: Duration) -> Vec<Outcome> {
+pub(super) async fn send(database: &Database, collection: &str, inserts: &[Insert], time: Duration) -> Vec<Known> {
     let ends = Instant::now() + time;
-    let mut outcomes = vec![Outcome::Unknown("it was not sent".to_owned()); inserts.len()];
+    let mut known = vec![Some(Outcome::Unknown("it was not sent".to_owned())); inserts.len()];
     let mut open: Vec<usize> = (0..inserts.len()).collect();
-    let mut first = true;
+    // Of what was sent before it is only known that it was not stored a moment ago: a router may have given up earlier than its shard.
+    let mut first = inserts.iter().all(|insert| !insert.sent);
     loop {
-        let trying = attempt(database, collection, inserts, &open, first, &mut outcomes);
+        let trying = attempt(database, collection, inserts, &open, first, &mut known);
         if ends.limit(trying).await.is_none() {
-            let silent = |place: &&usize| !matches!(outcomes[**place], Outcome::Stored | Outcome::Refused(_));
+            let silent = |place: &&usize| !matches!(known[**place], Some(Outcome::Stored | Outcome::Refused(_)));
             for place in open.iter().filter(silent).copied().collect::<Vec<_>>() {
-                outcomes[place] = Outcome::Unknown(no_answer(time));
+                known[place] = Some(Outcome::Unknown(no_answer(time)));
             }
         }
         first = false;
-        open.retain(|place| matches!(outcomes[*place], Outcome::Unknown(_)));
+        open.retain(|place| matches!(known[*place], Some(Outcome::Unknown(_))));
         if open.is_empty() || Instant::now() >= ends {
-            return outcomes;
+            return known;
         }
-        tracing::warn!(collection, open = open.len(), why = ?outcomes[open[0]], "outcomes are unknown; trying again");
+        tracing::warn!(collection, open = open.len(), why = ?known[open[0]], "outcomes are unknown; trying again");
         sleep(PAUSE).await;
     }
 }
@@ -74,52 +87,81 @@ async fn attempt(
     inserts: &[Insert],
     open: &[usize],
     first: bool,
-    outcomes: &mut [Outcome],
+    known: &mut [Known],
 ) {
-    let mut give_all = |outcome: Outcome| open.iter().for_each(|place| outcomes[*place] = outcome.clone());
+    let mut give_all = |outcome: Known| open.iter().for_each(|place| known[*place] = outcome.clone());
     let mut session = match database.client().start_session().causal_consistency(true).await {
         Ok(session) => session,
-        Err(error) => return give_all(Outcome::Unknown(message_of(&error))),
+        Err(error) => return give_all(Some(Outcome::Unknown(message_of(&error)))),
     };
     // Those that came first may name a collection that is gone; where it is, all of them are told.
     let into = inserts.iter().last().map(|last| last.into).unwrap_or_default();
     let command = match command(collection, into, open.iter().map(|place| &*inserts[*place].document)) {
         Ok(command) => command,
-        Err(error) => return give_all(Outcome::Refused(error.to_string())),
+        Err(error) => return give_all(Some(Outcome::Refused(error.to_string()))),
     };
     let answer = database.run_raw_command(command).session(&mut session).await;
-    let answer = match answer.and_then(|answer| Ok(RawDocumentBuf::try_from(&answer)?)) {
-        Ok(answer) => answer,
-        Err(error) if is_garbled(&error) => {
-            return told_apart(database, collection, inserts, open, &mut session, outcomes).await;
+    let unconfirmed = match answer.and_then(|answer| Ok(RawDocumentBuf::try_from(&answer)?)) {
+        Ok(answer) => {
+            let concern = inner(&answer, "writeConcernError");
+            let late = concern.is_some_and(|concern| integer(concern, "code") == Some(LIMIT_EXPIRED));
+            // Without the majority's word nothing in the answer is known to stay, its refusals neither. Of a majority that is late the
+            // look-up has the word: it waits until the majority has everything that the answer rests on.
+            if let Some(concern) = concern.filter(|_| !late) {
+                let why = text(concern, "errmsg").unwrap_or("the write concern failed").to_owned();
+                return give_all(Some(Outcome::Unknown(why)));
+            }
+            give_all(if late { None } else { Some(Outcome::Stored) });
+            read_write_errors(&answer, open, first, known);
+            let rests = |place: &usize| matches!(known[*place], None | Some(Outcome::Duplicate(_)));
+            open.iter().copied().filter(rests).collect()
         }
-        Err(error) if first && code_of(&error) == Some(COLLECTION_UUID_MISMATCH) => return give_all(Outcome::Replaced),
+        Err(error) if code_of(&error).map(i64::from) == Some(LIMIT_EXPIRED) => {
+            give_all(None);
+            open.to_vec()
+        }
+        Err(error) if is_garbled(&error) => {
+            return told_apart(database, collection, inserts, open, &mut session, known).await;
+        }
+        Err(error) if first && code_of(&error) == Some(COLLECTION_UUID_MISMATCH) => {
+            return give_all(Some(Outcome::Replaced));
+        }
         // A later try is refused before it is looked at; the first may have been stored all the same.
-        Err(error) if first && is_refusal(&error) => return give_all(Outcome::Refused(message_of(&error))),
-        Err(error) => return give_all(Outcome::Unknown(message_of(&error))),
+        Err(error) if first && is_refusal(&error) => return give_all(Some(Outcome::Refused(message_of(&error)))),
+        Err(error) => return give_all(Some(Outcome::Unknown(message_of(&error)))),
     };
-    // Without the majority's word nothing in the answer is known to stay, its refusals neither.
-    if let Some(concern) = inner(&answer, "writeConcernError") {
-        return give_all(Outcome::Unknown(text(concern, "errmsg").unwrap_or("the write concern failed").to_owned()));
-    }
-    give_all(Outcome::Stored);
-    read_write_errors(&answer, open, first, outcomes);
-    let duplicates: Vec<usize> =
-        open.iter().copied().filter(|place| matches!(outcomes[*place], Outcome::Duplicate(_))).collect();
-    if duplicates.is_empty() {
+    confirm(database, collection, inserts, unconfirmed, first, &mut session, known).await;
+}
+
+/// Confirms by a majority look-up, in the session of the insert, what the server's answer does not say by itself.
+async fn confirm(
+    database: &Database,
+    collection: &str,
+    inserts: &[Insert],
+    places: Vec<usize>,
+    first: bool,
+    session: &mut ClientSession,
+    known: &mut [Known],
+) {
+    if places.is_empty() {
         return;
     }
-    let ids: Vec<&str> = duplicates.iter().map(|place| &*inserts[*place].id).collect();
-    match stored_ids(database, collection, &ids, &mut session).await {
-        Ok(stored) => {
-            for place in duplicates {
-                // On the first try nothing of ours was there: an id that is taken is another's.
-                if !first && stored.contains(&inserts[place].id) {
-                    outcomes[place] = Outcome::Stored;
-                }
+    let ids: Vec<&str> = places.iter().map(|place| &*inserts[*place].id).collect();
+    let stored = stored_ids(database, collection, &ids, session).await;
+    for place in places {
+        let is_stored = match &stored {
+            Ok(stored) => stored.contains(&inserts[place].id),
+            Err(error) => {
+                known[place] = Some(Outcome::Unknown(message_of(error)));
+                continue;
             }
-        }
-        Err(error) => duplicates.iter().for_each(|place| outcomes[*place] = Outcome::Unknown(message_of(&error))),
+        };
+        known[place] = match known[place].take() {
+            None if is_stored => Some(Outcome::Stored),
+            // On the first try nothing of ours was there: an id that is taken is another's.
+            Some(Outcome::Duplicate(_)) if is_stored && !first => Some(Outcome::Stored),
+            other => other,
+        };
     }
 }
 
@@ -138,6 +180,7 @@ fn command<'a>(
     });
     command.boolean("ordered", false);
     command.uuid("collectionUUID", into);
+    command.int64("maxTimeMS", LIMIT.as_millis() as i64);
     command.document("writeConcern", |concern| {
         concern.text("w", "majority");
         concern.boolean("j", true);
@@ -157,13 +200,18 @@ fn is_passing(code: i64) -> bool {
     PASSING.contains(&code)
 }
 
-fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, outcomes: &mut [Outcome]) {
+fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, known: &mut [Known]) {
     let Ok(errors) = answer.get_array("writeErrors") else { return };
     for error in errors.into_iter().flatten().filter_map(|error| error.as_document()) {
         let place = integer(error, "index").and_then(|index| open.get(usize::try_from(index).ok()?));
         let Some(place) = place else { continue };
         let message = || text(error, "errmsg").unwrap_or("the server gave no reason").to_owned();
-        outcomes[*place] = match integer(error, "code") {
+        known[*place] = Some(match integer(error, "code") {
+            // A router says so of each document of a shard.
+            Some(LIMIT_EXPIRED) => {
+                known[*place] = None;
+                continue;
+            }
             // By the index's fields, never by the message: it quotes values, and a value may be called like an index.
             Some(DUPLICATE_KEY) => {
                 let keys = inner(error, "keyPattern").map(|keys| keys.iter().flatten());
@@ -172,7 +220,7 @@ fn read_write_errors(answer: &RawDocument, open: &[usize], first: bool, outcomes
             Some(REPLACED) if first => Outcome::Replaced,
             Some(code) if !is_passing(code) && first => Outcome::Refused(message()),
             _ => Outcome::Unknown(message()),
-        };
+        });
     }
 }
 
@@ -183,25 +231,25 @@ async fn told_apart(
     inserts: &[Insert],
     open: &[usize],
     session: &mut ClientSession,
-    outcomes: &mut [Outcome],
+    known: &mut [Known],
 ) {
     let ids: Vec<&str> = open.iter().map(|place| &*inserts[*place].id).collect();
     let stored = stored_ids(database, collection, &ids, session).await;
     for place in open {
-        outcomes[*place] = match &stored {
+        known[*place] = Some(match &stored {
             Ok(stored) if stored.contains(&inserts[*place].id) => Outcome::Stored,
             Ok(_) => Outcome::Duplicate(Vec::new()),
             Err(error) => Outcome::Unknown(message_of(error)),
-        };
+        });
     }
 }
 
 /// What an answer to the insert of one document says, in a transaction: what passes is tried again by who began it.
 pub(super) fn judged(answer: &RawDocument) -> Outcome {
-    let mut outcomes = [Outcome::Stored];
-    read_write_errors(answer, &[0], true, &mut outcomes);
-    let [outcome] = outcomes;
-    outcome
+    let mut known = [Some(Outcome::Stored)];
+    read_write_errors(answer, &[0], true, &mut known);
+    let [outcome] = known;
+    outcome.unwrap_or_else(|| Outcome::Unknown("the server's limit of time has expired".to_owned()))
 }
 
 /// Which of these ids are stored at majority, after everything that the session has seen.

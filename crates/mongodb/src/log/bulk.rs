@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! callers ─▶ lane of the collection ─▶ batch ─▶ insert, majority and journal ─▶ outcome of each
-//!              gathers while batches are under way
+//!              gathers while batches are in flight   │
+//!                        smaller batches ◀───────────┘ what waits for another's transaction (blocked.rs)
 //! ```
 
 use std::collections::{HashMap, VecDeque};
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::batch::{self, Outcome};
+use super::blocked::Blocked;
 
 /// Most documents of a batch.
 const BATCH_MAX: usize = 512;
@@ -41,6 +43,8 @@ pub(super) struct Insert {
     pub(super) answer: oneshot::Sender<Outcome>,
     /// Until then it is sent or answered as not sent.
     pub(super) sent_by: Instant,
+    /// Whether it was sent before, and was not stored then.
+    pub(super) sent: bool,
 }
 
 /// The lanes of one database, one for each collection that is inserted into.
@@ -77,7 +81,7 @@ impl Bulk {
     pub(crate) async fn insert(&self, collection: &str, into: Uuid, id: String, document: Vec<u8>) -> Outcome {
         let (answer, answered) = oneshot::channel();
         let sent_by = Instant::now() + self.outcome_time;
-        let mut insert = Insert { id, document, into, answer, sent_by };
+        let mut insert = Insert { id, document, into, answer, sent_by, sent: false };
         // A lane ends with the runtime that it was made on; a store may be used from a later one.
         for _ in 0..2 {
             match self.lane(collection).send(insert) {
@@ -95,40 +99,48 @@ impl Bulk {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry(collection.to_owned()).or_insert_with(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
-            tokio::spawn(run(
-                self.database.clone(),
-                collection.to_owned(),
-                receiver,
-                self.counts.clone(),
-                self.outcome_time,
-            ));
+            let lane = Lane {
+                database: self.database.clone(),
+                collection: collection.to_owned(),
+                counts: self.counts.clone(),
+                outcome_time: self.outcome_time,
+            };
+            tokio::spawn(run(Arc::new(lane), receiver));
             sender
         });
         lane.clone()
     }
 }
 
-/// Sends batches until nobody can give it anything more and all are answered.
-async fn run(
+/// Where the batches of one collection go.
+pub(super) struct Lane {
     database: Database,
     collection: String,
-    mut queue: mpsc::UnboundedReceiver<Insert>,
     counts: Arc<Counts>,
     outcome_time: Duration,
-) {
+}
+
+/// Sends batches until nobody can give it anything more and all are answered.
+async fn run(lane: Arc<Lane>, mut queue: mpsc::UnboundedReceiver<Insert>) {
     let mut waiting = VecDeque::new();
+    let mut blocked = Blocked::default();
     let mut flights = JoinSet::new();
     let mut under_way = 0;
     // When it was last that nothing was under way.
     let mut since = Instant::now();
     let mut open = true;
-    while open || !waiting.is_empty() || !flights.is_empty() {
+    while open || !waiting.is_empty() || !flights.is_empty() || !blocked.is_empty() {
         tokio::select! {
             insert = queue.recv(), if open => match insert {
                 Some(insert) => waiting.push_back(insert),
                 None => open = false,
             },
-            Some(ended) = flights.join_next() => under_way -= ended.unwrap_or(0),
+            Some(ended) = flights.join_next() => {
+                let (count, left) = ended.unwrap_or_default();
+                under_way -= count;
+                blocked.add(left);
+            }
+            () = blocked.landed() => {}
             () = (since + SLOW).comes(), if flights.len() == 1 && !waiting.is_empty() => {}
         }
         // Whoever was answered by the last batch gets to come with the next: they come one after the other, as long as each turn of the
@@ -149,9 +161,12 @@ async fn run(
         }
         while !waiting.is_empty() && flights.len() < flights_max(under_way, &waiting, since) {
             let batch: Vec<Insert> = waiting.drain(..fitting(&waiting)).collect();
-            under_way += batch.len();
-            flights.spawn(fly(database.clone(), collection.clone(), batch, counts.clone(), outcome_time));
+            let count = batch.len();
+            under_way += count;
+            let lane = lane.clone();
+            flights.spawn(async move { (count, fly(&lane, batch).await) });
         }
+        blocked.send(&lane);
     }
 }
 
@@ -185,18 +200,21 @@ fn fitting(waiting: &VecDeque<Insert>) -> usize {
     count.max(1).min(waiting.len())
 }
 
-/// Sends a batch, answers everybody, and says how many they were.
-async fn fly(
-    database: Database,
-    collection: String,
-    inserts: Vec<Insert>,
-    counts: Arc<Counts>,
-    outcome_time: Duration,
-) -> usize {
-    let count = inserts.len();
-    let outcomes = batch::send(&database, &collection, &inserts, outcome_time).await;
+/// Sends a batch, answers every caller whose outcome is known, and returns the other inserts: they are not stored.
+pub(super) async fn fly(lane: &Lane, inserts: Vec<Insert>) -> Vec<Insert> {
+    let Lane { database, collection, counts, outcome_time } = lane;
+    // What was sent before has only the rest of its time.
+    let rest = |insert: &Insert| if insert.sent { insert.sent_by - Instant::now() } else { *outcome_time };
+    let time = inserts.iter().map(rest).max().unwrap_or_default();
+    let known = batch::send(database, collection, &inserts, time).await;
     counts.batches.fetch_add(1, Ordering::Relaxed);
-    for (insert, outcome) in inserts.into_iter().zip(outcomes) {
+    let mut left = Vec::new();
+    for (mut insert, outcome) in inserts.into_iter().zip(known) {
+        let Some(outcome) = outcome else {
+            insert.sent = true;
+            left.push(insert);
+            continue;
+        };
         if matches!(outcome, Outcome::Stored) {
             counts.stored.fetch_add(1, Ordering::Relaxed);
             counts.bytes.fetch_add(insert.document.len() as u64, Ordering::Relaxed);
@@ -204,5 +222,5 @@ async fn fly(
         // A caller that went away has stored its commit all the same.
         let _ = insert.answer.send(outcome);
     }
-    count
+    left
 }

@@ -21,7 +21,7 @@ use super::repeat;
 use crate::layout::commit::{Given, write};
 use crate::layout::foreign::StoredCommit;
 use crate::layout::names::new_event_stream;
-use crate::layout::schema::ready;
+use crate::layout::schema::{Ready, ready};
 use crate::options::Requests;
 use crate::patience::given_up;
 use crate::refused::not_ready;
@@ -59,7 +59,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     })?;
     let making = tokio::time::timeout(log.outcome_time, ready(&log.schema, &commit.aggregate.name));
     let collection = log.patience.during(making).await.ok_or(StoreError::Closed)?;
-    let (collection, into) = collection
+    let (collection, there) = collection
         .map_err(|_| StoreError::Unreachable("its collection could not be made ready in time".to_owned()))??;
     let timed = tokio::time::timeout(log.outcome_time, keyed::ready(log, &commit.keys)).await;
     timed
@@ -71,7 +71,7 @@ pub(super) async fn commit(log: &Log, commit: NewCommit) -> Result<CommitOutcome
     let storing = async {
         let turn = tokio::time::timeout(log.outcome_time, log.turns.wait(&commit.aggregate)).await;
         let _turn = turn.map_err(|_| StoreError::Overloaded)?;
-        store(log, (&collection, into), &request).await
+        store(log, &collection, there, &request).await
     };
     let stored = log.patience.during(storing).await.unwrap_or_else(|| {
         let sentence = format!("the store was closed before MongoDB answered (request id {:?})", request.request_id);
@@ -178,7 +178,9 @@ struct Stored {
     repeated: Option<StoredCommit>,
 }
 
-async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Request<'_>) -> Result<Stored, CommitError> {
+async fn store(log: &Log, collection: &str, there: Ready, request: &Request<'_>) -> Result<Stored, CommitError> {
+    let mut into = there.uuid;
+    let mut epoch = log.heads.epoch();
     let commit = request.commit;
     let expected = commit.expected_version;
     let first_only = matches!(expected, ExpectedVersion::Empty | ExpectedVersion::Exact(0));
@@ -186,7 +188,7 @@ async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Reques
     // index knows whether it is one.
     let (mut head, mut current) = match log.heads.get(&commit.aggregate) {
         Some(head) => (head, false),
-        None if first_only && !log.adopted.there => (Head::NONE, false),
+        None if first_only && !log.adopted.there && !there.replaced => (Head::NONE, false),
         None => (log.read_head(collection, &commit.aggregate).await?, false),
     };
     let mut collided = false;
@@ -236,7 +238,7 @@ async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Reques
         match outcome {
             Outcome::Stored => {
                 let tenant_id = request.tenant_id().into();
-                log.heads.learn(&commit.aggregate, Head { version, tenant_id });
+                log.heads.learn(&commit.aggregate, Head { version, tenant_id }, epoch);
                 return Ok(Stored { version, repeated: None });
             }
             Outcome::Duplicate(index) => {
@@ -268,7 +270,8 @@ async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Reques
             }
             Outcome::NotSent => return Err(StoreError::Overloaded.into()),
             Outcome::Replaced => {
-                into = renewed(log, commit, collection, into).await?;
+                into = renewed(log, collection, into).await?;
+                epoch = log.heads.epoch();
                 (head, current) = (log.read_head(collection, &commit.aggregate).await?, false);
             }
             Outcome::Unknown(why) => {
@@ -279,12 +282,10 @@ async fn store(log: &Log, (collection, mut into): (&str, Uuid), request: &Reques
     Err(StoreError::Overloaded.into())
 }
 
-/// Makes a collection ready that was dropped or renamed, and forgets the versions that this process knows: the new one is empty, so its
-/// index refuses none that the log has.
-async fn renewed(log: &Log, commit: &NewCommit, collection: &str, before: Uuid) -> Result<Uuid, CommitError> {
-    log.heads.forget(&commit.aggregate.name);
+/// Makes a collection ready in place of one that was dropped or renamed.
+async fn renewed(log: &Log, collection: &str, before: Uuid) -> Result<Uuid, CommitError> {
     log.schema.forget(collection, before);
-    log.schema.ensure(collection).await.map_err(not_ready)
+    log.schema.ensure(collection).await.map(|ready| ready.uuid).map_err(not_ready)
 }
 
 fn repeated(first: StoredCommit, request: &Request<'_>) -> Result<Stored, CommitError> {

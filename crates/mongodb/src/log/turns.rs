@@ -1,29 +1,79 @@
 //! One commit of an aggregate at a time in this process: the next one's version is that of one that was acknowledged, so that a refused
 //! one cannot leave a gap behind its successor.
+//!
+//! Every aggregate has a turn of its own. A commit may wait for another transaction for as long as an answer is waited for, and must not
+//! hold up an aggregate that happens to share its place in a table.
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use annals_core::Aggregate;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::OwnedMutexGuard;
 
-/// Two aggregates may share a place; then they wait for each other, which costs time and nothing else.
-const PLACES: usize = 4096;
-
+/// The aggregates that have a commit in flight.
+#[derive(Default)]
 pub(crate) struct Turns {
-    places: Vec<Mutex<()>>,
-    hasher: RandomState,
+    taken: Mutex<HashMap<Aggregate, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        Self { places: (0..PLACES).map(|_| Mutex::new(())).collect(), hasher: RandomState::new() }
-    }
+/// An aggregate's turn, or a place in the queue for it. It ends when it is dropped.
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    aggregate: &'a Aggregate,
+    /// None while it waits.
+    guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl Turns {
-    /// Waits for the aggregate's turn, in the order of asking. It ends when the guard is dropped.
-    pub(crate) async fn wait(&self, aggregate: &Aggregate) -> MutexGuard<'_, ()> {
-        let place = self.hasher.hash_one(aggregate) as usize % PLACES;
-        self.places[place].lock().await
+    /// Waits for the aggregate's turn, in the order of asking.
+    pub(crate) async fn wait<'a>(&'a self, aggregate: &'a Aggregate) -> Turn<'a> {
+        let lock = {
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            match taken.get(aggregate) {
+                Some(lock) => lock.clone(),
+                None => taken.entry(aggregate.clone()).or_default().clone(),
+            }
+        };
+        let mut turn = Turn { turns: self, aggregate, guard: None };
+        turn.guard = Some(lock.lock_owned().await);
+        turn
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.turns.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        self.guard = None;
+        // Whoever waits has a copy of the lock; the last one removes it.
+        if taken.get(self.aggregate).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            taken.remove(self.aggregate);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn aggregates_do_not_wait_for_each_other_and_nothing_is_left_of_a_turn() {
+        let (turns, a, b) = (Turns::default(), Aggregate::new("order", "a"), Aggregate::new("order", "b"));
+        let context = &mut Context::from_waker(Waker::noop());
+        let first = turns.wait(&a).await;
+        {
+            let mut second = pin!(turns.wait(&a));
+            assert!(second.as_mut().poll(context).is_pending(), "the same aggregate waits");
+            let _other = turns.wait(&b).await;
+            // One that waits is given up.
+        }
+        let mut third = pin!(turns.wait(&a));
+        assert!(third.as_mut().poll(context).is_pending());
+        drop(first);
+        drop(third.await);
+        assert!(turns.taken.lock().expect("no panic").is_empty());
     }
 }

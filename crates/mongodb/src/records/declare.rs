@@ -88,12 +88,13 @@ fn conflict(collection: &Collection, index: &Index, message: String) -> RecordEr
 
 /// Collections that this store writes itself, and our own field.
 fn refuse_own(declared: &Collection) -> Result<(), Invalid> {
-    const OWNED: [&str; 15] = [
+    const OWNED: [&str; 16] = [
         names::EVENT_LOG,
         names::EVENT_LOG_METADATA,
         names::AGGREGATES,
         names::ENTRIES,
         names::HELD,
+        names::COLLECTIONS,
         names::SEQUENCER,
         names::IDENTITY,
         names::OWNER,

@@ -11,7 +11,7 @@ use super::lease::{Lease, Stalled};
 use super::place::Place;
 use super::state::{Token, earlier};
 use super::step::Step;
-use super::stream::{self, Changed, Incoming, News, Stream};
+use super::stream::{self, Changed, Incoming, News, Replaced, Stream};
 use super::{Cluster, Ended, backlog};
 use crate::reach;
 
@@ -42,7 +42,7 @@ async fn work(
     let mut more = false;
     loop {
         cluster.progress.rests();
-        let Batch { commits, changed, asked, idle, ended } = next(&mut stream.news, more).await;
+        let Batch { commits, changed, asked, replaced, idle, ended } = next(&mut stream.news, more).await;
         cluster.progress.moves();
         let stored = commits.last().and_then(|commit| commit.stored);
         if !commits.is_empty() {
@@ -50,6 +50,13 @@ async fn work(
         }
         let worked = !commits.is_empty() || idle.is_some();
         work.take(commits).await?;
+        // All that came before is numbered or held. One whose log is put aside is asked for again.
+        for Replaced { database, collection, uuid } in replaced {
+            if let Some(place) = work.places.get(&database) {
+                let admitted = place.admit(&collection, uuid).await;
+                work.aside_if_failed(&database, admitted)?;
+            }
+        }
         for changed in changed {
             let place = work.places.get(&changed.database);
             changed.report(place.is_some_and(|place| place.holds(&changed.collection, &changed.commit)));
@@ -149,7 +156,7 @@ impl Work<'_> {
         self.lease.tell(self.epoch, &self.stalled).await?;
         for log in aside {
             let reach = reach::read(&log.database).await;
-            let is_due = matches!(reach, Ok(reach) if reach::fault(log.database.name(), &reach).is_none());
+            let is_due = matches!(reach, Ok(reach) if reach::fault_of_open(log.database.name(), &reach).is_none());
             if is_due && self.cluster.may_try(log.database.name()) {
                 return Ok(true);
             }
@@ -231,12 +238,15 @@ async fn bring_up(cluster: &Cluster, place: &mut Place, start: Option<&Token>) -
 }
 
 /// What the stream had ready.
+#[derive(Default)]
 struct Batch {
     commits: Vec<Incoming>,
     /// What other software did to commits.
     changed: Vec<Changed>,
     /// Held commits that an operator asks for.
     asked: Vec<Held>,
+    /// Collections that are to be admitted.
+    replaced: Vec<Replaced>,
     /// Where the stream stands behind them, if it has nothing more.
     idle: Option<Token>,
     ended: Option<Ended>,
@@ -251,7 +261,7 @@ struct Held {
 
 /// Waits for news and takes what is there with it; where there is more to do it does not wait.
 async fn next(news: &mut mpsc::Receiver<Vec<News>>, more: bool) -> Batch {
-    let mut batch = Batch { commits: Vec::new(), changed: Vec::new(), asked: Vec::new(), idle: None, ended: None };
+    let mut batch = Batch::default();
     let mut some = match news.try_recv() {
         Ok(some) => Some(some),
         Err(mpsc::error::TryRecvError::Empty) if more => return batch,
@@ -281,6 +291,7 @@ impl Batch {
             }
             News::Changed(changed) => self.changed.push(changed),
             News::Asked { database, collection, commit } => self.asked.push(Held { database, collection, commit }),
+            News::Replaced(replaced) => self.replaced.push(replaced),
             News::Idle(token) => self.idle = token,
             News::Ended(ended) => self.ended = Some(ended),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use annals_core::{Code, SequenceNumber, Version};
 use annals_system::Instant;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
+use uuid::Uuid;
 
 use super::aggregates::Known;
 use super::asked::TOGETHER;
@@ -25,6 +26,7 @@ use super::{Cluster, Ended};
 use crate::layout::fields::{natural, text};
 use crate::layout::mapping::Kind;
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, SEQUENCER};
+use crate::layout::register;
 use crate::layout::writer::{decimal, uuid_value};
 use crate::log::Log;
 use crate::log::numbers::Place as CommitPlace;
@@ -96,7 +98,7 @@ impl Place {
         let session = Writing::new(session, lease.left.clone());
         // One moment: who moved the offset without an entry gave numbers that nobody here knows of.
         let reach = reach::read(&log.database).await?;
-        if let Some(fault) = reach::fault(log.database.name(), &reach) {
+        if let Some(fault) = reach::fault_of_open(log.database.name(), &reach) {
             log.disturb(Some((fault.code, fault.message.clone())));
             return Err(Ended::Disturbed(fault.message));
         }
@@ -143,6 +145,13 @@ impl Place {
             contexts,
             progress: cluster.progress.clone(),
         })
+    }
+
+    /// Admits a collection of commits: all that was stored in the one before it has come.
+    pub(super) async fn admit(&self, collection: &str, uuid: Uuid) -> Result<(), Ended> {
+        register::admit(&self.log.database, collection, uuid).await?;
+        tracing::info!(tenant = self.log.tenant, collection, "a collection of commits was replaced; commits go on");
+        Ok(())
     }
 
     pub(super) fn session_id(&self) -> Document {

@@ -9,11 +9,13 @@ use std::time::Duration;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use super::state::{Token, resume, stored};
 use super::{Cluster, Ended, label};
 use crate::layout::fields::{inner, text};
-use crate::layout::names::{AGGREGATES, ENTRIES, EVENT_LOG, EVENT_STREAM, HELD, aggregate_of};
+use crate::layout::names::{AGGREGATES, COLLECTIONS, ENTRIES, EVENT_LOG, EVENT_STREAM, HELD, aggregate_of};
+use crate::layout::register;
 use crate::refused::code_of;
 
 /// Changes that are handed over in one piece, at most, and pieces read ahead.
@@ -30,12 +32,21 @@ pub(super) enum News {
     Commit(Incoming),
     /// An operator asks for a held commit.
     Asked { database: String, collection: String, commit: String },
+    /// A collection of commits took the place of another one, of which all has come.
+    Replaced(Replaced),
     /// Other software changed or deleted a commit.
     Changed(Changed),
     /// Nothing more for now; everything up to this position has come.
     Idle(Option<Token>),
     /// The stream has ended.
     Ended(Ended),
+}
+
+/// A collection of commits that is to be admitted.
+pub(super) struct Replaced {
+    pub(super) database: String,
+    pub(super) collection: String,
+    pub(super) uuid: Uuid,
 }
 
 /// What other software did to a commit, or to a collection of commits.
@@ -128,7 +139,7 @@ pub(super) async fn open(cluster: &Cluster, after: Option<&Token>) -> Result<Str
 /// own, and get everything that passes the first.
 fn filter(cluster: &Cluster, sharded: bool) -> Vec<Document> {
     let databases: Vec<_> = cluster.logs.iter().map(|log| log.database.name()).collect();
-    let ends = format!(".{EVENT_STREAM}$|^{HELD}$");
+    let ends = format!(".{EVENT_STREAM}$|^{HELD}$|^{COLLECTIONS}$");
     let mut names = doc! { "$nin": [EVENT_LOG, ENTRIES, AGGREGATES] };
     if sharded {
         names.insert("$regex", &*ends);
@@ -202,6 +213,11 @@ fn incoming(change: &RawDocumentBuf) -> Option<News> {
         let id = inner(change, "documentKey").and_then(|key| inner(key, "_id"))?;
         let part = |key: &str| text(id, key).map(str::to_owned);
         return Some(News::Asked { database: database.to_owned(), collection: part("coll")?, commit: part("commit")? });
+    }
+    if collection == COLLECTIONS {
+        // That it is admitted is this sequencer's own doing, and shows no document.
+        let (collection, uuid) = register::asked_for(inner(change, "fullDocument")?)?;
+        return Some(News::Replaced(Replaced { database: database.to_owned(), collection, uuid }));
     }
     // A collection without a name before the ending, or one of MongoDB's own.
     aggregate_of(collection)?;

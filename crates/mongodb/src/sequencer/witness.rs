@@ -119,7 +119,7 @@ async fn of_schema(cluster: &Cluster) {
 /// Whether anybody else gave numbers to a log.
 async fn of_log(log: &Log, time: Duration) -> mongodb::error::Result<()> {
     let reach = in_time(time, reach::read(&log.database)).await?;
-    let fault = reach::fault(log.database.name(), &reach);
+    let fault = reach::fault_of_open(log.database.name(), &reach);
     log.disturb(fault.map(|fault| (fault.code, fault.message)));
     Ok(())
 }

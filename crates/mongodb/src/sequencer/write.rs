@@ -262,7 +262,11 @@ async fn transaction(
         let moves = (place.next, next);
         match attempt(&log, &place.bound, &mut place.session, documents, moves, rest, token, place.at_step).await {
             Ok(Filled::Whole) => return Ok(Transacted::Done),
-            Ok(Filled::Moved) => return Err(Ended::Deposed("another process has moved the log")),
+            Ok(Filled::Moved) => {
+                // Where there is none any more, this log has failed, and not who leads.
+                read_next(&place.log).await?;
+                return Err(Ended::Deposed("another process has moved the log"));
+            }
             Ok(Filled::Replaced(name)) => return Err(Ended::Damaged(replaced(&log, name))),
             Ok(Filled::AggregateThere) => {
                 place.aggregates.forget();

@@ -1,0 +1,87 @@
+//! Whether commits may be inserted into a collection: the first one of its name is registered, and one that took the place of another is
+//! admitted once the sequencer has passed everything that was stored in that one (`layout/register.rs`).
+
+use std::time::Duration;
+
+use annals_system::{Instant, sleep};
+use uuid::Uuid;
+
+use super::{Ready, Schema};
+use crate::layout::register;
+use crate::reach;
+use crate::refused::{Code, OpenError, asking};
+
+/// How long the admission of a collection is waited for before the caller is refused; between two looks, and between two questions: one that
+/// the leader met and died is asked again.
+const ADMISSION_TIME: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+impl Schema {
+    /// Registers the collection, or waits until it is admitted in place of the one that is registered. None if another one is registered
+    /// meanwhile.
+    pub(super) async fn admitted(
+        &self,
+        collection: &str,
+        uuid: Uuid,
+        mut registered: Option<register::Registered>,
+    ) -> Result<Option<Ready>, OpenError> {
+        let database = &self.database;
+        let place = format!("{}.{collection}", database.name());
+        let failed = |error: mongodb::error::Error| asking(&place, &error);
+        let ends = Instant::now() + ADMISSION_TIME;
+        let mut last: Option<Instant> = None;
+        loop {
+            let Some(found) = &registered else {
+                let begun = register::begin(database, collection, uuid).await.map_err(failed)?;
+                return Ok(begun.then_some(Ready { uuid, replaced: false }));
+            };
+            if found.admits(uuid) {
+                return Ok(Some(Ready { uuid, replaced: found.replaced }));
+            }
+            if last.is_some() && found.uuid != Some(uuid) {
+                return Ok(None);
+            }
+            if last.is_none_or(|last| last.elapsed() >= ASK_EVERY) {
+                let asked = register::ask(database, collection, found, uuid).await.map_err(failed)?;
+                if last.is_none() && asked {
+                    tracing::warn!(
+                        database = database.name(),
+                        collection,
+                        "the collection is another one than before; commits wait until the log has everything of that one"
+                    );
+                }
+                // What is registered is read again in any case; by another process's question this one is answered too.
+                last = Some(Instant::now());
+            } else if Instant::now() >= ends {
+                let message = format!(
+                    "{place} was dropped or renamed by other software, and commits that were stored in it may have no sequence numbers \
+                     yet; commits to it are refused until they have; retry"
+                );
+                return Err(OpenError::new(Code::NotReady, message));
+            }
+            sleep(LOOK_EVERY).await;
+            registered = register::read(database, collection).await.map_err(failed)?;
+        }
+    }
+
+    /// Sees that the log is there as far as this process knows it: in a database that was dropped no collection is made.
+    pub(super) async fn log_is_there(&self) -> Result<(), OpenError> {
+        let Some((numbers, _)) = &self.log else { return Ok(()) };
+        let name = self.database.name();
+        let seen = numbers.seen();
+        let reach = reach::read(&self.database).await.map_err(|error| asking(name, &error))?;
+        if let Some(fault) = reach::fault_of_open(name, &reach) {
+            return Err(fault);
+        }
+        if reach.known() < seen {
+            let known = reach.known();
+            let message = format!(
+                "database {name}: the log had {seen} events, and MongoDB shows {known}: it is behind, or another state of it was restored; \
+                 then open the store again"
+            );
+            return Err(OpenError::new(Code::Unreachable, message));
+        }
+        Ok(())
+    }
+}
