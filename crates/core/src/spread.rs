@@ -73,7 +73,8 @@ pub fn given(
     }
     let mut given: BTreeMap<String, String> = BTreeMap::new();
     loop {
-        let next_of = |process: &str| wants[process].iter().find(|task| held.contains(*task) && !given.contains_key(*task));
+        let next_of =
+            |process: &str| wants[process].iter().find(|task| held.contains(*task) && !given.contains_key(*task));
         let takers = wants.keys().filter_map(|process| Some((loads[&**process], process, next_of(process)?)));
         let Some((load, process, task)) = takers.min() else { return given };
         if held.len() - given.len() < load + DIFFERENCE {
@@ -108,11 +109,14 @@ mod tests {
         let before = holders.clone();
         let wants: BTreeMap<String, BTreeSet<String>> = processes
             .iter()
-            .map(|me| ((*me).to_owned(), wanted(held(&before, me).len(), &elsewhere(&before, me)).into_iter().collect()))
+            .map(|me| {
+                ((*me).to_owned(), wanted(held(&before, me).len(), &elsewhere(&before, me)).into_iter().collect())
+            })
             .collect();
         let mut moved = 0;
         for me in processes {
-            let others = wants.iter().filter(|(process, _)| process != me).map(|(p, w)| (p.clone(), w.clone())).collect();
+            let others =
+                wants.iter().filter(|(process, _)| process != me).map(|(p, w)| (p.clone(), w.clone())).collect();
             for (task, to) in given(&held(&before, me), &elsewhere(&before, me), &others) {
                 assert_eq!(holders.insert(task, to).as_deref(), Some(*me), "a process gives up what it holds");
                 moved += 1;

@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use annals_core::filters::{
-    FILTER_FAILURES, FILTER_PROGRESS, FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterName, FilterPage,
-    FilterProgressRecord, FilterRecord, FilterSettleBody, FilterStatus, Filters, Verdict,
+    FILTER_FAILURES, FILTER_PROGRESS, FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind,
+    FilterName, FilterPage, FilterProgressRecord, FilterRecord, FilterSettleBody, FilterStatus, Filters, Verdict,
 };
 use annals_core::handlers::{ActPage, ActRecord, Delivery, PullBody, Reason, SettleResult};
 use annals_core::{

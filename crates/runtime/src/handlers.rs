@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use annals_core::bson::Document;
 use annals_core::handlers::{
     Act, ActPage, ActRecord, DefinitionRecord, Delivery, FAILING_PARTITIONS, HANDLERS, HandlerDefinition, HandlerError,
     HandlerPage, HandlerStatus, Handlers, PARKED_EVENTS, PROCESSORS, PartitionPage, PullBody, Reason, SettleBody,
     SettleResult, partitions_of,
 };
-use annals_core::bson::Document;
 use annals_core::{
     Clock, DEFAULT_SCOPE, EventLog, Expected, RecordChange, RecordError, RecordQuery, RecordType, Records, StoreError,
     Streams, TypedRecords, UnknownLog, limits,

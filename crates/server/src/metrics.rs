@@ -310,9 +310,11 @@ fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
         }),
         ("annals_processor_head", "Events in the source.", |it| it.head),
         ("annals_processor_lag_events", "Positions of the source that are not processed.", ProcessorHealth::lag),
-        ("annals_processor_lag_seconds", "Age of the oldest event that is not processed; 0 when there is none.", |it| {
-            it.lag_seconds
-        }),
+        (
+            "annals_processor_lag_seconds",
+            "Age of the oldest event that is not processed; 0 when there is none.",
+            |it| it.lag_seconds,
+        ),
         ("annals_processor_since_progress_seconds", "Time since the position moved, or the definition.", |it| {
             it.seconds_since_progress
         }),

@@ -153,7 +153,10 @@ fn requests() -> Option<PathBuf> {
     if !has(Some(&modules)) {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--target"]).arg(&modules).arg("requests");
-        assert!(pip.status().is_ok_and(|status| status.success()), "the guides' Python needs `requests`: pip cannot fetch it");
+        assert!(
+            pip.status().is_ok_and(|status| status.success()),
+            "the guides' Python needs `requests`: pip cannot fetch it"
+        );
     }
     Some(modules)
 }

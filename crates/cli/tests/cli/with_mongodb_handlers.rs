@@ -79,7 +79,10 @@ impl Known {
         let of_one = self.delivered.entry(partition.to_owned()).or_default();
         of_one.insert(position);
         let expected = (0..=position).filter(|at| format!("order/o-{}", at % PARTITIONS) == partition);
-        assert!(expected.eq(of_one.iter().copied().filter(|at| *at <= position)), "an event before {position} was skipped");
+        assert!(
+            expected.eq(of_one.iter().copied().filter(|at| *at <= position)),
+            "an event before {position} was skipped"
+        );
     }
 
     /// Handles everything up to this position.

@@ -148,7 +148,10 @@ mod tests {
         };
         let document = state.to_document();
         let id = bson::Uuid::parse_str("2b4a0c1e-0000-4000-8000-000000000001").expect("a UUID");
-        assert_eq!((document.get("EventProcessor"), document.get("SourceStream")), (Some(&id.into()), Some(&id.into())));
+        assert_eq!(
+            (document.get("EventProcessor"), document.get("SourceStream")),
+            (Some(&id.into()), Some(&id.into()))
+        );
         assert_eq!(document.get_bool("Partitioned").ok(), Some(true));
         assert_eq!(document.get("Position").map(Bson::to_string).as_deref(), Some("12"));
         // It is what a reader of the stored bytes sees.
@@ -175,7 +178,8 @@ mod tests {
             failing: Vec::new(),
         };
         let document = sound.to_document();
-        let of = |document: &Document| (document.get_bool("IsFailing").ok(), document.get_i32("ProcessingAttempts").ok());
+        let of =
+            |document: &Document| (document.get_bool("IsFailing").ok(), document.get_i32("ProcessingAttempts").ok());
         assert_eq!(of(&document), (Some(false), Some(0)));
         assert_eq!(document.get("SourceStream"), Some(&NIL.into()), "a filter reads the log");
         assert_eq!(document.get_datetime("LastSuccessfullyProcessed").ok(), Some(&NOT_YET));

@@ -45,7 +45,9 @@ impl Vitals<'_> {
         match (stalled >= STALLED_AFTER_SECONDS && !self.is_at_rest, self.is_owned) {
             (false, _) => None,
             (true, true) => Some(format!("events wait and there has been no progress for {stalled} s{because}")),
-            (true, false) => Some(format!("no process or worker processes its events, which have waited for {stalled} s")),
+            (true, false) => {
+                Some(format!("no process or worker processes its events, which have waited for {stalled} s"))
+            }
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::filters::{FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterName, FilterProgressRecord, FilterRecord};
+use annals_core::filters::{
+    FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterName, FilterProgressRecord, FilterRecord,
+};
 use annals_core::handlers::DeliveryFailure;
 use annals_core::processing::ProcessingRetry;
 use annals_core::{
@@ -292,7 +294,9 @@ impl<'o> Work<'o> {
         match typed.replace_if(&noted, whatever()).await {
             Ok(_) => self.noted = Some(now),
             // It only serves people; the stream itself holds how far the filter is.
-            Err(error) => tracing::debug!(filter = self.owner.key, %error, "the time of a filter's progress was not stored"),
+            Err(error) => {
+                tracing::debug!(filter = self.owner.key, %error, "the time of a filter's progress was not stored")
+            }
         }
     }
 

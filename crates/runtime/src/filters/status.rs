@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use annals_core::filters::{
-    FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterPage, FilterProgressRecord, FilterRecord, FilterState,
-    FilterStatus,
+    FILTERS, FilterDefinition, FilterError, FilterFailureRecord, FilterKind, FilterPage, FilterProgressRecord,
+    FilterRecord, FilterState, FilterStatus,
 };
 use annals_core::handlers::WorkerStatus;
 use annals_core::{
-    Condition, Invalid, Lease, ReadError, RecordError, RecordQuery, SequenceNumber, StoreError, Timestamp, TypedRecords,
-    limits,
+    Condition, Invalid, Lease, ReadError, RecordError, RecordQuery, SequenceNumber, StoreError, Timestamp,
+    TypedRecords, limits,
 };
 use tokio::sync::oneshot;
 

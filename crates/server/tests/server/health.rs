@@ -131,9 +131,6 @@ async fn a_failing_processor_degrades_the_server_and_is_named_with_its_reason() 
             && has("annals_processors_readable 1")
             && has(r#"annals_processor_degraded{tenant="default",kind="filter",processor="all"} 0"#)
     };
-    crate::running::soon("the metrics show it", async {
-        while !wanted(server.get("/metrics").await.text()) {}
-    })
-    .await;
+    crate::running::soon("the metrics show it", async { while !wanted(server.get("/metrics").await.text()) {} }).await;
     assert!(!server.get("/metrics").await.text().contains("order/o-1"), "no partition is a label");
 }

@@ -103,7 +103,10 @@ pub async fn a_poison_event_in_one_of_a_thousand_partitions_delays_no_other(subj
             let commit = annals_core::NewCommit::new("order", format!("o-{round}-{first}"));
             let commit = (first..first + 100).fold(commit, |commit, key| {
                 let data = serde_json::json!({ "key": key });
-                commit.event(annals_core::NewEvent::new("placed", annals_core::Data::from_value(&data).expect("a document")))
+                commit.event(annals_core::NewEvent::new(
+                    "placed",
+                    annals_core::Data::from_value(&data).expect("a document"),
+                ))
             });
             it.log.commit(commit.wait_until(annals_core::Reached::Logged)).await.expect("committed");
         }

@@ -129,7 +129,8 @@ pub async fn a_replay_delivers_parked_events_again(subject: &dyn Subject) {
 /// In the shape of handlers with partitions and in that of those without.
 pub async fn states_are_shown_in_the_layout_of_the_dolittle_runtime(subject: &dyn Subject) {
     let it = Opened::of(subject).await;
-    let by_key = HandlerDefinition::new("h").partitioned(annals_core::processing::PartitionBy::Data("key".to_owned()), 16);
+    let by_key =
+        HandlerDefinition::new("h").partitioned(annals_core::processing::PartitionBy::Data("key".to_owned()), 16);
     it.define(HandlerDefinition { retry: seconds(), ..by_key }).await;
     it.define(HandlerDefinition { retry: seconds(), ..HandlerDefinition::new("plain") }).await;
     let keys = ["", "a.b", "$x", "sound"];

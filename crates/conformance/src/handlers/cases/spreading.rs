@@ -7,9 +7,7 @@ use annals_core::filters::FilterDefinition;
 use annals_core::handlers::HandlerDefinition;
 use annals_core::processing::PartitionBy;
 use annals_core::projections::ProjectionDefinition;
-use annals_core::{
-    DEFAULT_SCOPE, DEFAULT_TENANT, Lease, RecordQuery, RecordType, RecordedEvent, TypedRecords, limits,
-};
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Lease, RecordQuery, RecordType, RecordedEvent, TypedRecords, limits};
 use annals_runtime::{Effects, HandleFailure, Handler};
 use async_trait::async_trait;
 
@@ -127,7 +125,10 @@ pub async fn work_spreads_evenly_over_processes_that_join_and_leave(subject: &dy
     let spread = until_spread(&one, &[all / 3, all / 3, all / 3]).await;
     processed(&three).await;
     let names = |loads: &BTreeMap<String, usize>| loads.keys().cloned().collect::<BTreeSet<_>>();
-    assert!(names(&alone).is_subset(&names(&both)) && names(&both).is_subset(&names(&spread)), "nobody lost everything");
+    assert!(
+        names(&alone).is_subset(&names(&both)) && names(&both).is_subset(&names(&spread)),
+        "nobody lost everything"
+    );
     // What leaves gives up at once: nothing waits for a lease to end.
     let joined = names(&spread).difference(&names(&both)).next().cloned().expect("the third one");
     three.host.drain().await;
