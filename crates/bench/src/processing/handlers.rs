@@ -1,8 +1,8 @@
 //! Handlers beside what does the same without them: bare followers, ideal lanes, reads over HTTP.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use annals::Client;
@@ -27,7 +27,9 @@ const WORK: Duration = Duration::from_millis(1);
 enum Does {
     Nothing,
     /// Works, and fails where the partition is the poison one.
-    Works { poison: Option<u64> },
+    Works {
+        poison: Option<u64>,
+    },
 }
 
 struct Row {
@@ -88,7 +90,10 @@ pub async fn no_op(name: &str, store: &Arc<dyn Store>, host: &Host, arguments: &
         handlers.delete(&definition.name, "measured".into()).await.map_err(text)?;
     }
     let (handled, followed) = (median(handled), median(followed));
-    println!("{name}: no-op handler {handled:.0} events/s, bare follower {followed:.0} events/s, ratio {:.2}", handled / followed);
+    println!(
+        "{name}: no-op handler {handled:.0} events/s, bare follower {followed:.0} events/s, ratio {:.2}",
+        handled / followed
+    );
     Ok(())
 }
 
@@ -125,7 +130,10 @@ pub async fn partitions(name: &str, store: &Arc<dyn Store>, host: &Host, argumen
     let [sound, poisoned] = rates.map(median);
     // What the same sleeps take on as many lanes without anything around them.
     let ideal = ideal(events.min(4_000)).await;
-    println!("{name}: {PARTITIONS} partitions on {LANES} lanes {sound:.0} events/s, ideal {ideal:.0} events/s, ratio {:.2}", sound / ideal);
+    println!(
+        "{name}: {PARTITIONS} partitions on {LANES} lanes {sound:.0} events/s, ideal {ideal:.0} events/s, ratio {:.2}",
+        sound / ideal
+    );
     println!("{name}: with one poison partition {poisoned:.0} events/s, time of the others {:.2}", sound / poisoned);
     Ok(())
 }

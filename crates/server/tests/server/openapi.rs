@@ -383,6 +383,7 @@ impl Described {
         )
         .await;
         self.get("/v1/handlers").await;
+        self.get("/v1/processor-states").await;
         self.get("/v1/handlers/porter").await;
         self.get("/v1/handlers/porter/partitions").await;
         for act in ["pause", "resume"] {
@@ -426,6 +427,7 @@ impl Described {
             let path = format!("/v1/filters/{stream}");
             self.exchange("delete", &path, Some(json!({"reason": "a test", "by": "me"})), 200).await;
             self.exchange("get", &path, None, 404).await;
+            self.get(&format!("{path}/acts")).await;
         }
     }
 
