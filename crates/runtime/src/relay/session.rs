@@ -269,29 +269,7 @@ impl<'r> Session<'r> {
             }
             self.routes.created.insert(topic.name);
         }
-        self.report_differences(&existing).await.map_err(Stop::Retry)
-    }
-
-    /// Says where topics differ from their definitions. Nothing is altered.
-    async fn report_differences(&self, existing: &[TopicDefinition]) -> Result<(), BrokerError> {
-        if existing.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<ByteString> = existing.iter().map(|topic| topic.name.clone()).collect();
-        for state in self.tenant.broker.topics(Some(&names)).await? {
-            let Some(wanted) = existing.iter().find(|topic| topic.name == state.name) else { continue };
-            for difference in wanted.differences(state.partitions(), state.retention_ms) {
-                tracing::warn!(
-                    tenant = self.tenant.tenant,
-                    "topic {:?} has {} {:?}, and its category says {:?}; it is used as it is",
-                    &*state.name,
-                    difference.setting,
-                    difference.actual,
-                    difference.wanted
-                );
-            }
-        }
-        Ok(())
+        report_differences(self.tenant, &existing).await.map_err(Stop::Retry)
     }
 
     /// Tells how far it is.
@@ -351,4 +329,26 @@ async fn prepare(
     let batch = relay.batch(&events, following.position(), message);
     let numbers = batch.messages.iter().map(|message| message.sequence_number).collect();
     Ok(Prepared { batch, numbers, topics: std::mem::take(&mut routes.new) })
+}
+
+/// Says where topics differ from their definitions. Nothing is altered.
+async fn report_differences(relay: &TenantRelay, existing: &[TopicDefinition]) -> Result<(), BrokerError> {
+    if existing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<ByteString> = existing.iter().map(|topic| topic.name.clone()).collect();
+    for state in relay.broker.topics(Some(&names)).await? {
+        let Some(wanted) = existing.iter().find(|topic| topic.name == state.name) else { continue };
+        for difference in wanted.differences(state.partitions(), state.retention_ms) {
+            tracing::warn!(
+                tenant = relay.tenant,
+                "topic {:?} has {} {:?}, and its category says {:?}; it is used as it is",
+                &*state.name,
+                difference.setting,
+                difference.actual,
+                difference.wanted
+            );
+        }
+    }
+    Ok(())
 }
