@@ -74,20 +74,20 @@ impl Routes {
 }
 
 impl<'r> Session<'r> {
-    /// Publishes until something ends it. `fenced` is what an earlier session knew that was fenced.
-    pub async fn run(tenant: &'r TenantRelay, fenced: Option<Box<Relay>>) -> Stop {
-        let mut session = match Self::open(tenant, fenced).await {
+    /// Publishes until something ends it. `before` is what the session before this one knew, which this process ended with an error.
+    pub async fn run(tenant: &'r TenantRelay, before: Option<&Relay>) -> Stop {
+        let mut session = match Self::open(tenant, before).await {
             Ok(session) => session,
             Err(stop) => return stop,
         };
         match session.publish_all().await {
             Ok(never) => match never {},
-            Err(Stop::Retry(BrokerError::Fenced)) => Stop::Fenced(Box::new(session.relay)),
+            Err(Stop::Retry(error)) => Stop::Reopen(error, Box::new(session.relay)),
             Err(stop) => stop,
         }
     }
 
-    async fn open(tenant: &'r TenantRelay, fenced: Option<Box<Relay>>) -> Result<Self, Stop> {
+    async fn open(tenant: &'r TenantRelay, before: Option<&Relay>) -> Result<Self, Stop> {
         let store = tenant.shared.store.identity(&tenant.tenant).ok_or(Stop::Done)?;
         let identity = PublisherIdentity { tenant: tenant.tenant.clone(), store };
         let mut publisher = match tenant.broker.publisher(&identity).await {
@@ -101,7 +101,7 @@ impl<'r> Session<'r> {
             Err(error) => return Err(Stop::Retry(error)),
         };
         let stored = publisher.position().await.map_err(Stop::Retry)?;
-        if let Some(before) = fenced {
+        if let Some(before) = before {
             before.check_alone(stored)?;
         }
         let agree_to = |seen| {
