@@ -200,8 +200,8 @@ impl Relay {
         self.held.insert(event);
     }
 
-    /// Checks the position that a publisher found which this relay opened after it had been fenced. Another relay that publishes has moved
-    /// it. After a timeout of its own transaction, for example while the machine slept, it is where this relay left it.
+    /// Checks the position that a publisher found which this relay opened after a failure, or after it had been fenced. Another relay that
+    /// publishes has moved it. After a timeout of its own transaction, for example while the machine slept, it is where this relay left it.
     ///
     /// # Errors
     /// [`RelayRefusal::OtherRelay`].

@@ -2,7 +2,7 @@
 
 use annals::relay::{MessageFormat, MessageKey, MessageOptions, RelayTopics};
 use annals::runtime::RelayOptions;
-use annals::{DEFAULT_TENANT, TopicSettings, server};
+use annals::{DEFAULT_TENANT, Invalid, TopicSettings, server};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -48,20 +48,23 @@ impl BrokerSection {
         let key = key.map_err(|invalid| Failure::config(format!("broker.key: {}", invalid.message)))?;
         let messages = MessageOptions { format: self.format, key };
         let mut relays = server::Relays::default();
+        let mut all = Vec::new();
         for tenant in tenants {
             let prefix = if tenant == DEFAULT_TENANT { String::new() } else { format!("{tenant}.") };
             let settings = TopicSettings { prefix, ..TopicSettings::default() };
-            settings
-                .validate()
-                .map_err(|invalid| Failure::config(format!("tenant {tenant:?}: {}", invalid.message)))?;
             let topics = match self.types {
                 TypesWithTopics::All => RelayTopics::all(settings.clone()),
                 TypesWithTopics::Registered => RelayTopics { settings: settings.clone(), ..RelayTopics::default() },
             };
-            if let Some(broker) = annals::open_broker(&self.url, settings)? {
+            if let Some(broker) = annals::open_broker(&self.url, settings.clone())? {
+                let refused = |invalid: Invalid| Failure::config(format!("tenant {tenant:?}: {}", invalid.message));
+                settings.validate().map_err(refused)?;
                 relays.add(tenant, broker, RelayOptions { topics, messages: messages.clone() });
+                all.push((tenant.as_str(), settings));
             }
         }
+        let together = annals::separate_tenants(all.iter().map(|(tenant, settings)| (*tenant, settings)));
+        together.map_err(|invalid| Failure::config(invalid.message))?;
         Ok(relays)
     }
 }

@@ -74,20 +74,20 @@ impl Routes {
 }
 
 impl<'r> Session<'r> {
-    /// Publishes until something ends it. `fenced` is what an earlier session knew that was fenced.
-    pub async fn run(tenant: &'r TenantRelay, fenced: Option<Box<Relay>>) -> Stop {
-        let mut session = match Self::open(tenant, fenced).await {
+    /// Publishes until something ends it. `before` is what the session before this one knew, which this process ended with an error.
+    pub async fn run(tenant: &'r TenantRelay, before: Option<&Relay>) -> Stop {
+        let mut session = match Self::open(tenant, before).await {
             Ok(session) => session,
             Err(stop) => return stop,
         };
         match session.publish_all().await {
             Ok(never) => match never {},
-            Err(Stop::Retry(BrokerError::Fenced)) => Stop::Fenced(Box::new(session.relay)),
+            Err(Stop::Retry(error)) => Stop::Reopen(error, Box::new(session.relay)),
             Err(stop) => stop,
         }
     }
 
-    async fn open(tenant: &'r TenantRelay, fenced: Option<Box<Relay>>) -> Result<Self, Stop> {
+    async fn open(tenant: &'r TenantRelay, before: Option<&Relay>) -> Result<Self, Stop> {
         let store = tenant.shared.store.identity(&tenant.tenant).ok_or(Stop::Done)?;
         let identity = PublisherIdentity { tenant: tenant.tenant.clone(), store };
         let mut publisher = match tenant.broker.publisher(&identity).await {
@@ -101,7 +101,7 @@ impl<'r> Session<'r> {
             Err(error) => return Err(Stop::Retry(error)),
         };
         let stored = publisher.position().await.map_err(Stop::Retry)?;
-        if let Some(before) = fenced {
+        if let Some(before) = before {
             before.check_alone(stored)?;
         }
         let agree_to = |seen| {
@@ -269,29 +269,7 @@ impl<'r> Session<'r> {
             }
             self.routes.created.insert(topic.name);
         }
-        self.report_differences(&existing).await.map_err(Stop::Retry)
-    }
-
-    /// Says where topics differ from their definitions. Nothing is altered.
-    async fn report_differences(&self, existing: &[TopicDefinition]) -> Result<(), BrokerError> {
-        if existing.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<ByteString> = existing.iter().map(|topic| topic.name.clone()).collect();
-        for state in self.tenant.broker.topics(Some(&names)).await? {
-            let Some(wanted) = existing.iter().find(|topic| topic.name == state.name) else { continue };
-            for difference in wanted.differences(state.partitions(), state.retention_ms) {
-                tracing::warn!(
-                    tenant = self.tenant.tenant,
-                    "topic {:?} has {} {:?}, and its category says {:?}; it is used as it is",
-                    &*state.name,
-                    difference.setting,
-                    difference.actual,
-                    difference.wanted
-                );
-            }
-        }
-        Ok(())
+        report_differences(self.tenant, &existing).await.map_err(Stop::Retry)
     }
 
     /// Tells how far it is.
@@ -351,4 +329,26 @@ async fn prepare(
     let batch = relay.batch(&events, following.position(), message);
     let numbers = batch.messages.iter().map(|message| message.sequence_number).collect();
     Ok(Prepared { batch, numbers, topics: std::mem::take(&mut routes.new) })
+}
+
+/// Says where topics differ from their definitions. Nothing is altered.
+async fn report_differences(relay: &TenantRelay, existing: &[TopicDefinition]) -> Result<(), BrokerError> {
+    if existing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<ByteString> = existing.iter().map(|topic| topic.name.clone()).collect();
+    for state in relay.broker.topics(Some(&names)).await? {
+        let Some(wanted) = existing.iter().find(|topic| topic.name == state.name) else { continue };
+        for difference in wanted.differences(state.partitions(), state.retention_ms) {
+            tracing::warn!(
+                tenant = relay.tenant,
+                "topic {:?} has {} {:?}, and its category says {:?}; it is used as it is",
+                &*state.name,
+                difference.setting,
+                difference.actual,
+                difference.wanted
+            );
+        }
+    }
+    Ok(())
 }

@@ -28,10 +28,11 @@ pub(super) enum Stop {
     Done,
     /// Another process has the lease.
     Lost,
-    /// The broker could not be reached, or the outcome of a batch is unknown.
+    /// The broker could not be reached.
     Retry(BrokerError),
-    /// Another relay has opened a publisher, or the broker has ended this one's transaction.
-    Fenced(Box<Relay>),
+    /// A batch failed, its outcome is unknown, or the publisher was fenced: by another relay, or because its transaction took too long. What
+    /// was known then tells the two apart.
+    Reopen(BrokerError, Box<Relay>),
     /// A person has to look.
     Refused(RelayRefusal),
     /// The store.
@@ -127,14 +128,14 @@ impl Task {
         }
         relay.is_now(RelayState::Starting, None);
         let mut draining = relay.shared.stop.subscribe();
-        let (mut pause, mut fenced) = (PAUSES.0, None);
+        let (mut pause, mut known) = (PAUSES.0, None::<Box<Relay>>);
         loop {
             let before = relay.status.borrow().position;
-            let error = match Session::run(&self.relay, fenced.take()).await {
+            let error = match Session::run(&self.relay, known.as_deref()).await {
                 Stop::Retry(error) => error,
-                Stop::Fenced(state) => {
-                    fenced = Some(state);
-                    BrokerError::Fenced
+                Stop::Reopen(error, state) => {
+                    known = Some(state);
+                    error
                 }
                 Stop::Refused(refusal) => {
                     tracing::error!(tenant = relay.tenant, "the relay publishes nothing: {refusal}");
