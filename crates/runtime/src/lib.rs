@@ -24,5 +24,4 @@ pub use aggregates::{
 pub use filters::EventFilter;
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
-pub use horizon::SubscriptionGauge;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
