@@ -1,4 +1,5 @@
-//! The health of every handler, filter, projection and subscription, from the store: what a worker or an owner claims of itself does not count.
+//! The health of every handler, filter, projection and subscription, from the store: what a worker or an owner claims of itself does
+//! not count.
 
 use std::collections::HashMap;
 use std::sync::Arc;

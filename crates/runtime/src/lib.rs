@@ -34,6 +34,5 @@ pub use filters::EventFilter;
 pub use groups::{Consumer, consumer};
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
-pub use horizon::SubscriptionGauge;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
 pub use relay::RelayOptions;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use annals::filters::{FilterDefinition, FilterError};
+use annals::filters::FilterDefinition;
 use annals::horizon::{Consent, SubscriptionDefinition};
 use annals::runtime::{Host, HostOptions};
 use annals::server::{Options, Stop, serve};
-use annals::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, HttpProducers, OpenOptions, Store};
+use annals::{DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, HttpProducers, OpenOptions};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -22,7 +22,6 @@ pub struct Service {
     pub url: String,
     /// What it records.
     pub log: Arc<dyn EventLog>,
-    pub(crate) store: Arc<dyn Store>,
     pub(crate) host: Host,
     stop: Stop,
     server: JoinHandle<std::io::Result<()>>,
@@ -43,13 +42,13 @@ impl Service {
         let (served, stopped) = (Arc::clone(&store), stop.clone());
         let server =
             tokio::spawn(async move { serve(listener, served, options, async { stopped.stopped().await }).await });
-        Ok(Self { url, log: store.log(DEFAULT_TENANT, DEFAULT_SCOPE)?, store, host, stop, server })
+        Ok(Self { url, log: store.log(DEFAULT_TENANT, DEFAULT_SCOPE)?, host, stop, server })
     }
 
     /// Offers events of a type as a public stream, to one other service.
     pub(crate) async fn offer(&self, stream: &'static str, event_type: &'static str, to: &str) -> Result<(), Failure> {
         let filter = FilterDefinition::new(stream).types([event_type]).public();
-        self.host.filters(DEFAULT_TENANT)?.put(filter).await.map_err(|error: FilterError| error.to_string())?;
+        self.host.filters(DEFAULT_TENANT)?.put(filter).await?;
         let consent = Consent::new(to.to_owned(), stream).to(to.to_owned(), DEFAULT_TENANT);
         self.host.horizon(DEFAULT_TENANT)?.put_consent(consent).await?;
         Ok(())
