@@ -237,7 +237,9 @@ impl System {
             (Self::Keyed, Some(program)) => server::measure_keyed(row, cell, folder, program).await,
             (Self::Tls, Some(program)) => server::measure_tls(row, cell, folder, program).await,
             (Self::Client, Some(program)) => server::measure_client(row, cell, folder, program).await,
-            (Self::Server | Self::Keyed | Self::Client | Self::Tls, None) => Err("the server's program is not known".to_owned()),
+            (Self::Server | Self::Keyed | Self::Client | Self::Tls, None) => {
+                Err("the server's program is not known".to_owned())
+            }
             (Self::Rival(rival), _) => match &arguments.rivals {
                 Some(programs) => rival.measure(row, cell, folder, programs).await,
                 None => Err("the rivals' programs are not known".to_owned()),
