@@ -143,7 +143,8 @@ impl Target {
 /// What is configured of the task host.
 pub fn host_options(config: &Config) -> HostOptions {
     let microservice = config.server.microservice.clone();
-    HostOptions { microservice, producers: Arc::new(HttpProducers), ..HostOptions::default() }
+    let producers = HttpProducers { authorities: config.client.authorities().authorities };
+    HostOptions { microservice, producers: Arc::new(producers), ..HostOptions::default() }
 }
 
 /// Opens the configured store.

@@ -33,7 +33,8 @@ impl Service {
         let open = OpenOptions { scopes: vec![INBOX.to_owned()], ..OpenOptions::default() };
         let store = annals::open_with(store, open).await?;
         let microservice = name.to_owned();
-        let options = HostOptions { microservice, producers: Arc::new(HttpProducers), ..HostOptions::default() };
+        let options =
+            HostOptions { microservice, producers: Arc::new(HttpProducers::default()), ..HostOptions::default() };
         let host = Host::start(Arc::clone(&store), options);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);

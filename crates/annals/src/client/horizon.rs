@@ -1,6 +1,7 @@
 //! The event horizon of a server's tenant, over HTTP: its consents and subscriptions behind the same port as in this process, and what it
 //! offers to consumers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +13,12 @@ use annals_core::horizon::{
 use annals_core::{Code, Invalid, ReadError, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::answers::{self, problem, unknown};
 use super::http::{Answer, Http};
-use super::{Client, Path};
+use super::{Client, ClientOptions, Path};
 
 /// How long a producer may take to answer beside the time that it is to wait. A network that swallows everything is noticed after it.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -123,26 +123,23 @@ impl Horizon for HorizonClient {
 }
 
 /// Reaches the producers of subscriptions over HTTP: give it to a task host as `HostOptions::producers`, as `annals serve` does.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HttpProducers;
+#[derive(Debug, Clone, Default)]
+pub struct HttpProducers {
+    /// A file in PEM with the authorities that may sign the producers' certificates; those of the system when absent.
+    pub authorities: Option<PathBuf>,
+}
 
 impl Producers for HttpProducers {
     fn producer(&self, url: &str, tenant: &str, credential: Option<&str>) -> Result<Arc<dyn Offering>, String> {
-        let http = Http::new(url, tenant)?;
-        let credential = credential.map(|credential| {
-            let value = HeaderValue::from_str(&format!("Bearer {credential}"));
-            let mut value = value.map_err(|_| "the credential cannot be sent in a header".to_owned())?;
-            value.set_sensitive(true);
-            Ok::<_, String>((AUTHORIZATION, value))
-        });
-        Ok(Arc::new(Producer { http, credential: credential.transpose()? }))
+        let options =
+            ClientOptions { credential: credential.map(str::to_owned), authorities: self.authorities.clone() };
+        Ok(Arc::new(Producer { http: Http::new(url, tenant, &options)? }))
     }
 }
 
 /// A tenant of a producer's server.
 struct Producer {
     http: Http,
-    credential: Option<(HeaderName, HeaderValue)>,
 }
 
 #[async_trait]
@@ -158,7 +155,7 @@ impl Offering for Producer {
             .number("wait_ms", request.wait_ms)
             .maybe("incarnation", request.incarnation);
         let at_most = ANSWER_MAX + Duration::from_millis(request.wait_ms);
-        let answer = self.http.get_within(&path.done(), "application/bson", self.credential.as_ref(), at_most).await;
+        let answer = self.http.get_within(&path.done(), "application/bson", at_most).await;
         let answer = answer.map_err(StoreError::Unreachable)?;
         if !answer.status.is_success() {
             return Err(refused(&answer));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -97,18 +97,9 @@ impl Http {
         collect(self.send(request).await?).await
     }
 
-    /// The same with a header of the caller's, and within this time as a whole: for an answer that another process waits for.
-    pub async fn get_within(
-        &self,
-        path: &str,
-        accept: &'static str,
-        header: Option<&(HeaderName, HeaderValue)>,
-        at_most: Duration,
-    ) -> Result<Answer, String> {
-        let mut request = self.get_request(path, accept)?;
-        if let Some((name, value)) = header {
-            request.headers_mut().insert(name.clone(), value.clone());
-        }
+    /// The same within this time as a whole: for an answer that another process waits for.
+    pub async fn get_within(&self, path: &str, accept: &'static str, at_most: Duration) -> Result<Answer, String> {
+        let request = self.get_request(path, accept)?;
         let answered = async { collect(self.send(request).await?).await };
         match tokio::time::timeout(at_most, answered).await {
             Ok(answer) => answer,

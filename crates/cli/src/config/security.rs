@@ -182,7 +182,8 @@ pub struct ClientSection {
 }
 
 impl ClientSection {
-    fn authorities(&self) -> ClientOptions {
+    /// How a server is reached without a credential.
+    pub fn authorities(&self) -> ClientOptions {
         let mut options = ClientOptions::default();
         options.authorities = (!self.ca_file.is_empty()).then(|| PathBuf::from(&self.ca_file));
         options
