@@ -107,10 +107,9 @@ impl Credentials for StoredCredentials {
     async fn list(&self, after: Option<&str>, limit: usize) -> Result<CredentialPage, CredentialError> {
         let limit = limit.clamp(1, limits::PAGE_MAX);
         let now = self.clock.now();
-        let mut found = self.page(after, limit + 1).await.map_err(CredentialError::from)?;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let cursor = found.last().filter(|_| more).map(|(record, _)| record.id.as_str().into());
+        let found = self.page(after, limit).await?;
+        // The page after a full one may be empty.
+        let cursor = found.last().filter(|_| found.len() == limit).map(|(record, _)| record.id.as_str().into());
         Ok(CredentialPage { items: found.iter().map(|(record, _)| record.shown(now)).collect(), cursor })
     }
 
