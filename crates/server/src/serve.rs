@@ -80,8 +80,8 @@ where
 /// until 1.5 s after that.
 ///
 /// With [`Options::tls`] a connection begins with a handshake, which may take 10 s, and ALPN decides between HTTP/2 and HTTP/1.1.
-/// Without it, both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of them
-/// or a request line over 64 KiB, is answered 400, 431 or 414 without a body by the HTTP library itself.
+/// Without it, both HTTP/1.1 and HTTP/2 with prior knowledge are spoken. What is not HTTP, or has more than 100 header lines, 400 KiB of
+/// them or a request line over 64 KiB, is answered 400, 431 or 414 without a body by the HTTP library itself.
 ///
 /// # Errors
 /// When the listener has no address, which is only when it is broken.
