@@ -113,13 +113,15 @@ impl Issuer {
     }
 }
 
+/// Tokens that were checked, by their SHA-256, with the time of the check.
+type Checked = HashMap<[u8; 32], (Arc<Access>, Instant)>;
+
 /// The issuers of a server.
 pub(super) struct Issuers {
     issuers: Vec<(Issuer, KeySet)>,
     clock: Arc<dyn Clock>,
     rates: (Rate, Rate),
-    /// Tokens that were checked, by their SHA-256, with the time of the check.
-    checked: Mutex<HashMap<[u8; 32], (Arc<Access>, Instant)>>,
+    checked: Mutex<Checked>,
     limits: Mutex<HashMap<String, Arc<Limits>>>,
 }
 
