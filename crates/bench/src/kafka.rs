@@ -1,7 +1,7 @@
 //! The relay beside a bare transactional producer of rdkafka, and the time from a commit to a committed reader.
 //!
-//! Both sides publish the same messages in batches of 1,000, each a transaction whose deliveries are awaited before its commit. The bare one
-//! has them encoded in memory; the relay reads the log, encodes, and stores its position.
+//! Both sides publish the same messages in batches of 1,000, each a transaction whose deliveries are awaited before its commit. The bare
+//! one has them encoded in memory; the relay reads the log, encodes, and stores its position.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

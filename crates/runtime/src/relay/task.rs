@@ -30,8 +30,8 @@ pub(super) enum Stop {
     Lost,
     /// The broker could not be reached.
     Retry(BrokerError),
-    /// A batch failed, its outcome is unknown, or the publisher was fenced: by another relay, or because its transaction took too long. What
-    /// was known then tells the two apart.
+    /// A batch failed, its outcome is unknown, or the publisher was fenced: by another relay, or because its transaction took too long.
+    /// What was known then tells the two apart.
     Reopen(BrokerError, Box<Relay>),
     /// A person has to look.
     Refused(RelayRefusal),
