@@ -153,18 +153,18 @@ impl Log {
         adopted: Adopted,
         means: Means,
     ) -> Arc<Self> {
-        let (numbers, heads) = (Arc::<Numbers>::default(), Arc::<Heads>::default());
+        let heads = Arc::<Heads>::default();
         Arc::new_cyclic(|itself| Self {
             tenant: tenant.to_owned(),
             keys_schema: Schema::of_keys(keys.clone(), options),
             keys,
-            schema: Schema::new(database.clone(), options).of_log(numbers.clone(), heads.clone()),
+            schema: Schema::new(database.clone(), options).of_log(adopted.reader.store_id, heads.clone()),
             requests: options.requests,
             bulk: Bulk::new(database.clone(), options.outcome_time),
             outcome_time: options.outcome_time,
             means,
             database,
-            numbers,
+            numbers: Arc::default(),
             tail: Tail::default(),
             ahead: Ahead::default(),
             lacking: Lacking::default(),

@@ -1,12 +1,13 @@
 //! How far a log reaches, by each of the collections that say so. They move in one transaction, so where they differ other software has
 //! given numbers.
 
-use annals_core::SequenceNumber;
+use annals_core::{SequenceNumber, Uuid};
 use mongodb::Database;
 use mongodb::bson::{RawDocumentBuf, doc};
 
 use crate::identity::ADOPTED;
 use crate::layout::fields::{boolean, natural, text};
+use crate::layout::guid;
 use crate::layout::names::{ENTRIES, EVENT_LOG, EVENT_LOG_METADATA, IDENTITY, SEQUENCER};
 use crate::moment::{Moment, Tries};
 use crate::refused::{Code, OpenError, asking};
@@ -26,6 +27,8 @@ pub(crate) struct Reach {
     pub(crate) under_way: bool,
     /// Whether Annals has been here.
     pub(crate) opened: bool,
+    /// Which store it is, if one was opened here.
+    pub(crate) store: Option<Uuid>,
     /// Whether Annals has assigned numbers here.
     pub(crate) numbered: bool,
 }
@@ -81,7 +84,10 @@ async fn look(database: &Database) -> mongodb::error::Result<Reach> {
                 reach.adopted = natural(&document, "head");
                 reach.under_way = boolean(&document, "underWay").unwrap_or(false);
             }
-            _ => reach.opened = true,
+            _ => {
+                reach.opened = true;
+                reach.store = guid::uuid(&document, "storeId").or(reach.store);
+            }
         }
     }
     let state = database.collection::<RawDocumentBuf>(SEQUENCER);

@@ -20,7 +20,6 @@ use super::names::{
 };
 use super::{prepare, register};
 use crate::log::heads::Heads;
-use crate::log::numbers::Numbers;
 use crate::options::{Options, Requests};
 use crate::refused::{Code, OpenError, asking, code_of};
 
@@ -45,8 +44,8 @@ pub(crate) struct Schema {
     refused: Mutex<HashMap<String, (Instant, OpenError)>>,
     /// Whether collections are registered: those of commits are.
     registers: bool,
-    /// What is known of the log that the commits are of, where it is open: how far it has come, and where aggregates stand.
-    log: Option<(Arc<Numbers>, Arc<Heads>)>,
+    /// The store whose log the commits are of, where it is open, and where its aggregates stand.
+    log: Option<(Uuid, Arc<Heads>)>,
 }
 
 /// A collection that is as it must be.
@@ -74,8 +73,8 @@ impl Schema {
     }
 
     /// The collections of an open log. None is made in place of one that was dropped together with the log.
-    pub(crate) fn of_log(self, numbers: Arc<Numbers>, heads: Arc<Heads>) -> Self {
-        Self { log: Some((numbers, heads)), ..self }
+    pub(crate) fn of_log(self, store: Uuid, heads: Arc<Heads>) -> Self {
+        Self { log: Some((store, heads)), ..self }
     }
 
     /// The collections of prepare keys.

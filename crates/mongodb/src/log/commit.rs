@@ -178,19 +178,24 @@ struct Stored {
     repeated: Option<StoredCommit>,
 }
 
+/// The head after which a commit is tried first. A first commit needs no look-up, because the index knows whether it is one, unless the
+/// collection took the place of another one.
+async fn first_head(log: &Log, collection: &str, there: Ready, commit: &NewCommit) -> Result<Head, StoreError> {
+    let first_only = matches!(commit.expected_version, ExpectedVersion::Empty | ExpectedVersion::Exact(0));
+    match log.heads.get(&commit.aggregate) {
+        Some(head) => Ok(head),
+        None if first_only && !log.adopted.there && !there.replaced => Ok(Head::NONE),
+        None => log.read_head(collection, &commit.aggregate).await,
+    }
+}
+
 async fn store(log: &Log, collection: &str, there: Ready, request: &Request<'_>) -> Result<Stored, CommitError> {
     let mut into = there.uuid;
     let mut epoch = log.heads.epoch();
     let commit = request.commit;
     let expected = commit.expected_version;
-    let first_only = matches!(expected, ExpectedVersion::Empty | ExpectedVersion::Exact(0));
-    // Whether `head` is known to be no older than this commit, so that a refusal may rest on it. A first commit needs no look-up: the
-    // index knows whether it is one.
-    let (mut head, mut current) = match log.heads.get(&commit.aggregate) {
-        Some(head) => (head, false),
-        None if first_only && !log.adopted.there && !there.replaced => (Head::NONE, false),
-        None => (log.read_head(collection, &commit.aggregate).await?, false),
-    };
+    // Whether `head` is known to be no older than this commit, so that a refusal may rest on it.
+    let (mut head, mut current) = (first_head(log, collection, there, commit).await?, false);
     let mut collided = false;
     for _ in 0..OVERTAKEN_MAX {
         // Of an aggregate whose commits were deleted it is not known.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, EventLog, LogQuery, NewCommit, Store, Wait};
-use annals_mongodb::{MongoStore, Options};
+use annals_mongodb::MongoStore;
 use mongodb::bson::doc;
 
 use crate::held::ORDERS;
@@ -103,7 +103,7 @@ async fn drop_under_load(dropped: &str, remains: &str) {
     }
 
     // A process that is started afterwards finds no log there, and begins a new one.
-    let store = databases.store(Options { ..two_tenants() }).await;
+    let store = databases.store(two_tenants()).await;
     for tenant in [dropped, remains] {
         let outcome = log_of(&store, tenant).commit(order("new", 1)).await.expect("committed");
         assert_eq!(outcome.first_sequence_number == Some(0), tenant == dropped);

@@ -11,8 +11,8 @@ use crate::layout::register;
 use crate::reach;
 use crate::refused::{Code, OpenError, asking};
 
-/// How long the admission of a collection is waited for before the caller is refused; between two looks, and between two questions: one that
-/// the leader met and died is asked again.
+/// How long the admission of a collection is waited for before the caller is refused; between two looks; and between two questions: a
+/// leader may die after it met one.
 const ADMISSION_TIME: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -65,23 +65,20 @@ impl Schema {
         }
     }
 
-    /// Sees that the log is there as far as this process knows it: in a database that was dropped no collection is made.
+    /// Sees that the log is there, and the one that was opened: in a database that was dropped no collection is made.
     pub(super) async fn log_is_there(&self) -> Result<(), OpenError> {
-        let Some((numbers, _)) = &self.log else { return Ok(()) };
+        let Some((store, _)) = &self.log else { return Ok(()) };
         let name = self.database.name();
-        let seen = numbers.seen();
         let reach = reach::read(&self.database).await.map_err(|error| asking(name, &error))?;
         if let Some(fault) = reach::fault_of_open(name, &reach) {
             return Err(fault);
         }
-        if reach.known() < seen {
-            let known = reach.known();
-            let message = format!(
-                "database {name}: the log had {seen} events, and MongoDB shows {known}: it is behind, or another state of it was restored; \
-                 then open the store again"
-            );
-            return Err(OpenError::new(Code::Unreachable, message));
+        if reach.store == Some(*store) {
+            return Ok(());
         }
-        Ok(())
+        let message = format!(
+            "database {name}: it was dropped by other software, and another store was begun in it; open the store again"
+        );
+        Err(OpenError::new(Code::StoreDamaged, message))
     }
 }
