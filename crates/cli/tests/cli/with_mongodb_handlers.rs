@@ -124,8 +124,9 @@ fn run(test: impl Future<Output = ()>) {
 
 #[test]
 fn another_server_takes_over_after_kill_9_and_nothing_is_skipped_or_settled_twice() {
+    // Dropped after the runtime, because dropping it needs one of its own.
+    let (folder, database) = (folder(), Database::new());
     run(async {
-        let (folder, database) = (folder(), Database::new());
         let (one, two) = two_servers(folder.path(), &database).await;
         let (of_one, of_two) = (client(&one), client(&two));
         commit(&of_one, 0..60).await;
@@ -172,8 +173,9 @@ fn handlers(client: &Client) -> std::sync::Arc<dyn Handlers> {
 
 #[test]
 fn a_server_that_was_paused_past_its_lease_writes_nothing_when_it_wakes_up() {
+    // Dropped after the runtime, because dropping it needs one of its own.
+    let (folder, database) = (folder(), Database::new());
     run(async {
-        let (folder, database) = (folder(), Database::new());
         let (one, two) = two_servers(folder.path(), &database).await;
         let (of_one, of_two) = (client(&one), client(&two));
         commit(&of_one, 0..6).await;
