@@ -20,8 +20,8 @@ pub(crate) use error::NoTypes;
 /// The registry of event types of one tenant.
 ///
 /// - **Checked at commit.** Events of a registered type are checked against the schema of their generation before the commit is queued,
-///   as the policy of their type says. One that does not match is refused with `schema_violation` and the path of the value; nothing of its commit
-///   or transaction is stored then.
+///   as the policy of their type says. One that does not match is refused with `schema_violation` and the path of the value; nothing of its
+///   commit or transaction is stored then.
 /// - **A generation never changes.** A schema that differs is another generation, and it must accept every event that the generation before
 ///   it accepts, unless the definition says that compatibility does not matter.
 /// - **Cheap.** A tenant without registered types pays nothing for the registry but looking whether there are some.

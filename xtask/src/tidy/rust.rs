@@ -170,7 +170,8 @@ pub fn dead_files(files: &[File]) -> Vec<Fault> {
         let Some((name, parents)) = module(&file.path) else { return false };
         let declared = |text: &str| {
             let code = Code::new(text);
-            code.find_all(&format!("mod {name};")).next().is_some() || text.contains(&format!("{name}.rs\""))
+            let forms = [format!("mod {name};"), format!("mod r#{name};")];
+            forms.iter().any(|form| code.find_all(form).next().is_some()) || text.contains(&format!("{name}.rs\""))
         };
         !rust.iter().any(|other| parents.contains(&other.path) && declared(&other.text))
     });
