@@ -59,7 +59,9 @@ pub async fn measure(program: &Path, events: u64, rounds: usize) -> Result<(), S
     }
     let (received, read) = (super::median(received), super::median(read));
     let ratio = received / read;
-    println!("horizon: {received:.0} events/s, reading the log over HTTP {read:.0} events/s, ratio {ratio:.2} (0.3 is meant)");
+    println!(
+        "horizon: {received:.0} events/s, reading the log over HTTP {read:.0} events/s, ratio {ratio:.2} (0.3 is meant)"
+    );
     Ok(())
 }
 
