@@ -14,7 +14,6 @@ mod commits;
 mod conformance;
 mod connection;
 mod departed;
-mod dropped_database;
 mod extremes;
 mod failover;
 mod filters;

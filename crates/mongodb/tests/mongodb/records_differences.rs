@@ -7,7 +7,6 @@
 
 mod changes;
 mod documents;
-mod groups;
 mod kept;
 mod letters;
 mod pair;

@@ -1,6 +1,5 @@
 //! Documents of all types, small enough that their values meet: nested, in arrays, in arrays of arrays, missing.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use annals_core::bson::spec::BinarySubtype;
@@ -204,16 +203,6 @@ impl Held {
     pub fn pair(&self) -> BoxedStrategy<(String, Bson)> {
         let held = self.0.clone();
         (0..held.len()).prop_map(move |at| held[at].clone()).boxed()
-    }
-
-    /// The paths, each once.
-    pub fn paths(&self) -> BTreeSet<String> {
-        self.0.iter().map(|(path, _)| path.clone()).collect()
-    }
-
-    /// Whether the path leads to one of these values in some document.
-    pub fn leads_to(&self, path: &str, values: &[Bson]) -> bool {
-        self.0.iter().any(|(other, value)| other == path && values.contains(value))
     }
 
     /// A value.

@@ -88,8 +88,7 @@ impl Loaded {
         &self.mongodb
     }
 
-    /// The records of each, with the name of the collection: the embedded store with its indexes and without, and MongoDB.
-    pub fn all(&self) -> [(&Arc<dyn Records>, String); 3] {
+    fn all(&self) -> [(&Arc<dyn Records>, String); 3] {
         [(&self.embedded, self.collection()), (&self.embedded, self.plain()), (&self.mongodb, self.collection())]
     }
 
