@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use annals_core::{
-    Broker, BrokerError, ByteString, Identity, NewMessage, Publisher, PublisherIdentity, RelayPosition, Timestamp,
+    Broker, BrokerError, ByteString, Clock, Identity, NewMessage, Publisher, PublisherIdentity, RelayPosition,
     TopicDefinition, Uuid,
 };
 use annals_kafka::KafkaBroker;
+use annals_system::SystemClock;
 
 use crate::support::{address, broker_at, java, read_all, settings};
 
@@ -34,7 +35,8 @@ impl Setting {
             key: format!("k-{}", number % 5).into(),
             headers: vec![("sequence_number".into(), number.to_string().into())],
             body: vec![b'x'; bytes].into(),
-            time: Timestamp::from_millis(1_772_366_400_000),
+            // Kafka deletes what is older than the retention, whenever it looks.
+            time: SystemClock.now(),
             sequence_number: number,
         }
     }
