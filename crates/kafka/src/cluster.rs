@@ -142,7 +142,14 @@ pub fn bounds_of(topic: &str, ask: impl Fn() -> KafkaResult<(i64, i64)>) -> Resu
 
 /// Whether the leader of a partition is not known everywhere yet.
 pub fn is_moving(code: Kafka) -> bool {
-    matches!(code, Kafka::UnknownTopicOrPartition | Kafka::LeaderNotAvailable | Kafka::NotLeaderForPartition)
+    matches!(
+        code,
+        Kafka::UnknownTopicOrPartition
+            | Kafka::UnknownPartition
+            | Kafka::UnknownTopic
+            | Kafka::LeaderNotAvailable
+            | Kafka::NotLeaderForPartition
+    )
 }
 
 /// Runs a call that blocks.
