@@ -27,14 +27,12 @@ pub async fn create(cluster: &Cluster, topic: &TopicDefinition, given: &KafkaOpt
 
 /// Creates what is asked for unless there is one of its name.
 pub async fn create_new(admin: &AdminClient<Logged>, topic: NewTopic<'_>) -> Result<bool, BrokerError> {
-    for created in admin.create_topics([&topic], &options()).await.map_err(errors::of)? {
-        match created {
-            Ok(_) => return Ok(true),
-            Err((_, Kafka::TopicAlreadyExists)) => return Ok(false),
-            Err((name, code)) => return Err(errors::of_topic(&name, code)),
-        }
+    match admin.create_topics([&topic], &options()).await.map_err(errors::of)?.pop() {
+        Some(Ok(_)) => Ok(true),
+        Some(Err((_, Kafka::TopicAlreadyExists))) => Ok(false),
+        Some(Err((name, code))) => Err(errors::of_topic(&name, code)),
+        None => Err(BrokerError::Unavailable("the cluster does not say whether it created the topic".to_owned())),
     }
-    Err(BrokerError::Unavailable("the cluster does not say whether it created the topic".to_owned()))
 }
 
 /// The topics of these names that exist, with the numbers of their partitions; all for none.
