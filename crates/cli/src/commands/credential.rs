@@ -101,7 +101,7 @@ impl Run for Credential {
         keys.run(async |keys| {
             let mut output = context.output();
             match &self.what {
-                What::Create(args) => created(&mut output, &keys.create(args.new(&context.tenant)).await?)?,
+                What::Create(args) => created(&mut output, &keys.create(args.asked(&context.tenant)).await?)?,
                 What::List => list(keys, &mut output).await?,
                 What::Show(args) => shown(&mut output, &keys.credentials().get(&args.id).await?)?,
                 What::Revoke(args) => {
@@ -116,7 +116,7 @@ impl Run for Credential {
 }
 
 impl Create {
-    fn new(&self, tenant: &str) -> NewCredential {
+    fn asked(&self, tenant: &str) -> NewCredential {
         let tenants = match (&*self.tenants, self.roles.contains(&Role::Admin)) {
             ([], true) => vec![EVERY.to_owned()],
             ([], false) => vec![tenant.to_owned()],
