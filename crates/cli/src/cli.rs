@@ -104,6 +104,21 @@ mod tests {
         command().debug_assert();
     }
 
+    /// Clap reads both into one place, and panics when their types differ.
+    #[test]
+    fn no_command_has_an_option_of_its_own_with_the_name_of_a_global_one() {
+        fn check(command: &clap::Command, globals: &[clap::Id]) {
+            for own in command.get_arguments() {
+                assert!(!globals.contains(own.get_id()), "{} declares {} again", command.get_name(), own.get_id());
+            }
+            command.get_subcommands().for_each(|command| check(command, globals));
+        }
+        let command = command();
+        let globals = command.get_arguments().filter(|argument| argument.is_global_set());
+        let globals: Vec<clap::Id> = globals.map(|argument| argument.get_id().clone()).collect();
+        command.get_subcommands().for_each(|command| check(command, &globals));
+    }
+
     #[test]
     fn every_command_has_a_summary_and_an_example() {
         fn check(command: &clap::Command) {

@@ -79,7 +79,7 @@ struct Put {
     into: String,
     /// A file with the credential that is sent to the producer as a bearer token; - for standard input
     #[arg(long, value_name = "FILE")]
-    credential_file: Option<PathBuf>,
+    producer_credential_file: Option<PathBuf>,
 }
 
 impl Run for Subscription {
@@ -100,7 +100,7 @@ fn definition(args: &Put) -> Result<SubscriptionDefinition, Failure> {
     let definition = SubscriptionDefinition::new(name, producer, args.stream.as_str(), args.into.as_str())
         .from_tenant(args.producer_tenant.as_str())
         .of_partition(args.partition.as_str());
-    let definition = match &args.credential_file {
+    let definition = match &args.producer_credential_file {
         None => definition,
         Some(file) => {
             let mut credential = String::new();

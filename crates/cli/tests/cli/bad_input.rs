@@ -144,7 +144,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
         (&["log", "read", "--store", "./data"], "embedded:PATH"),
         (&["log", "read", "--store", "http://127.0.0.1:1"], "--server"),
         (&["log", "read", "--server", "127.0.0.1:1"], "http://"),
-        (&["log", "read", "--server", "https://127.0.0.1:1"], "https"),
+        (&["log", "read", "--server", "ftp://127.0.0.1:1"], "https://"),
         (&["log", "read", "--server", "http://127.0.0.1:1", "--store", "memory:"], "--store"),
         (&["serve", "--server", "http://127.0.0.1:1"], "--server"),
         (&["log", "read", "--types", "no such type"], "types"),

@@ -137,7 +137,7 @@ fn a_credential_is_sent_to_the_producer_and_to_nobody_else() {
         "orders",
         "--into",
         "inbox",
-        "--credential-file",
+        "--producer-credential-file",
         "-",
     ];
     let shown = at(&put, "s3cret\n").ok();

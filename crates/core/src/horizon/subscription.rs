@@ -200,7 +200,7 @@ mod tests {
             (base(r#","tenant":"""#), "tenant"),
             (base(r#","x":1"#), "x"),
             (r#"{"producer":"ftp://a","stream":"s","scope":"inbox"}"#.to_owned(), "producer"),
-            (r#"{"producer":"local:","stream":"s"}"#.to_owned(), "scope"),
+            (r#"{"producer":"local:","stream":"s"}"#.to_owned(), ""),
             (r#"{"producer":"local:","stream":"s","scope":"default"}"#.to_owned(), "scope"),
             (
                 r#"{"producer":"local:","stream":"s","scope":"00000000-0000-0000-0000-000000000000"}"#.to_owned(),
