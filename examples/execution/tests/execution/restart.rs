@@ -11,7 +11,11 @@ use crate::service::{Service, ended, history, log_of, memory, started};
 use crate::several_processes::shared_memory;
 
 fn request(id: &str, script: &str) -> NewCommit {
-    let data = json!({ "execution_id": id, "script": script, "language": "sh", "timeout_seconds": 10, "memory_limit": "128Mi" });
+    let data = json!({
+        "execution_id": id, "script": script, "language": "sh", "language_version": "any", "timeout_seconds": 10,
+        "runtime_image": "local", "runtime_command": ["sh"], "runtime_filename": "main.sh",
+        "cpu_limit": "1", "memory_limit": "128Mi", "cpu_request": "1", "memory_request": "128Mi"
+    });
     first_event(id, &data)
 }
 

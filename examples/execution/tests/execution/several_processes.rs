@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use annals::types::EventTypes;
 use annals::{EventLog, Identity, LogStatus, PrepareKeys, Queries, Records, Snapshots, Store, Streams, UnknownLog};
 use async_trait::async_trait;
 
@@ -43,6 +44,10 @@ impl Store for Shared {
 
     fn streams(&self, tenant: &str, scope: &str) -> Result<Arc<dyn Streams>, UnknownLog> {
         self.0.streams(tenant, scope)
+    }
+
+    fn event_types(&self, tenant: &str) -> Result<Arc<dyn EventTypes>, UnknownLog> {
+        self.0.event_types(tenant)
     }
 
     fn tenants(&self) -> Vec<String> {
