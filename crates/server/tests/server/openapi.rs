@@ -208,7 +208,7 @@ impl Described {
     async fn start() -> Self {
         let options = annals_embedded::Options { scopes: vec!["inbox".to_owned()], ..Default::default() };
         let store = store_on(Arc::new(MemoryDisk::default()), options);
-        let typed = TypedStore::new(store, Arc::new(SystemClock::new()));
+        let typed = TypedStore::new(store, Arc::new(SystemClock));
         let server = Running::over(Arc::new(typed), annals_server::Options::default()).await;
         let document = document(&server).await;
         Self { server, document, seen: BTreeMap::new(), key: None }
