@@ -83,6 +83,8 @@ pub(crate) struct GroupStatus {
     /// `running`, `paused`, `blocked` or `stopped`.
     state: String,
     last_reason: Option<String>,
+    /// Why it is not healthy; absent when it is.
+    degraded: Option<String>,
     replay: Option<HandlerReplayStatus>,
     ended: Option<bool>,
     owner: Option<String>,
