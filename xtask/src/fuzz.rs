@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use crate::command::{cargo, number, only, output, root, run as run_command, value};
 
@@ -37,9 +38,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         (None, Some(_)) => Err("--reproduce needs --target".to_owned()),
         (Some(target), None) => {
             let binaries = build()?;
-            fuzz(&binaries, target, seconds)
+            fuzz(&binaries, target, &Extent::seconds(seconds))
         }
-        (None, None) => all_targets(seconds),
+        (None, None) => all_targets(&Extent::seconds((seconds / TARGETS.len() as u64).max(1))),
     }
 }
 
@@ -55,11 +56,30 @@ pub fn can_build() -> Result<(), String> {
     })
 }
 
-/// Fuzzes every target, `seconds` in all, after the canary has shown that the instrumentation works.
-pub fn all_targets(seconds: u64) -> Result<(), String> {
+/// How far a target is fuzzed.
+pub struct Extent(Vec<String>);
+
+impl Extent {
+    /// For some time, along a path that differs from run to run.
+    fn seconds(seconds: u64) -> Self {
+        Self(vec![format!("-max_total_time={seconds}")])
+    }
+
+    /// For a number of inputs, which the same code gets in the same order everywhere: a test run must not find on one machine what it
+    /// passed over on another.
+    pub fn repeatable(inputs: u64) -> Self {
+        Self(vec![format!("-runs={inputs}"), "-seed=1".to_owned()])
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.0.len() > 1
+    }
+}
+
+/// Fuzzes every target, after the canary has shown that the instrumentation works.
+pub fn all_targets(each: &Extent) -> Result<(), String> {
     let binaries = build()?;
     canary(&binaries)?;
-    let each = (seconds / TARGETS.len() as u64).max(1);
     TARGETS.iter().try_for_each(|target| fuzz(&binaries, target, each))
 }
 
@@ -108,13 +128,15 @@ fn artifact_prefix(target: &str) -> Result<String, String> {
     Ok(format!("-artifact_prefix={}/", artifacts.display()))
 }
 
-fn fuzz(binaries: &std::path::Path, target: &str, seconds: u64) -> Result<(), String> {
+fn fuzz(binaries: &std::path::Path, target: &str, extent: &Extent) -> Result<(), String> {
     // What a run finds worth keeping stays out of the repository; the committed inputs are only read.
     let grown = folder("target").join("corpus").join(target);
+    if extent.is_repeatable() && grown.exists() {
+        std::fs::remove_dir_all(&grown).map_err(|error| format!("{}: {error}", grown.display()))?;
+    }
     std::fs::create_dir_all(&grown).map_err(|error| format!("{}: {error}", grown.display()))?;
     let mut fuzzer = Command::new(binaries.join(target));
-    fuzzer.args([
-        format!("-max_total_time={seconds}"),
+    fuzzer.args(&extent.0).args([
         format!("-timeout={INPUT_SECONDS_MAX}"),
         format!("-rss_limit_mb={MEMORY_MIB_MAX}"),
         "-print_final_stats=1".to_owned(),
@@ -124,13 +146,15 @@ fn fuzz(binaries: &std::path::Path, target: &str, seconds: u64) -> Result<(), St
     if dictionary.exists() {
         fuzzer.arg(format!("-dict={}", dictionary.display()));
     }
+    let began = Instant::now();
     let ran = fuzzer.arg(&grown).arg(folder("corpus").join(target)).output();
     let ran = ran.map_err(|error| format!("the target {target} could not be started: {error}"))?;
     let log = String::from_utf8_lossy(&ran.stderr);
     if ran.status.success() {
         println!(
-            "{target}: {} inputs in {seconds} s, {} kept",
+            "{target}: {} inputs in {:.0} s, {} kept",
             stat(&log, "number_of_executed_units"),
+            began.elapsed().as_secs_f64(),
             stat(&log, "new_units_added")
         );
         return Ok(());

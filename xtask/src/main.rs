@@ -19,7 +19,7 @@ const USAGE: &str = "\
 cargo xtask COMMAND
 
   test [--without-fuzz] [--without-services]
-                         everything CI runs: tidy, lint, deny, all tests, documentation, a minute of fuzzing
+                         everything CI runs: tidy, lint, deny, all tests, documentation, a fixed number of fuzzed inputs
   services [mongodb] [kafka] [--fetch]
                          starts the services that tests need (a mongod, a Kafka) and prints their URLs; with --fetch only fetches
                          them

@@ -2,51 +2,31 @@
 
 use std::sync::Arc;
 
-use annals::filters::Filters;
-use annals::handlers::Handlers;
-use annals::horizon::Horizon;
-use annals::projections::Projections;
 use annals::runtime::{Host, HostOptions};
-use annals::types::EventTypes;
-use annals::{
-    Client, Code, EventLog, HttpProducers, OpenOptions, PrepareKeys, Queries, Records, Sequencing, Snapshots, Store,
-    StoreError, Streams, Topics,
-};
+use annals::{Client, Code, EventLog, HttpProducers, OpenOptions, Store, StoreError, UnknownLog};
 
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{Failure, Stop};
 
-/// An open log, and the store it is in if this process opened one.
+/// An open log, and where it is. What else a command reaches there it takes by [`Target::port`], in its own file.
 pub struct Target {
     pub log: Arc<dyn EventLog>,
-    /// The streams of the same scope.
-    pub streams: Arc<dyn Streams>,
-    /// The records of the tenant.
-    pub records: Arc<dyn Records>,
-    /// The snapshots of the tenant.
-    pub snapshots: Arc<dyn Snapshots>,
-    /// The queries of the tenant's snapshots and commits.
-    pub queries: Arc<dyn Queries>,
-    /// The prepare keys of the tenant.
-    pub keys: Arc<dyn PrepareKeys>,
-    /// The filters of the tenant.
-    pub filters: Arc<dyn Filters>,
-    /// The handlers of the tenant.
-    pub handlers: Arc<dyn Handlers>,
-    /// The projections of the tenant.
-    pub projections: Arc<dyn Projections>,
-    /// The event types of the tenant.
-    pub types: Arc<dyn EventTypes>,
-    /// The topics of the tenant.
-    pub topics: Arc<dyn Topics>,
-    /// The consents and subscriptions of the tenant.
-    pub horizon: Arc<dyn Horizon>,
-    /// What gives the tenant's commits their numbers, where that is not the log itself.
-    pub sequencing: Arc<dyn Sequencing>,
     pub tenant: String,
     pub scope: String,
-    store: Option<(Arc<dyn Store>, Host)>,
+    place: Place,
+}
+
+enum Place {
+    Server(Box<Client>),
+    /// A store that this process opened.
+    Store(Opened),
+}
+
+/// A store that this process opened, with the task host on it.
+pub struct Opened {
+    pub store: Arc<dyn Store>,
+    pub host: Host,
 }
 
 impl Target {
@@ -55,77 +35,45 @@ impl Target {
         let (tenant, scope) = (context.tenant.clone(), scope.to_owned());
         if let Some(server) = &context.server {
             let client = Client::with(server, &tenant, &scope, &context.client)?;
-            let (streams, records) = (Arc::new(client.streams()), Arc::new(client.records()));
-            let (sequencing, snapshots) = (Arc::new(client.sequencing()), Arc::new(client.snapshots()));
-            let (keys, queries) = (Arc::new(client.prepare_keys()), Arc::new(client.queries()));
-            let (filters, handlers) = (Arc::new(client.filters()), Arc::new(client.handlers()));
-            let (projections, types) = (Arc::new(client.projections()), Arc::new(client.event_types()));
-            let (topics, horizon) = (Arc::new(client.topics()), Arc::new(client.horizon()));
-            let (log, store) = (Arc::new(client), None);
-            return Ok(Self {
-                log,
-                streams,
-                records,
-                snapshots,
-                keys,
-                queries,
-                filters,
-                handlers,
-                projections,
-                types,
-                topics,
-                horizon,
-                sequencing,
-                tenant,
-                scope,
-                store,
-            });
+            let log = Arc::new(client.clone());
+            return Ok(Self { log, tenant, scope, place: Place::Server(Box::new(client)) });
         }
         let store = context.open_store(must_exist).await?;
-        let (log, streams) = (store.log(&tenant, &scope)?, store.streams(&tenant, &scope)?);
-        let (records, snapshots) = (store.records(&tenant)?, store.snapshots(&tenant)?);
-        let (keys, queries) = (store.prepare_keys(&tenant)?, store.queries(&tenant)?);
-        let (sequencing, types) = (store.sequencing(&tenant)?, store.event_types(&tenant)?);
+        let log = store.log(&tenant, &scope)?;
         let host = Host::start(Arc::clone(&store), host_options(&context.config));
-        let (filters, handlers) = (host.filters(&tenant)?, host.handlers(&tenant)?);
-        let (projections, topics) = (host.projections(&tenant)?, host.topics(&tenant)?);
-        let horizon = host.horizon(&tenant)?;
-        let store = Some((store, host));
-        Ok(Self {
-            log,
-            streams,
-            records,
-            snapshots,
-            keys,
-            queries,
-            filters,
-            handlers,
-            projections,
-            types,
-            topics,
-            horizon,
-            sequencing,
-            tenant,
-            scope,
-            store,
-        })
+        Ok(Self { log, tenant, scope, place: Place::Store(Opened { store, host }) })
+    }
+
+    /// A port of the product: what a client has of it at the server, or else what the opened store or its task host has.
+    pub fn port<P: ?Sized>(
+        &self,
+        at_server: impl FnOnce(&Client) -> Arc<P>,
+        in_store: impl FnOnce(&Opened) -> Result<Arc<P>, UnknownLog>,
+    ) -> Result<Arc<P>, Failure> {
+        match &self.place {
+            Place::Server(client) => Ok(at_server(client)),
+            Place::Store(opened) => Ok(in_store(opened)?),
+        }
     }
 
     /// Whether it is behind a server.
     pub fn is_remote(&self) -> bool {
-        self.store.is_none()
+        matches!(self.place, Place::Server(_))
     }
 
     /// The task host on the store, where this process has opened it.
     pub fn host(&self) -> Option<&Host> {
-        self.store.as_ref().map(|(_, host)| host)
+        match &self.place {
+            Place::Server(_) => None,
+            Place::Store(opened) => Some(&opened.host),
+        }
     }
 
     /// Runs a command's work on it, then closes it whatever came of that. Work on a damaged log does not end well even if it met no
     /// error, because what it saw is only the part up to the damage.
     pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<(), Stop>) -> Result<(), Stop> {
         let outcome = work(&self).await;
-        let Some((store, host)) = &self.store else { return outcome };
+        let Place::Store(Opened { store, host }) = &self.place else { return outcome };
         host.drain().await;
         let damage = self.damage(&**store);
         store.close().await;

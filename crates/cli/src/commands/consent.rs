@@ -1,14 +1,17 @@
 //! `annals consent …`.
 
+use crate::target::Target;
 use annals::horizon::Consent as Given;
+use annals::horizon::Horizon;
 use annals::{ByteString, DEFAULT_TENANT, handlers::Reason};
 use clap::{Args, Subcommand};
 use serde_json::json;
+use std::sync::Arc;
 
 use super::Run;
 use crate::cli::Format;
 use crate::context::{Context, Reaches};
-use crate::failure::Stop;
+use crate::failure::{Failure, Stop};
 use crate::output::Output;
 
 /// Let consumers receive public streams over the event horizon
@@ -93,7 +96,7 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.horizon.put_consent(consent.clone()).await?;
+            target.horizon()?.put_consent(consent.clone()).await?;
             let mut output = context.output();
             print(&mut output, &consent)?;
             output.flush()
@@ -108,7 +111,7 @@ async fn list(context: &Context) -> Result<(), Stop> {
             let mut output = context.output();
             let mut after: Option<ByteString> = None;
             loop {
-                let page = target.horizon.consents(after.as_deref(), 100).await?;
+                let page = target.horizon()?.consents(after.as_deref(), 100).await?;
                 page.items.iter().try_for_each(|consent| print(&mut output, consent))?;
                 after = page.cursor;
                 if after.is_none() {
@@ -124,7 +127,7 @@ async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
     target
         .run(async |target| {
             let mut output = context.output();
-            print(&mut output, &target.horizon.consent(&args.id).await?)?;
+            print(&mut output, &target.horizon()?.consent(&args.id).await?)?;
             output.flush()
         })
         .await
@@ -135,7 +138,7 @@ async fn revoke(context: &Context, args: &Revoke) -> Result<(), Stop> {
     target
         .run(async |target| {
             let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-            target.horizon.revoke_consent(&args.of.id, reason).await?;
+            target.horizon()?.revoke_consent(&args.of.id, reason).await?;
             let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "deleted": true }))?,
@@ -157,5 +160,12 @@ fn print(output: &mut Output, consent: &Given) -> Result<(), Stop> {
             let Given { id, microservice, tenant, stream, partition } = consent;
             output.text(format_args!("{id:<24}  {microservice:<24}  {tenant:<16}  {stream:<32}  {partition}"))
         }
+    }
+}
+
+impl Target {
+    /// The consents and subscriptions of the tenant.
+    pub fn horizon(&self) -> Result<Arc<dyn Horizon>, Failure> {
+        self.port::<dyn Horizon>(|client| Arc::new(client.horizon()), |opened| opened.host.horizon(&self.tenant))
     }
 }

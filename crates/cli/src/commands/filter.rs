@@ -1,7 +1,9 @@
 //! `annals filter …`.
 
+use annals::filters::Filters;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use annals::filters::{FilterDefinition, FilterName, FilterStatus};
 use annals::handlers::Reason;
@@ -121,9 +123,9 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     target
         .run(async |target| {
             let name = definition.name.clone();
-            target.filters.put(definition).await?;
+            target.filters()?.put(definition).await?;
             let mut output = context.output();
-            print(&mut output, &target.filters.get(&name).await?)?;
+            print(&mut output, &target.filters()?.get(&name).await?)?;
             output.flush()
         })
         .await
@@ -162,7 +164,7 @@ async fn list(context: &Context) -> Result<(), Stop> {
             let mut output = context.output();
             let mut after: Option<ByteString> = None;
             loop {
-                let page = target.filters.list(after.as_deref(), 100).await?;
+                let page = target.filters()?.list(after.as_deref(), 100).await?;
                 page.items.iter().try_for_each(|status| print(&mut output, status))?;
                 after = page.cursor;
                 if after.is_none() {
@@ -178,7 +180,7 @@ async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
     target
         .run(async |target: &Target| {
             let mut output = context.output();
-            print(&mut output, &target.filters.get(&args.name()).await?)?;
+            print(&mut output, &target.filters()?.get(&args.name()).await?)?;
             output.flush()
         })
         .await
@@ -191,7 +193,7 @@ async fn acts(context: &Context, args: &Named) -> Result<(), Stop> {
             let mut output = context.output();
             let mut after: Option<ByteString> = None;
             loop {
-                let page = target.filters.acts(&args.name(), after.as_deref(), 1_000).await?;
+                let page = target.filters()?.acts(&args.name(), after.as_deref(), 1_000).await?;
                 page.items.iter().try_for_each(|act| print_act(&mut output, act))?;
                 after = page.cursor;
                 if after.is_none() {
@@ -207,7 +209,7 @@ async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
     target
         .run(async |target| {
             let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-            target.filters.delete(&args.of.name(), reason).await?;
+            target.filters()?.delete(&args.of.name(), reason).await?;
             let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "deleted": true }))?,
@@ -237,5 +239,12 @@ fn print(output: &mut Output, status: &FilterStatus) -> Result<(), Stop> {
                 status.degraded.as_deref().or(status.last_reason.as_deref()).unwrap_or("-")
             ))
         }
+    }
+}
+
+impl Target {
+    /// The filters of the tenant.
+    pub fn filters(&self) -> Result<Arc<dyn Filters>, Failure> {
+        self.port::<dyn Filters>(|client| Arc::new(client.filters()), |opened| opened.host.filters(&self.tenant))
     }
 }

@@ -2,8 +2,10 @@
 
 pub(super) mod shown;
 
+use annals::handlers::Handlers;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use annals::bson::Bson;
 use annals::handlers::{Act, End, HandlerDefinition, Place, Reason};
@@ -246,7 +248,7 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.handlers.put(definition).await?;
+            target.handlers()?.put(definition).await?;
             let mut output = context.output();
             show(target, &mut output, &args.name).await?;
             output.flush()
@@ -290,7 +292,7 @@ fn definition(args: &Put) -> Result<String, Failure> {
 async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
     let mut after: Option<ByteString> = None;
     loop {
-        let page = target.handlers.list(after.as_deref(), 100).await?;
+        let page = target.handlers()?.list(after.as_deref(), 100).await?;
         page.items.iter().try_for_each(|status| print(output, status))?;
         after = page.cursor;
         if after.is_none() {
@@ -300,19 +302,19 @@ async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
 }
 
 async fn states(target: &Target, output: &mut Output) -> Result<(), Stop> {
-    let states = target.handlers.states().await?;
+    let states = target.handlers()?.states().await?;
     states.into_iter().try_for_each(|state| output.json(&Bson::Document(state).into_canonical_extjson()))
 }
 
 async fn show(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
-    print(output, &target.handlers.get(name).await?)
+    print(output, &target.handlers()?.get(name).await?)
 }
 
 async fn delete(context: &Context, args: &Operate) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.handlers.delete(&args.name, args.why.reason()).await?;
+            target.handlers()?.delete(&args.name, args.why.reason()).await?;
             let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "deleted": true }))?,
@@ -326,7 +328,7 @@ async fn delete(context: &Context, args: &Operate) -> Result<(), Stop> {
 async fn partitions(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
     let mut after: Option<ByteString> = None;
     loop {
-        let page = target.handlers.partitions(name, after.as_deref(), 1_000).await?;
+        let page = target.handlers()?.partitions(name, after.as_deref(), 1_000).await?;
         page.items.iter().try_for_each(|partition| print_partition(output, partition))?;
         after = page.cursor;
         if after.is_none() {
@@ -338,7 +340,7 @@ async fn partitions(target: &Target, output: &mut Output, name: &str) -> Result<
 async fn acts(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
     let mut after: Option<ByteString> = None;
     loop {
-        let page = target.handlers.acts(name, after.as_deref(), 1_000).await?;
+        let page = target.handlers()?.acts(name, after.as_deref(), 1_000).await?;
         page.items.iter().try_for_each(|act| print_act(output, act))?;
         after = page.cursor;
         if after.is_none() {
@@ -351,10 +353,17 @@ async fn operate(context: &Context, name: &str, act: Act, why: &Why) -> Result<(
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.handlers.act(name, act, why.reason()).await?;
+            target.handlers()?.act(name, act, why.reason()).await?;
             let mut output = context.output();
             show(target, &mut output, name).await?;
             output.flush()
         })
         .await
+}
+
+impl Target {
+    /// The handlers of the tenant.
+    pub fn handlers(&self) -> Result<Arc<dyn Handlers>, Failure> {
+        self.port::<dyn Handlers>(|client| Arc::new(client.handlers()), |opened| opened.host.handlers(&self.tenant))
+    }
 }

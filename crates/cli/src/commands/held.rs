@@ -60,7 +60,7 @@ impl Run for Held {
 async fn list(target: &Target, mut output: Output) -> Result<(), Stop> {
     let mut after = None;
     loop {
-        let page = target.sequencing.held(after, limits::PAGE_MAX).await?;
+        let page = target.sequencing()?.held(after, limits::PAGE_MAX).await?;
         for one in &page {
             if output.format() == Format::Json {
                 output.json(one)?;
@@ -80,7 +80,7 @@ async fn list(target: &Target, mut output: Output) -> Result<(), Stop> {
 
 async fn ask(target: &Target, one: &One, what: Ask, mut output: Output) -> Result<(), Stop> {
     let commit = HeldId { collection: one.collection.clone(), commit: one.commit.clone() };
-    let asked = target.sequencing.ask(commit, what).await?;
+    let asked = target.sequencing()?.ask(commit, what).await?;
     if output.format() == Format::Json {
         output.json(&asked)?;
         return output.flush();

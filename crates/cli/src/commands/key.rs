@@ -1,9 +1,12 @@
 //! `annals key …`.
 
+use crate::target::Target;
+use annals::PrepareKeys;
 use annals::wire::write_found_key;
 use annals::{Code, DocumentView, Invalid, KeyChange, KeyValue, Release, Reserve, Timestamp};
 use clap::{Args, Subcommand};
 use serde_json::json;
+use std::sync::Arc;
 
 use super::Run;
 use crate::cli::Format;
@@ -130,7 +133,7 @@ async fn make(context: &Context, change: KeyChange) -> Result<(), Stop> {
     target
         .run(async |target| {
             let refusal = refusal(&change);
-            let changed = target.keys.change(change).await?;
+            let changed = target.keys()?.change(change).await?;
             let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "changed": changed }))?,
@@ -162,7 +165,7 @@ async fn show(context: &Context, Of { name, key }: &Of) -> Result<(), Stop> {
     let target = context.to_read(annals::DEFAULT_SCOPE).await?;
     target
         .run(async |target| {
-            let Some(found) = target.keys.look(name, key).await? else {
+            let Some(found) = target.keys()?.look(name, key).await? else {
                 return Err(Failure::new(Code::UnknownKey, format!("nobody holds the key {key:?} of {name}")).into());
             };
             let mut output = context.output();
@@ -195,4 +198,14 @@ fn maybe(path: &str, json: Option<&str>) -> Result<Option<KeyValue>, Invalid> {
 fn value(path: &str, json: &str) -> Result<KeyValue, Invalid> {
     let wrong = |error| Invalid::new(Code::InvalidKeys, path, format!("is not JSON: {error}; a text has quotes"));
     serde_json::from_str(json).map_err(wrong)
+}
+
+impl Target {
+    /// The prepare keys of the tenant.
+    pub fn keys(&self) -> Result<Arc<dyn PrepareKeys>, Failure> {
+        self.port::<dyn PrepareKeys>(
+            |client| Arc::new(client.prepare_keys()),
+            |opened| opened.store.prepare_keys(&self.tenant),
+        )
+    }
 }

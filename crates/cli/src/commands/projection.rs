@@ -1,7 +1,9 @@
 //! `annals projection …`.
 
+use annals::projections::Projections;
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use annals::handlers::Reason;
 use annals::projections::{ProjectionAct, ProjectionDefinition, ProjectionStatus};
@@ -13,7 +15,7 @@ use super::Run;
 use super::handler::shown::print_act;
 use crate::cli::Format;
 use crate::context::{Context, Reaches};
-use crate::failure::Stop;
+use crate::failure::{Failure, Stop};
 use crate::lines;
 use crate::output::Output;
 use crate::target::Target;
@@ -146,7 +148,7 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.projections.put(definition).await?;
+            target.projections()?.put(definition).await?;
             let mut output = context.output();
             show(target, &mut output, &args.name).await?;
             output.flush()
@@ -157,7 +159,7 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
 async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
     let mut after: Option<ByteString> = None;
     loop {
-        let page = target.projections.list(after.as_deref(), 100).await?;
+        let page = target.projections()?.list(after.as_deref(), 100).await?;
         page.items.iter().try_for_each(|status| print(output, status))?;
         after = page.cursor;
         if after.is_none() {
@@ -167,7 +169,7 @@ async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
 }
 
 async fn show(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
-    print(output, &target.projections.get(name).await?)
+    print(output, &target.projections()?.get(name).await?)
 }
 
 async fn records(target: &Target, output: &mut Output, args: &Records) -> Result<(), Stop> {
@@ -181,7 +183,7 @@ async fn records(target: &Target, output: &mut Output, args: &Records) -> Result
     let mut left = args.limit;
     while left > 0 {
         query.limit = left.min(annals::limits::PAGE_MAX);
-        let page = target.projections.find(&args.name, query.clone()).await?;
+        let page = target.projections()?.find(&args.name, query.clone()).await?;
         left -= page.records.len();
         page.records.iter().try_for_each(|record| output.json(&DocumentView(&record.document)))?;
         query.after = page.next;
@@ -195,7 +197,7 @@ async fn records(target: &Target, output: &mut Output, args: &Records) -> Result
 async fn acts(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
     let mut after: Option<ByteString> = None;
     loop {
-        let page = target.projections.acts(name, after.as_deref(), 1_000).await?;
+        let page = target.projections()?.acts(name, after.as_deref(), 1_000).await?;
         page.items.iter().try_for_each(|act| print_act(output, act))?;
         after = page.cursor;
         if after.is_none() {
@@ -208,7 +210,7 @@ async fn operate(context: &Context, args: &Operate, act: ProjectionAct) -> Resul
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.projections.act(&args.name, act, args.reason()).await?;
+            target.projections()?.act(&args.name, act, args.reason()).await?;
             let mut output = context.output();
             show(target, &mut output, &args.name).await?;
             output.flush()
@@ -220,7 +222,7 @@ async fn delete(context: &Context, args: &Operate) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.projections.delete(&args.name, args.reason()).await?;
+            target.projections()?.delete(&args.name, args.reason()).await?;
             let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "deleted": true }))?,
@@ -252,5 +254,15 @@ fn print(output: &mut Output, status: &ProjectionStatus) -> Result<(), Stop> {
                 status.last_reason.as_deref().unwrap_or("-")
             ))
         }
+    }
+}
+
+impl Target {
+    /// The projections of the tenant.
+    pub fn projections(&self) -> Result<Arc<dyn Projections>, Failure> {
+        self.port::<dyn Projections>(
+            |client| Arc::new(client.projections()),
+            |opened| opened.host.projections(&self.tenant),
+        )
     }
 }

@@ -1,7 +1,10 @@
 //! `annals query …`.
 
+use crate::target::Target;
+use annals::Queries;
 use annals::{Code, DocumentQuery, Pagination, QuerySource};
 use clap::{Args, ValueEnum};
+use std::sync::Arc;
 
 use super::Run;
 use crate::context::{Context, Reaches};
@@ -75,7 +78,7 @@ impl Run for Query {
         let target = context.to_read(annals::DEFAULT_SCOPE).await?;
         target
             .run(async |target| {
-                let (queries, mut output) = (&target.queries, context.output());
+                let (queries, mut output) = (target.queries()?, context.output());
                 match self.how {
                     how if self.explain => {
                         let limit = if how == How::Single { 1 } else { self.selection.limit.unwrap_or(0) };
@@ -138,4 +141,11 @@ fn only_where_it_means_something(args: &Query) -> Result<(), Failure> {
         return refused("--explain", "single and list");
     }
     Ok(())
+}
+
+impl Target {
+    /// The queries of the tenant's snapshots and commits.
+    pub fn queries(&self) -> Result<Arc<dyn Queries>, Failure> {
+        self.port::<dyn Queries>(|client| Arc::new(client.queries()), |opened| opened.store.queries(&self.tenant))
+    }
 }

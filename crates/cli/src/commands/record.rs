@@ -3,6 +3,7 @@
 mod group;
 mod write;
 
+use annals::Records;
 use std::sync::Arc;
 
 use annals::bson::Bson;
@@ -172,7 +173,7 @@ async fn count(context: &Context, args: &Count) -> Result<(), Stop> {
     target
         .run(async |target| {
             let mut output = context.output();
-            output.count(target.records.count(&args.collection, &condition).await?)?;
+            output.count(target.records()?.count(&args.collection, &condition).await?)?;
             output.flush()
         })
         .await
@@ -183,7 +184,7 @@ async fn list(context: &Context) -> Result<(), Stop> {
     target
         .run(async |target| {
             let mut output = context.output();
-            for collection in target.records.collections().await? {
+            for collection in target.records()?.collections().await? {
                 output.collection(&collection)?;
             }
             output.flush()
@@ -199,7 +200,7 @@ async fn declare(context: &Context, args: &Declare) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.records.declare(collection.clone()).await?;
+            target.records()?.declare(collection.clone()).await?;
             let mut output = context.output();
             output.collection(&collection)?;
             output.flush()
@@ -212,7 +213,7 @@ async fn get(context: &Context, args: &Get) -> Result<(), Stop> {
     let target = to_read(context).await?;
     target
         .run(async |target| {
-            let Some(record) = target.records.get(&args.collection, &id).await? else {
+            let Some(record) = target.records()?.get(&args.collection, &id).await? else {
                 let message = format!("{:?} has no record {id}", args.collection);
                 return Err(Failure::new(Code::UnknownRecord, message).into());
             };
@@ -244,7 +245,7 @@ async fn explain(context: &Context, args: &Find) -> Result<(), Stop> {
     target
         .run(async |target| {
             let mut output = context.output();
-            output.explained(&target.records.explain(query).await?)?;
+            output.explained(&target.records()?.explain(query).await?)?;
             output.flush()
         })
         .await
@@ -258,7 +259,7 @@ async fn find(context: &Context, args: &Find) -> Result<(), Stop> {
             let (mut output, mut left) = (context.output(), args.selection.limit.unwrap_or(u64::MAX));
             while left > 0 {
                 query.limit = usize::try_from(left).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
-                let page = target.records.find(query.clone()).await?;
+                let page = target.records()?.find(query.clone()).await?;
                 for record in &page.records {
                     output.record(record)?;
                 }
@@ -278,9 +279,9 @@ async fn watch(context: &Context, args: &Watch) -> Result<(), Stop> {
     target
         .run(async |target| {
             // Asked in any case: a server that cannot be reached at the beginning is most likely mistyped.
-            let last = target.records.last_change(&args.collection).await?;
+            let last = target.records()?.last_change(&args.collection).await?;
             let after = if args.new { last } else { args.after.unwrap_or(0) };
-            let follower = ChangeFollower::new(Arc::clone(&target.records), &args.collection, after);
+            let follower = ChangeFollower::new(target.records()?, &args.collection, after);
             tokio::select! {
                 stopped = signals::stop() => Ok(stopped?),
                 ended = follow(target, follower, context.output()) => ended,
@@ -336,4 +337,11 @@ fn not_of_the_system(collection: &str) -> Result<(), Failure> {
     }
     let message = format!("{collection:?} belongs to Annals and can only be read here");
     Err(Failure::new(Code::SystemCollection, message))
+}
+
+impl Target {
+    /// The records of the tenant.
+    pub fn records(&self) -> Result<Arc<dyn Records>, Failure> {
+        self.port::<dyn Records>(|client| Arc::new(client.records()), |opened| opened.store.records(&self.tenant))
+    }
 }

@@ -1,11 +1,14 @@
 //! `annals sequencer`.
 
+use crate::target::Target;
+use annals::Sequencing;
 use clap::Args;
+use std::sync::Arc;
 
 use super::Run;
 use crate::cli::Format;
 use crate::context::{Context, Reaches};
-use crate::failure::Stop;
+use crate::failure::{Failure, Stop};
 
 /// Show which process assigns sequence numbers, and its lag; for a store on MongoDB
 #[derive(Debug, Args)]
@@ -19,7 +22,7 @@ impl Run for Sequencer {
         let target = context.to_read(annals::DEFAULT_SCOPE).await?;
         target
             .run(async |target| {
-                let state = target.sequencing.state().await?;
+                let state = target.sequencing()?.state().await?;
                 let mut output = context.output();
                 if output.format() == Format::Json {
                     output.json(&state)?;
@@ -49,5 +52,15 @@ impl Run for Sequencer {
                 output.flush()
             })
             .await
+    }
+}
+
+impl Target {
+    /// What gives the tenant's commits their numbers, where that is not the log itself.
+    pub fn sequencing(&self) -> Result<Arc<dyn Sequencing>, Failure> {
+        self.port::<dyn Sequencing>(
+            |client| Arc::new(client.sequencing()),
+            |opened| opened.store.sequencing(&self.tenant),
+        )
     }
 }

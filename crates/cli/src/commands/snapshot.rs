@@ -1,10 +1,12 @@
 //! `annals snapshot …`.
 
+use annals::Snapshots;
 use annals::wire::records::Encoding;
 use annals::wire::{read_snapshot, write_snapshot};
 use annals::{Aggregate, Code, DocumentView, Version, save_snapshot, snapshot_collection, snapshot_indexes};
 use clap::{Args, Subcommand};
 use serde_json::json;
+use std::sync::Arc;
 
 use super::Run;
 use super::record::declared;
@@ -85,13 +87,13 @@ impl Run for Snapshot {
             What::Save(args) => {
                 let read = read_snapshot(&aggregate(&args.of), args.snapshot.as_bytes(), Encoding::Json)?;
                 let target = context.to_write().await?;
-                let (log, snapshots) = (target.log.clone(), target.snapshots.clone());
+                let (log, snapshots) = (target.log.clone(), target.snapshots()?);
                 let save = async move || Ok(save_snapshot(&*log, &*snapshots, &read).await?);
                 ("saved", told(target, save).await?)
             }
             What::Delete(args) => {
                 let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-                let (snapshots, aggregate) = (target.snapshots.clone(), aggregate(&args.of));
+                let (snapshots, aggregate) = (target.snapshots()?, aggregate(&args.of));
                 ("deleted", told(target, async move || Ok(snapshots.delete(&aggregate, args.version).await?)).await?)
             }
         };
@@ -110,7 +112,7 @@ async fn declare(context: &Context, args: &Declare) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.snapshots.declare(&args.name, declared.indexes.clone()).await?;
+            target.snapshots()?.declare(&args.name, declared.indexes.clone()).await?;
             let mut output = context.output();
             output.collection(&declared)?;
             output.flush()
@@ -133,7 +135,7 @@ async fn show(context: &Context, aggregate: &Aggregate) -> Result<(), Stop> {
     let target = context.to_read(annals::DEFAULT_SCOPE).await?;
     target
         .run(async |target| {
-            let Some(snapshot) = target.snapshots.load(aggregate).await? else {
+            let Some(snapshot) = target.snapshots()?.load(aggregate).await? else {
                 return Err(Failure::new(Code::UnknownSnapshot, format!("{aggregate} has no snapshot")).into());
             };
             let mut output = context.output();
@@ -152,4 +154,11 @@ async fn show(context: &Context, aggregate: &Aggregate) -> Result<(), Stop> {
 
 fn aggregate(of: &Of) -> Aggregate {
     Aggregate::new(of.name.as_str(), of.id.as_str())
+}
+
+impl Target {
+    /// The snapshots of the tenant.
+    pub fn snapshots(&self) -> Result<Arc<dyn Snapshots>, Failure> {
+        self.port::<dyn Snapshots>(|client| Arc::new(client.snapshots()), |opened| opened.store.snapshots(&self.tenant))
+    }
 }

@@ -1,12 +1,14 @@
 //! `annals stream …`.
 
+use annals::Streams;
 use annals::{Partitions, StreamPosition, StreamQuery, StreamsQuery, limits};
 use clap::{Args, Subcommand};
+use std::sync::Arc;
 
 use super::Run;
 use crate::cli::Scope;
 use crate::context::{Context, Reaches};
-use crate::failure::Stop;
+use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::Target;
 
@@ -77,7 +79,7 @@ async fn list(context: &Context, args: &List) -> Result<(), Stop> {
         .run(async |target| {
             let mut output = context.output();
             loop {
-                let page = target.streams.list(query.clone()).await?;
+                let page = target.streams()?.list(query.clone()).await?;
                 for info in &page {
                     output.stream(info)?;
                 }
@@ -113,7 +115,7 @@ async fn print(target: &Target, mut query: StreamQuery, limit: Option<u64>, mut 
     let mut left = limit.unwrap_or(u64::MAX);
     while left > 0 {
         query.limit = usize::try_from(left).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
-        let page = target.streams.read_events(query.clone()).await?;
+        let page = target.streams()?.read_events(query.clone()).await?;
         query.to = query.to.min(page.head);
         for event in &page.events {
             output.stream_event(event, target)?;
@@ -125,4 +127,14 @@ async fn print(target: &Target, mut query: StreamQuery, limit: Option<u64>, mut 
         query.from = page.next;
     }
     output.flush()
+}
+
+impl Target {
+    /// The streams of the scope.
+    pub fn streams(&self) -> Result<Arc<dyn Streams>, Failure> {
+        self.port::<dyn Streams>(
+            |client| Arc::new(client.streams()),
+            |opened| opened.store.streams(&self.tenant, &self.scope),
+        )
+    }
 }

@@ -119,9 +119,9 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     target
         .run(async |target| {
             let name = definition.name.clone();
-            target.horizon.put_subscription(definition).await?;
+            target.horizon()?.put_subscription(definition).await?;
             let mut output = context.output();
-            print(&mut output, &target.horizon.subscription(&name).await?)?;
+            print(&mut output, &target.horizon()?.subscription(&name).await?)?;
             output.flush()
         })
         .await
@@ -134,7 +134,7 @@ async fn list(context: &Context) -> Result<(), Stop> {
             let mut output = context.output();
             let mut after: Option<ByteString> = None;
             loop {
-                let page = target.horizon.subscriptions(after.as_deref(), 100).await?;
+                let page = target.horizon()?.subscriptions(after.as_deref(), 100).await?;
                 page.items.iter().try_for_each(|status| print(&mut output, status))?;
                 after = page.cursor;
                 if after.is_none() {
@@ -150,7 +150,7 @@ async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
     target
         .run(async |target| {
             let mut output = context.output();
-            print(&mut output, &target.horizon.subscription(&args.name).await?)?;
+            print(&mut output, &target.horizon()?.subscription(&args.name).await?)?;
             output.flush()
         })
         .await
@@ -161,7 +161,7 @@ async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
     target
         .run(async |target| {
             let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-            target.horizon.delete_subscription(&args.of.name, reason).await?;
+            target.horizon()?.delete_subscription(&args.of.name, reason).await?;
             let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "deleted": true }))?,

@@ -4,11 +4,12 @@ use annals::ByteString;
 use annals::handlers::Reason;
 use annals::{TopicStatus, Topics};
 use clap::{Args, Subcommand};
+use std::sync::Arc;
 
 use super::Run;
 use crate::cli::Format;
 use crate::context::{Context, Reaches};
-use crate::failure::Stop;
+use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::Target;
 
@@ -69,11 +70,11 @@ impl Run for Topic {
 impl Topic {
     async fn work(&self, target: &Target, output: &mut Output) -> Result<(), Stop> {
         match &self.what {
-            What::List => list(&*target.topics, output).await,
-            What::Describe(args) => output.json(&target.topics.get(&args.name).await?),
+            What::List => list(&*target.topics()?, output).await,
+            What::Describe(args) => output.json(&target.topics()?.get(&args.name).await?),
             What::Apply(args) => {
                 let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
-                output.json(&target.topics.apply(&args.name, reason).await?)
+                output.json(&target.topics()?.apply(&args.name, reason).await?)
             }
         }
     }
@@ -107,5 +108,12 @@ fn print(output: &mut Output, it: &TopicStatus) -> Result<(), Stop> {
                 it.name, it.category, it.partitions, hours
             ))
         }
+    }
+}
+
+impl Target {
+    /// The topics of the tenant.
+    pub fn topics(&self) -> Result<Arc<dyn Topics>, Failure> {
+        self.port::<dyn Topics>(|client| Arc::new(client.topics()), |opened| opened.host.topics(&self.tenant))
     }
 }

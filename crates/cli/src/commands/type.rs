@@ -1,7 +1,9 @@
 //! `annals type …`.
 
+use annals::types::EventTypes;
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use annals::ByteString;
 use annals::types::{TypeDefinition, TypeStatus, UnknownTypes};
@@ -72,7 +74,7 @@ impl Run for Type {
             What::Register(args) => register(context, args).await,
             What::List => reading(context, list).await,
             What::Show(args) => {
-                reading(context, async |target, output| output.json(&target.types.get(&args.name).await?)).await
+                reading(context, async |target, output| output.json(&target.types()?.get(&args.name).await?)).await
             }
             What::Unknown(args) => unknown(context, args.what).await,
         }
@@ -110,8 +112,8 @@ async fn register(context: &Context, args: &Register) -> Result<(), Stop> {
             let mut output = context.output();
             for definition in definitions {
                 let name = definition.name.clone();
-                target.types.put(definition).await?;
-                print(&mut output, &target.types.get(&name).await?)?;
+                target.types()?.put(definition).await?;
+                print(&mut output, &target.types()?.get(&name).await?)?;
             }
             output.flush()
         })
@@ -121,7 +123,7 @@ async fn register(context: &Context, args: &Register) -> Result<(), Stop> {
 async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
     let mut after: Option<ByteString> = None;
     loop {
-        let page = target.types.list(after.as_deref(), 100).await?;
+        let page = target.types()?.list(after.as_deref(), 100).await?;
         page.items.iter().try_for_each(|it| print(output, it))?;
         after = page.cursor;
         if after.is_none() {
@@ -138,7 +140,7 @@ async fn unknown(context: &Context, choice: Choice) -> Result<(), Stop> {
     let target = context.to_write().await?;
     target
         .run(async |target| {
-            target.types.set_unknown(unknown).await?;
+            target.types()?.set_unknown(unknown).await?;
             let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "unknown": unknown }))?,
@@ -167,5 +169,15 @@ fn print(output: &mut Output, it: &TypeStatus) -> Result<(), Stop> {
                 it.id
             ))
         }
+    }
+}
+
+impl Target {
+    /// The event types of the tenant.
+    pub fn types(&self) -> Result<Arc<dyn EventTypes>, Failure> {
+        self.port::<dyn EventTypes>(
+            |client| Arc::new(client.event_types()),
+            |opened| opened.store.event_types(&self.tenant),
+        )
     }
 }

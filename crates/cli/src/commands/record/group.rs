@@ -65,7 +65,7 @@ pub async fn group(context: &Context, args: &Group) -> Result<(), Stop> {
             let (mut output, mut left) = (context.output(), args.limit.unwrap_or(u64::MAX));
             while left > 0 {
                 query.limit = usize::try_from(left).unwrap_or(usize::MAX).min(limits::PAGE_MAX);
-                let page = target.records.group(query.clone()).await?;
+                let page = target.records()?.group(query.clone()).await?;
                 for group in &page.groups {
                     output.group(&query, group)?;
                 }

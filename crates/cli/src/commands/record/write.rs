@@ -139,7 +139,7 @@ async fn one(context: &Context, change: RecordChange, id: Bson) -> Result<(), St
     target
         .run(async |target| {
             let mut output = context.output();
-            for revision in target.records.write(vec![change.clone()]).await? {
+            for revision in target.records()?.write(vec![change.clone()]).await? {
                 output.written(id.clone(), revision)?;
             }
             output.flush()
@@ -171,7 +171,7 @@ pub async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
     let target = to_read(context).await?;
     target
         .run(async |target| {
-            let number = target.records.delete_if(&args.collection, id.clone(), expected).await?;
+            let number = target.records()?.delete_if(&args.collection, id.clone(), expected).await?;
             let mut output = context.output();
             output.written(id, number)?;
             output.flush()
@@ -235,7 +235,7 @@ impl Written {
         change: &impl Fn(RawDocumentBuf) -> RecordChange,
         output: &mut Output,
     ) -> Result<(), Stop> {
-        let numbers = target.records.write(vec![change(self.document)]).await?;
+        let numbers = target.records()?.write(vec![change(self.document)]).await?;
         numbers.into_iter().try_for_each(|number| output.written(self.id.clone(), number))
     }
 }
@@ -282,7 +282,7 @@ impl<C: Fn(RawDocumentBuf) -> RecordChange> Lines<'_, C> {
     /// Writes a batch. When it is refused, each is written alone, so that one refused line is only that.
     async fn write_batch(&mut self, batch: Vec<(u64, Written)>) -> Result<(), Stop> {
         let changes = batch.iter().map(|(_, written)| (self.change)(written.document.clone())).collect();
-        match self.target.records.write(changes).await {
+        match self.target.records()?.write(changes).await {
             Ok(numbers) => {
                 let mut all = batch.into_iter().zip(numbers);
                 return all.try_for_each(|((_, one), number)| self.output.written(one.id, number));
