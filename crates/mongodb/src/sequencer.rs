@@ -28,6 +28,7 @@ mod progress;
 mod standby;
 mod state;
 pub(crate) mod step;
+mod steps;
 mod stream;
 mod trouble;
 mod witness;
@@ -50,6 +51,7 @@ pub(crate) use assign::label;
 use lease::Lease;
 use progress::Progress;
 use step::AtStep;
+use steps::Steps;
 
 /// How long a log that failed is left alone the first time; each time twice as long, up to a minute.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -75,6 +77,8 @@ pub(crate) struct Cluster {
     /// Whether this process leads.
     leads: AtomicBool,
     progress: Arc<Progress>,
+    /// What is not broken off by a stop.
+    steps: Arc<Steps>,
     /// Logs that were put aside, by their databases.
     aside: Mutex<HashMap<String, Aside>>,
     /// Why logs get no numbers, by their databases, as is stored.
@@ -91,6 +95,7 @@ impl Cluster {
             lease,
             leads: AtomicBool::new(false),
             progress: Arc::default(),
+            steps: Arc::default(),
             aside: Mutex::default(),
             stalled: Mutex::default(),
         }
@@ -207,13 +212,13 @@ async fn by_turns(cluster: &Cluster, lease: &Lease, mut stop: watch::Receiver<bo
     let mut forgotten = false;
     loop {
         let epoch = tokio::select! {
-            () = stopped(&mut stop) => return,
+            () = stopped(cluster, &mut stop) => return,
             epoch = standby::until_leading(cluster, lease) => epoch,
         };
         tracing::info!(epoch, "this process is the sequencer");
         cluster.leads.store(true, Ordering::Relaxed);
         let ended = tokio::select! {
-            () = stopped(&mut stop) => Ended::Stopped,
+            () = stopped(cluster, &mut stop) => Ended::Stopped,
             lost = lease.keep(epoch, &cluster.progress) => Ended::Deposed(lost),
             ended = lead::lead(cluster, lease, epoch, forgotten) => ended,
             never = departed::end_transactions(cluster) => match never {},
@@ -237,16 +242,18 @@ async fn by_turns(cluster: &Cluster, lease: &Lease, mut stop: watch::Receiver<bo
         }
         if !forgotten {
             tokio::select! {
-                () = stopped(&mut stop) => return,
+                () = stopped(cluster, &mut stop) => return,
                 () = sleep(cluster.ask_every()) => {}
             }
         }
     }
 }
 
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+/// Waits until the process is to stop, and then until the steps that are under way are taken.
+async fn stopped(cluster: &Cluster, stop: &mut watch::Receiver<bool>) {
     // A sender that is gone is a store that was dropped.
     let _ = stop.wait_for(|stop| *stop).await;
+    cluster.steps.ended().await;
 }
 
 /// What the server does not answer in time is an error: one that is cut off from the majority may answer never.

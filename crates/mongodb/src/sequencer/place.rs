@@ -19,6 +19,7 @@ use super::lease::Lease;
 use super::progress::Progress;
 use super::state::{self, Token};
 use super::step::AtStep;
+use super::steps::Steps;
 use super::stream::Incoming;
 use super::write::{self, Room, Written};
 use super::writing::Writing;
@@ -70,6 +71,7 @@ pub(super) struct Place {
     /// How much fits into a transaction.
     pub(super) room: Room,
     pub(super) at_step: AtStep,
+    pub(super) steps: Arc<Steps>,
     /// The number that the next event gets.
     pub(super) next: SequenceNumber,
     pub(super) token: Option<Token>,
@@ -126,7 +128,7 @@ impl Place {
         }
         let held = Held::read(&log.database).await?;
         log.held.set(held.count());
-        let at_step = cluster.at_step;
+        let (at_step, steps) = (cluster.at_step, Arc::clone(&cluster.steps));
         let (heads, aggregates, contexts) = (HashMap::new(), Known::default(), Contexts::default());
         let (replaying, saved, room) = (true, None, Room::default());
         Ok(Self {
@@ -135,6 +137,7 @@ impl Place {
             bound,
             room,
             at_step,
+            steps,
             next,
             token,
             heads,

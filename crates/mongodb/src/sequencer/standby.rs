@@ -19,7 +19,7 @@ const TAKE_EVERY: Duration = Duration::from_millis(500);
 /// Answers with the epoch once this process leads.
 pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
     // Most often the lease is free or about to be, and a watch would be for nothing.
-    if let Some(epoch) = ask(lease).await {
+    if let Some(epoch) = ask(cluster, lease).await {
         return epoch;
     }
     tokio::select! {
@@ -31,13 +31,14 @@ pub(super) async fn until_leading(cluster: &Cluster, lease: &Lease) -> i64 {
 async fn asking(cluster: &Cluster, lease: &Lease) -> i64 {
     loop {
         sleep(cluster.ask_every().min(TAKE_EVERY)).await;
-        if let Some(epoch) = ask(lease).await {
+        if let Some(epoch) = ask(cluster, lease).await {
             return epoch;
         }
     }
 }
 
-async fn ask(lease: &Lease) -> Option<i64> {
+async fn ask(cluster: &Cluster, lease: &Lease) -> Option<i64> {
+    let _step = cluster.steps.begin().await;
     match lease.take().await {
         Ok(epoch) => {
             lease.trouble.over();

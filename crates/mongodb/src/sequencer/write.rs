@@ -260,7 +260,11 @@ async fn transaction(
     let log = place.log.clone();
     for tries in 0..TRIES {
         let moves = (place.next, next);
-        match attempt(&log, &place.bound, &mut place.session, documents, moves, rest, token, place.at_step).await {
+        let step = place.steps.begin().await;
+        let attempted =
+            attempt(&log, &place.bound, &mut place.session, documents, moves, rest, token, place.at_step).await;
+        drop(step);
+        match attempted {
             Ok(Filled::Whole) => return Ok(Transacted::Done),
             Ok(Filled::Moved) => {
                 // Where there is none any more, this log has failed, and not who leads.

@@ -1,14 +1,19 @@
 //! A store is closed while MongoDB is silent: connections stay open and no answer comes.
 
 use std::pin::pin;
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use annals_core::bson::{RawDocumentBuf, rawdoc};
-use annals_core::{Code, Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Included, RecordChange, Store, Verdicts};
+use annals_core::{
+    Code, Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Included, NewCommit, RecordChange, Store, Verdicts, Wait,
+};
+use annals_mongodb::{Options, Step};
+use mongodb::bson::doc;
 
 use crate::network::opened;
 use crate::proxy::Network;
-use crate::server::{order, until};
+use crate::server::{Databases, log_of, order, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_ends_within_ten_seconds_while_mongodb_is_silent() {
@@ -39,4 +44,65 @@ async fn closing_ends_within_ten_seconds_while_mongodb_is_silent() {
     assert_eq!(append.code(), Code::Unreachable, "{append}");
     let write = write.await.expect_err("unknown");
     assert_eq!(write.code(), Code::Unreachable, "{write}");
+}
+
+/// Where the sequencer stands in its transaction, if it is to stand there.
+#[derive(PartialEq)]
+enum Stand {
+    Off,
+    Wanted,
+    Reached,
+}
+
+static STAND: (Mutex<Stand>, Condvar) = (Mutex::new(Stand::Off), Condvar::new());
+
+fn stand_in_the_transaction(step: Step) {
+    let mut stand = STAND.0.lock().expect("no panic");
+    if step == Step::OffsetMoved && *stand == Stand::Wanted {
+        *stand = Stand::Reached;
+        // Other tasks of this thread go on.
+        tokio::task::block_in_place(|| {
+            drop(STAND.1.wait_while(stand, |stand| *stand == Stand::Reached).expect("no panic"));
+        });
+    }
+}
+
+fn set_stand(stand: Stand) {
+    *STAND.0.lock().expect("no panic") = stand;
+    STAND.1.notify_all();
+}
+
+/// A transaction that is broken off would stay open at the server for a minute, and the next sequencer would wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_store_that_closes_inside_the_transaction_of_a_batch_takes_it_to_its_end() {
+    let databases = Databases::new();
+    let store = databases.store(Options { at_step: stand_in_the_transaction, ..Options::default() }).await;
+    let log = log_of(&store);
+    log.commit(order("a", 1)).await.expect("committed");
+    set_stand(Stand::Wanted);
+    let stored = NewCommit { wait: Wait::default(), ..order("a", 2) };
+    assert_eq!(log.commit(stored).await.expect("acknowledged").version, 2);
+    until("the transaction", async || *STAND.0.lock().expect("no panic") == Stand::Reached).await;
+    let closing = tokio::spawn(async move { store.close().await });
+    until("the store is closing", async || {
+        let late = NewCommit { wait: Wait::default(), ..order("b", 1) };
+        log.commit(late).await.is_err_and(|error| error.code() == Code::Closing)
+    })
+    .await;
+    set_stand(Stand::Off);
+    closing.await.expect("closed");
+    let entries = databases.database().await.collection::<RawDocumentBuf>("event-log-commits");
+    assert_eq!(entries.count_documents(doc! { "id": "a" }).await.expect("counted"), 2, "the batch is in the log");
+}
+
+/// A lease that outlives its process holds up the next one for seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_closes_while_it_takes_the_lease_leaves_none() {
+    let databases = Databases::new();
+    let states = databases.database().await.collection::<RawDocumentBuf>("sequencer-state");
+    for round in 0..20 {
+        databases.store(Options::default()).await.close().await;
+        let held = doc! { "_id": "lease", "$expr": { "$gt": ["$until", "$$NOW"] } };
+        assert_eq!(states.count_documents(held).await.expect("counted"), 0, "round {round}");
+    }
 }

@@ -105,7 +105,8 @@ static STANDS_STILL: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new()
 fn stand_still(step: Step) {
     if step == Step::CommitsTaken {
         let still = STANDS_STILL.0.lock().expect("no panic");
-        drop(STANDS_STILL.1.wait_while(still, |still| *still).expect("no panic"));
+        // Other tasks of this thread go on.
+        tokio::task::block_in_place(|| drop(STANDS_STILL.1.wait_while(still, |still| *still).expect("no panic")));
     }
 }
 
