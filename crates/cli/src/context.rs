@@ -6,7 +6,7 @@ use annals::{ClientOptions, Store};
 
 use crate::cli::{Cli, Format};
 use crate::config::{Config, Loaded, Origins};
-use crate::failure::Failure;
+use crate::failure::{Failure, Stop};
 use crate::output::Output;
 use crate::target::{self, Target};
 
@@ -90,6 +90,34 @@ impl Context {
     /// Opens the log of a scope to read; a store that does not exist is an error, because a mistyped path would look like an empty store.
     pub async fn to_read(&self, scope: &str) -> Result<Target, Failure> {
         Target::open(self, scope, true).await
+    }
+
+    /// Reads from the log of a scope, and prints.
+    pub async fn reading(
+        &self,
+        scope: &str,
+        work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        self.printing(self.to_read(scope).await?, work).await
+    }
+
+    /// Changes something of the tenant, and prints.
+    pub async fn writing(&self, work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>) -> Result<(), Stop> {
+        self.printing(self.to_write().await?, work).await
+    }
+
+    async fn printing(
+        &self,
+        target: Target,
+        work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        target
+            .run(async |target| {
+                let mut output = self.output();
+                work(target, &mut output).await?;
+                output.flush()
+            })
+            .await
     }
 
     /// Opens the configured store.

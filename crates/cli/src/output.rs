@@ -5,7 +5,7 @@ mod records;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use annals::wire::{CommitAnswer, CommitView, EventView, StreamEventView};
-use annals::{Aggregate, KnownAggregate, RecordedCommit, RecordedEvent, StreamEvent, StreamInfo};
+use annals::{Aggregate, ByteString, KnownAggregate, RecordedCommit, RecordedEvent, StreamEvent, StreamInfo};
 
 use crate::cli::Format;
 use crate::failure::{Failure, Stop, written};
@@ -27,6 +27,31 @@ impl Output {
 
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Prints the items of all pages. `page` reads the one after a cursor, and returns its items and the next cursor.
+    pub async fn pages<T>(
+        &mut self,
+        mut page: impl AsyncFnMut(Option<ByteString>) -> Result<(Vec<T>, Option<ByteString>), Stop>,
+        mut print: impl FnMut(&mut Self, &T) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let mut after = None;
+        loop {
+            let (items, next) = page(after).await?;
+            items.iter().try_for_each(|item| print(self, item))?;
+            if next.is_none() {
+                return Ok(());
+            }
+            after = next;
+        }
+    }
+
+    /// Says that something was deleted, or `done` to it.
+    pub fn deleted(&mut self, done: &str) -> Result<(), Stop> {
+        match self.format {
+            Format::Json => self.json(&serde_json::json!({ "deleted": true })),
+            Format::Table => self.text(format_args!("{done}")),
+        }
     }
 
     /// Writes what is still held back.

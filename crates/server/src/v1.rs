@@ -17,6 +17,7 @@ pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod lines;
 pub(crate) mod log;
+mod managed;
 pub(crate) mod many;
 pub(crate) mod processor_states;
 pub(crate) mod projections;

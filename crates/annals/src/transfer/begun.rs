@@ -42,7 +42,7 @@ impl Begun {
                 |held: OperationError| OperationError::new(held.code, format!("{}; nothing was written", held.message));
             keys::none_of_others(store, log).await.map_err(unwritten)?;
             begun.logs.push((format!("{}/{}", log.tenant, log.scope), open, head));
-            // Records that cannot be read are told before anything is written.
+            // If records cannot be read, this fails before anything is written.
             let records = store.records(&log.tenant).map_err(refused)?.collections().await;
             records.map_err(|error| OperationError::new(error.code(), error.to_string()))?;
         }

@@ -5,7 +5,6 @@ use annals::horizon::Consent as Given;
 use annals::horizon::Horizon;
 use annals::{ByteString, DEFAULT_TENANT, handlers::Reason};
 use clap::{Args, Subcommand};
-use serde_json::json;
 use std::sync::Arc;
 
 use super::Run;
@@ -93,58 +92,40 @@ async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
         .to(args.microservice.as_str(), args.consumer_tenant.as_str())
         .of_partition(args.partition.as_str());
     consent.validate()?;
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             target.horizon()?.put_consent(consent.clone()).await?;
-            let mut output = context.output();
-            print(&mut output, &consent)?;
-            output.flush()
+            print(output, &consent)
         })
         .await
 }
 
 async fn list(context: &Context) -> Result<(), Stop> {
-    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
-            let mut after: Option<ByteString> = None;
-            loop {
+    context
+        .reading(annals::DEFAULT_SCOPE, async |target, output| {
+            let page = async |after: Option<ByteString>| {
                 let page = target.horizon()?.consents(after.as_deref(), 100).await?;
-                page.items.iter().try_for_each(|consent| print(&mut output, consent))?;
-                after = page.cursor;
-                if after.is_none() {
-                    return output.flush();
-                }
-            }
+                Ok((page.items, page.cursor))
+            };
+            output.pages(page, print).await
         })
         .await
 }
 
 async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
-    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
-            print(&mut output, &target.horizon()?.consent(&args.id).await?)?;
-            output.flush()
+    context
+        .reading(annals::DEFAULT_SCOPE, async |target, output| {
+            print(output, &target.horizon()?.consent(&args.id).await?)
         })
         .await
 }
 
 async fn revoke(context: &Context, args: &Revoke) -> Result<(), Stop> {
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
             target.horizon()?.revoke_consent(&args.of.id, reason).await?;
-            let mut output = context.output();
-            match output.format() {
-                Format::Json => output.json(&json!({ "deleted": true }))?,
-                Format::Table => output.text(format_args!("revoked"))?,
-            }
-            output.flush()
+            output.deleted("revoked")
         })
         .await
 }

@@ -70,7 +70,7 @@ struct Create {
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who asks for it, for the audit log
+    /// Who is asking, for the audit log
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }

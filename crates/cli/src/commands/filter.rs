@@ -119,14 +119,11 @@ impl Named {
 async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     let definition = definition(args)?;
     let definition = FilterDefinition::read(&args.of.stream, &args.of.scope.scope, definition.as_bytes())?;
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             let name = definition.name.clone();
             target.filters()?.put(definition).await?;
-            let mut output = context.output();
-            print(&mut output, &target.filters()?.get(&name).await?)?;
-            output.flush()
+            print(output, &target.filters()?.get(&name).await?)
         })
         .await
 }
@@ -158,64 +155,41 @@ fn definition(args: &Put) -> Result<String, Failure> {
 }
 
 async fn list(context: &Context) -> Result<(), Stop> {
-    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
-            let mut after: Option<ByteString> = None;
-            loop {
+    context
+        .reading(annals::DEFAULT_SCOPE, async |target, output| {
+            let page = async |after: Option<ByteString>| {
                 let page = target.filters()?.list(after.as_deref(), 100).await?;
-                page.items.iter().try_for_each(|status| print(&mut output, status))?;
-                after = page.cursor;
-                if after.is_none() {
-                    return output.flush();
-                }
-            }
+                Ok((page.items, page.cursor))
+            };
+            output.pages(page, print).await
         })
         .await
 }
 
 async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
-    let target = context.to_read(&args.scope.scope).await?;
-    target
-        .run(async |target: &Target| {
-            let mut output = context.output();
-            print(&mut output, &target.filters()?.get(&args.name()).await?)?;
-            output.flush()
-        })
+    context
+        .reading(&args.scope.scope, async |target, output| print(output, &target.filters()?.get(&args.name()).await?))
         .await
 }
 
 async fn acts(context: &Context, args: &Named) -> Result<(), Stop> {
-    let target = context.to_read(&args.scope.scope).await?;
-    target
-        .run(async |target: &Target| {
-            let mut output = context.output();
-            let mut after: Option<ByteString> = None;
-            loop {
+    context
+        .reading(&args.scope.scope, async |target, output| {
+            let page = async |after: Option<ByteString>| {
                 let page = target.filters()?.acts(&args.name(), after.as_deref(), 1_000).await?;
-                page.items.iter().try_for_each(|act| print_act(&mut output, act))?;
-                after = page.cursor;
-                if after.is_none() {
-                    return output.flush();
-                }
-            }
+                Ok((page.items, page.cursor))
+            };
+            output.pages(page, print_act).await
         })
         .await
 }
 
 async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
             target.filters()?.delete(&args.of.name(), reason).await?;
-            let mut output = context.output();
-            match output.format() {
-                Format::Json => output.json(&json!({ "deleted": true }))?,
-                Format::Table => output.text(format_args!("deleted"))?,
-            }
-            output.flush()
+            output.deleted("deleted")
         })
         .await
 }

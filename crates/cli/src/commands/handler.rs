@@ -14,7 +14,6 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::Run;
-use crate::cli::Format;
 use crate::context::{Context, Reaches};
 use crate::failure::{Failure, Stop};
 use crate::lines;
@@ -173,13 +172,23 @@ impl Run for Handler {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         match &self.what {
             What::Put(args) => put(context, args).await,
-            What::List => reading(context, list).await,
-            What::States => reading(context, states).await,
-            What::Show(args) => reading(context, async |target, output| show(target, output, &args.name).await).await,
+            What::List => context.reading(annals::DEFAULT_SCOPE, list).await,
+            What::States => context.reading(annals::DEFAULT_SCOPE, states).await,
+            What::Show(args) => {
+                context
+                    .reading(annals::DEFAULT_SCOPE, async |target, output| show(target, output, &args.name).await)
+                    .await
+            }
             What::Delete(args) => delete(context, args).await,
-            What::Acts(args) => reading(context, async |target, output| acts(target, output, &args.name).await).await,
+            What::Acts(args) => {
+                context
+                    .reading(annals::DEFAULT_SCOPE, async |target, output| acts(target, output, &args.name).await)
+                    .await
+            }
             What::Failing(args) => {
-                reading(context, async |target, output| partitions(target, output, &args.name).await).await
+                context
+                    .reading(annals::DEFAULT_SCOPE, async |target, output| partitions(target, output, &args.name).await)
+                    .await
             }
             What::Pause(args) => operate(context, &args.name, Act::Pause, &args.why).await,
             What::Resume(args) => operate(context, &args.name, Act::Resume, &args.why).await,
@@ -229,29 +238,12 @@ impl OperatePlace {
     }
 }
 
-async fn reading(
-    context: &Context,
-    work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,
-) -> Result<(), Stop> {
-    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
-            work(target, &mut output).await?;
-            output.flush()
-        })
-        .await
-}
-
 async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     let definition = HandlerDefinition::read(&args.name, definition(args)?.as_bytes())?;
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             target.handlers()?.put(definition).await?;
-            let mut output = context.output();
-            show(target, &mut output, &args.name).await?;
-            output.flush()
+            show(target, output, &args.name).await
         })
         .await
 }
@@ -290,15 +282,11 @@ fn definition(args: &Put) -> Result<String, Failure> {
 }
 
 async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
-    let mut after: Option<ByteString> = None;
-    loop {
+    let page = async |after: Option<ByteString>| {
         let page = target.handlers()?.list(after.as_deref(), 100).await?;
-        page.items.iter().try_for_each(|status| print(output, status))?;
-        after = page.cursor;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, print).await
 }
 
 async fn states(target: &Target, output: &mut Output) -> Result<(), Stop> {
@@ -311,52 +299,35 @@ async fn show(target: &Target, output: &mut Output, name: &str) -> Result<(), St
 }
 
 async fn delete(context: &Context, args: &Operate) -> Result<(), Stop> {
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             target.handlers()?.delete(&args.name, args.why.reason()).await?;
-            let mut output = context.output();
-            match output.format() {
-                Format::Json => output.json(&json!({ "deleted": true }))?,
-                Format::Table => output.text(format_args!("deleted"))?,
-            }
-            output.flush()
+            output.deleted("deleted")
         })
         .await
 }
 
 async fn partitions(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
-    let mut after: Option<ByteString> = None;
-    loop {
+    let page = async |after: Option<ByteString>| {
         let page = target.handlers()?.partitions(name, after.as_deref(), 1_000).await?;
-        page.items.iter().try_for_each(|partition| print_partition(output, partition))?;
-        after = page.cursor;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, print_partition).await
 }
 
 async fn acts(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
-    let mut after: Option<ByteString> = None;
-    loop {
+    let page = async |after: Option<ByteString>| {
         let page = target.handlers()?.acts(name, after.as_deref(), 1_000).await?;
-        page.items.iter().try_for_each(|act| print_act(output, act))?;
-        after = page.cursor;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, print_act).await
 }
 
 async fn operate(context: &Context, name: &str, act: Act, why: &Why) -> Result<(), Stop> {
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             target.handlers()?.act(name, act, why.reason()).await?;
-            let mut output = context.output();
-            show(target, &mut output, name).await?;
-            output.flush()
+            show(target, output, name).await
         })
         .await
 }

@@ -108,10 +108,20 @@ impl Run for Projection {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         match &self.what {
             What::Put(args) => put(context, args).await,
-            What::List => reading(context, list).await,
-            What::Show(args) => reading(context, async |target, output| show(target, output, &args.name).await).await,
-            What::Records(args) => reading(context, async |target, output| records(target, output, args).await).await,
-            What::Acts(args) => reading(context, async |target, output| acts(target, output, &args.name).await).await,
+            What::List => context.reading(annals::DEFAULT_SCOPE, list).await,
+            What::Show(args) => {
+                context
+                    .reading(annals::DEFAULT_SCOPE, async |target, output| show(target, output, &args.name).await)
+                    .await
+            }
+            What::Records(args) => {
+                context.reading(annals::DEFAULT_SCOPE, async |target, output| records(target, output, args).await).await
+            }
+            What::Acts(args) => {
+                context
+                    .reading(annals::DEFAULT_SCOPE, async |target, output| acts(target, output, &args.name).await)
+                    .await
+            }
             What::Pause(args) => operate(context, args, ProjectionAct::Pause).await,
             What::Resume(args) => operate(context, args, ProjectionAct::Resume).await,
             What::Rebuild(args) => operate(context, args, ProjectionAct::Rebuild).await,
@@ -126,46 +136,25 @@ impl Operate {
     }
 }
 
-async fn reading(
-    context: &Context,
-    work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,
-) -> Result<(), Stop> {
-    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
-            work(target, &mut output).await?;
-            output.flush()
-        })
-        .await
-}
-
 async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     let mut text = String::new();
     let read = lines::open(&args.file)?.read_to_string(&mut text);
     read.map_err(|error| lines::unreadable(&args.file, &error))?;
     let definition = ProjectionDefinition::read(&args.name, text.as_bytes())?;
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             target.projections()?.put(definition).await?;
-            let mut output = context.output();
-            show(target, &mut output, &args.name).await?;
-            output.flush()
+            show(target, output, &args.name).await
         })
         .await
 }
 
 async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
-    let mut after: Option<ByteString> = None;
-    loop {
+    let page = async |after: Option<ByteString>| {
         let page = target.projections()?.list(after.as_deref(), 100).await?;
-        page.items.iter().try_for_each(|status| print(output, status))?;
-        after = page.cursor;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, print).await
 }
 
 async fn show(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
@@ -195,40 +184,27 @@ async fn records(target: &Target, output: &mut Output, args: &Records) -> Result
 }
 
 async fn acts(target: &Target, output: &mut Output, name: &str) -> Result<(), Stop> {
-    let mut after: Option<ByteString> = None;
-    loop {
+    let page = async |after: Option<ByteString>| {
         let page = target.projections()?.acts(name, after.as_deref(), 1_000).await?;
-        page.items.iter().try_for_each(|act| print_act(output, act))?;
-        after = page.cursor;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, print_act).await
 }
 
 async fn operate(context: &Context, args: &Operate, act: ProjectionAct) -> Result<(), Stop> {
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             target.projections()?.act(&args.name, act, args.reason()).await?;
-            let mut output = context.output();
-            show(target, &mut output, &args.name).await?;
-            output.flush()
+            show(target, output, &args.name).await
         })
         .await
 }
 
 async fn delete(context: &Context, args: &Operate) -> Result<(), Stop> {
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             target.projections()?.delete(&args.name, args.reason()).await?;
-            let mut output = context.output();
-            match output.format() {
-                Format::Json => output.json(&json!({ "deleted": true }))?,
-                Format::Table => output.text(format_args!("deleted"))?,
-            }
-            output.flush()
+            output.deleted("deleted")
         })
         .await
 }

@@ -165,8 +165,9 @@ async fn secured(store: &dyn Store, config: &Config) -> Result<(), OpenError> {
 fn no_credential(config: &Config) -> OpenError {
     let url = annals::shown_url(&config.store.url);
     let message = format!(
-        "server.dev: without --dev callers need credentials, and there is none: create the first with `annals credential create \
-         --store {url} --name admin --role admin`, or configure security.issuers; --dev serves without, on a loopback address"
+        "callers need credentials, and this store has none yet. Create the first one with `annals credential create --store {url} \
+         --name admin --role admin`, or configure security.issuers. With --dev (server.dev) the server needs no credentials, but listens \
+         on loopback addresses only"
     );
     OpenError::new(Code::InvalidConfig, message)
 }

@@ -115,59 +115,41 @@ fn definition(args: &Put) -> Result<SubscriptionDefinition, Failure> {
 
 async fn put(context: &Context, args: &Put) -> Result<(), Stop> {
     let definition = definition(args)?;
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             let name = definition.name.clone();
             target.horizon()?.put_subscription(definition).await?;
-            let mut output = context.output();
-            print(&mut output, &target.horizon()?.subscription(&name).await?)?;
-            output.flush()
+            print(output, &target.horizon()?.subscription(&name).await?)
         })
         .await
 }
 
 async fn list(context: &Context) -> Result<(), Stop> {
-    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
-            let mut after: Option<ByteString> = None;
-            loop {
+    context
+        .reading(annals::DEFAULT_SCOPE, async |target, output| {
+            let page = async |after: Option<ByteString>| {
                 let page = target.horizon()?.subscriptions(after.as_deref(), 100).await?;
-                page.items.iter().try_for_each(|status| print(&mut output, status))?;
-                after = page.cursor;
-                if after.is_none() {
-                    return output.flush();
-                }
-            }
+                Ok((page.items, page.cursor))
+            };
+            output.pages(page, print).await
         })
         .await
 }
 
 async fn show(context: &Context, args: &Named) -> Result<(), Stop> {
-    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
-            print(&mut output, &target.horizon()?.subscription(&args.name).await?)?;
-            output.flush()
+    context
+        .reading(annals::DEFAULT_SCOPE, async |target, output| {
+            print(output, &target.horizon()?.subscription(&args.name).await?)
         })
         .await
 }
 
 async fn delete(context: &Context, args: &Delete) -> Result<(), Stop> {
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
             target.horizon()?.delete_subscription(&args.of.name, reason).await?;
-            let mut output = context.output();
-            match output.format() {
-                Format::Json => output.json(&json!({ "deleted": true }))?,
-                Format::Table => output.text(format_args!("deleted"))?,
-            }
-            output.flush()
+            output.deleted("deleted")
         })
         .await
 }

@@ -72,27 +72,17 @@ impl Run for Type {
     async fn run(&self, context: &Context) -> Result<(), Stop> {
         match &self.what {
             What::Register(args) => register(context, args).await,
-            What::List => reading(context, list).await,
+            What::List => context.reading(annals::DEFAULT_SCOPE, list).await,
             What::Show(args) => {
-                reading(context, async |target, output| output.json(&target.types()?.get(&args.name).await?)).await
+                context
+                    .reading(annals::DEFAULT_SCOPE, async |target, output| {
+                        output.json(&target.types()?.get(&args.name).await?)
+                    })
+                    .await
             }
             What::Unknown(args) => unknown(context, args.what).await,
         }
     }
-}
-
-async fn reading(
-    context: &Context,
-    work: impl AsyncFnOnce(&Target, &mut Output) -> Result<(), Stop>,
-) -> Result<(), Stop> {
-    let target = context.to_read(annals::DEFAULT_SCOPE).await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
-            work(target, &mut output).await?;
-            output.flush()
-        })
-        .await
 }
 
 /// Reads all files before the first type is registered.
@@ -106,30 +96,24 @@ async fn register(context: &Context, args: &Register) -> Result<(), Stop> {
         definitions
             .extend(read.map_err(|invalid| Failure::new(invalid.code, format!("{}: {invalid}", file.display())))?);
     }
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
-            let mut output = context.output();
+    context
+        .writing(async |target, output| {
             for definition in definitions {
                 let name = definition.name.clone();
                 target.types()?.put(definition).await?;
-                print(&mut output, &target.types()?.get(&name).await?)?;
+                print(output, &target.types()?.get(&name).await?)?;
             }
-            output.flush()
+            Ok(())
         })
         .await
 }
 
 async fn list(target: &Target, output: &mut Output) -> Result<(), Stop> {
-    let mut after: Option<ByteString> = None;
-    loop {
+    let page = async |after: Option<ByteString>| {
         let page = target.types()?.list(after.as_deref(), 100).await?;
-        page.items.iter().try_for_each(|it| print(output, it))?;
-        after = page.cursor;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+        Ok((page.items, page.cursor))
+    };
+    output.pages(page, print).await
 }
 
 async fn unknown(context: &Context, choice: Choice) -> Result<(), Stop> {
@@ -137,16 +121,14 @@ async fn unknown(context: &Context, choice: Choice) -> Result<(), Stop> {
         Choice::Accept => UnknownTypes::Accept,
         Choice::Refuse => UnknownTypes::Refuse,
     };
-    let target = context.to_write().await?;
-    target
-        .run(async |target| {
+    context
+        .writing(async |target, output| {
             target.types()?.set_unknown(unknown).await?;
-            let mut output = context.output();
             match output.format() {
                 Format::Json => output.json(&json!({ "unknown": unknown }))?,
                 Format::Table => output.text(format_args!("{}", json!(unknown).as_str().unwrap_or_default()))?,
             }
-            output.flush()
+            Ok(())
         })
         .await
 }

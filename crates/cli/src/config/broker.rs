@@ -42,7 +42,7 @@ impl BrokerSection {
     /// What publishes the events of these tenants. Topics of a tenant other than `default` have its name before theirs.
     ///
     /// # Errors
-    /// `invalid_config` for what is no broker, and for a key that is none.
+    /// `invalid_config` if the URL or the message key is not valid.
     pub fn relays(&self, tenants: &[String]) -> Result<server::Relays, Failure> {
         let key = MessageKey::try_from(self.key.clone());
         let key = key.map_err(|invalid| Failure::config(format!("broker.key: {}", invalid.message)))?;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::credentials::without;
-use super::handlers::page_length;
+use super::managed::page_length;
 use crate::answer::json;
 use crate::payload::Payload;
 use crate::problem::Problem;

@@ -9,15 +9,13 @@ use axum::body::HttpBody;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use serde::Deserialize;
-use utoipa::IntoParams;
 
-use super::handlers::{page_length, read};
+use super::managed::{ListQuery, read};
 use crate::answer::json;
 use crate::body;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{Limit, Query};
+use crate::query::Query;
 use crate::route::{self, Feature, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
@@ -63,17 +61,6 @@ pub(crate) fn feature() -> Feature {
     )
 }
 
-/// The parameters of a list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-    /// The `cursor` of the page before.
-    cursor: Option<String>,
-}
-
 fn credentials(server: &Server) -> Result<&dyn Credentials, Problem> {
     match server.guard.as_ref().map(|guard| &guard.credentials) {
         Some(Ok(credentials)) => Ok(&**credentials),
@@ -99,8 +86,8 @@ async fn create(State(server): State<Arc<Server>>, request: Request) -> Result<R
 
 /// `GET /v1/credentials`.
 async fn list(State(server): State<Arc<Server>>, Query(query): Query<ListQuery>) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &credentials(&server)?.list(query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &credentials(&server)?.list(after, limit).await?)
 }
 
 /// `GET /v1/credentials/{id}`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use annals_core::filters::{FilterDefinition, FilterError, FilterName, FilterSettleBody, Filters};
-use annals_core::handlers::{ActBody, PullBody, SettleResult};
+use annals_core::handlers::{PullBody, SettleResult};
 use annals_core::{Code, DEFAULT_SCOPE, UnknownLog};
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
@@ -11,10 +11,10 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::handlers::{delivered, page_length, read};
+use super::handlers::delivered;
+use super::managed::{self, ListQuery, definition, deleted, page_length, read, reason, while_serving};
 use crate::accept::Accept;
 use crate::answer::json;
-use crate::body;
 use crate::caller::Caller;
 use crate::payload::Payload;
 use crate::problem::Problem;
@@ -75,17 +75,6 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Filters", operations)
 }
 
-/// The parameters of a list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-    /// The `cursor` of the page before.
-    cursor: Option<String>,
-}
-
 /// The parameters of a list that belongs to one filter.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -113,8 +102,8 @@ async fn list(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &filters(&server, &caller)?.list(query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &filters(&server, &caller)?.list(after, limit).await?)
 }
 
 /// `GET /v1/filters/{stream}`.
@@ -136,8 +125,7 @@ async fn put(
     request: Request,
 ) -> Result<Response, Problem> {
     let filters = filters(&server, &caller)?;
-    let (parts, body) = request.into_parts();
-    let held = body::read(&server, &parts, body).await?;
+    let held = definition(&server, request).await?;
     let scope = query.scope.as_deref().unwrap_or(DEFAULT_SCOPE);
     let definition = FilterDefinition::read(&stream, scope, &held.bytes)?;
     let name = definition.name.clone();
@@ -145,8 +133,7 @@ async fn put(
         return Err(UnknownLog::Scope { tenant: caller.tenant, scope: name.scope.to_string() }.into());
     }
     let new = filters.put(definition).await?;
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    json(status, &filters.get(&name).await?)
+    managed::put(new, &filters.get(&name).await?)
 }
 
 /// `DELETE /v1/filters/{stream}`.
@@ -157,14 +144,9 @@ async fn delete(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    #[derive(Serialize)]
-    struct Deleted {
-        deleted: bool,
-    }
     let filters = filters(&server, &caller)?;
-    let body: ActBody = read(&server, request).await?;
-    filters.delete(&named(stream, query), body.of_deletion()?).await?;
-    json(StatusCode::OK, &Deleted { deleted: true })
+    filters.delete(&named(stream, query), reason(&server, request).await?).await?;
+    deleted()
 }
 
 /// `POST /v1/filters/{stream}/pull`. A caller who goes away before the answer has taken nothing.
@@ -179,12 +161,7 @@ async fn pull(
     let filters = filters(&server, &caller)?;
     let pull: PullBody = read(&server, request).await?;
     let name = named(stream, query);
-    let deliveries = tokio::select! {
-        pulled = filters.pull(&name, pull) => pulled?,
-        () = server.options.stop.stopped() => {
-            return Err(Problem::new(Code::Closing, "the server stops; pull again when it is up"));
-        }
-    };
+    let deliveries = while_serving(&server, filters.pull(&name, pull), "pull").await?;
     delivered(deliveries, (caller.tenant, name.scope.to_string()), &accept).await
 }
 

@@ -8,17 +8,16 @@ use annals_core::{ByteString, Code, DEFAULT_SCOPE};
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
-use utoipa::IntoParams;
+use serde::Serialize;
 
-use super::handlers::{delivered, page_length, read};
+use super::handlers::delivered;
+use super::managed::{self, ListQuery, definition, deleted, read, reason, while_serving};
 use crate::accept::Accept;
 use crate::answer::json;
-use crate::body;
 use crate::caller::Caller;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{Limit, Query};
+use crate::query::Query;
 use crate::route::{self, Feature, Operation, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
@@ -99,17 +98,6 @@ fn acts() -> [Operation; 5] {
     ]
 }
 
-/// The parameters of a list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-    /// The `cursor` of the page before.
-    cursor: Option<String>,
-}
-
 fn groups(server: &Server, caller: &Caller) -> Result<Arc<dyn Groups>, Problem> {
     Ok(server.host.groups(&caller.tenant)?)
 }
@@ -120,8 +108,8 @@ async fn list(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &groups(&server, &caller)?.list(query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &groups(&server, &caller)?.list(after, limit).await?)
 }
 
 /// `GET /v1/groups/{group}`.
@@ -137,11 +125,9 @@ async fn put(
     request: Request,
 ) -> Result<Response, Problem> {
     let groups = groups(&server, &caller)?;
-    let (parts, body) = request.into_parts();
-    let held = body::read(&server, &parts, body).await?;
+    let held = definition(&server, request).await?;
     let new = groups.put(GroupDefinition::read(&name, &held.bytes)?).await?;
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    json(status, &groups.get(&name).await?)
+    managed::put(new, &groups.get(&name).await?)
 }
 
 /// `DELETE /v1/groups/{group}`.
@@ -151,14 +137,9 @@ async fn delete(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    #[derive(Serialize)]
-    struct Deleted {
-        deleted: bool,
-    }
     let groups = groups(&server, &caller)?;
-    let body: ActBody = read(&server, request).await?;
-    groups.delete(&name, body.of_deletion()?).await?;
-    json(StatusCode::OK, &Deleted { deleted: true })
+    groups.delete(&name, reason(&server, request).await?).await?;
+    deleted()
 }
 
 /// `POST /v1/groups/{group}/pull`. A caller who goes away before the answer has taken nothing.
@@ -171,12 +152,7 @@ async fn pull(
 ) -> Result<Response, Problem> {
     let groups = groups(&server, &caller)?;
     let pull: PullBody = read(&server, request).await?;
-    let deliveries = tokio::select! {
-        pulled = groups.pull(&name, pull) => pulled?,
-        () = server.options.stop.stopped() => {
-            return Err(Problem::new(Code::Closing, "the server stops; pull again when it is up"));
-        }
-    };
+    let deliveries = while_serving(&server, groups.pull(&name, pull), "pull").await?;
     delivered(deliveries, (caller.tenant, DEFAULT_SCOPE.to_owned()), &accept).await
 }
 
@@ -203,8 +179,8 @@ async fn partitions(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &groups(&server, &caller)?.partitions(&name, query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &groups(&server, &caller)?.partitions(&name, after, limit).await?)
 }
 
 macro_rules! group_acts {

@@ -5,19 +5,18 @@ use std::sync::Arc;
 use annals_core::handlers::{
     ActBody, Delivery, HandlerDefinition, HandlerError, Handlers, PullBody, SettleBody, SettleResult, write_deliveries,
 };
-use annals_core::wire::{EventView, parse_json};
-use annals_core::{ByteString, Code, UnknownLog, limits};
+use annals_core::wire::EventView;
+use annals_core::{ByteString, Code, UnknownLog};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::IntoParams;
 
+use super::managed::{self, ListQuery, definition, deleted, page_length, read, reason, while_serving};
 use crate::accept::Accept;
 use crate::answer::{data_bytes, json, json_of_events, written};
-use crate::body;
 use crate::caller::Caller;
 use crate::media;
 use crate::payload::Payload;
@@ -129,17 +128,6 @@ fn acts() -> [Operation; 7] {
     ]
 }
 
-/// The parameters of a list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-    /// The `cursor` of the page before.
-    cursor: Option<String>,
-}
-
 /// The parameters of a list of partitions.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -157,22 +145,14 @@ fn handlers(server: &Server, caller: &Caller) -> Result<Arc<dyn Handlers>, Probl
     Ok(server.host.handlers(&caller.tenant)?)
 }
 
-pub(super) fn page_length(limit: Option<Limit>) -> Result<usize, Problem> {
-    let limit = Limit::or_default(limit);
-    if (1..=limits::PAGE_MAX).contains(&limit) {
-        return Ok(limit);
-    }
-    Err(Problem::query("limit", format!("{limit} is not between 1 and {}", limits::PAGE_MAX)))
-}
-
 /// `GET /v1/handlers`.
 async fn list(
     State(server): State<Arc<Server>>,
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &handlers(&server, &caller)?.list(query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &handlers(&server, &caller)?.list(after, limit).await?)
 }
 
 /// `GET /v1/handlers/{name}`.
@@ -188,15 +168,13 @@ async fn put(
     request: Request,
 ) -> Result<Response, Problem> {
     let handlers = handlers(&server, &caller)?;
-    let (parts, body) = request.into_parts();
-    let held = body::read(&server, &parts, body).await?;
+    let held = definition(&server, request).await?;
     let definition = HandlerDefinition::read(&name, &held.bytes)?;
     if !caller.principal.may_see_scope(&definition.scope) {
         return Err(UnknownLog::Scope { tenant: caller.tenant, scope: definition.scope.to_string() }.into());
     }
     let new = handlers.put(definition).await?;
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    json(status, &handlers.get(&name).await?)
+    managed::put(new, &handlers.get(&name).await?)
 }
 
 /// `DELETE /v1/handlers/{name}`.
@@ -206,14 +184,9 @@ async fn delete(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    #[derive(Serialize)]
-    struct Deleted {
-        deleted: bool,
-    }
     let handlers = handlers(&server, &caller)?;
-    let body: ActBody = read(&server, request).await?;
-    handlers.delete(&name, body.of_deletion()?).await?;
-    json(StatusCode::OK, &Deleted { deleted: true })
+    handlers.delete(&name, reason(&server, request).await?).await?;
+    deleted()
 }
 
 /// `POST /v1/handlers/{name}/pull`. A caller who goes away before the answer has taken nothing.
@@ -226,12 +199,7 @@ async fn pull(
 ) -> Result<Response, Problem> {
     let handlers = handlers(&server, &caller)?;
     let pull: PullBody = read(&server, request).await?;
-    let deliveries = tokio::select! {
-        pulled = handlers.pull(&name, pull) => pulled?,
-        () = server.options.stop.stopped() => {
-            return Err(Problem::new(Code::Closing, "the server stops; pull again when it is up"));
-        }
-    };
+    let deliveries = while_serving(&server, handlers.pull(&name, pull), "pull").await?;
     let scope = server.host.handler_scope(&caller.tenant, &name);
     delivered(deliveries, (caller.tenant, scope), &accept).await
 }
@@ -288,8 +256,8 @@ async fn listed_acts(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &handlers(&server, &caller)?.acts(&name, query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &handlers(&server, &caller)?.acts(&name, after, limit).await?)
 }
 
 macro_rules! handler_acts {
@@ -334,17 +302,6 @@ async fn act(
     let (act, reason) = body.read(act, partition)?;
     handlers.act(name, act, reason).await?;
     json(StatusCode::OK, &handlers.get(name).await?)
-}
-
-/// Reads a JSON body.
-pub(super) async fn read<T: DeserializeOwned + Send + 'static>(
-    server: &Server,
-    request: Request,
-) -> Result<T, Problem> {
-    let (parts, body) = request.into_parts();
-    let held = body::read(server, &parts, body).await?;
-    let bytes = held.bytes.clone();
-    Ok(body::parse(held.bytes.len(), move || parse_json(&bytes)).await??)
 }
 
 struct Deliveries {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::handlers::ActBody;
 use annals_core::horizon::{
     Consent, Horizon, HorizonError, OfferRequest, Offered, OfferedView, Offering, SubscriptionDefinition, write_offered,
 };
@@ -15,19 +14,18 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::handlers::{page_length, read};
 use super::lines::CHUNK_BYTES;
+use super::managed::{self, ListQuery, definition, deleted, reason, while_serving};
 use crate::accept::Accept;
 use crate::answer::{json, not_written};
-use crate::body;
 use crate::caller::Caller;
 use crate::media;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{Limit, Number, Query};
+use crate::query::{Number, Query};
 use crate::route::{self, Feature, Permission, get};
 use crate::schemas;
 use crate::state::Server;
@@ -97,17 +95,6 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Event horizon", operations)
 }
 
-/// The parameters of a list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-    /// The `cursor` of the page before.
-    cursor: Option<String>,
-}
-
 /// The parameters of a page of a public stream.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -133,17 +120,8 @@ struct OfferQuery {
     incarnation: Option<Number>,
 }
 
-#[derive(Serialize)]
-struct Deleted {
-    deleted: bool,
-}
-
 fn horizon(server: &Server, caller: &Caller) -> Result<Arc<dyn Horizon>, Problem> {
     Ok(server.host.horizon(&caller.tenant)?)
-}
-
-fn created(new: bool) -> StatusCode {
-    if new { StatusCode::CREATED } else { StatusCode::OK }
 }
 
 /// `GET /v1/consents`.
@@ -152,8 +130,8 @@ async fn list_consents(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &horizon(&server, &caller)?.consents(query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &horizon(&server, &caller)?.consents(after, limit).await?)
 }
 
 /// `GET /v1/consents/{id}`.
@@ -173,10 +151,9 @@ async fn put_consent(
     request: Request,
 ) -> Result<Response, Problem> {
     let horizon = horizon(&server, &caller)?;
-    let (parts, body) = request.into_parts();
-    let held = body::read(&server, &parts, body).await?;
+    let held = definition(&server, request).await?;
     let new = horizon.put_consent(Consent::read(&id, &held.bytes)?).await?;
-    json(created(new), &horizon.consent(&id).await?)
+    managed::put(new, &horizon.consent(&id).await?)
 }
 
 /// `DELETE /v1/consents/{id}`.
@@ -187,9 +164,8 @@ async fn revoke(
     request: Request,
 ) -> Result<Response, Problem> {
     let horizon = horizon(&server, &caller)?;
-    let body: ActBody = read(&server, request).await?;
-    horizon.revoke_consent(&id, body.of_deletion()?).await?;
-    json(StatusCode::OK, &Deleted { deleted: true })
+    horizon.revoke_consent(&id, reason(&server, request).await?).await?;
+    deleted()
 }
 
 /// `GET /v1/subscriptions`.
@@ -198,8 +174,8 @@ async fn list_subscriptions(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &horizon(&server, &caller)?.subscriptions(query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &horizon(&server, &caller)?.subscriptions(after, limit).await?)
 }
 
 /// `GET /v1/subscriptions/{name}`.
@@ -219,10 +195,9 @@ async fn put_subscription(
     request: Request,
 ) -> Result<Response, Problem> {
     let horizon = horizon(&server, &caller)?;
-    let (parts, body) = request.into_parts();
-    let held = body::read(&server, &parts, body).await?;
+    let held = definition(&server, request).await?;
     let new = horizon.put_subscription(SubscriptionDefinition::read(&name, &held.bytes)?).await?;
-    json(created(new), &horizon.subscription(&name).await?)
+    managed::put(new, &horizon.subscription(&name).await?)
 }
 
 /// `DELETE /v1/subscriptions/{name}`.
@@ -233,9 +208,8 @@ async fn delete_subscription(
     request: Request,
 ) -> Result<Response, Problem> {
     let horizon = horizon(&server, &caller)?;
-    let body: ActBody = read(&server, request).await?;
-    horizon.delete_subscription(&name, body.of_deletion()?).await?;
-    json(StatusCode::OK, &Deleted { deleted: true })
+    horizon.delete_subscription(&name, reason(&server, request).await?).await?;
+    deleted()
 }
 
 /// `GET /v1/horizon/{stream}`.
@@ -248,12 +222,7 @@ async fn offer(
 ) -> Result<Response, Problem> {
     let request = requested(stream, query)?;
     let offering = server.host.offering(&caller.tenant)?;
-    let offered = tokio::select! {
-        offered = offering.offer(request.clone()) => offered?,
-        () = server.options.stop.stopped() => {
-            return Err(Problem::new(Code::Closing, "the server stops; ask again when it is up"));
-        }
-    };
+    let offered = while_serving(&server, offering.offer(request.clone()), "ask").await?;
     let (media_type, page) = match accept.bson {
         true => (media::BSON, write_offered(&offered)),
         false => (media::LINES, lines(offered).await?),

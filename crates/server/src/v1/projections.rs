@@ -4,21 +4,19 @@ use std::sync::Arc;
 
 use annals_core::bson::Bson;
 use annals_core::bson::raw::RawDocument;
-use annals_core::handlers::ActBody;
 use annals_core::projections::{ProjectionAct, ProjectionDefinition, ProjectionError, Projections, PutProjection};
-use annals_core::wire::parse_json;
 use annals_core::wire::records as wire;
-use annals_core::{Code, Condition, Cursor, DocumentView, Invalid, RecordQuery, limits};
+use annals_core::{Code, Condition, Cursor, DocumentView, Invalid, RecordQuery};
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
+use super::managed::{self, ListQuery, definition, deleted, page_length, reason};
 use crate::accept::Accept;
 use crate::answer::json;
 use crate::asked::{self, Asked};
-use crate::body;
 use crate::caller::Caller;
 use crate::documents::{answer, answer_as};
 use crate::payload::Payload;
@@ -108,17 +106,6 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Projections", operations)
 }
 
-/// The parameters of a list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-    /// The `cursor` of the page before.
-    cursor: Option<String>,
-}
-
 /// The parameters of a page of records.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -147,22 +134,14 @@ fn projections(server: &Server, caller: &Caller) -> Result<Arc<dyn Projections>,
     Ok(server.host.projections(&caller.tenant)?)
 }
 
-fn page_length(limit: Option<Limit>) -> Result<usize, Problem> {
-    let limit = Limit::or_default(limit);
-    if (1..=limits::PAGE_MAX).contains(&limit) {
-        return Ok(limit);
-    }
-    Err(Problem::query("limit", format!("{limit} is not between 1 and {}", limits::PAGE_MAX)))
-}
-
 /// `GET /v1/projections`.
 async fn list(
     State(server): State<Arc<Server>>,
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &projections(&server, &caller)?.list(query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &projections(&server, &caller)?.list(after, limit).await?)
 }
 
 /// `GET /v1/projections/{name}`.
@@ -178,11 +157,9 @@ async fn put(
     request: Request,
 ) -> Result<Response, Problem> {
     let projections = projections(&server, &caller)?;
-    let (parts, body) = request.into_parts();
-    let held = body::read(&server, &parts, body).await?;
+    let held = definition(&server, request).await?;
     let put = projections.put(ProjectionDefinition::read(&name, &held.bytes)?).await?;
-    let status = if put == PutProjection::Created { StatusCode::CREATED } else { StatusCode::OK };
-    json(status, &projections.get(&name).await?)
+    managed::put(put == PutProjection::Created, &projections.get(&name).await?)
 }
 
 /// `DELETE /v1/projections/{name}`.
@@ -192,14 +169,9 @@ async fn delete(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    #[derive(Serialize)]
-    struct Deleted {
-        deleted: bool,
-    }
     let projections = projections(&server, &caller)?;
-    let body = read(&server, request).await?;
-    projections.delete(&name, body.of_deletion()?).await?;
-    json(StatusCode::OK, &Deleted { deleted: true })
+    projections.delete(&name, reason(&server, request).await?).await?;
+    deleted()
 }
 
 /// `GET /v1/projections/{name}/records`.
@@ -300,8 +272,8 @@ async fn acts(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &projections(&server, &caller)?.acts(&name, query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &projections(&server, &caller)?.acts(&name, after, limit).await?)
 }
 
 macro_rules! projection_acts {
@@ -328,15 +300,9 @@ async fn act(
     request: Request,
 ) -> Result<Response, Problem> {
     let projections = projections(server, caller)?;
-    let reason = read(server, request).await?.of_deletion()?;
+    let reason = reason(server, request).await?;
     projections.act(name, act, reason).await?;
     json(StatusCode::OK, &projections.get(name).await?)
-}
-
-async fn read(server: &Server, request: Request) -> Result<ActBody, Problem> {
-    let (parts, body) = request.into_parts();
-    let held = body::read(server, &parts, body).await?;
-    Ok(parse_json(&held.bytes)?)
 }
 
 impl From<ProjectionError> for Problem {

@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 
-use annals_core::handlers::ActBody;
 use annals_core::{BrokerError, Code, Topics};
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Deserialize;
-use utoipa::IntoParams;
 
-use super::handlers::{page_length, read};
+use super::managed::{ListQuery, reason};
 use crate::answer::json;
 use crate::caller::Caller;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{Limit, Query};
+use crate::query::Query;
 use crate::route::{Feature, Permission, get, post};
 use crate::schemas;
 use crate::state::Server;
@@ -47,17 +44,6 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Topics", operations)
 }
 
-/// The parameters of a list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-    /// The `cursor` of the page before.
-    cursor: Option<String>,
-}
-
 fn topics(server: &Server, caller: &Caller) -> Result<Arc<dyn Topics>, Problem> {
     Ok(server.host.topics(&caller.tenant)?)
 }
@@ -68,8 +54,8 @@ async fn list(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
-    json(StatusCode::OK, &topics(&server, &caller)?.list(query.cursor.as_deref(), limit).await?)
+    let (after, limit) = query.page()?;
+    json(StatusCode::OK, &topics(&server, &caller)?.list(after, limit).await?)
 }
 
 /// `GET /v1/topics/{name}`.
@@ -85,8 +71,7 @@ async fn apply(
     request: Request,
 ) -> Result<Response, Problem> {
     let topics = topics(&server, &caller)?;
-    let body: ActBody = read(&server, request).await?;
-    json(StatusCode::OK, &topics.apply(&name, body.of_deletion()?).await?)
+    json(StatusCode::OK, &topics.apply(&name, reason(&server, request).await?).await?)
 }
 
 impl From<BrokerError> for Problem {

@@ -7,16 +7,13 @@ use annals_core::types::{EventTypes, PutType, TypeDefinition, TypeError, TypeSet
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Deserialize;
-use utoipa::IntoParams;
 
-use super::handlers::{page_length, read};
+use super::managed::{self, ListQuery, definition, read};
 use crate::answer::json;
-use crate::body;
 use crate::caller::Caller;
 use crate::payload::Payload;
 use crate::problem::Problem;
-use crate::query::{Limit, Query};
+use crate::query::Query;
 use crate::route::{self, Feature, Permission, get};
 use crate::schemas;
 use crate::state::Server;
@@ -54,17 +51,6 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Event types", operations)
 }
 
-/// The parameters of a list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// The length of the page: 1 to 1,000, 100 when absent.
-    #[param(inline)]
-    limit: Option<Limit>,
-    /// The `cursor` of the page before.
-    cursor: Option<String>,
-}
-
 pub(super) fn types(server: &Server, caller: &Caller) -> Result<Arc<dyn EventTypes>, Problem> {
     Ok(server.store.event_types(&caller.tenant)?)
 }
@@ -75,9 +61,9 @@ async fn list(
     Query(query): Query<ListQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let limit = page_length(query.limit)?;
+    let (after, limit) = query.page()?;
     let types = types(&server, &caller)?;
-    let page = types.list(query.cursor.as_deref(), limit).await?;
+    let page = types.list(after, limit).await?;
     let mut shown = serde_json::to_value(&page).unwrap_or_default();
     shown["unknown"] = serde_json::to_value(types.unknown().await?).unwrap_or_default();
     json(StatusCode::OK, &shown)
@@ -104,15 +90,13 @@ async fn put(
     request: Request,
 ) -> Result<Response, Problem> {
     let types = types(&server, &caller)?;
-    let (parts, body) = request.into_parts();
-    let held = body::read(&server, &parts, body).await?;
+    let held = definition(&server, request).await?;
     let put = types.put(TypeDefinition::read(&name, &held.bytes)?).await?;
     if let Err(error) = server.host.topics(&caller.tenant)?.create_missing().await {
         // It is created as soon as topics are listed, or when the server starts again.
         tracing::warn!(event_type = name, %error, "the topic of a registered type could not be created");
     }
-    let status = if put == PutType::Created { StatusCode::CREATED } else { StatusCode::OK };
-    json(status, &types.get(&name).await?)
+    managed::put(put == PutType::Created, &types.get(&name).await?)
 }
 
 impl From<TypeError> for Problem {

@@ -73,7 +73,7 @@ pub struct Set {
     unset: Vec<String>,
     #[command(flatten)]
     expectation: Expectation,
-    /// Insert a record with these fields where there is none
+    /// Insert the record if it does not exist
     #[arg(long, conflicts_with = "revision")]
     or_insert: bool,
 }
