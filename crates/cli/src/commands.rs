@@ -22,6 +22,7 @@ mod log;
 mod pack;
 mod projection;
 mod query;
+mod queue;
 mod record;
 mod repair;
 mod restore;
@@ -134,6 +135,7 @@ commands! {
     subscription::Subscription,
     r#type::Type,
     topic::Topic,
+    queue::Queue,
     import::Import,
     export::Export,
     stats::Stats,
