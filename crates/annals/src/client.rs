@@ -7,6 +7,7 @@ mod credentials;
 mod filters;
 mod groups;
 mod handlers;
+mod health;
 mod horizon;
 mod http;
 #[cfg(feature = "server")]

@@ -15,10 +15,12 @@ mod demo;
 mod export;
 mod filter;
 mod handler;
+mod health;
 mod held;
 mod import;
 mod key;
 mod log;
+mod man;
 mod pack;
 mod projection;
 mod query;
@@ -139,6 +141,7 @@ commands! {
     import::Import,
     export::Export,
     stats::Stats,
+    health::Health,
     adopt::Adopt,
     check::Check,
     repair::Repair,
@@ -151,6 +154,7 @@ commands! {
     held::Held,
     config::Config,
     completions::Completions,
+    man::Man,
 }
 
 /// Returns the names of the commands that work through a server, as one enumeration.
