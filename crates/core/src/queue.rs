@@ -44,8 +44,8 @@ pub use stored::{
 ///
 /// An implementation MUST keep these promises; the conformance suite tests each.
 ///
-/// - **Cap.** At most [`cap`](QueueDefinition::cap) items of a queue are active, also among callers that race in several processes. A lowered
-///   cap ends no lease: nothing is handed out until fewer are active.
+/// - **Cap.** At most [`cap`](QueueDefinition::cap) items of a queue are active, also among callers that race in several processes. A
+///   lowered cap ends no lease: nothing is handed out until fewer are active.
 /// - **Order.** Without [`fair`](QueueDefinition::fair) and [`ageing_ms`](QueueDefinition::ageing_ms), the order is strict: the highest
 ///   priority first, and inside one priority the item that was enqueued first.
 /// - **Fair shares.** With `fair`, users of one priority are served in turn, whatever they have enqueued: when n users have items of a

@@ -57,7 +57,7 @@ enum What {
     Renew(Renew),
     /// Remove an item whose work is done
     #[command(
-        after_help = "Without --token whoever has it, and without effect if it is not there.\n\nExample:\n  annals queue done executions x-1 --token TOKEN"
+        after_help = "Without --token the current hand-out is meant, of any worker. Without effect if the item is not there.\n\nExample:\n  annals queue done executions x-1 --token TOKEN"
     )]
     Done(Settle),
     /// Return an item to the queue, with its age

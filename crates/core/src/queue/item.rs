@@ -219,7 +219,7 @@ impl TakenItem {
 pub struct ItemRef {
     /// Its id.
     pub id: ByteString,
-    /// The token of the hand-out; without it the current one is meant, whoever has it.
+    /// The token of the hand-out; without it the current one is meant, of any worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<ByteString>,
 }

@@ -128,7 +128,7 @@ struct TakenItem {
 #[derive(ToSchema)]
 struct QueueItemRef {
     id: String,
-    /// Without it the current hand-out is meant, whoever has it.
+    /// Without it the current hand-out is meant, of any worker.
     token: Option<String>,
 }
 
