@@ -47,8 +47,12 @@ impl Opened {
     }
 
     pub async fn add_all(&self, ids: &[&str]) {
+        self.add_all_of("", ids).await;
+    }
+
+    pub async fn add_all_of(&self, user: &str, ids: &[&str]) {
         for id in ids {
-            self.add(id, QueuePriority::Normal, "").await;
+            self.add(id, QueuePriority::Normal, user).await;
         }
     }
 

@@ -37,8 +37,14 @@ pub async fn without_fair_shares_and_ageing_priorities_are_strict_and_each_is_fi
 pub async fn one_user_with_a_thousand_items_does_not_hold_up_the_others(subject: &dyn Subject, holding: &dyn Holding) {
     let it = Opened::of(subject, holding).await;
     it.define(q().capped(100)).await;
-    for n in 0..1_000 {
-        it.add(&format!("a{n}"), QueuePriority::Normal, "a").await;
+    it.add_all_of("a", &["a0", "a1"]).await;
+    // The others at the same time, so that they share writes.
+    let others = (2..1_000).map(|n| {
+        let queues = std::sync::Arc::clone(&it.queues);
+        tokio::spawn(async move { queues.enqueue("q", NewItem::new(format!("a{n}")).user("a")).await })
+    });
+    for enqueued in others.collect::<Vec<_>>() {
+        assert!(!enqueued.await.expect("it ended").expect("enqueued").duplicate);
     }
     assert_eq!(it.taken(2).await, ["a0", "a1"]);
     for n in 0..4 {
