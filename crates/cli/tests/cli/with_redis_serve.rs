@@ -21,7 +21,9 @@ fn items_on_redis_outlive_a_killed_server_and_its_lease_is_still_the_worker_s() 
     let folder = folder();
     let server = serve(folder.path(), &redis);
     let queue = |server: &Server, arguments: &[&str]| {
-        run(folder.path(), &[&["queue", arguments[0], "--server", &server.url], &arguments[1..]].concat()).ok().json()
+        run(folder.path(), &[&["queue", arguments[0], "--server", &server.url][..], &arguments[1..]].concat())
+            .ok()
+            .json()
     };
     queue(&server, &["put", "q", "--cap", "1"]);
     queue(&server, &["enqueue", "q", "a", "--payload", "{\"n\":1}"]);
