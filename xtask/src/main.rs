@@ -20,8 +20,8 @@ cargo xtask COMMAND
 
   test [--without-fuzz] [--without-services]
                          everything CI runs: tidy, lint, deny, all tests, documentation, a fixed number of fuzzed inputs
-  services [mongodb] [kafka] [--fetch]
-                         starts the services that tests need (a mongod, a Kafka) and prints their URLs; with --fetch only fetches
+  services [mongodb] [kafka] [redis] [--fetch]
+                         starts the services that tests need (a mongod, a Kafka, a Redis) and prints their URLs; with --fetch only fetches
                          them
   lint                   rustfmt, clippy and the links of the documentation, warnings are errors
   tidy                   the repository's own rules: sizes, banned calls, dead files, links between documents

@@ -6,6 +6,7 @@ mod kafka;
 mod keeper;
 mod maven;
 mod mongod;
+mod redis;
 mod wire;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use crate::command::{in_ci, root};
 use kafka::Kafka;
 use mongod::Mongod;
+use redis::Redis;
 
 /// Where tests look for a MongoDB; who sets it decides, and nothing is started.
 pub const MONGODB_URL: &str = "ANNALS_TEST_MONGODB";
@@ -26,29 +28,37 @@ pub const KAFKA_ADDRESS: &str = "ANNALS_TEST_KAFKA";
 /// Where tests look for the folder of Kafka's jars, from which they start brokers of their own, and consumers that are not ours.
 pub const KAFKA_JARS: &str = "ANNALS_TEST_KAFKA_JARS";
 
+/// Where tests look for a Redis; who sets it decides, and nothing is started.
+pub const REDIS_URL: &str = "ANNALS_TEST_REDIS";
+
+/// Where tests look for the program, of which they start servers of their own to kill and empty.
+pub const REDIS_SERVER: &str = "ANNALS_TEST_REDIS_SERVER";
+
 /// Where fetched services are kept instead of `target/services`, so that a fresh clone need not fetch them again.
 const CACHE: &str = "ANNALS_SERVICES_CACHE";
 
 /// The packages whose tests need a service.
-pub const PACKAGES: [&str; 2] = ["annals-mongodb", "annals-kafka"];
+pub const PACKAGES: [&str; 3] = ["annals-mongodb", "annals-kafka", "annals-redis"];
 
 /// How the modules of other packages' tests begin that need a service.
-pub const MODULES: [&str; 2] = ["with_mongodb", "with_kafka"];
+pub const MODULES: [&str; 3] = ["with_mongodb", "with_kafka", "with_redis"];
 
 /// A service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     MongoDb,
     Kafka,
+    Redis,
 }
 
 impl Kind {
-    pub const ALL: [Self; 2] = [Self::MongoDb, Self::Kafka];
+    pub const ALL: [Self; 3] = [Self::MongoDb, Self::Kafka, Self::Redis];
 
     fn name(self) -> &'static str {
         match self {
             Self::MongoDb => "mongodb",
             Self::Kafka => "kafka",
+            Self::Redis => "redis",
         }
     }
 
@@ -56,7 +66,7 @@ impl Kind {
     fn named(words: &[String]) -> Result<Vec<Self>, String> {
         let known = |word: &String| {
             let found = Self::ALL.into_iter().find(|kind| kind.name() == word.as_str());
-            found.ok_or_else(|| format!("{word:?} is not a service; there are mongodb and kafka"))
+            found.ok_or_else(|| format!("{word:?} is not a service; there are mongodb, kafka and redis"))
         };
         let named = words.iter().filter(|word| *word != "--fetch").map(known).collect::<Result<Vec<_>, _>>()?;
         Ok(if named.is_empty() { Self::ALL.to_vec() } else { named })
@@ -71,6 +81,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             let fetched = match kind {
                 Kind::MongoDb => fetch::mongod(&cache())?,
                 Kind::Kafka => maven::kafka(&cache())?,
+                Kind::Redis => redis::program(&cache())?,
             };
             println!("{}", fetched.display());
         }
@@ -94,6 +105,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 pub struct Services {
     mongod: Option<Mongod>,
     kafka: Option<Kafka>,
+    redis: Option<Redis>,
     environment: Vec<(&'static str, String)>,
 }
 
@@ -117,6 +129,7 @@ impl Services {
                         "{KAFKA_JARS} to the folder of the jars of Kafka 4, and {KAFKA_ADDRESS} to HOST:PORT of a broker"
                     )
                 }
+                Kind::Redis => format!("{REDIS_SERVER} to the path of a redis-server 7, and {REDIS_URL} to its URL"),
             };
             services.start_one(*kind).map_err(|why| format!("{why}\nset {set} that tests may write to{leave}"))?;
         }
@@ -125,13 +138,14 @@ impl Services {
 
     /// No services.
     pub fn none() -> Self {
-        Self { mongod: None, kafka: None, environment: Vec::new() }
+        Self { mongod: None, kafka: None, redis: None, environment: Vec::new() }
     }
 
     fn start_one(&mut self, kind: Kind) -> Result<(), String> {
         let (program, url) = match kind {
             Kind::MongoDb => (MONGOD, MONGODB_URL),
             Kind::Kafka => (KAFKA_JARS, KAFKA_ADDRESS),
+            Kind::Redis => (REDIS_SERVER, REDIS_URL),
         };
         match (std::env::var(program), std::env::var(url)) {
             (Ok(program_is), Ok(url_is)) => self.environment.extend([(url, url_is), (program, program_is)]),
@@ -149,12 +163,14 @@ impl Services {
         let (given, cache) = match kind {
             Kind::MongoDb => (std::env::var_os(MONGOD), cache()),
             Kind::Kafka => (std::env::var_os(KAFKA_JARS), cache()),
+            Kind::Redis => (std::env::var_os(REDIS_SERVER), cache()),
         };
         match (given, kind) {
             (Some(path), Kind::Kafka) => maven::java().map(|()| PathBuf::from(path)),
-            (Some(path), Kind::MongoDb) => Ok(PathBuf::from(path)),
+            (Some(path), Kind::MongoDb | Kind::Redis) => Ok(PathBuf::from(path)),
             (None, Kind::MongoDb) => fetch::mongod(&cache),
             (None, Kind::Kafka) => maven::kafka(&cache),
+            (None, Kind::Redis) => redis::program(&cache),
         }
     }
 
@@ -173,6 +189,11 @@ impl Services {
                 self.environment.extend([(KAFKA_ADDRESS, kafka.address()), (KAFKA_JARS, shown)]);
                 self.kafka = Some(kafka);
             }
+            Kind::Redis => {
+                let redis = Redis::start(&cache(), &program)?;
+                self.environment.extend([(REDIS_URL, redis.url()), (REDIS_SERVER, shown)]);
+                self.redis = Some(redis);
+            }
         }
         Ok(())
     }
@@ -190,13 +211,15 @@ impl Services {
     /// Fails when one of them has ended.
     fn check(&mut self) -> Result<(), String> {
         self.mongod.as_mut().map_or(Ok(()), Mongod::check)?;
-        self.kafka.as_mut().map_or(Ok(()), Kafka::check)
+        self.kafka.as_mut().map_or(Ok(()), Kafka::check)?;
+        self.redis.as_mut().map_or(Ok(()), Redis::check)
     }
 
     /// Stops what was started, and waits until it has ended.
     pub fn stop(self) {
         drop(self.mongod);
         drop(self.kafka);
+        drop(self.redis);
     }
 }
 

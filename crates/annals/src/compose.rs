@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals_core::queue::QueueBackend;
 use annals_core::{Broker, Code, DEFAULT_TENANT, OpenError, Store, TopicSettings};
 use annals_embedded::disk::{Disk, MemoryDisk, RealDisk};
 use annals_embedded::{EmbeddedStore, Options};
@@ -199,6 +200,36 @@ fn open_kafka(_: &str, _: TopicSettings) -> Result<Arc<dyn Broker>, OpenError> {
     Err(OpenError::new(Code::NotSupportedByStore, message))
 }
 
+/// Opens what holds the items of work queues at `url`. None for `embedded`, where they are records of the store.
+///
+/// - `redis://HOST:PORT`, `redis://:PASSWORD@HOST:PORT/DATABASE`: a Redis, with the feature `redis` of this crate. It is reached when it is
+///   used, so that it may be away when a program starts.
+///
+/// # Errors
+/// `invalid_config` for a URL that is not one of these; `not_supported_by_store` in a program that was built without Redis.
+pub fn open_queue(url: &str) -> Result<Option<Arc<dyn QueueBackend>>, OpenError> {
+    match url.split_once(':') {
+        None if url == "embedded" => Ok(None),
+        Some(("redis", rest)) if rest.starts_with("//") => open_redis(url).map(Some),
+        _ => {
+            let shown = shown_url(url);
+            let message = format!("{shown:?} holds no work queues; write embedded, or redis://HOST:PORT");
+            Err(OpenError::new(Code::InvalidConfig, message))
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+fn open_redis(url: &str) -> Result<Arc<dyn QueueBackend>, OpenError> {
+    Ok(Arc::new(annals_redis::RedisQueues::open(url, Arc::new(annals_system::SystemClock))?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_redis(_: &str) -> Result<Arc<dyn QueueBackend>, OpenError> {
+    let message = "this program was built without Redis; build it with the feature `redis` (cargo build --release --features redis)";
+    Err(OpenError::new(Code::NotSupportedByStore, message))
+}
+
 /// Returns the URL without the password and the other secrets that a MongoDB URL may contain, for display.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -330,6 +361,19 @@ mod tests {
         assert_eq!(open("redis://a:1").map_err(|error| error.code), Err(Code::InvalidConfig));
         let kafka = open("kafka://127.0.0.1:9092").map_err(|error| error.code);
         assert_eq!(kafka, if cfg!(feature = "kafka") { Ok(true) } else { Err(Code::NotSupportedByStore) });
+    }
+
+    #[test]
+    fn work_queues_are_embedded_or_on_a_redis() {
+        let open = |url: &str| open_queue(url).map(|queues| queues.is_some()).map_err(|error| error.code);
+        assert_eq!(open("embedded"), Ok(false));
+        for wrong in ["kafka://a:1", "redis:a", "memory:", "./data"] {
+            assert_eq!(open(wrong), Err(Code::InvalidConfig), "{wrong}");
+        }
+        let redis = open("redis://:s3cr3t@127.0.0.1:6379/1");
+        assert_eq!(redis, if cfg!(feature = "redis") { Ok(true) } else { Err(Code::NotSupportedByStore) });
+        let refused = open_queue("valkey://:s3cr3t@a").err().expect("refused");
+        assert!(!refused.message.contains("s3cr3t"), "{refused}");
     }
 
     #[tokio::test]

@@ -41,6 +41,8 @@ pub use annals_core::*;
 pub use annals_kafka as kafka;
 #[cfg(feature = "mongodb")]
 pub use annals_mongodb as mongodb;
+#[cfg(feature = "redis")]
+pub use annals_redis as redis;
 #[cfg(feature = "runtime")]
 pub use annals_runtime as runtime;
 #[cfg(feature = "server")]
@@ -51,10 +53,10 @@ pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
     BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, GroupsClient, HandlersClient, HorizonClient,
-    HttpProducers, KeysClient, ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient,
-    StreamsClient, TopicsClient, TypesClient,
+    HttpProducers, KeysClient, ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, SequencingClient,
+    SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };
-pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_with, shown_url};
+pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_queue, open_with, shown_url};
 
 /// Compiles and runs the Rust programs of the guide to processing.
 #[cfg(all(doctest, feature = "runtime"))]

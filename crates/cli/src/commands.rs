@@ -15,13 +15,16 @@ mod demo;
 mod export;
 mod filter;
 mod handler;
+mod health;
 mod held;
 mod import;
 mod key;
 mod log;
+mod man;
 mod pack;
 mod projection;
 mod query;
+mod queue;
 mod record;
 mod repair;
 mod restore;
@@ -134,9 +137,11 @@ commands! {
     subscription::Subscription,
     r#type::Type,
     topic::Topic,
+    queue::Queue,
     import::Import,
     export::Export,
     stats::Stats,
+    health::Health,
     adopt::Adopt,
     check::Check,
     repair::Repair,
@@ -149,6 +154,7 @@ commands! {
     held::Held,
     config::Config,
     completions::Completions,
+    man::Man,
 }
 
 /// Returns the names of the commands that work through a server, as one enumeration.

@@ -4,6 +4,7 @@ mod broker;
 mod layers;
 mod mongodb;
 mod queries;
+mod queue;
 mod security;
 mod snapshots;
 
@@ -19,6 +20,7 @@ pub use broker::BrokerSection;
 pub use layers::{Layers, Origins};
 pub use mongodb::MongoDbSection;
 pub use queries::QueriesSection;
+pub use queue::QueueSection;
 pub use security::{ClientSection, SecuritySection, TlsSection};
 pub use snapshots::{DeclaredIndexes, SnapshotsSection};
 
@@ -33,6 +35,7 @@ pub struct Config {
     pub tenants: TenantsSection,
     pub mongodb: MongoDbSection,
     pub broker: BrokerSection,
+    pub queue: QueueSection,
     pub server: ServerSection,
     pub security: SecuritySection,
     pub tls: TlsSection,

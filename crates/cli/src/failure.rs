@@ -10,6 +10,7 @@ use annals::handlers::HandlerError;
 use annals::horizon::HorizonError;
 use annals::operations::OperationError;
 use annals::projections::ProjectionError;
+use annals::queue::QueueError;
 use annals::runtime::StageError;
 use annals::types::TypeError;
 use annals::{
@@ -144,6 +145,15 @@ impl From<BrokerError> for Failure {
     fn from(error: BrokerError) -> Self {
         match error {
             BrokerError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<QueueError> for Failure {
+    fn from(error: QueueError) -> Self {
+        match error {
+            QueueError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

@@ -10,6 +10,8 @@ mod lines;
 mod listen;
 mod logging;
 mod output;
+#[cfg(test)]
+mod packaging;
 mod pipeline;
 mod progress;
 mod reconnect;

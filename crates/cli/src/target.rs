@@ -40,7 +40,9 @@ impl Target {
         }
         let store = context.open_store(must_exist).await?;
         let log = store.log(&tenant, &scope)?;
-        let host = Host::start(Arc::clone(&store), host_options(&context.config));
+        let queues = annals::open_queue(&context.config.queue.url)?;
+        let options = HostOptions { queues, ..host_options(&context.config) };
+        let host = Host::start(Arc::clone(&store), options);
         Ok(Self { log, tenant, scope, place: Place::Store(Opened { store, host }) })
     }
 

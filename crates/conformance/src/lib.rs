@@ -6,7 +6,7 @@
 //! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, [`prepare!`] for prepare keys as a
 //!   service, [`queries!`] for queries of snapshots and commits, [`aggregates!`] for what programs make of log and snapshots, and
 //!   [`handlers!`], [`groups!`], [`filters!`], [`projections!`] and [`horizon!`] for what the task host makes of log, streams and
-//!   records, [`broker!`] for topics, and [`types!`] for the registry of event types.
+//!   records, [`broker!`] for topics, [`queue!`] for work queues, and [`types!`] for the registry of event types.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -31,6 +31,7 @@ mod ports;
 pub mod prepare;
 pub mod projections;
 pub mod queries;
+pub mod queue;
 pub mod receiving;
 pub mod records;
 #[cfg(test)]

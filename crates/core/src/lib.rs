@@ -35,6 +35,7 @@ pub mod processing;
 pub mod projections;
 mod queries;
 mod query;
+pub mod queue;
 mod receiving;
 mod recorded;
 mod records;

@@ -80,3 +80,5 @@ pub const RECORD_CHANGES_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
 pub const RECORD_CHANGES_BODY_BYTES_MAX: usize = RECORD_CHANGES_BYTES_MAX + 4 * 1024 * 1024;
 /// How many of the newest changes of records are kept at least.
 pub const CHANGES_KEPT_MIN: u64 = 100_000;
+/// Most bytes of the payload of an item of a work queue, as JSON.
+pub const QUEUE_PAYLOAD_BYTES_MAX: usize = 256 * 1024;

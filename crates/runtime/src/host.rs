@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use annals_core::handlers::Handlers;
 use annals_core::horizon::{NoProducers, Producers};
+use annals_core::queue::QueueBackend;
 use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -34,6 +35,7 @@ use crate::handlers::{Kind, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
+use crate::queue::TenantQueues;
 use crate::relay::TenantRelay;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
@@ -58,6 +60,8 @@ pub struct HostOptions {
     pub microservice: String,
     /// How subscriptions reach producers in other processes. They reach none unless it is set.
     pub producers: Arc<dyn Producers>,
+    /// What holds the items of work queues; the store's records unless it is set.
+    pub queues: Option<Arc<dyn QueueBackend>>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -79,6 +83,7 @@ impl Default for HostOptions {
             topics: TopicSettings::default(),
             microservice: "default".to_owned(),
             producers: Arc::new(NoProducers),
+            queues: None,
         }
     }
 }
@@ -104,6 +109,7 @@ pub(crate) struct Inner {
     pub(crate) horizons: Arc<Horizons>,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
+    pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
 }
 
 /// What every task of a host needs.
@@ -126,10 +132,22 @@ impl Host {
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
-        let (tenants, groups, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (tenants, groups, relays, queues) =
+            (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
-        Self(Arc::new(Inner { shared, tenants, groups, relays, filters, projections, health, horizons, credentials }))
+        Self(Arc::new(Inner {
+            shared,
+            tenants,
+            groups,
+            relays,
+            queues,
+            filters,
+            projections,
+            health,
+            horizons,
+            credentials,
+        }))
     }
 
     /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as

@@ -1,5 +1,9 @@
 //! What is counted, and `GET /metrics` in Prometheus' text format.
 
+mod queues;
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -12,6 +16,7 @@ use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 
+use self::queues::write_queues;
 use crate::health::sees_all;
 use crate::payload::Payload;
 use crate::route::{Feature, Permission, get};
@@ -390,5 +395,6 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
     let mut text = server.metrics.text(&server.store.status(), &server.host.tasks(), &server.host.relays());
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
+    write_queues(&mut text, server.host.queue_status().await.ok().as_deref());
     ([(header::CONTENT_TYPE, TEXT)], text)
 }

@@ -158,6 +158,7 @@ methods! {
     get Get GET,
     post Post POST,
     put Put PUT,
+    patch Patch PATCH,
     delete Delete DELETE,
 }
 

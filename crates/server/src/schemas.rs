@@ -12,6 +12,7 @@ mod handler;
 mod horizon;
 mod key;
 mod projection;
+mod queue;
 mod record;
 mod sequencer;
 mod snapshot;
@@ -31,6 +32,10 @@ pub(crate) use handler::{
 pub(crate) use horizon::{Consent, ConsentPage, NewConsent, NewSubscription, SubscriptionPage, SubscriptionStatus};
 pub(crate) use key::{FoundKey, KeyChange, KeyChanged, KeyRollback};
 pub(crate) use projection::{ProjectedRecords, ProjectionDefinition, ProjectionPage, ProjectionStatus};
+pub(crate) use queue::{
+    CancelledQueueItem, EnqueuedItem, NewQueueItem, QueueDefinition, QueueItem, QueueItemPage, QueueItemPriority,
+    QueueItemResults, QueuePage, QueueStatus, RenewItems, SettledItems, TakeItems, TakenItems,
+};
 pub(crate) use record::{
     ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, GroupPage, GroupQuery,
     Record, RecordId, RecordPage,

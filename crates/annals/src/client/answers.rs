@@ -91,6 +91,11 @@ impl Problem {
     pub fn into_reason(self) -> String {
         self.reason.unwrap_or(self.detail)
     }
+
+    /// Returns the id of what is unknown.
+    pub fn into_key(self) -> String {
+        self.key.unwrap_or_default()
+    }
 }
 
 /// Reads an answer that holds commits, and hands each to `take`.

@@ -38,6 +38,7 @@ fn show(context: &Context) -> Result<(), Stop> {
     let mut config = context.config.clone();
     config.store.url = annals::shown_url(&config.store.url);
     config.server.url = annals::shown_url(&config.server.url);
+    config.queue.url = annals::shown_url(&config.queue.url);
     let table = toml::Table::try_from(&config)
         .map_err(|error| Failure::new(Code::Internal, format!("the configuration cannot be written: {error}")))?;
     let mut output = context.output();

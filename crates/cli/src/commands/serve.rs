@@ -36,6 +36,9 @@ pub struct Serve {
     /// Where events are published: embedded, or kafka://HOST:PORT,HOST:PORT [default: embedded]
     #[arg(long, value_name = "URL")]
     broker: Option<String>,
+    /// Where the items of work queues are held: embedded, or redis://HOST:PORT [default: embedded]
+    #[arg(long, value_name = "URL")]
+    queue: Option<String>,
     /// Require no credentials, and listen on loopback only; without it, callers need a key (`annals credential create`)
     #[arg(long)]
     dev: bool,
@@ -53,6 +56,9 @@ impl Run for Serve {
         }
         if let Some(broker) = &self.broker {
             layers.flag("broker.url", "--broker", broker.clone().into())?;
+        }
+        if let Some(queue) = &self.queue {
+            layers.flag("queue.url", "--queue", queue.clone().into())?;
         }
         if let Some(microservice) = &self.microservice {
             layers.flag("server.microservice", "--microservice", microservice.clone().into())?;
@@ -75,6 +81,7 @@ impl Run for Serve {
         }
         let indexes = config.snapshots.declared()?;
         let relays = config.broker.relays(&config.tenants.names)?;
+        let queues = annals::open_queue(&config.queue.url)?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
         let tls = config.tls.options()?;
         let security = match config.server.dev {
@@ -122,6 +129,7 @@ impl Run for Serve {
         limits.relays = relays;
         limits.query_guard = config.queries.guard(config.server.dev);
         limits.tasks = target::host_options(config);
+        limits.tasks.queues = queues;
         let opening = async {
             match first {
                 Some(store) => Ok(store),

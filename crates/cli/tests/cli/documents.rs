@@ -250,6 +250,11 @@ fn the_snippets_of_the_guide_to_topics_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_work_queues_work_in_order_in_an_empty_folder() {
+    check("docs/queues.md", 4);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_the_event_horizon_work_in_order_in_an_empty_folder() {
     check("docs/horizon.md", 4);
 }

@@ -36,3 +36,5 @@ mod with_mongodb_adopt;
 mod with_mongodb_handlers;
 mod with_mongodb_import;
 mod with_mongodb_serve;
+#[cfg(feature = "redis")]
+mod with_redis_serve;

@@ -17,6 +17,7 @@ mod model;
 mod operations;
 mod prepare;
 mod projections;
+mod queue;
 mod receiving;
 mod records;
 mod refusals;

@@ -33,6 +33,7 @@ mod oplog;
 mod prepare;
 mod projections;
 mod proxy;
+mod queue;
 mod readers;
 mod reading;
 mod receiving;

@@ -29,6 +29,7 @@ mod prepare;
 mod problems;
 mod projections;
 mod queries;
+mod queue;
 mod raw;
 mod records;
 mod running;

@@ -1,5 +1,6 @@
 //! The OpenAPI document describes the server that serves it.
 
+mod queues;
 mod transport;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +59,7 @@ async fn every_route_is_in_the_openapi_document_with_every_method() {
     assert_eq!(served, described);
     for path in described {
         // A method that none of them has.
-        let refused = server.send(server.request(Method::PATCH, &filled(path))).await;
+        let refused = server.send(server.request(Method::OPTIONS, &filled(path))).await;
         refused.problem(Code::MethodNotAllowed);
         let allowed = refused.header("allow").split(',').filter(|method| *method != "HEAD").map(str::to_lowercase);
         let methods = operations(&document).into_iter().filter(|(known, ..)| *known == path);
@@ -249,7 +250,9 @@ impl Described {
         let response = &operation["responses"][status.to_string()];
         let schema = &response["content"][answer.header("content-type")]["schema"];
         assert!(!schema.is_null(), "{name}: {status} as {} is not described", answer.header("content-type"));
-        let value = serde_json::from_slice(&answer.body).unwrap_or(json!(answer.text()));
+        // A page of one line would be read as JSON, too.
+        let read = Some(&answer.body).filter(|_| !answer.header("content-type").contains("ndjson"));
+        let value = read.and_then(|body| serde_json::from_slice(body).ok()).unwrap_or(json!(answer.text()));
         schemas.check(schema, &value, "answer").unwrap_or_else(|wrong| panic!("{name}: {wrong}\n{value}"));
         self.seen.insert(name, status);
         value
@@ -536,6 +539,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.projections().await;
     described.horizon().await;
     described.transport().await;
+    described.queues().await;
     described.get("/health/live").await;
     described.get("/health/ready").await;
     described.get("/metrics").await;

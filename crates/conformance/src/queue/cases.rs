@@ -1,0 +1,10 @@
+//! The cases, by what they are about.
+
+#![expect(missing_docs, reason = "the name of a case says what it shows")]
+
+pub mod capping;
+pub mod defining;
+pub mod entries;
+pub mod leasing;
+pub mod ordering;
+pub mod processes;

@@ -1,0 +1,92 @@
+//! Leases of active items.
+
+use annals_core::queue::{ItemRef, ItemState, ItemsBody, RenewBody};
+
+use super::super::Holding;
+use super::super::opened::{Opened, q};
+use crate::Subject;
+
+pub async fn a_lease_that_ends_while_its_owner_works_frees_the_slot_and_the_owner_is_told(
+    subject: &dyn Subject,
+    holding: &dyn Holding,
+) {
+    let it = Opened::of(subject, holding).await;
+    it.define(q().capped(1)).await;
+    it.add_all(&["a", "b"]).await;
+    let mine = it.take(1).await.items.remove(0).reference();
+    it.clock.advance_millis(30_000);
+    let theirs = it.take(1).await.items.remove(0);
+    assert_eq!((&*theirs.id, theirs.attempt), ("a", 2), "it kept its age");
+    let renewed = it.queues.renew("q", RenewBody::of([mine.clone()], 30_000)).await.expect("answered");
+    assert_eq!(renewed[0].error.as_deref(), Some("lease_lost"));
+    for answer in [
+        it.queues.done("q", ItemsBody::of([mine.clone()])).await.expect("answered"),
+        it.queues.release("q", ItemsBody::of([mine])).await.expect("answered"),
+    ] {
+        assert_eq!((answer[0].accepted, answer[0].error.as_deref()), (false, Some("lease_lost")));
+    }
+    assert_eq!(it.active().await, 1, "the other worker still has it");
+    assert!(it.queues.done("q", ItemsBody::of([theirs.reference()])).await.expect("answered")[0].changed);
+    let counts = it.queues.get("q").await.expect("defined").counts;
+    assert_eq!((counts.expired_total, counts.done_total, counts.taken_total), (1, 1, 2));
+}
+
+pub async fn a_renewed_lease_does_not_end(subject: &dyn Subject, holding: &dyn Holding) {
+    let it = Opened::of(subject, holding).await;
+    it.define(q().capped(1)).await;
+    it.add_all(&["a", "b"]).await;
+    let mine = it.take(1).await.items.remove(0).reference();
+    for _ in 0..3 {
+        it.clock.advance_millis(29_000);
+        let renewed = it.queues.renew("q", RenewBody::of([mine.clone()], 30_000)).await.expect("answered");
+        assert_eq!(renewed[0].lease_until, Some(it.now().plus(std::time::Duration::from_secs(30))));
+        assert_eq!(it.taken(1).await.len(), 0);
+    }
+    it.clock.advance_millis(30_000);
+    let renewed = it.queues.renew("q", RenewBody::of([mine], 30_000)).await.expect("answered");
+    assert!(!renewed[0].accepted, "a lease that has ended is not renewed");
+    assert_eq!(it.taken(1).await, ["a"]);
+}
+
+pub async fn a_late_worker_is_done_unless_somebody_else_has_begun(subject: &dyn Subject, holding: &dyn Holding) {
+    let it = Opened::of(subject, holding).await;
+    it.define(q()).await;
+    it.add_all(&["a"]).await;
+    let mine = it.take(1).await.items.remove(0).reference();
+    it.clock.advance_millis(60_000);
+    assert_eq!(it.queues.item("q", "a").await.expect("there").state, ItemState::Pending);
+    let release = it.queues.release("q", ItemsBody::of([mine.clone()])).await.expect("answered");
+    assert!(release[0].accepted && !release[0].changed, "it is back already");
+    let done = it.queues.done("q", ItemsBody::of([mine])).await.expect("answered");
+    assert!(done[0].accepted && done[0].changed, "{done:?}");
+    assert_eq!(it.taken(1).await.len(), 0, "it is not done twice");
+}
+
+pub async fn what_is_unknown_is_released_and_done_without_effect(subject: &dyn Subject, holding: &dyn Holding) {
+    let it = Opened::of(subject, holding).await;
+    it.define(q()).await;
+    it.add_all(&["a"]).await;
+    let before = it.queues.get("q").await.expect("defined");
+    let nobody = || ItemsBody { id: Some("nobody".into()), ..ItemsBody::default() };
+    for results in [it.queues.done("q", nobody()).await, it.queues.release("q", nobody()).await] {
+        let results = results.expect("answered");
+        assert!(results[0].accepted && !results[0].changed, "{results:?}");
+    }
+    // One that is pending is in no slot.
+    let pending = it.queues.done("q", ItemsBody::of([ItemRef::current("a")])).await.expect("answered");
+    assert!(pending[0].accepted && !pending[0].changed, "{pending:?}");
+    assert_eq!(it.queues.get("q").await.expect("defined"), before);
+}
+
+pub async fn a_released_item_comes_back_with_its_age(subject: &dyn Subject, holding: &dyn Holding) {
+    let it = Opened::of(subject, holding).await;
+    it.define(q()).await;
+    it.add_all(&["a", "b"]).await;
+    let mine = it.take(1).await.items.remove(0);
+    let released = it.queues.release("q", ItemsBody::of([mine.reference()])).await.expect("answered");
+    assert!(released[0].changed);
+    let again = it.take(2).await.items;
+    assert_eq!(again.iter().map(|item| (&*item.id, item.attempt)).collect::<Vec<_>>(), [("a", 2), ("b", 1)]);
+    assert_ne!(again[0].token, mine.token);
+    assert_eq!(again[0].enqueued_at, mine.enqueued_at);
+}

@@ -1,0 +1,71 @@
+//! Why a request about queues was refused.
+
+use crate::{ByteString, Code, Invalid, ReadError, RecordError, StoreError};
+
+/// Why a request about queues was refused. Nothing was changed, except where a variant says otherwise.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// It breaks a rule of the API.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// There is no such queue.
+    #[error("queue {0:?} is not defined; define it with PUT /v1/queues/{0}")]
+    Unknown(ByteString),
+    /// The queue has no such item.
+    #[error("queue {queue:?} has no item {id:?}; it is done, was cancelled, or was never enqueued")]
+    UnknownItem {
+        /// The queue.
+        queue: ByteString,
+        /// The item.
+        id: ByteString,
+    },
+    /// The queue takes no more items now.
+    #[error("queue {queue:?} is full: {reason}; enqueue again when items were taken")]
+    Full {
+        /// The queue.
+        queue: ByteString,
+        /// Which limit was reached.
+        reason: String,
+    },
+    /// What holds the items cannot be reached. Whether the call had an effect is unknown; every call can be repeated.
+    #[error("the queue cannot be reached: {0}; retry, because repeating a call is safe")]
+    Unavailable(String),
+    /// The store cannot do it.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl QueueError {
+    /// The stable code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Invalid(invalid) => invalid.code,
+            Self::Unknown(_) => Code::UnknownQueue,
+            Self::UnknownItem { .. } => Code::UnknownItem,
+            Self::Full { .. } => Code::QueueFull,
+            Self::Unavailable(_) => Code::QueueUnavailable,
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+impl From<RecordError> for QueueError {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Store(error) => Self::Store(error),
+            RecordError::Invalid(invalid) => Self::Invalid(invalid),
+            // Another process changed what this one had read.
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for QueueError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Store(error) => Self::Store(error),
+            ReadError::Invalid(invalid) => Self::Invalid(invalid),
+        }
+    }
+}

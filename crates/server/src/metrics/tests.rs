@@ -1,0 +1,128 @@
+//! What the files for Grafana and Prometheus name is exported.
+
+use std::collections::BTreeSet;
+
+use annals_core::queue::{QueueCounts, QueueDefinition, QueueStatus};
+use annals_core::relay::{RelayState, RelayStatus};
+use annals_core::{Code, LogStatus, SequencerStatus};
+use annals_runtime::{ProcessorHealth, TaskState, TaskStatus, TenantQueueStatus};
+
+use super::{Metrics, write_processors, write_queues};
+
+const DASHBOARD: &str = include_str!("../../../../deploy/grafana-dashboard.json");
+const ALERTS: &str = include_str!("../../../../deploy/alerts.yaml");
+
+const GUIDE: &str = include_str!("../../../../docs/operations.md");
+
+/// Everything that a server with every feature exports.
+fn exported() -> String {
+    let metrics = Metrics::new(["/v1/commits"]);
+    metrics.route("/v1/commits").answered(201, std::time::Duration::from_millis(1));
+    metrics.refused(Code::VersionConflict);
+    let sequencer = SequencerStatus { leads: true, lag_ms: Some(1), ..SequencerStatus::default() };
+    let log = LogStatus {
+        tenant: "default".to_owned(),
+        scope: "default".to_owned(),
+        head: 1,
+        refusing: None,
+        records_refusing: None,
+        commits: 1,
+        syncs: 1,
+        bytes: 1,
+        recovery: Vec::new(),
+        sequencer: Some(sequencer),
+    };
+    let mut text = metrics.text(&[log], &[task()], &[relay()]);
+    write_processors(&mut text, Some(&[processor()]));
+    let queue =
+        QueueStatus { definition: QueueDefinition::new("q"), counts: QueueCounts::default(), oldest_seconds: 0 };
+    write_queues(&mut text, Some(&[TenantQueueStatus { tenant: "default".into(), queue }]));
+    text
+}
+
+fn task() -> TaskStatus {
+    TaskStatus {
+        name: "handler/a".to_owned(),
+        state: TaskState::Running,
+        restarts: 0,
+        last_error: None,
+        last_failed: None,
+    }
+}
+
+fn relay() -> RelayStatus {
+    RelayStatus {
+        tenant: "default".to_owned(),
+        state: RelayState::Publishing,
+        position: 0,
+        head: 0,
+        lag: 0,
+        published: 0,
+        held: 0,
+        fork: None,
+        last_error: None,
+    }
+}
+
+fn processor() -> ProcessorHealth {
+    ProcessorHealth {
+        tenant: "default".to_owned(),
+        kind: "handler",
+        name: "a".to_owned(),
+        position: 0,
+        head: 0,
+        lag_seconds: 0,
+        seconds_since_progress: 0,
+        failing: 0,
+        blocked: 0,
+        owner: None,
+        degraded: None,
+    }
+}
+
+/// The names of metrics in a text: of series, and of the histogram they belong to.
+fn named(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("annals_")).collect()
+}
+
+#[test]
+fn every_metric_of_the_dashboard_and_of_the_alert_rules_is_exported() {
+    let exported = exported();
+    let series: BTreeSet<&str> = exported
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split(['{', ' ']).next())
+        .collect();
+    for (file, text) in [("grafana-dashboard.json", DASHBOARD), ("alerts.yaml", ALERTS)] {
+        let names = named(text);
+        assert!(names.len() > 8, "{file} names {names:?}");
+        let missing: Vec<_> = names.iter().filter(|name| !series.contains(**name)).collect();
+        assert!(missing.is_empty(), "{file} names metrics that no server exports: {missing:?}");
+    }
+}
+
+#[test]
+fn the_guide_to_operations_says_what_to_do_about_every_alert() {
+    let alerts: Vec<_> = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 10);
+    for alert in &alerts {
+        assert!(GUIDE.contains(&format!("| `{alert}` | ")), "{alert}");
+    }
+    assert_eq!(GUIDE.matches("| `Annals").count(), alerts.len(), "the guide names an alert that is not there");
+}
+
+#[test]
+fn the_dashboard_is_json_whose_panels_have_titles_queries_and_places_of_their_own() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let mut places = BTreeSet::new();
+    for panel in panels {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(panel["targets"].as_array().is_some_and(|targets| !targets.is_empty()), "{title}");
+        assert!(panel["description"].as_str().is_some_and(|text| text.ends_with('.')), "{title}");
+        let place = &panel["gridPos"];
+        assert!(places.insert((place["x"].as_u64(), place["y"].as_u64())), "{title} lies on another panel");
+    }
+    assert!(panels.len() >= 10);
+}
