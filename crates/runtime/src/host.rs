@@ -4,7 +4,7 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
-//!                        ├─ start_defined() ─▶ every filter, projection and subscription that is defined
+//!                        ├─ start_defined() ─▶ every filter, projection, saga and subscription that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        ├─ health() of every processor, from the store
@@ -35,6 +35,7 @@ use crate::health;
 use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
 use crate::relay::TenantRelay;
+use crate::sagas::HostSagas;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};
@@ -99,6 +100,7 @@ pub(crate) struct Inner {
     groups: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
     filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
+    pub(crate) sagas: Mutex<BTreeMap<String, Arc<HostSagas>>>,
     /// The health that was read last, and when.
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
     pub(crate) horizons: Arc<Horizons>,
@@ -128,15 +130,28 @@ impl Host {
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
         let (tenants, groups, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let sagas = Mutex::default();
         let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
-        Self(Arc::new(Inner { shared, tenants, groups, relays, filters, projections, health, horizons, credentials }))
+        Self(Arc::new(Inner {
+            shared,
+            tenants,
+            groups,
+            relays,
+            filters,
+            projections,
+            sagas,
+            health,
+            horizons,
+            credentials,
+        }))
     }
 
-    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
+    /// Runs the filters, projections, sagas and subscriptions of all tenants, those that are defined now and those that are defined later, for as
     /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
+        self.start_sagas();
         self.start_subscriptions();
     }
 
@@ -243,6 +258,11 @@ impl Drop for Inner {
         self.shared.stop.send_replace(true);
         beside::left(&self.shared.process);
     }
+}
+
+/// Tells of each host of this process that starts from now on.
+pub(crate) fn hosts_started() -> watch::Receiver<u64> {
+    beside::changes()
 }
 
 /// Waits until a signal is given. One whose sender is gone counts as given.

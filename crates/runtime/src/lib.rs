@@ -1,4 +1,4 @@
-//! What runs on a store: handlers and aggregates. It is a crate of its own because it needs an async runtime and nothing else: a program
+//! What runs on a store: handlers, sagas and aggregates. It is a crate of its own because it needs an async runtime and nothing else: a program
 //! that embeds a store gets both without HTTP, and they are tested without a socket.
 //!
 //! A [`Host`] runs the background tasks of a process. Its handlers pass events to a [`Handler`] in order per partition, and never skip
@@ -21,6 +21,8 @@ mod host;
 mod projection;
 mod projections;
 mod relay;
+mod saga;
+mod sagas;
 mod topics;
 pub mod types;
 
@@ -36,3 +38,4 @@ pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
 pub use relay::RelayOptions;
+pub use saga::{HostSagas, SagaCall, SagaProgram};

@@ -13,6 +13,7 @@ mod horizon;
 mod key;
 mod projection;
 mod record;
+mod saga;
 mod sequencer;
 mod snapshot;
 mod stream;
@@ -35,6 +36,7 @@ pub(crate) use record::{
     ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, GroupPage, GroupQuery,
     Record, RecordId, RecordPage,
 };
+pub(crate) use saga::{SagaDefinition, SagaDefinitionPage, SagaDefinitionStatus, SagaPage, SagaStatistics, SagaStatus};
 pub(crate) use sequencer::{HeldId, HeldList, HeldOutcome, SequencerState};
 pub(crate) use snapshot::{Deleted, NewSnapshot, Saved, Snapshot};
 pub(crate) use stream::{Appended, EntryPage, Position, StreamInfo, StreamList, StreamPage, Verdicts};

@@ -22,6 +22,7 @@ pub(crate) mod processor_states;
 pub(crate) mod projections;
 pub(crate) mod queries;
 pub(crate) mod records;
+pub(crate) mod sagas;
 pub(crate) mod sequencer;
 pub(crate) mod snapshots;
 pub(crate) mod stats;

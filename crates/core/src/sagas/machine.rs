@@ -28,6 +28,8 @@ use crate::{Data, NewCommit, NewEvent, RecordedEvent, Timestamp, names};
 const TIMELINE_MAX: usize = 200;
 /// Most events that wait for the step that awaits them, and most ids of events that are remembered.
 const EVENTS_MAX: usize = 100;
+/// Largest context with which a saga begins, in bytes.
+const CONTEXT_BYTES_MAX: usize = 1024 * 1024;
 /// The name of aggregates of sagas.
 pub const SAGA_AGGREGATE: &str = "saga";
 
@@ -111,7 +113,7 @@ impl<'d> SagaMachine<'d> {
         let execution_id = correlation.clone().unwrap_or_else(|_| id.clone());
         let mut machine = Self { definition, saga: begun(definition, &execution_id, id, now), now };
         machine.publish_started();
-        match correlation.map_err(|why| format!("correlate: {why}")).and_then(|_| definition.context(event)) {
+        match correlation.map_err(|why| format!("correlate: {why}")).and_then(|_| context_of(definition, event)) {
             Ok(context) => {
                 machine.saga.context_data = context;
                 machine.begin_step(0);
@@ -475,6 +477,18 @@ impl<'d> SagaMachine<'d> {
             state.clone_into(&mut last.state);
             (last.ended, last.reason) = (Some(date(self.now)), reason);
         }
+    }
+}
+
+fn context_of(definition: &SagaDefinition, event: &RecordedEvent) -> Result<Document, String> {
+    let context = definition.context(event)?;
+    match bson::serialize_to_raw_document_buf(&context) {
+        Ok(raw) if raw.as_bytes().len() <= CONTEXT_BYTES_MAX => Ok(context),
+        Ok(raw) => Err(format!(
+            "context: has {} bytes; at most {CONTEXT_BYTES_MAX} are allowed, so keep a reference in it",
+            raw.as_bytes().len()
+        )),
+        Err(error) => Err(format!("context: {error}")),
     }
 }
 

@@ -371,7 +371,8 @@ impl SagaRecord {
     /// When the next limit of time or pause ends.
     pub fn timer(&self) -> Option<Timestamp> {
         let inner = &self.annals;
-        let forward = !inner.undoing && inner.phase != SagaPhase::Ended;
+        // While commands are being committed, their outcome is awaited first.
+        let forward = !inner.undoing && !matches!(inner.phase, SagaPhase::Ended | SagaPhase::Sending);
         let limits = [inner.limit_at, inner.ends_at].into_iter().flatten().filter(|_| forward);
         let pause = inner.resume_at.filter(|_| inner.phase == SagaPhase::Pausing);
         limits.chain(pause).map(time).min()

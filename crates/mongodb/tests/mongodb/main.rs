@@ -45,6 +45,7 @@ mod replaced;
 mod rights;
 mod round_trips;
 mod rounds;
+mod sagas;
 mod schema;
 mod scopes;
 mod sequencer;
