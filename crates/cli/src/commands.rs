@@ -25,6 +25,7 @@ mod query;
 mod record;
 mod repair;
 mod restore;
+mod saga;
 mod sequencer;
 mod serve;
 mod snapshot;
@@ -130,6 +131,7 @@ commands! {
     filter::Filter,
     handler::Handler,
     projection::Projection,
+    saga::Saga,
     consent::Consent,
     subscription::Subscription,
     r#type::Type,

@@ -328,7 +328,12 @@ fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
         }),
     ];
     let name = "annals_processors_readable";
-    family(out, name, "gauge", "1 while the state of handlers, filters, projections, sagas and subscriptions can be read.");
+    family(
+        out,
+        name,
+        "gauge",
+        "1 while the state of handlers, filters, projections, sagas and subscriptions can be read.",
+    );
     line(out, format_args!("{name} {}", u8::from(health.is_some())));
     for (name, help, value) in OF_PROCESSOR.into_iter().filter(|_| health.is_some_and(|health| !health.is_empty())) {
         family(out, name, "gauge", help);

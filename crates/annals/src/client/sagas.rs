@@ -62,11 +62,9 @@ fn refused(answer: &Answer) -> SagaError {
     match code {
         Code::UnknownSaga => SagaError::Unknown(text(&problem.name).into()),
         Code::UnknownSagaDefinition => SagaError::UnknownDefinition(text(&problem.name).into()),
-        Code::StateConflict => SagaError::NotAllowed {
-            act: text(&problem.act),
-            what: text(&problem.what),
-            state: text(&problem.state),
-        },
+        Code::StateConflict => {
+            SagaError::NotAllowed { act: text(&problem.act), what: text(&problem.what), state: text(&problem.state) }
+        }
         code => match answers::other::<ReadError>(code, problem) {
             ReadError::Store(error) => error.into(),
             ReadError::Invalid(invalid) => invalid.into(),

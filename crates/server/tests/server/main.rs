@@ -32,6 +32,7 @@ mod queries;
 mod raw;
 mod records;
 mod running;
+mod sagas;
 mod secured;
 mod site;
 mod snapshots;
