@@ -392,7 +392,7 @@ codes! {
     TypeIncompatible "type_incompatible" 409 3 "The new schema of an event type would refuse events of the generation before it, or changes a generation that is registered." "Register it as a new generation with an upcaster, or change it so that the named part stays compatible."
     FilterChanged "filter_changed" 409 3 "The new definition of the filter contradicts the verdicts that its stream holds." "Give the changed filter a stream of its own; `first_difference` is the first event that would differ."
     FilterOwnedElsewhere "filter_owned_elsewhere" 409 5 "Another process evaluates the events of this filter." "Settle where the events were pulled; if that process is gone, pull again."
-    StateConflict "state_conflict" 409 3 "The state of the handler, its partition or the projection does not allow this action." "Read the state, which the response names, and decide again."
+    StateConflict "state_conflict" 409 3 "The state of the handler, its partition, the projection or the saga does not allow this action." "Read the state, which the response names, and decide again."
     DuplicateKey "duplicate_key" 409 3 "Another record has the same entry in a unique index." "Choose another value; the message names the index."
     IndexConflict "index_conflict" 409 3 "An index with this name has another definition, or the collection already has a text index." "Declare the existing definition, or give the new index another name; a collection has one text index, on all fields to search."
     SubscriptionMoved "subscription_moved" 409 3 "A batch of received events does not begin at the subscription's position." "Resume from the subscription's position."

@@ -41,8 +41,8 @@ pub use stored::{
 /// - **Timers fire once**, also after the process was down. What waits costs nothing: what is due is found by an index.
 /// - **Versions live side by side.** A saga keeps the version that it began with.
 /// - **One owner.** Of several processes on one store, one at a time carries out the sagas of a definition.
-/// - **Told.** `saga_started`, `saga_compensating`, `saga_compensated`, `saga_completed`, `saga_failed` and `saga_cancelled` are committed to the
-///   aggregate `saga`/ID.
+/// - **Told.** `saga_started`, `saga_compensating`, `saga_compensated`, `saga_completed`, `saga_failed` and `saga_cancelled` are committed
+///   to the aggregate `saga`/ID.
 #[async_trait]
 pub trait Sagas: Send + Sync + 'static {
     /// Defines sagas, or adds a version, with which new sagas begin. The same definition again does nothing.

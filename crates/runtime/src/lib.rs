@@ -1,5 +1,5 @@
-//! What runs on a store: handlers, sagas and aggregates. It is a crate of its own because it needs an async runtime and nothing else: a program
-//! that embeds a store gets both without HTTP, and they are tested without a socket.
+//! What runs on a store: handlers, sagas and aggregates. It is a crate of its own because it needs an async runtime and nothing else: a
+//! program that embeds a store gets both without HTTP, and they are tested without a socket.
 //!
 //! A [`Host`] runs the background tasks of a process. Its handlers pass events to a [`Handler`] in order per partition, and never skip
 //! one: a failing event is retried with back-off, and holds up its own partition only.

@@ -50,8 +50,8 @@ pub(crate) type Function = Arc<dyn Fn(SagaCall) -> BoxFuture<'static, Result<Sag
 
 /// A definition with its functions. Their dependencies are what they capture.
 ///
-/// A function is called again after a crash, with the same attempt: what it does elsewhere must bear a repetition, by [`SagaCall::key`]. The
-/// commands that it returns are committed once all the same.
+/// A function is called again after a crash, with the same attempt: what it does elsewhere must bear a repetition, by [`SagaCall::key`].
+/// The commands that it returns are committed once all the same.
 #[derive(Clone)]
 pub struct SagaProgram {
     pub(crate) definition: SagaDefinition,

@@ -390,7 +390,8 @@ impl SagaRecord {
         let revision = names::uuid_of("saga-revision", &format!("{}/{}", self.saga_id, self.annals.turn));
         self.revision_id = bson::Uuid::from_bytes(revision.into_bytes());
         self.annals.due = match self.has_work() {
-            true => Some(self.updated_at),
+            // Whatever the clock says after a crash.
+            true => Some(DateTime::from_millis(0)),
             false => self.timer().map(date),
         };
     }

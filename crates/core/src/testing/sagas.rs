@@ -1,5 +1,5 @@
-//! A test kit for sagas, with a clock of its own: given a definition, when events come or time passes, then these commands are published and
-//! the saga is in this state. It needs no store and no runtime. Every state goes through its stored form.
+//! A test kit for sagas, with a clock of its own: given a definition, when events come or time passes, then these commands are published
+//! and the saga is in this state. It needs no store and no runtime. Every state goes through its stored form.
 //!
 //! ```
 //! use std::time::Duration;

@@ -2,8 +2,9 @@
 //!
 //! INVARIANT: an event is taken into account once, because one batch writes the sagas that it changes and the position after it.
 //!
-//! INVARIANT: a process that lost the lease writes nothing, because every batch expects the epoch and the turn of the definition's processor.
-//! What it still commits was decided and stored before, under the same request ids, so its successor commits it as well and adds nothing.
+//! INVARIANT: a process that lost the lease writes nothing, because every batch expects the epoch and the turn of the definition's
+//! processor. What it still commits was decided and stored before, under the same request ids, so its successor commits it as well and
+//! adds nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;

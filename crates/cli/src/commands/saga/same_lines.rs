@@ -1,4 +1,5 @@
-//! A definition in TOML as JSON in which every value stands in the line where the TOML has it, so that a refusal names the line of the file.
+//! Converts a definition from TOML to JSON in which every value has the line that it has in the TOML, so that a refusal names the line of
+//! the file.
 
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
