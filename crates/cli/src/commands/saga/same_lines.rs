@@ -32,10 +32,10 @@ impl Writer<'_> {
                 self.json.push(',');
             }
             self.go_to(key.span().start);
-            let name = key.get_ref();
-            self.json.push_str(&serde_json::Value::from(name.as_ref()).to_string());
+            let name: &str = key.get_ref();
+            self.json.push_str(&serde_json::Value::from(name).to_string());
             self.json.push(':');
-            if let Some(value) = values.get(name.as_ref()) {
+            if let Some(value) = values.get(name) {
                 self.value(place, value);
             }
         }
