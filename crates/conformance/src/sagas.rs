@@ -22,7 +22,6 @@ macro_rules! sagas {
             timing {
                 a_step_past_its_limit_is_compensated_after_301_seconds
                 a_timer_fires_once_after_the_process_was_down
-                what_is_due_is_found_without_reading_what_waits
                 a_clock_that_jumps_fires_no_timer_early_or_twice
                 a_restart_resumes_at_the_step_that_was_under_way
             }

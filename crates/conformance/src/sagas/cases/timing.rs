@@ -1,8 +1,6 @@
 //! Limits of time, delays and restarts.
 
-use annals_core::bson::DateTime;
-use annals_core::sagas::{SAGAS, SagaState};
-use annals_core::{Clock, Condition, DEFAULT_TENANT, RecordQuery};
+use annals_core::sagas::SagaState;
 use serde_json::json;
 
 use crate::Subject;
@@ -82,36 +80,6 @@ pub async fn a_clock_that_jumps_fires_no_timer_early_or_twice(subject: &dyn Subj
         it.until_of("reminder", id, |status| status.state == SagaState::Completed).await;
         it.logged(id, "saga_completed").await;
         assert_eq!(it.published(id).await, ["saga_started", "told", "told", "saga_completed"]);
-    }
-}
-
-/// However many wait.
-pub async fn what_is_due_is_found_without_reading_what_waits(subject: &dyn Subject) {
-    let it = Running::of(subject).await;
-    it.define("reminder", DELAYS).await;
-    for n in 0..60 {
-        it.commit("begun", &format!("r-{n}"), json!({})).await;
-    }
-    for n in 0..60 {
-        it.until_of("reminder", &format!("r-{n}"), |status| status.due.is_some()).await;
-        it.logged(&format!("r-{n}"), "saga_started").await;
-    }
-    let records = it.it.store.records(DEFAULT_TENANT).expect("declared");
-    let now = DateTime::from_millis(it.it.clock.now().as_millis());
-    let of = Condition::eq("saga_name", "reminder");
-    let due = Condition::and([of.clone(), Condition::lte("annals.due", now)]);
-    let next = Condition::and([of, Condition::gt("annals.due", now)]);
-    for (condition, limit, found) in [(due, 256, 0), (next, 1, 1)] {
-        let query = RecordQuery::new(SAGAS).matching(condition).ascending("annals.due").limit(limit);
-        // What was in flight is stored as sent a moment later.
-        let explained = loop {
-            let explained = records.explain(query.clone()).await.expect("explained");
-            if explained.found == found {
-                break explained;
-            }
-            tokio::task::yield_now().await;
-        };
-        assert!(explained.documents_examined <= 3 && explained.index.is_some(), "{explained:?}");
     }
 }
 
