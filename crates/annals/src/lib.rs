@@ -53,7 +53,7 @@ pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
     BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, GroupsClient, HandlersClient, HorizonClient,
-    HttpProducers, KeysClient, ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, SequencingClient,
+    HttpProducers, KeysClient, ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, SagasClient, SequencingClient,
     SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };
 pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_queue, open_with, shown_url};
@@ -82,6 +82,11 @@ struct GuideToTopics;
 #[cfg(all(doctest, feature = "runtime", feature = "client"))]
 #[doc = include_str!("../../../docs/horizon.md")]
 struct GuideToTheEventHorizon;
+
+/// Compiles and runs the Rust programs of the guide to sagas.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/sagas.md")]
+struct GuideToSagas;
 
 /// Compiles and runs the Rust programs of the guide to projections.
 #[cfg(all(doctest, feature = "runtime"))]

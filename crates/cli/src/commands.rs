@@ -28,6 +28,7 @@ mod queue;
 mod record;
 mod repair;
 mod restore;
+mod saga;
 mod sequencer;
 mod serve;
 mod snapshot;
@@ -133,6 +134,7 @@ commands! {
     filter::Filter,
     handler::Handler,
     projection::Projection,
+    saga::Saga,
     consent::Consent,
     subscription::Subscription,
     r#type::Type,

@@ -12,6 +12,7 @@ use annals::operations::OperationError;
 use annals::projections::ProjectionError;
 use annals::queue::QueueError;
 use annals::runtime::StageError;
+use annals::sagas::SagaError;
 use annals::types::TypeError;
 use annals::{
     BrokerError, ChangesError, Code, CommitError, Invalid, KeyError, OpenError, ReadError, RecordError,
@@ -136,6 +137,15 @@ impl From<ProjectionError> for Failure {
     fn from(error: ProjectionError) -> Self {
         match error {
             ProjectionError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<SagaError> for Failure {
+    fn from(error: SagaError) -> Self {
+        match error {
+            SagaError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

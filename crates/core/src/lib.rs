@@ -40,6 +40,7 @@ mod receiving;
 mod recorded;
 mod records;
 pub mod relay;
+pub mod sagas;
 mod sequencing;
 mod snapshots;
 pub mod spread;

@@ -3,6 +3,8 @@
 //! Every event goes through its stored form, as it would in a log, so a test also fails where an event cannot be stored or does not come
 //! back as it was. The example stands at [`AggregateType`].
 
+pub mod sagas;
+
 use std::fmt::Debug;
 
 use bytestring::ByteString;

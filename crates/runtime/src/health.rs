@@ -1,4 +1,4 @@
-//! The health of every handler, filter, projection and subscription, from the store: what a worker or an owner claims of itself does
+//! The health of every handler, filter, projection, saga and subscription, from the store: what a worker or an owner claims of itself does
 //! not count.
 
 use std::collections::HashMap;
@@ -9,6 +9,7 @@ use annals_core::filters::{FilterDefinition, FilterFailureRecord, FilterProgress
 use annals_core::handlers::{DefinitionRecord, ProcessorRecord};
 use annals_core::processing::Vitals;
 use annals_core::projections::{BuildRecord, ProjectionRecord};
+use annals_core::sagas::SagaDefinitionRecord;
 use annals_core::{
     Condition, Lease, ReadError, RecordError, RecordType, Records, StoreError, Timestamp, TypedRecords, limits,
 };
@@ -18,6 +19,7 @@ use crate::filters::TenantFilters;
 use crate::handlers::TenantHandlers;
 use crate::host::{Host, Shared};
 use crate::projections::TenantProjections;
+use crate::sagas::HostSagas;
 
 /// What was read is shown again for this long, so that frequent probes cost little.
 const KEPT: Duration = Duration::from_secs(1);
@@ -27,12 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What was read of all processors.
 pub(crate) type Read = Result<Arc<Vec<ProcessorHealth>>, ReadError>;
 
-/// The health of a handler, filter, projection or subscription.
+/// The health of a handler, filter, projection, subscription, or of the sagas of a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessorHealth {
     /// Its tenant.
     pub tenant: String,
-    /// `handler`, `filter`, `projection` or `subscription`.
+    /// `handler`, `filter`, `projection`, `saga` or `subscription`.
     pub kind: &'static str,
     /// Its name; of a filter in another scope than the default one `SCOPE/STREAM`.
     pub name: String,
@@ -93,8 +95,8 @@ impl<'a> Known<'a> {
 }
 
 impl Host {
-    /// Returns the health of every handler, filter, projection and subscription of all tenants, as the store has it, at most a second
-    /// old.
+    /// Returns the health of every handler, filter, projection, saga definition and subscription of all tenants, as the store has it, at
+    /// most a second old.
     ///
     /// # Errors
     /// When the store cannot be read, or does not answer within 2 s.
@@ -133,6 +135,7 @@ impl Host {
             of_tenant.handlers(&*self.tenant(&tenant).map_err(unknown)?).await?;
             of_tenant.filters(&*self.filters_of(&tenant).map_err(unknown)?).await?;
             of_tenant.projections(&*self.projections_of(&tenant).map_err(unknown)?).await?;
+            of_tenant.sagas(&*self.sagas(&tenant).map_err(unknown)?).await?;
             health.extend(self.horizon_of(&tenant).map_err(unknown)?.health().await?);
         }
         Ok(health)
@@ -147,6 +150,7 @@ struct Stored {
     failures: HashMap<String, FilterFailureRecord>,
     filtered: HashMap<String, FilterProgressRecord>,
     projections: Vec<ProjectionRecord>,
+    sagas: Vec<SagaDefinitionRecord>,
     /// The holders of the leases that are in force.
     owners: HashMap<String, String>,
     now: Timestamp,
@@ -164,6 +168,7 @@ impl Stored {
             failures: all(records).await?.into_iter().map(|it: FilterFailureRecord| (it.key.clone(), it)).collect(),
             filtered: all(records).await?.into_iter().map(|it: FilterProgressRecord| (it.key.clone(), it)).collect(),
             projections: all(records).await?,
+            sagas: all(records).await?,
             owners: in_force.map(|lease| (lease.task, lease.holder)).collect(),
             now,
         })
@@ -305,6 +310,37 @@ impl<'a> OfTenant<'a> {
             let of_next = beside.and_then(|(_, vitals, _)| vitals.complaint());
             if let (Some(last), Some(why)) = (self.health.last_mut(), of_next) {
                 last.degraded.get_or_insert_with(|| format!("its next build is not healthy: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn sagas(&mut self, sagas: &HostSagas) -> Result<(), ReadError> {
+        let stored = self.stored;
+        for record in &stored.sagas {
+            let read = record.versions.iter().map(|version| version.read(&record.name));
+            let definitions = match read.collect::<Result<Vec<_>, _>>() {
+                Ok(definitions) => definitions,
+                Err(why) => {
+                    self.unreadable("saga", &record.name, &why);
+                    continue;
+                }
+            };
+            let task = record.processor();
+            let (processor, owner) = (stored.processors.get(&task), stored.owners.get(&task));
+            let position = processor.map_or(0, |it| it.position).cast_unsigned();
+            let (head, oldest) = sagas.source(&definitions, &record.name).waiting(position, stored.now).await?;
+            let progressed = processor.and_then(ProcessorRecord::last_progress).unwrap_or(time(record.defined));
+            let is_owned = owner.is_some();
+            let known = Known { position, head, oldest, now: stored.now, is_owned, progressed, stored: processor };
+            let mut vitals = known.vitals();
+            let parked = sagas.parked(&record.name).await;
+            vitals.stuck = parked.map_err(|error| StoreError::other(error.code(), error.to_string()))?;
+            vitals.failing = vitals.stuck;
+            self.add("saga", &record.name, &known, owner, &vitals);
+            if let Some(last) = self.health.last_mut().filter(|last| last.blocked > 0) {
+                let parked = last.blocked;
+                last.degraded = Some(format!("sagas with a compensation that waits for an operator: {parked}"));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
-//!                        ├─ start_defined() ─▶ every filter, projection and subscription that is defined
+//!                        ├─ start_defined() ─▶ every filter, projection, saga and subscription that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        ├─ health() of every processor, from the store
@@ -37,6 +37,7 @@ use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
 use crate::queue::TenantQueues;
 use crate::relay::TenantRelay;
+use crate::sagas::HostSagas;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};
@@ -104,6 +105,7 @@ pub(crate) struct Inner {
     groups: Mutex<BTreeMap<String, Arc<TenantHandlers>>>,
     filters: Mutex<BTreeMap<String, Arc<TenantFilters>>>,
     pub(crate) projections: Mutex<BTreeMap<String, Arc<TenantProjections>>>,
+    pub(crate) sagas: Mutex<BTreeMap<String, Arc<HostSagas>>>,
     /// The health that was read last, and when.
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
     pub(crate) horizons: Arc<Horizons>,
@@ -135,6 +137,7 @@ impl Host {
         let (tenants, groups, relays, queues) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let sagas = Mutex::default();
         let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
         Self(Arc::new(Inner {
             shared,
@@ -144,17 +147,19 @@ impl Host {
             queues,
             filters,
             projections,
+            sagas,
             health,
             horizons,
             credentials,
         }))
     }
 
-    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
-    /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
+    /// Runs the filters, projections, sagas and subscriptions of all tenants, those that are defined now and those that are defined later,
+    /// for as long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
+        self.start_sagas();
         self.start_subscriptions();
     }
 
@@ -261,6 +266,11 @@ impl Drop for Inner {
         self.shared.stop.send_replace(true);
         beside::left(&self.shared.process);
     }
+}
+
+/// Tells of each host of this process that starts from now on.
+pub(crate) fn hosts_started() -> watch::Receiver<u64> {
+    beside::changes()
 }
 
 /// Waits until a signal is given. One whose sender is gone counts as given.

@@ -1,5 +1,5 @@
-//! What runs on a store: handlers and aggregates. It is a crate of its own because it needs an async runtime and nothing else: a program
-//! that embeds a store gets both without HTTP, and they are tested without a socket.
+//! What runs on a store: handlers, sagas and aggregates. It is a crate of its own because it needs an async runtime and nothing else: a
+//! program that embeds a store gets both without HTTP, and they are tested without a socket.
 //!
 //! A [`Host`] runs the background tasks of a process. Its handlers pass events to a [`Handler`] in order per partition, and never skip
 //! one: a failing event is retried with back-off, and holds up its own partition only.
@@ -22,6 +22,8 @@ mod projection;
 mod projections;
 mod queue;
 mod relay;
+mod saga;
+mod sagas;
 mod topics;
 pub mod types;
 
@@ -38,3 +40,4 @@ pub use health::ProcessorHealth;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
 pub use queue::{RecordsQueue, TenantQueueStatus};
 pub use relay::RelayOptions;
+pub use saga::{HostSagas, SagaCall, SagaProgram};

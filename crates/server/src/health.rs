@@ -53,9 +53,9 @@ impl Live {
 /// Every log takes commits.
 #[derive(Serialize, ToSchema)]
 struct Ready<'a> {
-    /// `ready`, or `degraded` where a handler, filter, projection or subscription is not healthy.
+    /// `ready`, or `degraded` where a handler, filter, projection, saga or subscription is not healthy.
     status: &'static str,
-    /// The handlers, filters, projections and subscriptions that are not healthy.
+    /// The handlers, filters, projections, sagas and subscriptions that are not healthy.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     degraded: &'a [Degraded<'a>],
     logs: &'a [Log<'a>],
@@ -98,14 +98,14 @@ struct Fork {
     published: u64,
 }
 
-/// A handler, filter, projection or subscription that is not healthy.
+/// A handler, filter, projection, definition of sagas or subscription that is not healthy.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DegradedProcessor)]
 struct Degraded<'a> {
     /// Its tenant; absent where no processor of any tenant can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<&'a str>,
-    /// `handler`, `filter`, `projection` or `subscription`; `processors` where none can be read.
+    /// `handler`, `filter`, `projection`, `saga` or `subscription`; `processors` where none can be read.
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,

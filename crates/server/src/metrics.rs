@@ -307,7 +307,7 @@ fn write_tasks(out: &mut String, tasks: &[TaskStatus]) {
     }
 }
 
-/// A metric of a handler, filter, projection or subscription: name, help, value.
+/// A metric of a handler, filter, projection, definition of sagas or subscription: name, help, value.
 type OfProcessor = (&'static str, &'static str, fn(&ProcessorHealth) -> u64);
 
 /// Writes what the store says of all processors, the same in every process. None is a store that cannot be read.
@@ -333,7 +333,12 @@ fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
         }),
     ];
     let name = "annals_processors_readable";
-    family(out, name, "gauge", "1 while the state of handlers, filters, projections and subscriptions can be read.");
+    family(
+        out,
+        name,
+        "gauge",
+        "1 while the state of handlers, filters, projections, sagas and subscriptions can be read.",
+    );
     line(out, format_args!("{name} {}", u8::from(health.is_some())));
     for (name, help, value) in OF_PROCESSOR.into_iter().filter(|_| health.is_some_and(|health| !health.is_empty())) {
         family(out, name, "gauge", help);

@@ -24,6 +24,7 @@ pub(crate) mod projections;
 pub(crate) mod queries;
 pub(crate) mod queue;
 pub(crate) mod records;
+pub(crate) mod sagas;
 pub(crate) mod sequencer;
 pub(crate) mod snapshots;
 pub(crate) mod stats;

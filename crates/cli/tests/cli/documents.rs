@@ -240,6 +240,11 @@ fn the_snippets_of_the_guide_to_projections_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_sagas_work_in_order_in_an_empty_folder() {
+    check("docs/sagas.md", 4);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_event_types_work_in_order_in_an_empty_folder() {
     check("docs/types.md", 6);
 }

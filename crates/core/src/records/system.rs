@@ -25,10 +25,11 @@ pub const SYSTEM_COLLECTIONS: &[&str] = &[
     "sequencer-held",
     "stream-*",
     "x-*",
-    // Integr8sCode: the browse view and its archive; events of partners.
+    // Integr8sCode: the browse view and its archive; events of partners; sagas.
     "events",
     "events_archive",
     "partner_events",
+    "sagas",
 ];
 
 /// Whether this collection is one of [`SYSTEM_COLLECTIONS`]. Case does not make a name another one.

@@ -22,6 +22,7 @@ mod receiving;
 mod records;
 mod refusals;
 mod reopening;
+mod sagas;
 #[cfg(feature = "seeded-bugs")]
 mod seeded_bugs;
 mod stores;

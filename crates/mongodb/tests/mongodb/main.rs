@@ -46,6 +46,7 @@ mod replaced;
 mod rights;
 mod round_trips;
 mod rounds;
+mod sagas;
 mod schema;
 mod scopes;
 mod sequencer;

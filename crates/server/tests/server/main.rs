@@ -33,6 +33,7 @@ mod queue;
 mod raw;
 mod records;
 mod running;
+mod sagas;
 mod secured;
 mod site;
 mod snapshots;

@@ -1,0 +1,8 @@
+//! The cases.
+
+pub mod acting;
+pub mod defining;
+pub mod processes;
+pub mod programs;
+pub mod running;
+pub mod timing;

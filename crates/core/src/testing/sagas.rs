@@ -1,0 +1,265 @@
+//! A test kit for sagas, with a clock of its own: given a definition, when events come or time passes, then these commands are published
+//! and the saga is in this state. It needs no store and no runtime. Every state goes through its stored form.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use annals_core::sagas::{SagaDefinition, SagaState};
+//! use annals_core::testing::sagas::saga;
+//! use serde_json::json;
+//!
+//! let definition = SagaDefinition::read("order", br#"{
+//!     "start": {"on": ["order_placed"]},
+//!     "steps": [{
+//!         "name": "pay", "publish": {"type": "request_payment", "data": {"total": "$context.total"}},
+//!         "await": {"on": ["paid"]}, "limit_ms": 2592000000,
+//!         "compensation": {"name": "cancel_payment", "publish": {"type": "cancel_payment"}}
+//!     }]
+//! }"#)?;
+//! saga(definition)
+//!     .event("order_placed", json!({"total": 7}))
+//!     .published(["saga_started", "request_payment"])
+//!     .after(Duration::from_secs(30 * 24 * 60 * 60))
+//!     .published(["saga_compensating", "cancel_payment", "saga_compensated", "saga_failed"])
+//!     .state(SagaState::Timeout);
+//! # Ok::<(), annals_core::Invalid>(())
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::sagas::{
+    OutboxEntry, SagaActed, SagaAsked, SagaDefinition, SagaFailure, SagaInput, SagaMachine, SagaRecord, SagaState,
+    SagaWork,
+};
+use crate::{Aggregate, CommitInfo, DEFAULT_TENANT_ID, Data, RecordedEvent, Timestamp};
+
+type Function = Box<dyn FnMut(&SagaRecord, &SagaWork) -> Result<SagaActed, SagaFailure>>;
+
+/// Begins a test of one saga of this definition.
+pub fn saga(definition: SagaDefinition) -> SagaTest {
+    SagaTest {
+        definition,
+        functions: HashMap::new(),
+        refused: HashMap::new(),
+        record: None,
+        now: Timestamp::from_millis(0),
+        events: 0,
+        published: Vec::new(),
+    }
+}
+
+/// A saga in a test.
+pub struct SagaTest {
+    definition: SagaDefinition,
+    functions: HashMap<String, Function>,
+    refused: HashMap<String, usize>,
+    record: Option<SagaRecord>,
+    now: Timestamp,
+    events: u64,
+    published: Vec<OutboxEntry>,
+}
+
+impl SagaTest {
+    /// Carries out a step or compensation that is a function of a program.
+    #[must_use]
+    pub fn function(
+        mut self,
+        name: &str,
+        function: impl FnMut(&SagaRecord, &SagaWork) -> Result<SagaActed, SagaFailure> + 'static,
+    ) -> Self {
+        self.functions.insert(name.to_owned(), Box::new(function));
+        self
+    }
+
+    /// Refuses the next commits of events of this type.
+    #[must_use]
+    pub fn refusing(mut self, event_type: &str, times: usize) -> Self {
+        self.refused.insert(event_type.to_owned(), times);
+        self
+    }
+
+    /// An event comes, of the aggregate `test/t-1`.
+    #[must_use]
+    #[track_caller]
+    pub fn event(self, event_type: &str, data: serde_json::Value) -> Self {
+        let id = Uuid::from_u128(u128::from(self.events) + 1);
+        self.event_of(id, event_type, data)
+    }
+
+    /// An event with this id comes.
+    #[must_use]
+    #[track_caller]
+    pub fn event_of(mut self, id: Uuid, event_type: &str, data: serde_json::Value) -> Self {
+        let event = self.recorded(id, event_type, &data);
+        self.events += 1;
+        let next = match self.record.clone() {
+            None if self.definition.is_started_by(&event) => {
+                Some(SagaMachine::start(&self.definition, &event, self.now))
+            }
+            None => None,
+            Some(record) => SagaMachine::of(&self.definition, record).apply(SagaInput::Event(&event), self.now),
+        };
+        self.became(next);
+        self.run();
+        self
+    }
+
+    /// Time passes; every timer fires at its time.
+    #[must_use]
+    #[track_caller]
+    pub fn after(mut self, time: Duration) -> Self {
+        let until = self.now.plus(time);
+        while let Some(due) = self.record.as_ref().and_then(SagaRecord::timer).filter(|due| *due <= until) {
+            self.now = self.now.max(due);
+            if !self.apply(SagaInput::Time) {
+                break;
+            }
+            self.run();
+        }
+        self.now = until;
+        self
+    }
+
+    /// An operator cancels the saga.
+    #[must_use]
+    #[track_caller]
+    pub fn cancel(self, reason: &str) -> Self {
+        self.ask("cancel", reason)
+    }
+
+    /// An operator has the step attempted again.
+    #[must_use]
+    #[track_caller]
+    pub fn retry(self, reason: &str) -> Self {
+        self.ask("retry", reason)
+    }
+
+    #[track_caller]
+    fn ask(mut self, act: &str, reason: &str) -> Self {
+        let asked = SagaAsked { act: act.to_owned(), reason: reason.to_owned(), by: None };
+        let Some(record) = &mut self.record else { panic!("no saga has begun") };
+        record.ask(asked, self.now);
+        self.apply(SagaInput::Time);
+        self.run();
+        self
+    }
+
+    /// These events were committed since this was asked last, and no others.
+    ///
+    /// # Panics
+    /// Where others were.
+    #[track_caller]
+    pub fn published<'a>(mut self, types: impl IntoIterator<Item = &'a str>) -> Self {
+        let published: Vec<_> = self.published.drain(..).map(|entry| entry.event_type).collect();
+        assert_eq!(published, types.into_iter().collect::<Vec<_>>(), "published (left), expected (right)");
+        self
+    }
+
+    /// The saga is in this state.
+    ///
+    /// # Panics
+    /// Where it is in another one.
+    #[track_caller]
+    pub fn state(self, state: SagaState) -> Self {
+        self.check(|saga| assert_eq!(saga.state, state, "{:?}", saga.error_message))
+    }
+
+    /// A look at the saga.
+    ///
+    /// # Panics
+    /// Where none has begun, or the look does.
+    #[track_caller]
+    pub fn check(self, look: impl FnOnce(&SagaRecord)) -> Self {
+        let Some(record) = &self.record else { panic!("no saga has begun") };
+        look(record);
+        self
+    }
+
+    #[track_caller]
+    fn apply(&mut self, input: SagaInput<'_>) -> bool {
+        let Some(record) = self.record.clone() else { return false };
+        let next = SagaMachine::of(&self.definition, record).apply(input, self.now);
+        let changed = next.is_some();
+        self.became(next);
+        changed
+    }
+
+    /// Does everything that waits for neither an event nor a time.
+    #[track_caller]
+    fn run(&mut self) {
+        while let Some(record) = self.record.clone() {
+            if let Some(entry) = record.annals.outbox.first() {
+                if let Err(why) = entry.commit(&record).map(|commit| commit.validate()) {
+                    panic!("{entry:?} cannot be committed: {why}");
+                }
+                let input = match self.refused.get_mut(&entry.event_type).filter(|times| **times > 0) {
+                    Some(times) => {
+                        *times -= 1;
+                        SagaInput::Sent { count: 0, refused: Some("a test refuses it".to_owned()) }
+                    }
+                    None => {
+                        self.published.push(entry.clone());
+                        SagaInput::Sent { count: 1, refused: None }
+                    }
+                };
+                self.apply(input);
+            } else if let Some(work) = record.work(&self.definition) {
+                let Some(function) = self.functions.get_mut(&work.name) else {
+                    panic!("the test has no function {:?}", work.name)
+                };
+                let result = function(&record, &work);
+                self.apply(SagaInput::Acted { work, result });
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Takes a state over, as it comes back from its stored form.
+    #[track_caller]
+    fn became(&mut self, next: Option<SagaRecord>) {
+        let Some(next) = next else { return };
+        let stored = bson::serialize_to_vec(&next).unwrap_or_else(|why| panic!("a saga cannot be stored: {why}"));
+        let back: SagaRecord =
+            bson::deserialize_from_slice(&stored).unwrap_or_else(|why| panic!("a saga cannot be read: {why}"));
+        assert_eq!(back, next, "a saga comes back from the store otherwise (left)");
+        self.record = Some(back);
+    }
+
+    #[track_caller]
+    fn recorded(&self, id: Uuid, event_type: &str, data: &serde_json::Value) -> RecordedEvent {
+        let commit = CommitInfo {
+            commit_id: id,
+            request_id: None,
+            aggregate: Aggregate::new("test", "t-1"),
+            version: self.events + 1,
+            time: self.now,
+            tenant_id: DEFAULT_TENANT_ID.into(),
+            owner_id: "".into(),
+            space_id: "".into(),
+            command_id: None,
+            correlation_id: None,
+            causation_id: None,
+            header: Vec::new(),
+            transaction: None,
+            received: None,
+        };
+        RecordedEvent {
+            sequence_number: self.events,
+            ordinal: 0,
+            id,
+            event_type: event_type.into(),
+            generation: 1,
+            data: Data::from_value(data).unwrap_or_else(|why| panic!("{data} is no event data: {why}")),
+            tags: Vec::new(),
+            public: false,
+            metadata: None,
+            time: self.now,
+            commit: Arc::new(commit),
+        }
+    }
+}
