@@ -14,7 +14,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::handlers::{page_length, read};
+use super::managed::{page_length, read};
 use crate::answer::json;
 use crate::caller::Caller;
 use crate::payload::Payload;

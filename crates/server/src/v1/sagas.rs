@@ -12,7 +12,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::handlers::{page_length, read};
+use super::managed::{page_length, read};
 use crate::answer::json;
 use crate::body;
 use crate::caller::Caller;
