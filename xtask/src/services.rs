@@ -1,6 +1,7 @@
-//! The real services that tests run against: fetched once, started on free ports with data folders of their own, and stopped with the
-//! program that started them.
+//! The real services that tests run against, and the browser that shows pages: fetched once, started on free ports with data folders of
+//! their own, and stopped with the program that started them.
 
+mod chromium;
 mod fetch;
 mod kafka;
 mod keeper;
@@ -26,6 +27,10 @@ pub const KAFKA_ADDRESS: &str = "ANNALS_TEST_KAFKA";
 /// Where tests look for the folder of Kafka's jars, from which they start brokers of their own, and consumers that are not ours.
 pub const KAFKA_JARS: &str = "ANNALS_TEST_KAFKA_JARS";
 
+/// Where tests look for the browser and for the program that drives it.
+pub const CHROMIUM: &str = "ANNALS_TEST_CHROMIUM";
+pub const CHROMEDRIVER: &str = "ANNALS_TEST_CHROMEDRIVER";
+
 /// Where fetched services are kept instead of `target/services`, so that a fresh clone need not fetch them again.
 const CACHE: &str = "ANNALS_SERVICES_CACHE";
 
@@ -33,22 +38,25 @@ const CACHE: &str = "ANNALS_SERVICES_CACHE";
 pub const PACKAGES: [&str; 2] = ["annals-mongodb", "annals-kafka"];
 
 /// How the modules of other packages' tests begin that need a service.
-pub const MODULES: [&str; 2] = ["with_mongodb", "with_kafka"];
+pub const MODULES: [&str; 3] = ["with_mongodb", "with_kafka", "with_chromium"];
 
 /// A service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     MongoDb,
     Kafka,
+    /// No service that runs: each test starts a browser of its own.
+    Chromium,
 }
 
 impl Kind {
-    pub const ALL: [Self; 2] = [Self::MongoDb, Self::Kafka];
+    pub const ALL: [Self; 3] = [Self::MongoDb, Self::Kafka, Self::Chromium];
 
     fn name(self) -> &'static str {
         match self {
             Self::MongoDb => "mongodb",
             Self::Kafka => "kafka",
+            Self::Chromium => "chromium",
         }
     }
 
@@ -56,10 +64,13 @@ impl Kind {
     fn named(words: &[String]) -> Result<Vec<Self>, String> {
         let known = |word: &String| {
             let found = Self::ALL.into_iter().find(|kind| kind.name() == word.as_str());
-            found.ok_or_else(|| format!("{word:?} is not a service; there are mongodb and kafka"))
+            found.ok_or_else(|| format!("{word:?} is not a service; there are mongodb, kafka and chromium"))
         };
         let named = words.iter().filter(|word| *word != "--fetch").map(known).collect::<Result<Vec<_>, _>>()?;
-        Ok(if named.is_empty() { Self::ALL.to_vec() } else { named })
+        let fetch = words.iter().any(|word| word == "--fetch");
+        // A browser is fetched, and nothing of it is started.
+        let all = || Self::ALL.into_iter().filter(|kind| fetch || *kind != Self::Chromium).collect();
+        Ok(if named.is_empty() { all() } else { named })
     }
 }
 
@@ -71,6 +82,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             let fetched = match kind {
                 Kind::MongoDb => fetch::mongod(&cache())?,
                 Kind::Kafka => maven::kafka(&cache())?,
+                Kind::Chromium => chromium::programs()?.driver,
             };
             println!("{}", fetched.display());
         }
@@ -117,6 +129,9 @@ impl Services {
                         "{KAFKA_JARS} to the folder of the jars of Kafka 4, and {KAFKA_ADDRESS} to HOST:PORT of a broker"
                     )
                 }
+                Kind::Chromium => {
+                    format!("{CHROMIUM} to the path of a Chromium, and {CHROMEDRIVER} to that of its chromedriver")
+                }
             };
             services.start_one(*kind).map_err(|why| format!("{why}\nset {set} that tests may write to{leave}"))?;
         }
@@ -132,6 +147,7 @@ impl Services {
         let (program, url) = match kind {
             Kind::MongoDb => (MONGOD, MONGODB_URL),
             Kind::Kafka => (KAFKA_JARS, KAFKA_ADDRESS),
+            Kind::Chromium => (CHROMIUM, CHROMEDRIVER),
         };
         match (std::env::var(program), std::env::var(url)) {
             (Ok(program_is), Ok(url_is)) => self.environment.extend([(url, url_is), (program, program_is)]),
@@ -149,12 +165,14 @@ impl Services {
         let (given, cache) = match kind {
             Kind::MongoDb => (std::env::var_os(MONGOD), cache()),
             Kind::Kafka => (std::env::var_os(KAFKA_JARS), cache()),
+            Kind::Chromium => (std::env::var_os(CHROMIUM), cache()),
         };
         match (given, kind) {
             (Some(path), Kind::Kafka) => maven::java().map(|()| PathBuf::from(path)),
-            (Some(path), Kind::MongoDb) => Ok(PathBuf::from(path)),
+            (Some(path), Kind::MongoDb | Kind::Chromium) => Ok(PathBuf::from(path)),
             (None, Kind::MongoDb) => fetch::mongod(&cache),
             (None, Kind::Kafka) => maven::kafka(&cache),
+            (None, Kind::Chromium) => chromium::programs().map(|programs| programs.browser),
         }
     }
 
@@ -172,6 +190,10 @@ impl Services {
                 let kafka = Kafka::start(&cache(), &program)?;
                 self.environment.extend([(KAFKA_ADDRESS, kafka.address()), (KAFKA_JARS, shown)]);
                 self.kafka = Some(kafka);
+            }
+            Kind::Chromium => {
+                let driver = chromium::programs()?.driver.display().to_string();
+                self.environment.extend([(CHROMEDRIVER, driver), (CHROMIUM, shown)]);
             }
         }
         Ok(())
