@@ -8,6 +8,7 @@ use annals_core::{Clock, Store};
 use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::MemoryDisk;
 use annals_runtime::StoredCredentials;
+use annals_runtime::types::TypedStore;
 use annals_server::{Callers, Options, Security};
 use annals_system::SystemClock;
 use reqwest::redirect::Policy;
@@ -33,7 +34,9 @@ pub const HOSTILE: &str = "<script>document.title='hacked'</script><img src=x on
 fn store(tenants: &[&str]) -> Arc<dyn Store> {
     let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
     let options = annals_embedded::Options { tenants, ..annals_embedded::Options::default() };
-    Arc::new(EmbeddedStore::open(Arc::new(MemoryDisk::default()), options).expect("a new store"))
+    let store = EmbeddedStore::open(Arc::new(MemoryDisk::default()), options).expect("a new store");
+    // As `annals::open` does it.
+    Arc::new(TypedStore::new(Arc::new(store), Arc::new(SystemClock)))
 }
 
 /// The key of a new credential, created where the store is.
