@@ -48,7 +48,8 @@ async fn render(view: &View) -> Result<String, Refused> {
     let head = number(&last, "head");
     let mut notices = Vec::new();
     let status = text(&ready, "status");
-    if status != "ready" {
+    // What degrades it is listed by name.
+    if !matches!(&*status, "ready" | "degraded") {
         notices.push(bad("The server is not ready.", text(&ready, "detail"), None));
     }
     let log = items(&ready, "logs").iter().find(|log| text(log, "tenant") == view.tenant && text(log, "scope") == "default");

@@ -100,11 +100,17 @@ impl Running {
         answer
     }
 
-    /// Signs in, and returns the cookie.
+    /// Signs in, and returns the cookie. The server follows keys that are created beside it, so a new one may take a moment.
     pub async fn sign_in(&self, key: &str) -> String {
-        let answer = self.form("", "/console/sign-in", &[("credential", key), ("next", "/")]).await;
-        assert_eq!(answer.status(), 303);
-        cookie(&answer)
+        let signed_in = async {
+            loop {
+                let answer = self.form("", "/console/sign-in", &[("credential", key), ("next", "/")]).await;
+                if answer.status() == 303 {
+                    return cookie(&answer);
+                }
+            }
+        };
+        tokio::time::timeout(DEADLINE, signed_in).await.expect("the key is known in time")
     }
 
     pub async fn get(&self, cookie: &str, path: &str) -> Response {
@@ -155,6 +161,11 @@ impl Running {
         put(Method::PUT, "/v1/keys/user/eva", json!({"value": HOSTILE})).await;
         let snapshot = format!("/v1/snapshots/order/{}", encoded(&id));
         put(Method::PUT, &snapshot, json!({"version": 2, "state": {"text": HOSTILE}})).await;
+        // The filter makes its stream, and the projection its records, in their own time.
+        for (path, field) in [("/v1/streams/orders/state", "progress"), ("/v1/projections/totals", "position")] {
+            until(path, || async { self.api(&self.admin, tenant, Method::GET, path, Value::Null).await.1[field] == 3 })
+                .await;
+        }
     }
 
     /// Lets the next event of the handler `billing` fail until an operator acts.

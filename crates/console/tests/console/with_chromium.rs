@@ -134,6 +134,7 @@ async fn every_page_is_shown_without_errors_in_the_dark_and_on_a_phone_and_runs_
             let light = browser.evaluate("return getComputedStyle(document.body).backgroundColor").await;
             browser.picture(&name).await;
             browser.look(true, 390).await;
+            browser.go(&server, &address).await;
             let dark = browser.evaluate("return getComputedStyle(document.body).backgroundColor").await;
             assert_ne!(light, dark, "{address}");
             let wide = browser.evaluate("return document.documentElement.scrollWidth - 390").await;

@@ -1,6 +1,5 @@
 //! Acts in a real headless Chromium, with the keyboard only, and what the pages of other origins cannot do.
 
-use annals_core::credentials::{EVERY, Grant, Role};
 use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
@@ -8,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
-use crate::running::{Running, key_in};
+use crate::running::Running;
 use crate::with_chromium::Browser;
 
 /// Most keys that lead to anything on a page.
@@ -126,10 +125,9 @@ async fn every_field_is_reached_by_the_keyboard_and_the_content_by_the_first_lin
 async fn a_page_of_another_origin_can_do_nothing_with_the_session_of_a_person() {
     let server = Running::secured(&["default"]).await;
     server.fill("default").await;
-    let key = key_in(&*server.store, Grant::new(Role::Admin, [EVERY])).await;
     let browser = Browser::start().await;
     browser.go(&server, "/console/sign-in").await;
-    browser.press(&*key).await;
+    browser.press(&*server.admin).await;
     browser.press(Key::Enter).await;
     browser.until("document.querySelector('h1')?.textContent === 'Overview'").await;
     browser.go(&server, "/console/handlers/act/pause?name=billing").await;
