@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
 
 use crate::command::{cargo, number, only, output, root, run as run_command, value};
+use crate::steps::now;
 
 /// The fuzz targets, each a binary of the package under `fuzz/`. The canary stands before them.
 const TARGETS: [&str; 6] = ["commit", "condition", "http", "frames", "index", "payload"];
@@ -146,7 +146,7 @@ fn fuzz(binaries: &std::path::Path, target: &str, extent: &Extent) -> Result<(),
     if dictionary.exists() {
         fuzzer.arg(format!("-dict={}", dictionary.display()));
     }
-    let began = Instant::now();
+    let began = now();
     let ran = fuzzer.arg(&grown).arg(folder("corpus").join(target)).output();
     let ran = ran.map_err(|error| format!("the target {target} could not be started: {error}"))?;
     let log = String::from_utf8_lossy(&ran.stderr);

@@ -1,6 +1,7 @@
-//! The real services that tests run against: fetched once, started on free ports with data folders of their own, and stopped with the
-//! program that started them.
+//! The real services that tests run against, and the browser that shows pages: fetched once, started on free ports with data folders of
+//! their own, and stopped with the program that started them.
 
+mod chromium;
 mod fetch;
 mod kafka;
 mod keeper;
@@ -34,6 +35,10 @@ pub const REDIS_URL: &str = "ANNALS_TEST_REDIS";
 /// Where tests look for the program, of which they start servers of their own to kill and empty.
 pub const REDIS_SERVER: &str = "ANNALS_TEST_REDIS_SERVER";
 
+/// Where tests look for the browser and for the program that drives it.
+pub const CHROMIUM: &str = "ANNALS_TEST_CHROMIUM";
+pub const CHROMEDRIVER: &str = "ANNALS_TEST_CHROMEDRIVER";
+
 /// Where fetched services are kept instead of `target/services`, so that a fresh clone need not fetch them again.
 const CACHE: &str = "ANNALS_SERVICES_CACHE";
 
@@ -41,7 +46,7 @@ const CACHE: &str = "ANNALS_SERVICES_CACHE";
 pub const PACKAGES: [&str; 3] = ["annals-mongodb", "annals-kafka", "annals-redis"];
 
 /// How the modules of other packages' tests begin that need a service.
-pub const MODULES: [&str; 3] = ["with_mongodb", "with_kafka", "with_redis"];
+pub const MODULES: [&str; 4] = ["with_mongodb", "with_kafka", "with_redis", "with_chromium"];
 
 /// A service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,16 +54,19 @@ pub enum Kind {
     MongoDb,
     Kafka,
     Redis,
+    /// No service that runs: each test starts a browser of its own.
+    Chromium,
 }
 
 impl Kind {
-    pub const ALL: [Self; 3] = [Self::MongoDb, Self::Kafka, Self::Redis];
+    pub const ALL: [Self; 4] = [Self::MongoDb, Self::Kafka, Self::Redis, Self::Chromium];
 
     fn name(self) -> &'static str {
         match self {
             Self::MongoDb => "mongodb",
             Self::Kafka => "kafka",
             Self::Redis => "redis",
+            Self::Chromium => "chromium",
         }
     }
 
@@ -66,10 +74,13 @@ impl Kind {
     fn named(words: &[String]) -> Result<Vec<Self>, String> {
         let known = |word: &String| {
             let found = Self::ALL.into_iter().find(|kind| kind.name() == word.as_str());
-            found.ok_or_else(|| format!("{word:?} is not a service; there are mongodb, kafka and redis"))
+            found.ok_or_else(|| format!("{word:?} is not a service; there are mongodb, kafka, redis and chromium"))
         };
         let named = words.iter().filter(|word| *word != "--fetch").map(known).collect::<Result<Vec<_>, _>>()?;
-        Ok(if named.is_empty() { Self::ALL.to_vec() } else { named })
+        let fetch = words.iter().any(|word| word == "--fetch");
+        // A browser is fetched, and nothing of it is started.
+        let all = || Self::ALL.into_iter().filter(|kind| fetch || *kind != Self::Chromium).collect();
+        Ok(if named.is_empty() { all() } else { named })
     }
 }
 
@@ -82,6 +93,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
                 Kind::MongoDb => fetch::mongod(&cache())?,
                 Kind::Kafka => maven::kafka(&cache())?,
                 Kind::Redis => redis::program(&cache())?,
+                Kind::Chromium => chromium::programs()?.driver,
             };
             println!("{}", fetched.display());
         }
@@ -130,6 +142,9 @@ impl Services {
                     )
                 }
                 Kind::Redis => format!("{REDIS_SERVER} to the path of a redis-server 7, and {REDIS_URL} to its URL"),
+                Kind::Chromium => {
+                    format!("{CHROMIUM} to the path of a Chromium, and {CHROMEDRIVER} to that of its chromedriver")
+                }
             };
             services.start_one(*kind).map_err(|why| format!("{why}\nset {set} that tests may write to{leave}"))?;
         }
@@ -146,6 +161,7 @@ impl Services {
             Kind::MongoDb => (MONGOD, MONGODB_URL),
             Kind::Kafka => (KAFKA_JARS, KAFKA_ADDRESS),
             Kind::Redis => (REDIS_SERVER, REDIS_URL),
+            Kind::Chromium => (CHROMIUM, CHROMEDRIVER),
         };
         match (std::env::var(program), std::env::var(url)) {
             (Ok(program_is), Ok(url_is)) => self.environment.extend([(url, url_is), (program, program_is)]),
@@ -164,13 +180,15 @@ impl Services {
             Kind::MongoDb => (std::env::var_os(MONGOD), cache()),
             Kind::Kafka => (std::env::var_os(KAFKA_JARS), cache()),
             Kind::Redis => (std::env::var_os(REDIS_SERVER), cache()),
+            Kind::Chromium => (std::env::var_os(CHROMIUM), cache()),
         };
         match (given, kind) {
             (Some(path), Kind::Kafka) => maven::java().map(|()| PathBuf::from(path)),
-            (Some(path), Kind::MongoDb | Kind::Redis) => Ok(PathBuf::from(path)),
+            (Some(path), Kind::MongoDb | Kind::Redis | Kind::Chromium) => Ok(PathBuf::from(path)),
             (None, Kind::MongoDb) => fetch::mongod(&cache),
             (None, Kind::Kafka) => maven::kafka(&cache),
             (None, Kind::Redis) => redis::program(&cache),
+            (None, Kind::Chromium) => chromium::programs().map(|programs| programs.browser),
         }
     }
 
@@ -193,6 +211,10 @@ impl Services {
                 let redis = Redis::start(&cache(), &program)?;
                 self.environment.extend([(REDIS_URL, redis.url()), (REDIS_SERVER, shown)]);
                 self.redis = Some(redis);
+            }
+            Kind::Chromium => {
+                let driver = chromium::programs()?.driver.display().to_string();
+                self.environment.extend([(CHROMEDRIVER, driver), (CHROMIUM, shown)]);
             }
         }
         Ok(())

@@ -55,6 +55,6 @@ impl Steps {
 }
 
 #[expect(clippy::disallowed_methods, reason = "durations that are shown to people")]
-fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }

@@ -36,6 +36,8 @@ mod compose;
 pub mod operations;
 mod transfer;
 
+#[cfg(feature = "console")]
+pub use annals_console as console;
 pub use annals_core::*;
 #[cfg(feature = "kafka")]
 pub use annals_kafka as kafka;

@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use crate::gate::Gate;
 use crate::options::Options;
-use crate::router::build;
+use crate::router::built;
 use crate::site::Site;
 use crate::state::Server;
 use crate::v1::commits;
@@ -36,7 +36,7 @@ impl Direct {
     /// The API and nothing else.
     pub fn api(store: Arc<dyn Store>, options: Options) -> Self {
         let site = Site::of(&options);
-        let (router, server) = build(store, options);
+        let (router, server) = built(store, options);
         let gate = commits::gate(&server);
         Self { router, commits: Some((server, gate)), site }
     }

@@ -8,6 +8,7 @@ use annals_runtime::{Host, HostOptions};
 use tokio::sync::watch;
 
 use crate::connections::Connections;
+use crate::pages::Pages;
 use crate::relays::Relays;
 use crate::security::Security;
 use crate::tls::Tls;
@@ -62,6 +63,8 @@ pub struct Options {
     pub host: Option<Host>,
     /// What publishes the events of tenants through a broker, for as long as [`serve`](crate::serve) runs. None.
     pub relays: Relays,
+    /// Pages that are served beside the API, such as those of the crate `annals-console`. None.
+    pub pages: Option<Pages>,
     /// How the server's own task host runs its tasks: what it calls itself on the event horizon, and how it reaches producers.
     pub tasks: HostOptions,
     /// Ends streams, makes `/health/ready` say no, and is set by [`serve`](crate::serve) when it stops.
@@ -95,6 +98,7 @@ impl Default for Options {
             names: Vec::new(),
             host: None,
             relays: Relays::default(),
+            pages: None,
             tasks: HostOptions::default(),
             stop: Stop::default(),
             unread: Unread::default(),

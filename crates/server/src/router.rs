@@ -75,10 +75,20 @@ const UNKNOWN: &str = "unknown";
 /// that of the whole. Event streams end when `options.stop` is given or the store closes.
 pub fn router(store: Arc<dyn Store>, options: Options) -> Router {
     let site = Site::of(&options);
-    let (router, _) = build(store, options);
+    let (router, _) = built(store, options);
     match site {
         None => router,
         Some(site) => site.around(router),
+    }
+}
+
+/// Builds the API and the pages beside it, which let anyone in.
+pub(crate) fn built(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Server>) {
+    let pages = options.pages.clone();
+    let (router, server) = build(store, options);
+    match pages {
+        None => (router, server),
+        Some(pages) => (pages.beside(router, &server), server),
     }
 }
 

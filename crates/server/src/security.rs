@@ -120,6 +120,16 @@ impl Guard {
         Ok(Some(access))
     }
 
+    /// The caller of a page.
+    pub async fn known(&self, headers: &HeaderMap) -> Result<Arc<Access>, Problem> {
+        let found = self.authenticate(headers).await?;
+        let access = found.ok_or_else(|| unauthenticated("sign in with a key of this server"))?;
+        if access.is_ended() {
+            return Err(unauthenticated("the credential was revoked or has expired"));
+        }
+        Ok(access)
+    }
+
     /// The caller; none when the request has no credential.
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Option<Arc<Access>>, Problem> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
@@ -191,6 +201,11 @@ impl Guard {
         Ok(access)
     }
 
+    /// Whether a tenant exists for the holder of a grant.
+    pub fn may_see(&self, grant: &Grant, tenant: &str) -> bool {
+        grant.covers_tenant(tenant) && (tenant != self.system_tenant || grant.administers_the_store())
+    }
+
     /// Checks the role, the tenant and the scope of a request.
     fn allow(&self, access: &Access, headers: &HeaderMap, uri: &Uri, permission: Permission) -> Result<(), Problem> {
         let grant = &access.grant;
@@ -205,7 +220,7 @@ impl Guard {
         let named = tenant_header(headers)?;
         let tenant = named.as_deref().or(grant.only_tenant()).unwrap_or(DEFAULT_TENANT);
         // The answer is that to a tenant which is not declared, so that nobody learns which tenants there are.
-        if !grant.covers_tenant(tenant) || (tenant == self.system_tenant && !grant.administers_the_store()) {
+        if !self.may_see(grant, tenant) {
             return Err(unknown_tenant(tenant));
         }
         // Acts are recorded by the server itself, and nobody adds any.

@@ -211,6 +211,9 @@ impl Service {
         options.stop_wait_max = STOP_WAIT_MAX;
         // The API shows the worker, and the server drains the host before it closes the store.
         options.host = Some(self.host.clone());
+        let mut console = annals::console::Settings::default();
+        console.links = vec![("Programs".to_owned(), web::PAGE.to_owned())];
+        options.pages = Some(annals::console::console(console));
         let router = web::router(self.office, router(Arc::clone(&self.store), options.clone()));
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = serve_router(self.listener, router, self.store, options, async {

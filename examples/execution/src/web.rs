@@ -1,4 +1,4 @@
-//! The page, the address it submits programs to, and the API of the store beside them.
+//! The page, the address it submits programs to, and the API and the console of the store beside them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use axum::{Json, Router};
 
 use crate::ids::random_uuid;
@@ -19,6 +19,9 @@ use crate::submission::Submission;
 /// Largest body of `POST /executions`: the longest script, every byte of it escaped.
 const BODY_BYTES_MAX: usize = 6 * crate::submission::SCRIPT_BYTES_MAX + 4096;
 
+/// Where the page is, and where it sends programs.
+pub(crate) const PAGE: &str = "/executions";
+
 /// What the handlers share.
 pub(crate) struct Office {
     pub(crate) log: Arc<dyn EventLog>,
@@ -27,10 +30,8 @@ pub(crate) struct Office {
 
 /// The routes of the demo beside those of `api`. What comes from the page of another site is refused at all of them.
 pub(crate) fn router(office: Office, api: Router) -> Router {
-    let routes = Router::new()
-        .route("/", get(page).fallback(method_not_allowed))
-        .route("/executions", post(submit).fallback(method_not_allowed))
-        .with_state(Arc::new(office));
+    let routes =
+        Router::new().route(PAGE, get(page).post(submit).fallback(method_not_allowed)).with_state(Arc::new(office));
     this_machine_only(routes.merge(api))
 }
 
@@ -95,10 +96,9 @@ fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 async fn method_not_allowed(method: Method, request: Request) -> Response {
-    let path = request.uri().path().to_owned();
-    let allow = if path == "/" { "GET, HEAD" } else { "POST" };
-    let message = format!("{path} does not take {method}; it takes {allow}");
+    const ALLOW: &str = "GET, HEAD, POST";
+    let message = format!("{} does not take {method}; it takes {ALLOW}", request.uri().path());
     let mut response = Problem::new(Code::MethodNotAllowed, message).into_response();
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(ALLOW));
     response
 }

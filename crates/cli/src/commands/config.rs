@@ -33,14 +33,46 @@ impl Run for Config {
     }
 }
 
-/// Prints TOML that is a valid configuration file, with the origin of each value as a comment; with `--output json` both as JSON.
-fn show(context: &Context) -> Result<(), Stop> {
+/// The configuration without its secrets, as a table.
+fn shown(context: &Context) -> Result<(crate::config::Config, toml::Table), Failure> {
     let mut config = context.config.clone();
     config.store.url = annals::shown_url(&config.store.url);
     config.server.url = annals::shown_url(&config.server.url);
     config.queue.url = annals::shown_url(&config.queue.url);
     let table = toml::Table::try_from(&config)
         .map_err(|error| Failure::new(Code::Internal, format!("the configuration cannot be written: {error}")))?;
+    Ok((config, table))
+}
+
+fn origin<'a>(context: &'a Context, section: &str, key: &str) -> &'a str {
+    context.origins.get(&format!("{section}.{key}")).map_or("default", String::as_str)
+}
+
+/// The configuration without its secrets, as key, value and origin.
+pub(super) fn rows(context: &Context) -> Result<Vec<(String, String, String)>, Failure> {
+    let (_, table) = shown(context)?;
+    let rows = table.iter().flat_map(|(section, keys)| {
+        keys.as_table().into_iter().flatten().map(move |(key, value)| {
+            (format!("{section}.{key}"), without_secrets(key, value), origin(context, section, key).to_owned())
+        })
+    });
+    Ok(rows.collect())
+}
+
+/// A value as a page may show it. The configuration names files instead of holding secrets, and URLs are shown without what stands before
+/// their host; this holds for keys that are added later as well.
+fn without_secrets(key: &str, value: &toml::Value) -> String {
+    let secret = ["secret", "password", "token", "credential"].iter().any(|word| key.contains(word));
+    match value {
+        _ if secret && !key.ends_with("_file") => "(not shown)".to_owned(),
+        toml::Value::String(text) if text.contains("://") => format!("{:?}", annals::shown_url(text)),
+        other => other.to_string(),
+    }
+}
+
+/// Prints TOML that is a valid configuration file, with the origin of each value as a comment; with `--output json` both as JSON.
+fn show(context: &Context) -> Result<(), Stop> {
+    let (config, table) = shown(context)?;
     let mut output = context.output();
     if context.format == Some(Format::Json) {
         output.json(&serde_json::json!({ "config": config, "origins": context.origins }))?;
@@ -49,10 +81,23 @@ fn show(context: &Context) -> Result<(), Stop> {
     for (section, keys) in &table {
         output.text(format_args!("[{section}]"))?;
         for (key, value) in keys.as_table().into_iter().flatten() {
-            let origin = context.origins.get(&format!("{section}.{key}")).map_or("default", String::as_str);
+            let origin = origin(context, section, key);
             output.text(format_args!("{key} = {value}  # {origin}"))?;
         }
         output.text(format_args!(""))?;
     }
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_shows_no_password_of_any_url_and_no_secret_key() {
+        let shown = |key: &str, value: &str| without_secrets(key, &toml::Value::String(value.to_owned()));
+        assert!(!shown("url", "mongodb://eva:hunter2@db/a").contains("hunter2"));
+        assert!(!shown("webhook_secret", "hunter2").contains("hunter2"));
+        assert_eq!(shown("credential_file", "/etc/annals/key"), "\"/etc/annals/key\"");
+    }
 }

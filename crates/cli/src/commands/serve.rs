@@ -127,6 +127,7 @@ impl Run for Serve {
         limits.security = security;
         limits.tls = tls;
         limits.relays = relays;
+        limits.pages = Some(pages(context)?);
         limits.query_guard = config.queries.guard(config.server.dev);
         limits.tasks = target::host_options(config);
         limits.tasks.queues = queues;
@@ -140,6 +141,13 @@ impl Run for Serve {
         let ended = served.map_err(|error| Failure::internal(format!("the server ended: {error}")))?;
         ended.map_err(|error| Failure::from(error).into())
     }
+}
+
+/// The console, which shows what this process is configured with.
+fn pages(context: &Context) -> Result<server::Pages, Failure> {
+    let mut settings = annals::console::Settings::default();
+    settings.configuration = super::config::rows(context)?;
+    Ok(annals::console::console(settings))
 }
 
 /// A store that is not there has no credential either.

@@ -174,3 +174,23 @@ fn a_server_that_has_printed_its_address_stops_cleanly_at_once() {
         assert_eq!(Server::start(folder.path()).terminate(), Some(0), "round {round}");
     }
 }
+
+#[test]
+fn a_server_has_the_console_which_shows_its_configuration_without_secrets() {
+    let folder = folder();
+    let server = Server::start(folder.path());
+    let address = server.url.strip_prefix("http://").expect("a URL");
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        answer
+    };
+    assert!(get("/").contains("<h1>Overview</h1>"));
+    let configuration = get("/console/configuration");
+    assert!(configuration.contains("store.url") && configuration.contains("server.dev"), "{configuration}");
+    assert_eq!(server.terminate(), Some(0));
+}

@@ -18,7 +18,7 @@ async fn problem(answer: reqwest::Response) -> (u16, String, Value) {
 async fn the_page_needs_nothing_from_elsewhere_and_forbids_everything_else() {
     let store = memory().await;
     let service = Service::start(&store).await;
-    let answer = reqwest::get(service.url("/")).await.expect("answers");
+    let answer = reqwest::get(service.url("/executions")).await.expect("answers");
     let policy = answer.headers()[CONTENT_SECURITY_POLICY].to_str().expect("text").to_owned();
     let page = answer.text().await.expect("text");
     assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
@@ -29,7 +29,7 @@ async fn the_page_needs_nothing_from_elsewhere_and_forbids_everything_else() {
     let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("there is /proc")) == 0;
     assert_eq!(page.contains("data-user=\"root\">Root started the demo"), root);
     assert!(page.contains("this is no sandbox"));
-    let again = reqwest::get(service.url("/")).await.expect("answers").text().await.expect("text");
+    let again = reqwest::get(service.url("/executions")).await.expect("answers").text().await.expect("text");
     assert!(!again.contains(nonce), "each answer has a nonce of its own");
     service.stop().await;
 }
@@ -120,13 +120,24 @@ async fn the_pages_of_other_sites_can_run_nothing() {
 async fn other_methods_and_addresses_are_answered_with_a_problem() {
     let store = memory().await;
     let service = Service::start(&store).await;
-    let answer = reqwest::get(service.url("/executions")).await.expect("answers");
-    assert_eq!(answer.headers()[ALLOW], "POST");
-    assert_eq!(problem(answer).await.1, "method_not_allowed");
-    let answer = Client::new().delete(service.url("/")).send().await.expect("answers");
+    let answer = Client::new().delete(service.url("/executions")).send().await.expect("answers");
+    assert_eq!(answer.headers()[ALLOW], "GET, HEAD, POST");
     assert_eq!(problem(answer).await.1, "method_not_allowed");
     let answer = reqwest::get(service.url("/nowhere")).await.expect("answers");
     assert_eq!(problem(answer).await.1, "unknown_route");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_opens_on_the_console_which_lists_its_page() {
+    let store = memory().await;
+    let service = Service::start(&store).await;
+    let console = reqwest::get(service.url("/")).await.expect("answers");
+    assert_eq!(console.status(), 200);
+    let console = console.text().await.expect("text");
+    assert!(console.contains("<h1>Overview</h1>") && console.contains("href=\"/executions\""), "{console}");
+    let page = reqwest::get(service.url("/executions")).await.expect("answers").text().await.expect("text");
+    assert!(page.contains("<a href=\"/\">Console</a>"), "{page}");
     service.stop().await;
 }
 

@@ -1,0 +1,182 @@
+//! Acts: what one will do is shown first, with what it meets; a reason and the token of the session carry it out.
+
+use askama::Template;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value};
+
+use crate::components::{Cell, Facts, Notice};
+use crate::console::{Console, see_other};
+use crate::page::{Act, Verb, parameters};
+use crate::values::text;
+use crate::view::{Parameters, Refused, View, with};
+
+/// Longest reason.
+const REASON_CHARS_MAX: usize = 1_000;
+
+#[derive(Template)]
+#[template(path = "act.html")]
+struct Asked {
+    title: &'static str,
+    about: String,
+    target: Facts,
+    action: String,
+    token: String,
+    parameters: Vec<(String, String)>,
+    fields: Vec<Shown>,
+    reason: String,
+    back: String,
+    now: Vec<String>,
+    problem: Option<Notice>,
+}
+
+struct Shown {
+    name: &'static str,
+    label: &'static str,
+    hint: &'static str,
+    value: String,
+    required: bool,
+}
+
+#[derive(Template)]
+#[template(path = "answer.html")]
+struct Answered {
+    title: &'static str,
+    key: Option<String>,
+    facts: Facts,
+    back: String,
+}
+
+/// Shows what an act will do, and asks for a reason.
+pub(crate) async fn ask(console: &Console, view: &View, act: &'static Act, problem: Option<Refused>) -> Response {
+    if let Some(refused) = Console::forbidden(view, act.permission) {
+        return console.refusal(view, act.title, &refused);
+    }
+    let mut now = Vec::new();
+    for path in act.shows {
+        // What the link did not give cannot be shown.
+        if parameters(path).any(|name| view.parameter(name).is_none()) {
+            continue;
+        }
+        match view.get(&view.filled(path)).await {
+            Ok(document) => now.push(Facts::of(&document).to_string()),
+            // Another tenant's is refused as a whole.
+            Err(refused) if now.is_empty() && problem.is_none() => return console.refusal(view, act.title, &refused),
+            Err(refused) => now.push(refused.notice().to_string()),
+        }
+    }
+    // Nothing of an act is shown for a tenant that the caller does not see.
+    if let Err(refused) = view.get("/v1").await {
+        return console.refusal(view, act.title, &refused);
+    }
+    let of_link = |name: &str| {
+        !matches!(name, "tenant" | "reason" | "token")
+            && !act.fields.iter().any(|field| field.name == name && !field.given)
+    };
+    let given: Vec<(String, String)> = view
+        .parameters
+        .iter()
+        .filter(|(name, value)| of_link(name) && !value.is_empty())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let target = given.iter().fold(Facts::default(), |facts, (name, value)| facts.with(name, Cell::text(value)));
+    let mut hidden = view.hidden();
+    hidden.extend(given);
+    let fields = act.fields.iter().filter(|field| !field.given).map(|field| Shown {
+        name: field.name,
+        label: field.label,
+        hint: field.hint,
+        value: view.value(field.name),
+        required: field.required,
+    });
+    let status = problem.as_ref().map_or(StatusCode::OK, |problem| problem.status);
+    let asked = Asked {
+        title: act.title,
+        about: view.about(act),
+        target,
+        action: format!("/console/{}/act/{}", view.page.id, act.id),
+        token: view.token.clone(),
+        parameters: hidden,
+        fields: fields.collect(),
+        reason: view.value("reason"),
+        back: view.link(view.page.id, &[("name", &view.value("name"))]),
+        now,
+        problem: problem.map(|problem| problem.notice()),
+    };
+    match asked.render() {
+        Ok(body) => console.answer(view, status, act.title, &body),
+        Err(error) => console.refusal(view, act.title, &error.into()),
+    }
+}
+
+/// Carries an act out.
+pub(crate) async fn carry_out(console: &Console, mut view: View, act: &'static Act, form: Parameters) -> Response {
+    if let Some(refused) = Console::forbidden(&view, act.permission) {
+        return console.refusal(&view, act.title, &refused);
+    }
+    if let Err(refused) = Console::is_meant(&view, form.get("token")) {
+        return console.refusal(&view, act.title, &refused);
+    }
+    view.parameters = form;
+    view.parameters.remove("token");
+    let body = match body(&view, act) {
+        Ok(body) => body,
+        Err(detail) => {
+            let refused = Refused::new(StatusCode::UNPROCESSABLE_ENTITY, "The act was not carried out.", detail);
+            return ask(console, &view, act, Some(refused)).await;
+        }
+    };
+    match view.send(act.method.method(), &view.filled(act.path), Some(&body)).await {
+        Err(refused) => ask(console, &view, act, Some(refused)).await,
+        Ok(answer) if act.answers => answered(console, &view, act, &answer),
+        Ok(_) => {
+            // What was deleted has no page any more.
+            let name = if act.method == Verb::Delete { String::new() } else { view.value("name") };
+            let back = view.link(view.page.id, &[("name", &name)]);
+            see_other(&with(&back, &[("done", act.id)])).into_response()
+        }
+    }
+}
+
+/// The body of the operation.
+fn body(view: &View, act: &Act) -> Result<Value, String> {
+    for name in parameters(act.path) {
+        if view.parameter(name).is_none() {
+            return Err(format!("{name} is missing"));
+        }
+    }
+    let reason = view.value("reason");
+    let reason = reason.trim();
+    if reason.is_empty() {
+        return Err("Give a reason; it is recorded with the act.".to_owned());
+    }
+    if reason.chars().count() > REASON_CHARS_MAX {
+        return Err(format!("A reason has at most {REASON_CHARS_MAX} characters."));
+    }
+    let mut body = Map::new();
+    body.insert("reason".to_owned(), reason.into());
+    for field in act.fields {
+        match view.parameter(field.name) {
+            Some(value) => {
+                let value = field.kind.read(value).map_err(|why| format!("{}: {why}", field.name))?;
+                body.insert(field.name.to_owned(), value);
+            }
+            None if field.required => return Err(format!("{} is missing.", field.label)),
+            None => {}
+        }
+    }
+    Ok(Value::Object(body))
+}
+
+fn answered(console: &Console, view: &View, act: &'static Act, answer: &Value) -> Response {
+    let key = Some(text(answer, "key")).filter(|key| !key.is_empty());
+    let mut rest = answer.clone();
+    if let Some(rest) = rest.as_object_mut() {
+        rest.remove("key");
+    }
+    let answered = Answered { title: act.title, key, facts: Facts::of(&rest), back: view.link(view.page.id, &[]) };
+    match answered.render() {
+        Ok(body) => console.answer(view, StatusCode::OK, act.title, &body),
+        Err(error) => console.refusal(view, act.title, &error.into()),
+    }
+}

@@ -1,0 +1,282 @@
+//! What a page is: its place, its permission, and its acts.
+
+use annals_core::credentials::{Grant, Role};
+use axum::http::Method;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use crate::pages::PAGES;
+use crate::view::{Refused, View};
+
+/// A page and its acts.
+pub(crate) struct Page {
+    /// Its name in the address, `/console/{id}`.
+    pub id: &'static str,
+    pub title: &'static str,
+    pub group: Group,
+    pub permission: Permission,
+    /// Whether it is rendered again while it is looked at.
+    pub live: bool,
+    pub render: Render,
+    pub acts: &'static [Act],
+}
+
+/// Renders the content of a page.
+pub(crate) type Render = for<'a> fn(&'a View) -> BoxFuture<'a, Result<String, Refused>>;
+
+/// Where the menu lists a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    Events,
+    Processing,
+    Data,
+    Server,
+}
+
+impl Group {
+    pub const ALL: [Self; 4] = [Self::Events, Self::Processing, Self::Data, Self::Server];
+
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Events => "Events",
+            Self::Processing => "Processing",
+            Self::Data => "Data",
+            Self::Server => "Server",
+        }
+    }
+}
+
+/// What a caller must be allowed to do. The operations that a page calls check it as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permission {
+    Reader,
+    Operator,
+    Admin,
+}
+
+impl Permission {
+    /// Whether a grant has it; without one, at a server without credentials, every caller does.
+    pub fn is_of(self, grant: Option<&Grant>) -> bool {
+        let Some(grant) = grant else { return true };
+        match self {
+            Self::Reader => true,
+            Self::Operator => grant.has(Role::Operator),
+            Self::Admin => grant.administers_the_store(),
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reader => "reader",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// The methods of acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Post,
+    Delete,
+}
+
+impl Verb {
+    pub const fn method(self) -> Method {
+        match self {
+            Self::Post => Method::POST,
+            Self::Delete => Method::DELETE,
+        }
+    }
+}
+
+/// An act of a page: one operation of the API, with a reason.
+pub(crate) struct Act {
+    /// Its name in the address, `/console/{page}/act/{id}`.
+    pub id: &'static str,
+    /// What its button says.
+    pub title: &'static str,
+    pub permission: Permission,
+    pub method: Verb,
+    /// The operation. Its parameters, in braces, are those of the act.
+    pub path: &'static str,
+    /// What it will do. Parameters in braces are filled in.
+    pub about: &'static str,
+    /// What the body has beside the reason.
+    pub fields: &'static [Field],
+    /// Documents that show what the act meets, as paths of the API.
+    pub shows: &'static [&'static str],
+    /// Whether the answer is shown, because it cannot be read again.
+    pub answers: bool,
+}
+
+impl Act {
+    /// An act of an operator that posts a reason.
+    pub const fn post(id: &'static str, title: &'static str, path: &'static str, about: &'static str) -> Self {
+        Self {
+            id,
+            title,
+            permission: Permission::Operator,
+            method: Verb::Post,
+            path,
+            about,
+            fields: &[],
+            shows: &[],
+            answers: false,
+        }
+    }
+
+    /// An act of an operator that deletes something, with a reason.
+    pub const fn delete(id: &'static str, title: &'static str, path: &'static str, about: &'static str) -> Self {
+        Self { method: Verb::Delete, ..Self::post(id, title, path, about) }
+    }
+
+    #[must_use]
+    pub const fn fields(self, fields: &'static [Field]) -> Self {
+        Self { fields, ..self }
+    }
+
+    #[must_use]
+    pub const fn shows(self, shows: &'static [&'static str]) -> Self {
+        Self { shows, ..self }
+    }
+}
+
+/// A field of the body of an act.
+pub(crate) struct Field {
+    pub name: &'static str,
+    pub label: &'static str,
+    pub hint: &'static str,
+    pub kind: Kind,
+    pub required: bool,
+    /// Whether the link to the act gives it, and nobody types it.
+    pub given: bool,
+}
+
+impl Field {
+    /// A field that the person who acts fills in.
+    pub const fn new(name: &'static str, label: &'static str, hint: &'static str, kind: Kind) -> Self {
+        Self { name, label, hint, kind, required: true, given: false }
+    }
+
+    /// A field that may be left empty.
+    pub const fn optional(self) -> Self {
+        Self { required: false, ..self }
+    }
+
+    /// A number that the link to the act gives.
+    pub const fn given(name: &'static str) -> Self {
+        Self { name, label: "", hint: "", kind: Kind::Number, required: false, given: true }
+    }
+}
+
+/// How the text of a field becomes JSON.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Text,
+    Number,
+    /// Words with commas between.
+    List,
+    /// A position, a word or a time.
+    Place,
+}
+
+impl Kind {
+    /// The value that a text means.
+    pub fn read(self, text: &str) -> Result<Value, String> {
+        let text = text.trim();
+        match self {
+            Self::Text => Ok(text.into()),
+            Self::List => Ok(text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect()),
+            Self::Number => text.parse::<u64>().map(Value::from).map_err(|_| format!("{text:?} is not a number")),
+            Self::Place => Ok(match text.parse::<u64>() {
+                Ok(number) => number.into(),
+                Err(_) if text.starts_with(|c: char| c.is_ascii_digit()) => serde_json::json!({ "time": text }),
+                Err(_) => text.into(),
+            }),
+        }
+    }
+}
+
+/// A page, for tests and documents that go through all of them.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PageListed {
+    /// Its address.
+    pub path: String,
+    /// Its title.
+    pub title: &'static str,
+    /// The role that it needs.
+    pub permission: &'static str,
+    /// Whether it is rendered again while it is looked at.
+    pub live: bool,
+    /// Its acts.
+    pub acts: Vec<ActListed>,
+}
+
+/// An act of a page.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ActListed {
+    /// Its address.
+    pub path: String,
+    /// What its button says.
+    pub title: &'static str,
+    /// The parameters that its address needs.
+    pub parameters: Vec<&'static str>,
+}
+
+/// Every page, in the order of the menu.
+pub fn listing() -> Vec<PageListed> {
+    let act = |page: &Page, act: &Act| ActListed {
+        path: format!("/console/{}/act/{}", page.id, act.id),
+        title: act.title,
+        parameters: parameters(act.path).collect(),
+    };
+    let pages = PAGES.iter().map(|page| PageListed {
+        path: address(page),
+        title: page.title,
+        permission: page.permission.as_str(),
+        live: page.live,
+        acts: page.acts.iter().map(|of_page| act(page, of_page)).collect(),
+    });
+    pages.collect()
+}
+
+/// The page of this name.
+pub(crate) fn find(id: &str) -> Option<&'static Page> {
+    PAGES.iter().find(|page| page.id == id)
+}
+
+/// The address of a page.
+pub(crate) fn address(page: &Page) -> String {
+    if page.id == "overview" { "/".to_owned() } else { format!("/console/{}", page.id) }
+}
+
+/// The names in braces in a path of the API.
+pub(crate) fn parameters(path: &'static str) -> impl Iterator<Item = &'static str> {
+    path.split('{').skip(1).filter_map(|part| part.split_once('}').map(|(name, _)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_and_act_has_an_address_of_its_own() {
+        let mut paths: Vec<String> = listing().iter().map(|page| page.path.clone()).collect();
+        paths.extend(listing().into_iter().flat_map(|page| page.acts).map(|act| act.path));
+        let count = paths.len();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!(paths.len(), count);
+    }
+
+    #[test]
+    fn a_place_is_a_position_a_word_or_a_time() {
+        let read = |text: &str| Kind::Place.read(text).expect("a place").to_string();
+        assert_eq!((read(" 7 "), read("latest")), ("7".to_owned(), "\"latest\"".to_owned()));
+        assert_eq!(read("2026-03-01T12:00:00Z"), r#"{"time":"2026-03-01T12:00:00Z"}"#);
+        assert!(Kind::Number.read("x").is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! Credentials: keys of the API, created and revoked. A key is shown once.
+
+use askama::Template;
+use serde_json::Value;
+
+use crate::components::{Cell, Link, Notice, Table};
+use crate::page::{Act, Field, Group, Kind, Page, Permission, Verb};
+use crate::values::{items, list, text};
+use crate::view::{Refused, View};
+
+pub(super) const PAGE: Page = Page {
+    id: "credentials",
+    title: "Credentials",
+    group: Group::Server,
+    permission: Permission::Admin,
+    live: false,
+    render: |view| Box::pin(render(view)),
+    acts: &[
+        Act {
+            id: "create",
+            title: "Create a key",
+            permission: Permission::Admin,
+            method: Verb::Post,
+            path: "/v1/credentials",
+            about: "A new key is created and shown once. Its holder may do what its roles allow in its tenants.",
+            fields: &[
+                Field::new("name", "Name", "web", Kind::Text),
+                Field::new("roles", "Roles", "reader, writer, operator, admin", Kind::List),
+                Field::new("tenants", "Tenants", "default, or * for every one", Kind::List),
+                Field::new("expires_at", "Expires", "never, or a time such as 2027-01-01T00:00:00Z", Kind::Text).optional(),
+            ],
+            shows: &[],
+            answers: true,
+        },
+        Act {
+            id: "revoke",
+            title: "Revoke",
+            permission: Permission::Admin,
+            method: Verb::Delete,
+            path: "/v1/credentials/{id}",
+            about: "The key {id} is refused within seconds, and the streams and sessions of its holder end. This cannot be undone.",
+            fields: &[],
+            shows: &["/v1/credentials/{id}"],
+            answers: false,
+        },
+    ],
+};
+
+#[derive(Template)]
+#[template(path = "credentials.html")]
+struct Credentials {
+    problem: Option<Notice>,
+    acts: Vec<Link>,
+    table: Option<Table>,
+}
+
+async fn render(view: &View) -> Result<String, Refused> {
+    view.get("/v1").await?;
+    let page = match view.query("/v1/credentials", &[("cursor", &view.value("cursor"))]).await {
+        Ok(page) => page,
+        // A server without credentials has none to list.
+        Err(refused) if refused.status == axum::http::StatusCode::NOT_IMPLEMENTED => {
+            return Ok(Credentials { problem: Some(refused.notice()), acts: Vec::new(), table: None }.render()?);
+        }
+        Err(refused) => return Err(refused),
+    };
+    let row = |credential: &Value| {
+        let (id, state) = (text(credential, "id"), text(credential, "state"));
+        let acts = if state == "revoked" { Vec::new() } else { view.acts(&["revoke"], &[("id", &id)]) };
+        vec![
+            Cell::text(id),
+            Cell::text(text(credential, "name")),
+            Cell::state(&state),
+            Cell::text(list(credential, "roles")),
+            Cell::text(list(credential, "tenants")),
+            Cell::text(text(credential, "created_at")),
+            Cell::text(text(credential, "expires_at")),
+            Cell::text(text(credential, "revoked_because")),
+            Cell::links(acts),
+        ]
+    };
+    let table = Table {
+        id: "credentials",
+        title: "Credentials".to_owned(),
+        columns: vec!["id", "name", "state", "roles", "tenants", "created", "expires", "revoked because", "acts"],
+        rows: items(&page, "items").iter().map(row).collect(),
+        empty: "There is no credential.",
+        next: view.next("More", "cursor", &page["cursor"]),
+    };
+    Ok(Credentials { problem: None, acts: view.acts(&["create"], &[]), table: Some(table) }.render()?)
+}

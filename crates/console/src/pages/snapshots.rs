@@ -1,0 +1,95 @@
+//! Snapshots of aggregates.
+
+use axum::http::Method;
+
+use askama::Template;
+use serde_json::{Value, json};
+
+use crate::components::{Cell, Facts, Input, Json, Search, Table};
+use crate::page::{Group, Page, Permission};
+use crate::values::{items, number, shown, text};
+use crate::view::{Refused, View, escape};
+
+pub(super) const PAGE: Page = Page {
+    id: "snapshots",
+    title: "Snapshots",
+    group: Group::Data,
+    permission: Permission::Reader,
+    live: false,
+    render: |view| Box::pin(render(view)),
+    acts: &[],
+};
+
+#[derive(Template)]
+#[template(path = "snapshots.html")]
+struct Snapshots {
+    search: Search,
+    facts: Option<Facts>,
+    state: Option<Json>,
+    table: Table,
+}
+
+async fn render(view: &View) -> Result<String, Refused> {
+    let input = |name, label, hint| Input { name, label, value: view.value(name), hint };
+    let search = Search {
+        action: view.address(),
+        hidden: view.hidden(),
+        inputs: vec![input("name", "Aggregate", "order"), input("id", "Id", "o-1")],
+        button: "Show",
+    };
+    let (mut facts, mut state) = (None, None);
+    let table = match (view.parameter("name"), view.parameter("id")) {
+        (None, _) => names(view).await?,
+        (Some(name), None) => of_name(view, name).await?,
+        (Some(name), Some(id)) => {
+            let mut snapshot = view.get(&format!("/v1/snapshots/{}/{}", escape(name), escape(id))).await?;
+            state = Some(Json::new("State", &snapshot["state"].take(), true));
+            let link = view.link("aggregates", &[("name", name), ("id", id), ("version", &text(&snapshot, "version"))]);
+            facts = Some(Facts::of(&snapshot).with("aggregate", Cell::link("history", link)));
+            of_name(view, name).await?
+        }
+    };
+    Ok(Snapshots { search, facts, state, table }.render()?)
+}
+
+async fn names(view: &View) -> Result<Table, Refused> {
+    let page = view.query("/v1/aggregates", &[("after", &view.value("after"))]).await?;
+    let rows = items(&page, "names").iter().map(|name| {
+        let name = shown(name);
+        vec![Cell::link(&name, view.link("snapshots", &[("name", &name)]))]
+    });
+    Ok(Table {
+        id: "names",
+        title: "Aggregates".to_owned(),
+        columns: vec!["name"],
+        rows: rows.collect(),
+        empty: "No aggregate has a commit yet.",
+        next: if items(&page, "names").len() < 100 { None } else { view.next("More", "after", &page["next"]) },
+    })
+}
+
+async fn of_name(view: &View, name: &str) -> Result<Table, Refused> {
+    let query = json!({ "condition": {}, "limit": 100 });
+    let path = format!("/v1/query/{}/snapshots/list", escape(name));
+    // An aggregate that never had a snapshot has none to list.
+    let found = view.send(Method::POST, &path, Some(&query)).await;
+    let list = found.unwrap_or(Value::Null);
+    let list = if list.is_array() { list } else { list["items"].clone() };
+    let rows = list.as_array().into_iter().flatten().map(|snapshot| {
+        let id = text(snapshot, "aggregateId");
+        vec![
+            Cell::link(&id, view.link("snapshots", &[("name", name), ("id", &id)])),
+            Cell::number(number(snapshot, "version")),
+            Cell::text(text(snapshot, "tenantId")),
+            Cell::code(&text(snapshot, "state")),
+        ]
+    });
+    Ok(Table {
+        id: "snapshots",
+        title: format!("Snapshots of {name}"),
+        columns: vec!["id", "version", "tenantId", "state"],
+        rows: rows.collect(),
+        empty: "It has no snapshots.",
+        next: None,
+    })
+}

@@ -1,0 +1,78 @@
+//! Topics: what carries each event type, and which groups read it.
+
+use askama::Template;
+use serde_json::Value;
+
+use crate::components::{Cell, Facts, Link, Table};
+use crate::page::{Act, Group, Page, Permission};
+use crate::values::{items, list, number, text};
+use crate::view::{Refused, View, escape};
+
+pub(super) const PAGE: Page = Page {
+    id: "topics",
+    title: "Topics",
+    group: Group::Processing,
+    permission: Permission::Reader,
+    live: false,
+    render: |view| Box::pin(render(view)),
+    acts: &[Act::post("apply", "Apply", "/v1/topics/{name}/apply", "The topic {name} gets the partitions and the retention of its configuration.").shows(&["/v1/topics/{name}"])],
+};
+
+#[derive(Template)]
+#[template(path = "topics.html")]
+struct Topics {
+    title: String,
+    facts: Option<Facts>,
+    acts: Vec<Link>,
+    table: Table,
+}
+
+async fn render(view: &View) -> Result<String, Refused> {
+    let topics = match view.parameter("name") {
+        Some(name) => one(view, name).await?,
+        None => all(view).await?,
+    };
+    Ok(topics.render()?)
+}
+
+async fn all(view: &View) -> Result<Topics, Refused> {
+    let page = view.query("/v1/topics", &[("cursor", &view.value("cursor"))]).await?;
+    let row = |topic: &Value| {
+        let name = text(topic, "name");
+        vec![
+            Cell::link(&name, view.link("topics", &[("name", &name)])),
+            Cell::text(text(topic, "event_type")),
+            Cell::text(text(topic, "category")),
+            Cell::number(number(topic, "partitions")),
+            Cell::text(list(topic, "head")),
+            Cell::fault(items(topic, "differences").len() as u64),
+        ]
+    };
+    let table = Table {
+        id: "topics",
+        title: "Topics".to_owned(),
+        columns: vec!["name", "event type", "category", "partitions", "heads", "differences"],
+        rows: items(&page, "items").iter().map(row).collect(),
+        empty: "There is no topic. A type in the registry or a group makes one.",
+        next: view.next("More", "cursor", &page["cursor"]),
+    };
+    Ok(Topics { title: "Topics".to_owned(), facts: None, acts: Vec::new(), table })
+}
+
+async fn one(view: &View, name: &str) -> Result<Topics, Refused> {
+    let topic = view.get(&format!("/v1/topics/{}", escape(name))).await?;
+    let row = |group: &Value| {
+        let name = text(group, "group");
+        vec![Cell::link(&name, view.link("groups", &[("name", &name)])), Cell::number(number(group, "lag"))]
+    };
+    let table = Table {
+        id: "readers",
+        title: "Groups that read it".to_owned(),
+        columns: vec!["group", "lag"],
+        rows: items(&topic, "groups").iter().map(row).collect(),
+        empty: "No group reads it.",
+        next: None,
+    };
+    let acts = if items(&topic, "differences").is_empty() { Vec::new() } else { view.acts(&["apply"], &[("name", name)]) };
+    Ok(Topics { title: format!("Topic {name}"), facts: Some(Facts::of(&topic)), acts, table })
+}

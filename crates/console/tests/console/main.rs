@@ -1,0 +1,9 @@
+//! The console as a browser sees it: a real server on the loopback interface over the embedded store. What needs no browser is tested with
+//! plain HTTP; modules whose names begin with `with_chromium` drive a headless Chromium.
+
+mod acts;
+mod pages;
+mod running;
+mod signing_in;
+mod with_chromium;
+mod with_chromium_acts;

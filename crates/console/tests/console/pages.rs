@@ -1,0 +1,182 @@
+//! Every page, as the registry lists them.
+
+use annals_console::listing;
+use annals_core::credentials::{Grant, Role};
+
+use crate::running::{HOSTILE, Running, detail, encoded, key_in, parameters};
+
+/// The addresses of every page, its detail and its acts.
+fn addresses() -> Vec<String> {
+    let mut addresses = Vec::new();
+    for page in listing() {
+        addresses.extend(detail(&page.path).map(|detail| format!("{}?{detail}", page.path)));
+        addresses.extend(page.acts.iter().map(|act| format!("{}?{}", act.path, parameters())));
+        addresses.push(page.path);
+    }
+    addresses
+}
+
+fn with(address: &str, parameter: &str) -> String {
+    format!("{address}{}{parameter}", if address.contains('?') { '&' } else { '?' })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_shown_in_the_frame_with_a_policy_that_allows_nothing_inline() {
+    let server = Running::dev().await;
+    server.fill("default").await;
+    server.fail("default").await;
+    for page in listing() {
+        for address in [Some(page.path.clone()), detail(&page.path).map(|detail| format!("{}?{detail}", page.path))] {
+            let Some(address) = address else { continue };
+            let answer = server.get("", &address).await;
+            let policy = answer.headers()["content-security-policy"].to_str().expect("text").to_owned();
+            assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"), "{policy}");
+            assert!(!policy.contains("unsafe") && policy.contains("frame-ancestors 'none'"), "{policy}");
+            assert_eq!(answer.headers()["cache-control"], "no-store");
+            let (status, text) = (answer.status(), answer.text().await.expect("text"));
+            assert_eq!(status, 200, "{address}: {text}");
+            assert!(text.contains("--dev: no credentials are asked for"), "{address}");
+            assert!(text.contains(&format!("aria-current=\"page\">{}", page.title)), "{address}");
+            assert!(!text.contains(" style=") && !text.contains("<style") && !text.contains(" onclick"), "{address}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_is_never_markup() {
+    let server = Running::dev().await;
+    server.fill("default").await;
+    server.fail("default").await;
+    let mut seen = 0;
+    for address in addresses() {
+        // What the address itself carries is shown as well.
+        let (_, text) =
+            server.page("", &with(&address, &format!("reason={0}&scope={0}&done={0}", encoded(HOSTILE)))).await;
+        let (_, plain) = server.page("", &address).await;
+        for text in [&text, &plain] {
+            assert!(!text.contains("<script>document") && !text.contains("<img"), "{address}: {text}");
+        }
+        seen += usize::from(plain.contains("&#60;script&#62;document"));
+    }
+    assert!(seen >= 15, "what is hostile is on {seen} pages only");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_and_no_act_shows_anything_of_another_tenant() {
+    let server = Running::secured(&["default", "other"]).await;
+    for tenant in ["default", "other"] {
+        server.fill(tenant).await;
+        server.fail(tenant).await;
+    }
+    let key = key_in(&*server.store, Grant::new(Role::Operator, ["default"])).await;
+    let cookie = server.sign_in(&key).await;
+    for address in addresses() {
+        let (own, _) = server.page(&cookie, &address).await;
+        let (status, text) = server.page(&cookie, &with(&address, "tenant=other")).await;
+        assert!(!text.contains("of other"), "{address}: {text}");
+        assert!(!text.contains("name=\"reason\""), "{address} asks for a reason: {text}");
+        // What needs an administrator is refused before it is known whose it is.
+        let refused = if own == 403 { 403 } else { 404 };
+        assert_eq!(status, refused, "{address}: {text}");
+        let (unknown, _) = server.page(&cookie, &with(&address, "tenant=nobody")).await;
+        assert_eq!(unknown, refused, "{address}: another tenant and none are not told apart");
+    }
+    let (_, text) = server.page(&cookie, "/console/log").await;
+    assert!(text.contains("of default"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_is_shown_no_acts_and_no_pages_of_administrators() {
+    let server = Running::secured(&["default"]).await;
+    server.fill("default").await;
+    server.fail("default").await;
+    let key = key_in(&*server.store, Grant::new(Role::Reader, ["default"])).await;
+    let cookie = server.sign_in(&key).await;
+    let (_, handler) = server.page(&cookie, "/console/handlers?name=billing").await;
+    assert!(handler.contains("Failing partitions") && !handler.contains("/act/"), "{handler}");
+    for page in listing() {
+        let (status, text) = server.page(&cookie, &page.path).await;
+        assert_eq!(status, if page.permission == "admin" { 403 } else { 200 }, "{}: {text}", page.path);
+        for act in page.acts {
+            let (status, text) = server.page(&cookie, &format!("{}?{}", act.path, parameters())).await;
+            assert_eq!(status, 403, "{}: {text}", act.path);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aggregate_is_shown_as_it_was_at_each_version() {
+    let server = Running::dev().await;
+    server.fill("default").await;
+    let address = |version: u64| {
+        format!("/console/aggregates?name=order&id={}&version={version}", encoded(&format!("o-{HOSTILE}")))
+    };
+    let (_, first) = server.page("", &address(1)).await;
+    assert!(first.contains("At version 1") && first.contains("&#34;total&#34;: 0"), "{first}");
+    assert!(
+        !first.contains("Snapshot at version") && first.contains("Version after") && !first.contains("Version before")
+    );
+    let (_, last) = server.page("", &address(3)).await;
+    assert!(last.contains("&#34;total&#34;: 2") && last.contains("Snapshot at version 2"), "{last}");
+    assert!(last.contains("1 commits follow the snapshot") && !last.contains("Version after"), "{last}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_is_filtered_searched_and_paged() {
+    let server = Running::dev().await;
+    for n in 0..60 {
+        let event =
+            serde_json::json!({"type": if n % 2 == 0 { "even" } else { "odd" }, "data": {"needle": format!("<{n}>")}});
+        let commit = serde_json::json!({"aggregate": {"name": "n", "id": n.to_string()}, "events": [event]});
+        server.put("default", reqwest::Method::POST, "/v1/commits", commit).await;
+    }
+    let rows = |text: &str| text.matches("id=\"events-").count() / 2;
+    let (_, newest) = server.page("", "/console/log").await;
+    assert_eq!(rows(&newest), 50);
+    assert!(newest.contains("Older events") && newest.contains("number=59") && !newest.contains("number=9\""));
+    let (_, older) = server.page("", "/console/log?from=10").await;
+    assert!(rows(&older) == 10 && !older.contains("Older events"), "{older}");
+    let (_, odd) = server.page("", "/console/log?types=odd").await;
+    assert_eq!(rows(&odd), 30);
+    let (_, found) = server.page("", "/console/log?search=%3C17%3E").await;
+    assert!(rows(&found) == 1 && found.contains("number=17"), "{found}");
+    let (status, refused) = server.page("", "/console/log?from=nonsense").await;
+    assert!(status == 422 && refused.contains("invalid_query"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_found_by_condition() {
+    let server = Running::dev().await;
+    server.fill("default").await;
+    let condition = encoded(&serde_json::json!({"field": "name", "operator": "EQ", "value": HOSTILE}).to_string());
+    let (_, found) = server.page("", &format!("/console/records?collection=customers&condition={condition}")).await;
+    assert!(found.contains("records-1-1"), "{found}");
+    let none = encoded(r#"{"field":"name","operator":"EQ","value":"x"}"#);
+    let (_, none) = server.page("", &format!("/console/records?collection=customers&condition={none}")).await;
+    assert!(none.contains("No record matches."), "{none}");
+    let (_, wrong) = server.page("", "/console/records?collection=customers&condition=%7B").await;
+    assert!(wrong.contains("This is no JSON."), "{wrong}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_page_sends_its_content_again_when_it_changes() {
+    let server = Running::dev().await;
+    server.fill("default").await;
+    let mut stream = server.get("", "/console/handlers/live?name=billing").await;
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    let read = async {
+        let mut failed = false;
+        let mut text = String::new();
+        while !(failed && text.contains("&#60;script&#62;")) {
+            let chunk = stream.chunk().await.expect("a chunk").expect("it does not end");
+            text.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
+            if !failed && text.contains("No partition fails.") {
+                server.fail("default").await;
+                failed = true;
+                text.clear();
+            }
+        }
+    };
+    assert!(tokio::time::timeout(crate::running::DEADLINE, read).await.is_ok(), "the failure was not shown");
+    assert_eq!(server.get("", "/console/log/live").await.status(), 404, "not every page is live");
+}
