@@ -1,7 +1,7 @@
 //! Work queues whose items are records: the adapter that every store has.
 //!
-//! Callers of one queue wait for the same turn, which applies all that is waiting to the queue's state in memory and makes it durable with one
-//! batch of records. INVARIANT: each batch expects the ledger that the turn began with, so that of two processes one succeeds, and the
+//! Callers of one queue wait for the same turn, which applies all that is waiting to the queue's state in memory, and makes it durable with
+//! one batch of records. INVARIANT: each batch expects the ledger that the turn began with, so that of two processes one succeeds, and the
 //! other one reads again.
 
 use std::collections::BTreeMap;
