@@ -56,7 +56,7 @@ async fn asked(url: &str, command: &[&str]) -> redis::Value {
     let client = redis::Client::open(url).expect("a URL");
     let mut connection = client.get_multiplexed_async_connection().await.expect("connected");
     let mut ask = redis::cmd(command[0]);
-    command[1..].iter().for_each(|word| drop(ask.arg(*word)));
+    ask.arg(&command[1..]);
     ask.query_async(&mut connection).await.expect("answered")
 }
 
