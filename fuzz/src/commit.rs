@@ -45,9 +45,10 @@ fn accepted(commit: NewCommit, value: &Value, has_signed_zero: bool) {
 
 /// Whether the integer `-0` may stand in the body: `-0` with no more digits, fraction or exponent.
 fn has_signed_zero(bytes: &[u8]) -> bool {
-    bytes.windows(2).enumerate().any(|(at, window)| {
-        window == b"-0" && !matches!(bytes.get(at + 2), Some(b'0'..=b'9' | b'.' | b'e' | b'E'))
-    })
+    bytes
+        .windows(2)
+        .enumerate()
+        .any(|(at, window)| window == b"-0" && !matches!(bytes.get(at + 2), Some(b'0'..=b'9' | b'.' | b'e' | b'E')))
 }
 
 /// The same JSON with every zero as the integer 0.
