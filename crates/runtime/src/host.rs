@@ -4,7 +4,7 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
-//!                        ├─ start_defined() ─▶ every filter, projection and subscription that is defined
+//!                        ├─ start_defined() ─▶ every filter, projection, subscription and partner that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        ├─ health() of every processor, from the store
@@ -33,6 +33,7 @@ use crate::filters::TenantFilters;
 use crate::handlers::{Kind, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
+use crate::partners::{AllPartners, PartnerOptions};
 use crate::projections::TenantProjections;
 use crate::relay::TenantRelay;
 pub(crate) use lease::{Asked, Held, Leases};
@@ -58,6 +59,8 @@ pub struct HostOptions {
     pub microservice: String,
     /// How subscriptions reach producers in other processes. They reach none unless it is set.
     pub producers: Arc<dyn Producers>,
+    /// How events are exchanged with partners.
+    pub partners: PartnerOptions,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -79,6 +82,7 @@ impl Default for HostOptions {
             topics: TopicSettings::default(),
             microservice: "default".to_owned(),
             producers: Arc::new(NoProducers),
+            partners: PartnerOptions::default(),
         }
     }
 }
@@ -102,6 +106,7 @@ pub(crate) struct Inner {
     /// The health that was read last, and when.
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
     pub(crate) horizons: Arc<Horizons>,
+    pub(crate) partners: AllPartners,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
 }
@@ -128,16 +133,28 @@ impl Host {
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
         let (tenants, groups, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
-        Self(Arc::new(Inner { shared, tenants, groups, relays, filters, projections, health, horizons, credentials }))
+        let (health, horizons, partners) = (tokio::sync::Mutex::default(), Arc::default(), AllPartners::default());
+        Self(Arc::new(Inner {
+            shared,
+            tenants,
+            groups,
+            relays,
+            filters,
+            projections,
+            health,
+            horizons,
+            partners,
+            credentials,
+        }))
     }
 
-    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
+    /// Runs the filters, projections, subscriptions and partners of all tenants, those that are defined now and those that are defined later, for as
     /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
         self.start_subscriptions();
+        self.start_partners();
     }
 
     /// The handlers of a tenant.
