@@ -51,8 +51,8 @@ pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
     BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, GroupsClient, HandlersClient, HorizonClient,
-    HttpProducers, KeysClient, ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient,
-    StreamsClient, TopicsClient, TypesClient,
+    HttpProducers, HttpSending, KeysClient, PartnersClient, ProjectionsClient, QueriesClient, RecordsClient, Resolve,
+    Resolved, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };
 pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_with, shown_url};
 

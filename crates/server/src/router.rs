@@ -41,6 +41,7 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::processor_states::feature(),
         v1::projections::feature(),
         v1::horizon::feature(),
+        v1::partners::feature(),
         v1::stats::feature(),
         v1::sequencer::feature(),
         v1::backup::feature(),

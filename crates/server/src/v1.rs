@@ -18,6 +18,7 @@ pub(crate) mod keys;
 pub(crate) mod lines;
 pub(crate) mod log;
 pub(crate) mod many;
+pub(crate) mod partners;
 pub(crate) mod processor_states;
 pub(crate) mod projections;
 pub(crate) mod queries;
