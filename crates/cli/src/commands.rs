@@ -20,6 +20,7 @@ mod import;
 mod key;
 mod log;
 mod pack;
+mod partner;
 mod projection;
 mod query;
 mod record;
@@ -132,6 +133,7 @@ commands! {
     projection::Projection,
     consent::Consent,
     subscription::Subscription,
+    partner::Partner,
     r#type::Type,
     topic::Topic,
     import::Import,

@@ -3,6 +3,7 @@
 mod broker;
 mod layers;
 mod mongodb;
+mod partners;
 mod queries;
 mod security;
 mod snapshots;
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 pub use broker::BrokerSection;
 pub use layers::{Layers, Origins};
 pub use mongodb::MongoDbSection;
+pub use partners::PartnersSection;
 pub use queries::QueriesSection;
 pub use security::{ClientSection, SecuritySection, TlsSection};
 pub use snapshots::{DeclaredIndexes, SnapshotsSection};
@@ -33,6 +35,7 @@ pub struct Config {
     pub tenants: TenantsSection,
     pub mongodb: MongoDbSection,
     pub broker: BrokerSection,
+    pub partners: PartnersSection,
     pub server: ServerSection,
     pub security: SecuritySection,
     pub tls: TlsSection,

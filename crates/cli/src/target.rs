@@ -40,7 +40,7 @@ impl Target {
         }
         let store = context.open_store(must_exist).await?;
         let log = store.log(&tenant, &scope)?;
-        let host = Host::start(Arc::clone(&store), host_options(&context.config));
+        let host = Host::start(Arc::clone(&store), host_options(&context.config)?);
         Ok(Self { log, tenant, scope, place: Place::Store(Opened { store, host }) })
     }
 
@@ -89,10 +89,11 @@ impl Target {
 }
 
 /// What is configured of the task host.
-pub fn host_options(config: &Config) -> HostOptions {
+pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let microservice = config.server.microservice.clone();
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
-    HostOptions { microservice, producers: Arc::new(producers), ..HostOptions::default() }
+    let partners = config.partners.options(config)?;
+    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, ..HostOptions::default() })
 }
 
 /// Opens the configured store.

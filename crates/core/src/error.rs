@@ -407,7 +407,7 @@ codes! {
     NotReady "not_ready" 503 5 "The store refuses commits, or records and streams." "See `logs` for the cause."
     DiskFull "disk_full" 507 6 "There is no room for the next segment; nothing of the commit was stored." "Free disk space and retry; reads continue meanwhile."
     TooManyFiles "too_many_files" 503 5 "The process or the machine has too many files open; nothing was stored." "Retry in a moment; if it lasts, raise the limit of open files and restart."
-    PartnerKey "partner_key" 503 6 "Secrets of partners cannot be encrypted or decrypted." "Configure partners.key; if it was changed, configure the earlier one, or put the partner's secrets again."
+    PartnerKey "partner_key" 503 6 "Secrets of partners cannot be encrypted or decrypted." "Configure partners.key_file; if the key was changed, add the earlier one to the file, or put the partner's secrets again."
     StoreFailed "store_failed" 503 6 "The log refuses writes after a failed write or sync." "Check the disk, restart, then retry with the same request id."
     StoreReadOnly "store_read_only" 503 6 "The store was opened where it cannot be written." "Give the process write access to the data folder and restart."
     StoreDamaged "store_damaged" 503 6 "Stored bytes differ from what was written." "Keep what is stored, and restore a backup. The log of an embedded store can be cut where the message says; if records and streams are damaged, the log can be exported and backed up without them."

@@ -77,6 +77,7 @@ impl Run for Serve {
         let relays = config.broker.relays(&config.tenants.names)?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
         let tls = config.tls.options()?;
+        let tasks = target::host_options(config)?;
         let security = match config.server.dev {
             true => None,
             false => Some(config.security.options(&config.client)?),
@@ -121,7 +122,7 @@ impl Run for Serve {
         limits.tls = tls;
         limits.relays = relays;
         limits.query_guard = config.queries.guard(config.server.dev);
-        limits.tasks = target::host_options(config);
+        limits.tasks = tasks;
         let opening = async {
             match first {
                 Some(store) => Ok(store),

@@ -97,8 +97,9 @@ impl TenantPartners {
         };
         let secrets = secrets.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let keys = self.shared.options.partners.keys.as_ref();
-        let keys = keys
-            .ok_or_else(|| PartnerError::Key("this server has no key for them; configure partners.key".to_owned()))?;
+        let keys = keys.ok_or_else(|| {
+            PartnerError::Key("this server has no key for them; configure partners.key_file".to_owned())
+        })?;
         keys.encrypt(&self.tenant, id, &secrets, || self.random())
     }
 

@@ -79,8 +79,9 @@ impl TenantPartners {
         let records = TypedRecords::<SecretsRecord>::declared(Arc::clone(&self.records));
         let Some(found) = absent(records.get(partner).await)? else { return Ok(Vec::new()) };
         let keys = self.shared.options.partners.keys.as_ref();
-        let keys = keys
-            .ok_or_else(|| PartnerError::Key("this server has no key for them; configure partners.key".to_owned()))?;
+        let keys = keys.ok_or_else(|| {
+            PartnerError::Key("this server has no key for them; configure partners.key_file".to_owned())
+        })?;
         keys.decrypt(&self.tenant, &found.value)
     }
 }
