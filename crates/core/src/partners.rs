@@ -47,8 +47,8 @@ pub use stored::{
 /// - **Every attempt is on record.** INVARIANT: an attempt is stored, with its time, before it is made.
 /// - **Delivered at least once,** with an id that stays the same over attempts, so that the partner can tell a repeat.
 /// - **Received once.** A request is answered 202 once its record is durable. The same id again is answered with the id of that record.
-/// - **In order** per partner, direction and entity: the next event of an entity is attempted once the one before it is final. An event that
-///   is resent by hand does not wait.
+/// - **In order** per partner, direction and entity: the next event of an entity is attempted once the one before it is final. An event
+///   that is resent by hand does not wait.
 /// - **Alone.** A slow or failing partner delays no other.
 /// - **Claimed again.** A record whose owner died in PROCESSING is claimed again once its lease has ended.
 #[async_trait]

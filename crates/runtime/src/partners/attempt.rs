@@ -33,7 +33,7 @@ pub(super) struct Done {
 /// What a claim found.
 enum Claim {
     /// The attempt with this number is on record.
-    Begun(PartnerEventRecord, i32),
+    Begun(Box<PartnerEventRecord>, i32),
     /// There is nothing to attempt.
     Nothing { look: bool },
 }
@@ -118,7 +118,7 @@ impl Work {
             RecordChange::set_if(PARTNER_EVENTS, delivery.event, processing, Expected::Present),
         ];
         match self.partners.records.write(changes).await {
-            Ok(_) => Ok(Claim::Begun(event.value, attempt)),
+            Ok(_) => Ok(Claim::Begun(Box::new(event.value), attempt)),
             // Another process owns it, or an operator has acted on it.
             Err(RecordError::NotAsExpected { .. }) => Ok(Claim::Nothing { look: false }),
             Err(error) => Err(error),

@@ -92,13 +92,14 @@ impl Lane {
             return opens;
         }
         while flights.len() < most {
-            if self.ready.is_empty() && self.look {
-                if let Err(error) = self.look_up(now).await {
-                    if !matches!(error, RecordError::Store(StoreError::Closed)) {
-                        tracing::warn!(lane = self.name, %error, "deliveries cannot be looked up");
-                    }
-                    return Some(now.plus(AFTER_FAILURE));
+            if self.ready.is_empty()
+                && self.look
+                && let Err(error) = self.look_up(now).await
+            {
+                if !matches!(error, RecordError::Store(StoreError::Closed)) {
+                    tracing::warn!(lane = self.name, %error, "deliveries cannot be looked up");
                 }
+                return Some(now.plus(AFTER_FAILURE));
             }
             let Some(delivery) = self.ready.pop_front() else { break };
             self.taken.insert(delivery.key.clone());
