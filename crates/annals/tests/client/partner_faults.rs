@@ -79,14 +79,14 @@ async fn serve(mut stream: TcpStream, behaviour: Behaviour, seen: Arc<Mutex<Vec<
         Behaviour::Drips => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nx-drip: ").await;
             while stream.write_all(b"x").await.is_ok() {
-                annals_system_pause().await;
+                between_bytes().await;
             }
         }
     }
 }
 
 /// The pause between two bytes.
-async fn annals_system_pause() {
+async fn between_bytes() {
     use annals::Clock;
     annals::SystemClock.sleep(Duration::from_millis(20)).await;
 }
@@ -175,7 +175,9 @@ async fn a_partner_that_hangs_or_drips_ends_at_the_timeout() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partner_without_a_valid_certificate_gets_nothing() {
     let receiver = Receiver::start(vec![status("200 OK")]).await;
-    let error = local().send(to(format!("https://{}/events", receiver.address))).await.expect_err("no TLS");
+    let request = to(format!("https://{}/events", receiver.address));
+    let request = Outgoing { timeout: Duration::from_millis(500), ..request };
+    let error = local().send(request).await.expect_err("no TLS");
     assert!(!error.is_empty());
     assert!(receiver.requests().iter().all(|request| !request.contains("POST")), "{:?}", receiver.requests());
 }

@@ -227,7 +227,9 @@ impl Described {
         let typed = TypedStore::new(store, Arc::new(SystemClock));
         let partners = PartnerOptions { sending: Arc::new(Nowhere), keys: Some(PartnerKeys::for_development()) };
         let tasks = HostOptions { partners, ..HostOptions::default() };
-        let server = Running::over(Arc::new(typed), annals_server::Options { tasks, ..Default::default() }).await;
+        let mut options = annals_server::Options::default();
+        options.tasks = tasks;
+        let server = Running::over(Arc::new(typed), options).await;
         let document = document(&server).await;
         Self { server, document, seen: BTreeMap::new(), key: None }
     }
