@@ -1,5 +1,6 @@
 //! The log of a server's tenant, over HTTP, behind the same port as a log in this process.
 
+mod address;
 mod answers;
 mod backup;
 mod commits;
@@ -14,11 +15,13 @@ mod http;
 mod key_fetcher;
 mod keys;
 mod line;
+mod partners;
 mod projections;
 mod queries;
 mod queue;
 mod records;
 mod sagas;
+mod sending;
 mod sequencing;
 mod snapshots;
 mod streams;
@@ -57,11 +60,13 @@ pub use self::horizon::{HorizonClient, HttpProducers};
 #[cfg(feature = "server")]
 pub use self::key_fetcher::KeyFetcher;
 pub use self::keys::KeysClient;
+pub use self::partners::PartnersClient;
 pub use self::projections::ProjectionsClient;
 pub use self::queries::QueriesClient;
 pub use self::queue::QueuesClient;
 pub use self::records::RecordsClient;
 pub use self::sagas::SagasClient;
+pub use self::sending::{HttpSending, Resolve, Resolved};
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;
 pub use self::streams::StreamsClient;

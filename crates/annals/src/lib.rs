@@ -55,8 +55,9 @@ pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
     BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, GroupsClient, HandlersClient, HorizonClient,
-    HttpProducers, KeysClient, ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, SagasClient,
-    SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
+    HttpProducers, HttpSending, KeysClient, PartnersClient, ProjectionsClient, QueriesClient, QueuesClient,
+    RecordsClient, Resolve, Resolved, SagasClient, SequencingClient, SnapshotsClient, StreamsClient, TopicsClient,
+    TypesClient,
 };
 pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_queue, open_with, shown_url};
 

@@ -22,6 +22,7 @@ mod key;
 mod log;
 mod man;
 mod pack;
+mod partner;
 mod projection;
 mod query;
 mod queue;
@@ -137,6 +138,7 @@ commands! {
     saga::Saga,
     consent::Consent,
     subscription::Subscription,
+    partner::Partner,
     r#type::Type,
     topic::Topic,
     queue::Queue,

@@ -3,6 +3,7 @@
 mod broker;
 mod layers;
 mod mongodb;
+mod partners;
 mod queries;
 mod queue;
 mod security;
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 pub use broker::BrokerSection;
 pub use layers::{Layers, Origins};
 pub use mongodb::MongoDbSection;
+pub use partners::PartnersSection;
 pub use queries::QueriesSection;
 pub use queue::QueueSection;
 pub use security::{ClientSection, SecuritySection, TlsSection};
@@ -36,6 +38,7 @@ pub struct Config {
     pub mongodb: MongoDbSection,
     pub broker: BrokerSection,
     pub queue: QueueSection,
+    pub partners: PartnersSection,
     pub server: ServerSection,
     pub security: SecuritySection,
     pub tls: TlsSection,

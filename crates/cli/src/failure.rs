@@ -9,6 +9,7 @@ use annals::filters::FilterError;
 use annals::handlers::HandlerError;
 use annals::horizon::HorizonError;
 use annals::operations::OperationError;
+use annals::partners::PartnerError;
 use annals::projections::ProjectionError;
 use annals::queue::QueueError;
 use annals::runtime::StageError;
@@ -119,6 +120,15 @@ impl From<HorizonError> for Failure {
     fn from(error: HorizonError) -> Self {
         match error {
             HorizonError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<PartnerError> for Failure {
+    fn from(error: PartnerError) -> Self {
+        match error {
+            PartnerError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

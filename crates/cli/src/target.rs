@@ -41,7 +41,7 @@ impl Target {
         let store = context.open_store(must_exist).await?;
         let log = store.log(&tenant, &scope)?;
         let queues = annals::open_queue(&context.config.queue.url)?;
-        let options = HostOptions { queues, ..host_options(&context.config) };
+        let options = HostOptions { queues, ..host_options(&context.config)? };
         let host = Host::start(Arc::clone(&store), options);
         Ok(Self { log, tenant, scope, place: Place::Store(Opened { store, host }) })
     }
@@ -91,10 +91,11 @@ impl Target {
 }
 
 /// What is configured of the task host.
-pub fn host_options(config: &Config) -> HostOptions {
+pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let microservice = config.server.microservice.clone();
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
-    HostOptions { microservice, producers: Arc::new(producers), ..HostOptions::default() }
+    let partners = config.partners.options(config)?;
+    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, ..HostOptions::default() })
 }
 
 /// Opens the configured store.

@@ -30,6 +30,7 @@ pub mod limits;
 mod metadata;
 pub mod names;
 pub mod order;
+pub mod partners;
 mod prepare;
 pub mod processing;
 pub mod projections;

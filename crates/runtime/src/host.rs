@@ -4,7 +4,7 @@
 //!  annals serve ─┐
 //!  your program ─┴▶ Host::start(store) ─▶ handlers(tenant) ─▶ an owner for each handler that somebody pulls from
 //!                        │                                     supervised: restarted with back-off, panics caught
-//!                        ├─ start_defined() ─▶ every filter, projection, saga and subscription that is defined
+//!                        ├─ start_defined() ─▶ every filter, projection, saga, subscription and partner that is defined
 //!                        ├─ stage()  what a commit can wait for
 //!                        ├─ tasks()  what runs, and how
 //!                        ├─ health() of every processor, from the store
@@ -34,6 +34,7 @@ use crate::filters::TenantFilters;
 use crate::handlers::{Kind, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
+use crate::partners::{AllPartners, PartnerOptions};
 use crate::projections::TenantProjections;
 use crate::queue::TenantQueues;
 use crate::relay::TenantRelay;
@@ -63,6 +64,8 @@ pub struct HostOptions {
     pub producers: Arc<dyn Producers>,
     /// What holds the items of work queues; the store's records unless it is set.
     pub queues: Option<Arc<dyn QueueBackend>>,
+    /// How events are exchanged with partners.
+    pub partners: PartnerOptions,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -85,6 +88,7 @@ impl Default for HostOptions {
             microservice: "default".to_owned(),
             producers: Arc::new(NoProducers),
             queues: None,
+            partners: PartnerOptions::default(),
         }
     }
 }
@@ -109,6 +113,7 @@ pub(crate) struct Inner {
     /// The health that was read last, and when.
     pub(crate) health: tokio::sync::Mutex<Option<(Timestamp, health::Read)>>,
     pub(crate) horizons: Arc<Horizons>,
+    pub(crate) partners: AllPartners,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
@@ -134,33 +139,31 @@ impl Host {
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
         let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
-        let (tenants, groups, relays, queues) =
-            (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let sagas = Mutex::default();
-        let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
         Self(Arc::new(Inner {
             shared,
-            tenants,
-            groups,
-            relays,
-            queues,
-            filters,
-            projections,
-            sagas,
-            health,
-            horizons,
-            credentials,
+            tenants: Mutex::default(),
+            groups: Mutex::default(),
+            filters: Mutex::default(),
+            projections: Mutex::default(),
+            sagas: Mutex::default(),
+            queues: Mutex::default(),
+            relays: Mutex::default(),
+            credentials: Mutex::default(),
+            health: tokio::sync::Mutex::default(),
+            horizons: Arc::default(),
+            partners: AllPartners::default(),
         }))
     }
 
-    /// Runs the filters, projections, sagas and subscriptions of all tenants, those that are defined now and those that are defined later,
-    /// for as long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
+    /// Runs the filters, projections, sagas, subscriptions and partners of all tenants, those that are defined now and those that are
+    /// defined later, for as long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an
+    /// async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
         self.start_sagas();
         self.start_subscriptions();
+        self.start_partners();
     }
 
     /// The handlers of a tenant.

@@ -43,6 +43,7 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::queue::feature(),
         v1::sagas::feature(),
         v1::horizon::feature(),
+        v1::partners::feature(),
         v1::stats::feature(),
         v1::sequencer::feature(),
         v1::backup::feature(),

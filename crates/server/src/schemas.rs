@@ -11,6 +11,7 @@ mod filter;
 mod handler;
 mod horizon;
 mod key;
+mod partner;
 mod projection;
 mod queue;
 mod record;
@@ -32,6 +33,10 @@ pub(crate) use handler::{
 };
 pub(crate) use horizon::{Consent, ConsentPage, NewConsent, NewSubscription, SubscriptionPage, SubscriptionStatus};
 pub(crate) use key::{FoundKey, KeyChange, KeyChanged, KeyRollback};
+pub(crate) use partner::{
+    Accepted, NewPartner, NewPartnerReplay, Partner, PartnerEvent, PartnerEventPage, PartnerPage, PartnerReplay,
+    PartnerStatistics, ReceivedEvent,
+};
 pub(crate) use projection::{ProjectedRecords, ProjectionDefinition, ProjectionPage, ProjectionStatus};
 pub(crate) use queue::{
     CancelledQueueItem, EnqueuedItem, NewQueueItem, QueueDefinition, QueueItem, QueueItemPage, QueueItemPriority,

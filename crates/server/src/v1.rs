@@ -19,6 +19,7 @@ pub(crate) mod lines;
 pub(crate) mod log;
 mod managed;
 pub(crate) mod many;
+pub(crate) mod partners;
 pub(crate) mod processor_states;
 pub(crate) mod projections;
 pub(crate) mod queries;

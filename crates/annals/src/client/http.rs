@@ -135,6 +135,26 @@ impl Http {
         collect(self.send(request).await?).await
     }
 
+    /// Posts a body with headers of its own, and without a credential.
+    pub async fn post_with(
+        &self,
+        path: &str,
+        body: Bytes,
+        media_type: &'static str,
+        headers: &[(&'static str, String)],
+    ) -> Result<Answer, String> {
+        let mut request = self.get_request(path, JSON)?;
+        request.headers_mut().remove(AUTHORIZATION);
+        *request.method_mut() = Method::POST;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        for (name, value) in headers {
+            let value = HeaderValue::from_str(value).map_err(|_| format!("{name} cannot be sent in a header"))?;
+            request.headers_mut().insert(*name, value);
+        }
+        *request.body_mut() = Full::new(body);
+        collect(self.send(request).await?).await
+    }
+
     /// The host and port to connect to.
     pub fn authority(&self) -> &str {
         &self.authority

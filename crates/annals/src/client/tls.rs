@@ -48,25 +48,14 @@ pub(super) struct Secured {
 impl Secured {
     /// For a server of this name or address.
     pub fn new(host: &str, options: &ClientOptions) -> Result<Self, String> {
+        Self::with(connector(options.authorities.as_deref())?, host)
+    }
+
+    /// For a server of this name or address, with what secures connections.
+    pub fn with(connector: TlsConnector, host: &str) -> Result<Self, String> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone()).map_err(|_| format!("{host:?} is not a name or an address"))?;
-        let mut roots = RootCertStore::empty();
-        match &options.authorities {
-            Some(file) => {
-                let found = authorities(file)?;
-                for authority in found {
-                    roots.add(authority).map_err(|error| format!("{}: {error}", file.display()))?;
-                }
-            }
-            None => {
-                roots.add_parsable_certificates(of_the_system()?);
-            }
-        }
-        // Named here and not installed for the process, which may have another one.
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-        let config = config.with_root_certificates(roots).with_no_client_auth();
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+        Ok(Self { connector, name })
     }
 
     /// Makes a connection one of TLS.
@@ -74,6 +63,26 @@ impl Secured {
         let secured = self.connector.connect(self.name.clone(), stream).await?;
         Ok(Stream::Tls(Box::new(secured)))
     }
+}
+
+/// Returns what secures connections to servers whose certificates these authorities have signed; those of the system when absent.
+pub(super) fn connector(trusted: Option<&Path>) -> Result<TlsConnector, String> {
+    let mut roots = RootCertStore::empty();
+    match trusted {
+        Some(file) => {
+            for authority in authorities(file)? {
+                roots.add(authority).map_err(|error| format!("{}: {error}", file.display()))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(of_the_system()?);
+        }
+    }
+    // Named here and not installed for the process, which may have another one.
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

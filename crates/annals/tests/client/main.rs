@@ -5,6 +5,8 @@ mod keys_until;
 mod moving;
 mod moving_keys;
 mod moving_maps;
+mod partner_faults;
+mod partners;
 mod records_until;
 mod sharing;
 mod snapshots_until;

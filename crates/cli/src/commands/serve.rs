@@ -84,6 +84,7 @@ impl Run for Serve {
         let queues = annals::open_queue(&config.queue.url)?;
         let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
         let tls = config.tls.options()?;
+        let tasks = target::host_options(config)?;
         let security = match config.server.dev {
             true => None,
             false => Some(config.security.options(&config.client)?),
@@ -129,7 +130,7 @@ impl Run for Serve {
         limits.relays = relays;
         limits.pages = Some(pages(context)?);
         limits.query_guard = config.queries.guard(config.server.dev);
-        limits.tasks = target::host_options(config);
+        limits.tasks = tasks;
         limits.tasks.queues = queues;
         let opening = async {
             match first {

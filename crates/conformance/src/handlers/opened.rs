@@ -51,7 +51,12 @@ impl Opened {
 
     /// Another host on a store, as another process would have.
     pub fn on(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
-        let options = HostOptions { clock: clock.clone(), ..HostOptions::default() };
+        Self::with(store, clock, HostOptions::default())
+    }
+
+    /// Another host with these options, except for the clock.
+    pub fn with(store: Arc<dyn Store>, clock: Arc<ManualClock>, options: HostOptions) -> Self {
+        let options = HostOptions { clock: clock.clone(), ..options };
         let host = Host::start(Arc::clone(&store), options);
         let handlers = host.handlers(DEFAULT_TENANT).expect("declared");
         let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");

@@ -44,7 +44,8 @@ pub fn is_system_collection(name: &str) -> bool {
 
 /// Whether the records of this collection are secrets of Annals, which are shown to nobody.
 pub fn is_secret_collection(name: &str) -> bool {
-    name.eq_ignore_ascii_case(crate::horizon::SUBSCRIPTION_CREDENTIALS)
+    let secret = [crate::horizon::SUBSCRIPTION_CREDENTIALS, crate::partners::PARTNER_SECRETS];
+    secret.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod lives;
 mod locks;
 mod model;
 mod operations;
+mod partners;
 mod prepare;
 mod projections;
 mod queue;

@@ -30,6 +30,7 @@ mod malformed;
 mod network;
 mod new_collections;
 mod oplog;
+mod partners;
 mod prepare;
 mod projections;
 mod proxy;

@@ -6,9 +6,11 @@ mod transport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use annals_core::Code;
+use annals_core::partners::{Answered, Outgoing, Sending, Signed, SigningSecret};
+use annals_core::{Clock, Code};
 use annals_embedded::disk::MemoryDisk;
 use annals_runtime::types::TypedStore;
+use annals_runtime::{HostOptions, PartnerKeys, PartnerOptions};
 use annals_system::SystemClock;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -196,6 +198,20 @@ impl Schemas<'_> {
     }
 }
 
+/// Reaches no partner.
+struct Nowhere;
+
+#[async_trait::async_trait]
+impl Sending for Nowhere {
+    async fn send(&self, _: Outgoing) -> Result<Answered, String> {
+        Err("nobody is there".to_owned())
+    }
+
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 /// A server whose requests and answers are held against its document.
 struct Described {
     server: Running,
@@ -210,7 +226,11 @@ impl Described {
         let options = annals_embedded::Options { scopes: vec!["inbox".to_owned()], ..Default::default() };
         let store = store_on(Arc::new(MemoryDisk::default()), options);
         let typed = TypedStore::new(store, Arc::new(SystemClock));
-        let server = Running::over(Arc::new(typed), annals_server::Options::default()).await;
+        let partners = PartnerOptions { sending: Arc::new(Nowhere), keys: Some(PartnerKeys::for_development()) };
+        let tasks = HostOptions { partners, ..HostOptions::default() };
+        let mut options = annals_server::Options::default();
+        options.tasks = tasks;
+        let server = Running::over(Arc::new(typed), options).await;
         let document = document(&server).await;
         Self { server, document, seen: BTreeMap::new(), key: None }
     }
@@ -525,6 +545,52 @@ impl Described {
         self.exchange("get", "/v1/horizon/partner-doors", None, 403).await;
     }
 
+    async fn partners(&mut self) {
+        let secret = SigningSecret::of_bytes(vec![7; 24]);
+        let one = "/v1/partners/acme";
+        let definition = json!({
+            "name": "Acme", "url": "https://acme.example/events", "secrets": [secret.reveal()],
+            "select": {"field": "type", "operator": "EQ", "value": "opened"}, "start": "beginning", "format": "record",
+            "receive": {"aggregate": "parcel"}, "limits": {"concurrency": 2, "timeout_ms": 1000}, "retention_days": 30,
+            "paused": false
+        });
+        self.exchange("put", one, Some(definition.clone()), 201).await;
+        self.put(one, definition).await;
+        self.get(one).await;
+        self.get("/v1/partners?limit=5").await;
+        let event = json!({"type": "shipped", "subject": "p-1", "data": {"n": 1}});
+        let path = "/v1/partners/acme/events";
+        self.exchange("post", path, Some(event.clone()), 401).await;
+        let body = event.to_string();
+        let signed = Signed::sign(&[secret], "w-1", SystemClock.now(), body.as_bytes());
+        let mut ids = Vec::new();
+        for status in [202, 200] {
+            let request = self.server.request(Method::POST, path).header("content-type", "application/json");
+            let request = request.header("webhook-id", &signed.id).header("webhook-timestamp", &signed.timestamp);
+            let answer =
+                self.server.send(request.header("webhook-signature", &signed.signature).body(body.clone())).await;
+            assert_eq!(answer.status, status, "{}", answer.text());
+            let answer: Value = serde_json::from_slice(&answer.body).expect("JSON");
+            ids.push(answer["id"].as_str().expect("an id").to_owned());
+        }
+        assert_eq!(ids[0], ids[1]);
+        let query = "direction=IN&status=SUCCESS&type=shipped&entity_id=p-1&due=false&limit=1";
+        while self.get(&format!("{path}?{query}")).await["items"][0].is_null() {
+            tokio::task::yield_now().await;
+        }
+        let event = format!("/v1/partner-events/{}", ids[0]);
+        self.get(&event).await;
+        let reason = json!({"reason": "a test", "by": "me"});
+        self.exchange("post", &format!("{event}/cancel"), Some(reason.clone()), 409).await;
+        self.post(&format!("{event}/resend"), reason.clone()).await;
+        self.get("/v1/partners/acme/statistics").await;
+        self.post("/v1/partners/acme/replay", json!({"from": 0, "to": 1, "reason": "a test"})).await;
+        self.exchange("delete", one, Some(reason), 200).await;
+        for path in [one, "/v1/partner-events/0123456789abcdef01234567"] {
+            self.exchange("get", path, None, 404).await;
+        }
+    }
+
     /// At a server that has them.
     async fn credentials(&mut self) {
         self.exchange("get", "/v1/audit", None, 501).await;
@@ -569,6 +635,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.projections().await;
     described.sagas().await;
     described.horizon().await;
+    described.partners().await;
     described.transport().await;
     described.queues().await;
     described.get("/health/live").await;

@@ -1,0 +1,109 @@
+//! The suite of partner events: what the task host makes of a store's log and records, with a partner whose answers the cases decide.
+
+pub mod cases;
+mod words;
+
+/// Makes one test of every case of partner events, for the subject that the expression creates, as [`event_log!`](crate::event_log)
+/// does for the log: `annals_conformance::partners!(MyStore::new());`
+#[macro_export]
+macro_rules! partners {
+    ($subject:expr) => {
+        $crate::partners! { @cases $subject;
+            acting {
+                an_exhausted_event_is_resent_by_hand
+                a_pending_event_is_cancelled
+                an_act_that_the_state_does_not_allow_is_refused
+                acts_are_recorded_with_their_reason
+            }
+            attempts {
+                statement_102_gaps_are_5_10_20_and_40_s_and_the_fifth_failure_is_the_last
+                statement_103_success_on_the_third_attempt_keeps_the_audit_fields
+                statement_109_candidates_for_a_retry_have_up_to_four_attempts_or_no_map
+                an_attempt_is_on_record_before_it_is_sent
+                an_event_has_one_id_and_one_body_over_attempts
+                retry_after_is_honoured
+                a_refusal_that_cannot_heal_ends_at_once
+                a_partner_that_fails_in_a_row_is_left_alone_for_a_while
+            }
+            managing {
+                statement_105_the_history_of_a_partner_has_its_newest_100_events
+                statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays
+                the_record_has_the_fields_of_its_layout_and_no_others
+                secrets_are_never_shown
+                partners_are_defined_changed_listed_and_deleted
+                a_partner_that_cannot_work_is_refused
+            }
+            ordering {
+                events_of_an_entity_are_sent_in_order
+                a_failing_entity_delays_no_other
+                a_silent_partner_delays_no_other
+                an_event_that_is_final_holds_up_nothing
+                a_paused_partner_gets_its_events_later
+            }
+            owning {
+                statement_106_a_record_in_processing_is_claimed_again_after_its_lease
+                a_host_that_is_drained_stores_what_is_in_flight
+            }
+            receiving {
+                an_event_is_stored_and_then_committed_to_the_configured_aggregate
+                a_repeated_request_is_answered_with_the_first_id
+                a_request_that_is_not_signed_or_stale_is_refused
+                a_body_that_is_too_large_too_deep_or_no_event_is_refused
+                secrets_are_rotated_without_a_gap
+                events_of_an_entity_are_committed_in_the_order_of_their_arrival
+            }
+            selecting {
+                statement_104_an_event_is_recorded_once_for_a_partner
+                two_hosts_send_each_event_once
+                each_partner_gets_what_it_selects
+                a_partner_gets_events_from_its_definition_on
+                a_replay_sends_a_range_again
+                an_event_is_sent_in_the_form_that_is_configured
+            }
+        }
+    };
+    (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
+        $(mod $group {
+            #[allow(unused_imports, reason = "the subject's expression may name items of the calling module")]
+            use super::*;
+
+            $(#[test]
+            fn $case() {
+                $crate::run($subject, $crate::partners::cases::$group::$case);
+            })+
+        })+
+    };
+}
+
+/// The cases of several processes on one store. Used as [`partners!`] is, for stores that processes share.
+#[macro_export]
+macro_rules! partners_of_processes {
+    ($subject:expr) => {
+        $crate::partners! { @cases $subject;
+            processes {
+                one_process_at_a_time_sends_and_another_takes_over_when_it_dies
+                an_event_that_another_process_receives_is_committed
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A case that is written but not listed would never run.
+    #[test]
+    fn every_case_is_listed() {
+        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        let list = std::fs::read_to_string(format!("{sources}/partners.rs")).expect("the list is readable");
+        let mut cases = 0;
+        for entry in std::fs::read_dir(format!("{sources}/partners/cases")).expect("the folder is readable") {
+            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a file is readable");
+            let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next());
+            for name in names {
+                assert!(list.lines().any(|line| line.trim() == name), "{name} is not in the list of partners.rs");
+                cases += 1;
+            }
+        }
+        assert!(cases > 30, "only {cases} cases were found");
+    }
+}

@@ -1,0 +1,10 @@
+//! The cases, by what they are about.
+
+pub mod acting;
+pub mod attempts;
+pub mod managing;
+pub mod ordering;
+pub mod owning;
+pub mod processes;
+pub mod receiving;
+pub mod selecting;

@@ -1,0 +1,71 @@
+//! What operators do to events.
+
+use annals_core::partners::{Ending, EventStatus, EventsQuery, PartnerError};
+use annals_core::{RecordQuery, RecordType};
+
+use crate::Subject;
+use crate::partners::words::{Exchange, P, Reply, are, reason};
+
+/// With five more attempts, each on record.
+pub async fn an_exhausted_event_is_resent_by_hand(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.scripted.usually("p.example", Reply::Status(500));
+    exchange.commit("a").await;
+    let events = exchange.in_time(|events| events.iter().any(|event| event.ended.is_some())).await;
+    assert_eq!(events[0].ended, Some(Ending::Exhausted));
+    let resent = exchange.partners.resend(&events[0].id, reason()).await.expect("resent");
+    assert_eq!((resent.ended, &resent.id), (None, &events[0].id));
+    exchange.until(|events| events[0].attempts == 6 && are(events, EventStatus::Failed)).await;
+    exchange.scripted.usually("p.example", Reply::Status(200));
+    let events = exchange.in_time(|events| are(events, EventStatus::Success)).await;
+    assert_eq!((events[0].attempts, events[0].ended), (7, Some(Ending::Success)));
+    let record = exchange.stored().await.remove(0);
+    assert_eq!(record.entity_metadata.attempts.len(), 7, "every attempt is on record");
+}
+
+/// It is not attempted any more.
+pub async fn a_pending_event_is_cancelled(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.scripted.script([Reply::Status(500)]);
+    exchange.commit("a").await;
+    let events = exchange.until(|events| are(events, EventStatus::Failed)).await;
+    exchange.partners.cancel(&events[0].id, reason()).await.expect("cancelled");
+    exchange.advance_seconds(1_000);
+    exchange.commit("b").await;
+    exchange.until(|events| events.iter().any(|event| event.event_status == EventStatus::Success)).await;
+    assert_eq!(exchange.scripted.requests().len(), 2);
+    let statistics = exchange.partners.statistics(P).await.expect("counted");
+    assert_eq!((statistics.out.cancelled, statistics.out.success, statistics.success_rate), (1, 1, Some(0.5)));
+}
+
+/// Refused with the state, and an event that is not there with its id.
+pub async fn an_act_that_the_state_does_not_allow_is_refused(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.commit("a").await;
+    let events = exchange.until(|events| are(events, EventStatus::Success)).await;
+    match exchange.partners.cancel(&events[0].id, reason()).await.expect_err("it succeeded") {
+        PartnerError::State { state, .. } => assert_eq!(state, "SUCCESS"),
+        other => panic!("{other}"),
+    }
+    for id in ["0123456789abcdef01234567", "no id"] {
+        let unknown = exchange.partners.event(id).await.expect_err("unknown");
+        assert_eq!(unknown, PartnerError::UnknownEvent(id.to_owned()));
+    }
+    let nobody = exchange.partners.events("nobody", EventsQuery::default()).await.expect_err("unknown");
+    assert_eq!(nobody, PartnerError::Unknown("nobody".to_owned()));
+}
+
+/// Who, why and when.
+pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.scripted.script([Reply::Status(404)]);
+    exchange.commit("a").await;
+    let events = exchange.until(|events| are(events, EventStatus::Failed)).await;
+    exchange.partners.resend(&events[0].id, reason()).await.expect("resent");
+    exchange.until(|events| are(events, EventStatus::Success)).await;
+    exchange.partners.delete(P, reason()).await.expect("deleted");
+    let acts = RecordQuery::new(<annals_core::handlers::ActRecord as RecordType>::COLLECTION);
+    let acts = exchange.records.find(acts).await.expect("found").records;
+    let acts: Vec<_> = acts.iter().map(|act| act.document.get_str("act").expect("an act").to_owned()).collect();
+    assert_eq!(acts, ["resend", "delete"]);
+}

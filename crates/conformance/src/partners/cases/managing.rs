@@ -1,0 +1,145 @@
+//! Definitions, queries, and the record itself.
+
+use annals_core::bson::{Bson, Document};
+use annals_core::partners::{EventStatus, EventsQuery, PartnerDefinition, PartnerError, PartnerEventRecord};
+use annals_core::{Code, Condition, RecordQuery, RecordType};
+
+use crate::Subject;
+use crate::partners::words::{Exchange, P, are, placed_to, reason, secret};
+
+/// Behaviour statement 105.
+pub async fn statement_105_the_history_of_a_partner_has_its_newest_100_events(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.define(placed_to("q")).await;
+    for n in 0..105 {
+        exchange.commit(&format!("o-{n}")).await;
+        exchange.it.advance(1);
+    }
+    exchange.until(|events| events.len() == 100).await;
+    let mut first = Vec::new();
+    loop {
+        let page = exchange.partners.events(P, EventsQuery::default()).await.expect("listed");
+        let rest = EventsQuery { cursor: page.cursor.clone(), ..EventsQuery::default() };
+        let rest = exchange.partners.events(P, rest).await.expect("listed");
+        if page.items.len() + rest.items.len() == 105 && page.cursor.is_some() {
+            first.extend(page.items);
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(first.windows(2).all(|pair| pair[0].created >= pair[1].created), "the newest come first");
+    assert!(first.iter().all(|event| event.entity_metadata["partnerId"] == P), "only its own");
+}
+
+/// Behaviour statement 107: the date has the type that stores expire. Records with such dates are removed: see the suite of records.
+pub async fn statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays(
+    subject: &dyn Subject,
+) {
+    let exchange = Exchange::of(subject).await;
+    exchange.define(PartnerDefinition { retention_days: Some(30), ..placed_to(P) }).await;
+    exchange.scripted.script([crate::partners::words::Reply::Status(404)]);
+    exchange.commit("a").await;
+    let failed = exchange.until(|events| are(events, EventStatus::Failed)).await;
+    assert_eq!(failed[0].expire_at, None);
+    exchange.commit("b").await;
+    exchange.until(|events| events.iter().any(|event| event.event_status == EventStatus::Success)).await;
+    let success = EventsQuery { status: Some(EventStatus::Success), ..EventsQuery::default() };
+    let success = exchange.query(success).await;
+    assert_eq!(success[0].expire_at, Some(exchange.it.now_plus(30 * 24 * 60 * 60 * 1_000)));
+    let dated = RecordQuery::new("partner_events").matching(Condition::exists("expire_at"));
+    let page = exchange.records.find(dated).await.expect("found");
+    assert_eq!(page.records.len(), 1);
+    assert!(page.records[0].document.get_datetime("expire_at").is_ok(), "it is a date");
+}
+
+/// The fields of the layout and no others, with the types that other software expects.
+pub async fn the_record_has_the_fields_of_its_layout_and_no_others(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.commit("a").await;
+    exchange.until(|events| are(events, EventStatus::Success)).await;
+    let page = exchange.records.find(RecordQuery::new("partner_events")).await.expect("found");
+    let document = Document::try_from(&*page.records[0].document).expect("a document");
+    let fields: Vec<_> = document.keys().map(String::as_str).collect();
+    let due = [
+        "_id",
+        "event_day_id",
+        "event_version",
+        "event_type",
+        "event_status",
+        "event_direction",
+        "entity_metadata",
+        "entity_data",
+        "created",
+        "createdBy",
+        "lastUpdatedTime",
+    ];
+    assert_eq!(fields, due);
+    assert!(matches!(document.get("_id"), Some(Bson::ObjectId(_))));
+    assert!(matches!(document.get("event_day_id"), Some(Bson::Int32(_))));
+    assert!(document.get_str("created").is_ok_and(|millis| millis.len() == 13));
+    let metadata = document.get_document("entity_metadata").expect("metadata");
+    let fields: Vec<_> = metadata.keys().map(String::as_str).collect();
+    assert_eq!(fields, ["partnerId", "partnerName", "entity_id", "entity_type", "resilienceAttemptCount"]);
+    let attempts = metadata.get_document("resilienceAttemptCount").expect("attempts");
+    assert!(attempts.get_str("1").is_ok_and(|millis| millis.len() == 13));
+    let declared = exchange.records.collections().await.expect("declared");
+    let events = declared.into_iter().find(|it| it.name == "partner_events").expect("declared");
+    assert_eq!(events.indexes, PartnerEventRecord::indexes());
+}
+
+/// They are not in what is answered or stored.
+pub async fn secrets_are_never_shown(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    let (shown, raw) = (secret(1).reveal(), [1; 24]);
+    let status = exchange.partners.get(P).await.expect("defined");
+    assert_eq!(status.definition["secrets"], 1);
+    assert!(!serde_json::to_string(&status).expect("writes").contains(&shown));
+    for collection in ["annals-partners", "annals-partner-secrets"] {
+        for record in exchange.records.find(RecordQuery::new(collection)).await.expect("found").records {
+            let bytes = record.document.as_bytes();
+            assert!(
+                !bytes.windows(24).any(|window| window == raw)
+                    && !bytes.windows(16).any(|it| it == &shown.as_bytes()[..16])
+            );
+        }
+    }
+    assert!(annals_core::is_secret_collection("annals-partner-secrets"));
+}
+
+/// One by one, and gone once they are deleted.
+pub async fn partners_are_defined_changed_listed_and_deleted(subject: &dyn Subject) {
+    let exchange = Exchange::of(subject).await;
+    let partners = &exchange.partners;
+    assert!(partners.list(None, 10).await.expect("listed").items.is_empty());
+    for id in ["q", "p", "r"] {
+        exchange.define(placed_to(id)).await;
+    }
+    let page = partners.list(None, 2).await.expect("listed");
+    assert_eq!((page.items.len(), page.cursor.as_deref()), (2, Some("q")));
+    let rest = partners.list(page.cursor.as_deref(), 2).await.expect("listed");
+    assert_eq!((rest.items[0].partner.as_str(), rest.cursor), ("r", None));
+    let renamed = PartnerDefinition { name: "Other".into(), secrets: None, ..placed_to(P) };
+    assert!(!partners.put(renamed).await.expect("changed"));
+    let status = partners.get(P).await.expect("defined");
+    assert_eq!((&status.definition["name"], &status.definition["secrets"]), (&"Other".into(), &1.into()));
+    partners.delete(P, reason()).await.expect("deleted");
+    assert_eq!(partners.get(P).await.expect_err("gone"), PartnerError::Unknown(P.to_owned()));
+    exchange.define(placed_to(P)).await;
+    exchange.commit("a").await;
+    exchange.until(|events| are(events, EventStatus::Success)).await;
+}
+
+/// With the setting that is wrong.
+pub async fn a_partner_that_cannot_work_is_refused(subject: &dyn Subject) {
+    let exchange = Exchange::of(subject).await;
+    for (definition, path) in [
+        (PartnerDefinition { secrets: None, ..placed_to(P) }, "secrets"),
+        (placed_to(P).sends("https://10.0.0.1/", Condition::All), "url"),
+        (placed_to(P).secrets(["short"]), "secrets[0]"),
+    ] {
+        match exchange.partners.put(definition).await.expect_err(path) {
+            PartnerError::Invalid(invalid) => assert_eq!((invalid.code, &*invalid.path), (Code::InvalidPartner, path)),
+            other => panic!("{other}"),
+        }
+    }
+}

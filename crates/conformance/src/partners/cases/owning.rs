@@ -1,0 +1,66 @@
+//! Who attempts an event, and what happens when it dies.
+
+use annals_core::bson::Bson;
+use annals_core::partners::{DELIVERIES, DeliveryRecord, EventStatus, PARTNER_EVENTS};
+use annals_core::{Clock, Expected, RecordChange, TypedRecords};
+
+use crate::Subject;
+use crate::partners::words::{Exchange, Reply, are, header};
+
+/// Behaviour statement 106: what a process was attempting when it died is attempted again once its lease has ended, with the same id.
+pub async fn statement_106_a_record_in_processing_is_claimed_again_after_its_lease(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.scripted.script([Reply::Status(500)]);
+    exchange.commit("a").await;
+    exchange.until(|events| are(events, EventStatus::Failed)).await;
+    exchange.it.host.drain().await;
+    // A process claims it, and dies.
+    let deliveries = TypedRecords::<DeliveryRecord>::declared(exchange.records.clone());
+    let (found, _) = deliveries.find(TypedRecords::<DeliveryRecord>::query()).await.expect("found");
+    let delivery = &found[0].value;
+    let lease = exchange.it.clock.now().plus(std::time::Duration::from_secs(30));
+    let due = annals_core::bson::DateTime::from_millis(lease.as_millis());
+    let claimed: [(&str, Bson); 3] = [("attempt", 2.into()), ("leased", true.into()), ("due", due.into())];
+    let millis = exchange.it.clock.now().as_millis().to_string();
+    let processing: [(&str, Bson); 2] =
+        [("event_status", "PROCESSING".into()), ("entity_metadata.resilienceAttemptCount.2", millis.into())];
+    let changes = vec![
+        RecordChange::set_if(DELIVERIES, delivery.key.as_str(), claimed, Expected::Matching(delivery.unchanged())),
+        RecordChange::set_if(PARTNER_EVENTS, delivery.event, processing, Expected::Present),
+    ];
+    exchange.records.write(changes.clone()).await.expect("claimed");
+    assert!(exchange.records.write(changes).await.is_err(), "another worker cannot claim it too");
+
+    let exchange = exchange.restarted().await;
+    exchange.commit("b").await;
+    exchange.until(|events| events.iter().any(|event| event.event_status == EventStatus::Success)).await;
+    exchange.advance_seconds(29);
+    exchange.commit("c").await;
+    let success = |events: &[annals_core::partners::PartnerEventView]| {
+        events.iter().filter(|event| event.event_status == EventStatus::Success).count()
+    };
+    let events = exchange.until(|events| success(events) == 2).await;
+    assert!(events.iter().any(|event| event.event_status == EventStatus::Processing), "its lease has not ended");
+    exchange.advance_seconds(1);
+    let events = exchange.until(|events| success(events) == 3).await;
+    let again = events.iter().find(|event| event.id == delivery.event.to_hex()).expect("it is there");
+    assert_eq!(again.attempts, 3, "the attempt of the dead process counts");
+    let of = exchange.scripted.requests().iter().filter(|request| header(request, "webhook-id") == again.id).count();
+    assert_eq!(of, 2);
+}
+
+/// What is in flight when a host is drained is stored before the host ends.
+pub async fn a_host_that_is_drained_stores_what_is_in_flight(subject: &dyn Subject) {
+    let exchange = Exchange::with_partner(subject).await;
+    exchange.scripted.script([Reply::Held]);
+    exchange.commit("a").await;
+    exchange.scripted.has_got(1).await;
+    let goes = async {
+        tokio::task::yield_now().await;
+        exchange.scripted.let_go();
+    };
+    tokio::join!(exchange.it.host.drain(), goes);
+    let exchange = exchange.restarted().await;
+    assert!(are(&exchange.all().await, EventStatus::Success));
+    assert_eq!(exchange.scripted.requests().len(), 1);
+}

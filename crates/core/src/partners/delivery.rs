@@ -1,0 +1,214 @@
+//! What Annals knows of a partner event beside its record: when it is due, who attempts it, and where it comes from.
+//!
+//! It is a record of its own, so that `partner_events` holds what its layout has and nothing else. Both change in one batch.
+
+use bson::DateTime;
+use bson::oid::ObjectId;
+use serde::{Deserialize, Serialize};
+
+use super::EventDirection;
+use crate::order::Direction;
+use crate::{Condition, Index, RecordType, Timestamp};
+
+/// The collection of deliveries.
+pub const DELIVERIES: &str = "annals-partner-deliveries";
+
+/// How an event became final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// It was delivered, or committed.
+    Success,
+    /// It failed as often as it may.
+    Exhausted,
+    /// It cannot succeed as it is.
+    Refused,
+    /// An operator ended it.
+    Cancelled,
+}
+
+impl Ending {
+    /// The ending as it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Exhausted => "exhausted",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// The event of the log that an OUT event is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Its id.
+    #[serde(rename = "eventId")]
+    pub event_id: String,
+    /// Its number in the log.
+    #[serde(rename = "sequenceNumber")]
+    pub sequence_number: i64,
+    /// The version of its aggregate.
+    pub version: i64,
+    /// When it happened.
+    pub time: DateTime,
+    /// Groups everything that follows from one cause.
+    #[serde(rename = "correlationId", default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+}
+
+/// A delivery as it is stored.
+///
+/// INVARIANT: of the deliveries of a lane and entity that are open, at least one is due at some time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeliveryRecord {
+    /// Direction, partner, and what the partner or the log call the event: what makes it idempotent.
+    #[serde(rename = "_id")]
+    pub key: String,
+    /// The record of the event.
+    pub event: ObjectId,
+    /// Direction and partner.
+    pub lane: String,
+    /// The partner.
+    pub partner: String,
+    /// Kind and id of the entity.
+    pub entity: String,
+    /// The order of the events of an entity.
+    pub order: i64,
+    /// When it is attempted next; while it is being attempted, when its lease ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<DateTime>,
+    /// Whether it is not final.
+    pub open: bool,
+    /// Whether it waits for an earlier event of its entity.
+    #[serde(default)]
+    pub waits: bool,
+    /// Whether it waits for none, because an operator resent it.
+    #[serde(default)]
+    pub alone: bool,
+    /// Whether it is being attempted, until `due`.
+    #[serde(default)]
+    pub leased: bool,
+    /// How many attempts were made.
+    pub attempt: i32,
+    /// How many of them were made before it was resent.
+    pub earlier: i32,
+    /// How it became final.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ending>,
+    /// What the last attempt said.
+    #[serde(rename = "lastReason", default, skip_serializing_if = "Option::is_none")]
+    pub last_reason: Option<String>,
+    /// The status of the last answer.
+    #[serde(rename = "lastStatus", default, skip_serializing_if = "Option::is_none")]
+    pub last_status: Option<i32>,
+    /// The event of the log; none for an event from a partner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// The replay that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
+    /// The digest of the body that was received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The id that the partner gave the event.
+    #[serde(rename = "webhookId", default, skip_serializing_if = "Option::is_none")]
+    pub webhook_id: Option<String>,
+    /// When it may be deleted, with its event.
+    #[serde(rename = "expireAt", default, skip_serializing_if = "Option::is_none")]
+    pub expire_at: Option<DateTime>,
+}
+
+impl RecordType for DeliveryRecord {
+    const COLLECTION: &'static str = DELIVERIES;
+
+    fn indexes() -> Vec<Index> {
+        let up = Direction::Ascending;
+        vec![
+            Index::on("event").unique().into(),
+            Index::ordered([("lane", up), ("due", up)]).into(),
+            Index::ordered([("lane", up), ("entity", up), ("open", up), ("order", up)]).into(),
+            Index::on("expireAt").expires_after_seconds(0).into(),
+        ]
+    }
+}
+
+impl DeliveryRecord {
+    /// The lane of a direction and partner. Each is worked on alone.
+    pub fn lane_of(direction: EventDirection, partner: &str) -> String {
+        format!("{}/{partner}", direction.as_str())
+    }
+
+    /// The key of an event of the log, or of its replay.
+    pub fn key_out(partner: &str, event_id: &str, replay: Option<&str>) -> String {
+        match replay {
+            None => format!("OUT/{partner}/{event_id}"),
+            Some(replay) => format!("OUT/{partner}/{event_id}/{replay}"),
+        }
+    }
+
+    /// The key of an event that a partner sent.
+    pub fn key_in(partner: &str, webhook_id: &str) -> String {
+        format!("IN/{partner}/{webhook_id}")
+    }
+
+    /// A delivery that is due now.
+    pub fn new(key: String, event: ObjectId, direction: EventDirection, partner: &str, now: Timestamp) -> Self {
+        Self {
+            key,
+            event,
+            lane: Self::lane_of(direction, partner),
+            partner: partner.to_owned(),
+            entity: String::new(),
+            order: 0,
+            due: Some(date(now)),
+            open: true,
+            waits: false,
+            alone: false,
+            leased: false,
+            attempt: 0,
+            earlier: 0,
+            ended: None,
+            last_reason: None,
+            last_status: None,
+            source: None,
+            replay: None,
+            digest: None,
+            webhook_id: None,
+            expire_at: None,
+        }
+    }
+
+    /// Matches the deliveries of a lane that are due some time.
+    pub fn due_in(lane: &str) -> Condition {
+        Condition::and([Condition::eq("lane", lane), Condition::gte("due", DateTime::from_millis(0))])
+    }
+
+    /// Matches the open deliveries of an entity in a lane.
+    pub fn open_of(lane: &str, entity: &str) -> Condition {
+        Condition::and([Condition::eq("lane", lane), Condition::eq("entity", entity), Condition::eq("open", true)])
+    }
+
+    /// Matches the delivery as it was read.
+    pub fn unchanged(&self) -> Condition {
+        let due = match self.due {
+            Some(due) => Condition::eq("due", due),
+            None => Condition::missing("due"),
+        };
+        Condition::and([due, Condition::eq("attempt", self.attempt), Condition::eq("open", self.open)])
+    }
+
+    /// When it is due.
+    pub fn due_at(&self) -> Option<Timestamp> {
+        self.due.map(|due| Timestamp::from_millis(due.timestamp_millis()))
+    }
+
+    /// Whether it is being attempted, as far as its lease says.
+    pub fn is_claimed(&self, now: Timestamp) -> bool {
+        self.leased && self.due_at().is_some_and(|until| until > now)
+    }
+}
+
+pub(super) fn date(time: Timestamp) -> DateTime {
+    DateTime::from_millis(time.as_millis())
+}

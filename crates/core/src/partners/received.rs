@@ -1,0 +1,174 @@
+//! Reading what a partner sends: a CloudEvent, a record of the layout, or any other JSON.
+
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::{Bson, doc};
+use bytes::Bytes;
+
+use super::{PartnerDefinition, Signed};
+use crate::{Code, Data, Invalid, NewCommit, NewEvent, valid_id, valid_name};
+
+/// The name of aggregates that received events are committed to when none is configured.
+const AGGREGATE: &str = "partner_event";
+/// The type of a received event that has none.
+const EVENT_TYPE: &str = "partner_event_received";
+
+/// A request of a partner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incoming {
+    /// The headers that say who it is from.
+    pub signed: Signed,
+    /// The body, as it was sent.
+    pub body: Bytes,
+}
+
+/// What the body of a request says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReceivedBody {
+    /// `type` or `event_type`.
+    pub event_type: String,
+    /// `event_version`.
+    pub version: String,
+    /// `entity_metadata.entity_id`, `entity_id` or `subject`; the request's id where there is none.
+    pub entity_id: String,
+    /// `entity_metadata.entity_type` or `entity_type`; empty where there is none.
+    pub entity_type: String,
+    /// `data` or `entity_data`; the whole body where there is neither.
+    pub data: Bson,
+}
+
+impl ReceivedBody {
+    /// Reads the body of a request with this id.
+    ///
+    /// # Errors
+    /// `not_json`, `invalid_data` for what is nested too deeply or no object, `invalid_integer`, `invalid_name` at the type, or
+    /// `invalid_id` at the entity.
+    pub fn read(body: &[u8], webhook_id: &str) -> Result<Self, Invalid> {
+        let text = std::str::from_utf8(body).map_err(|_| Invalid::new(Code::NotJson, "", "the body is not UTF-8"))?;
+        let data = Data::read_json(text).map_err(|invalid| {
+            let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+            Invalid::new(if is_json { invalid.code } else { Code::NotJson }, "", invalid.message)
+        })?;
+        let root = data.as_raw();
+        let of_entity = match root.get("entity_metadata") {
+            Ok(Some(RawBsonRef::Document(entity))) => entity,
+            _ => root,
+        };
+        let event_type = text_of(root, "type").or_else(|| text_of(root, "event_type")).unwrap_or(EVENT_TYPE);
+        valid_name("type", event_type)?;
+        let entity_id =
+            text_of(of_entity, "entity_id").or_else(|| text_of(root, "subject")).unwrap_or(webhook_id).to_owned();
+        valid_id("entity_id", &entity_id)?;
+        let entity_type = text_of(of_entity, "entity_type").unwrap_or_default().to_owned();
+        if !entity_type.is_empty() {
+            valid_id("entity_type", &entity_type)?;
+        }
+        let content = ["data", "entity_data"].iter().find_map(|name| root.get(name).ok().flatten());
+        let content = match content {
+            Some(content) => Bson::try_from(content),
+            None => Bson::try_from(RawBsonRef::Document(root)),
+        };
+        Ok(Self {
+            event_type: event_type.to_owned(),
+            version: text_of(root, "event_version").unwrap_or("v1").to_owned(),
+            entity_id,
+            entity_type,
+            data: content.map_err(|error| Invalid::new(Code::InvalidData, "", error.to_string()))?,
+        })
+    }
+}
+
+fn text_of<'a>(document: &'a RawDocument, name: &str) -> Option<&'a str> {
+    match document.get(name) {
+        Ok(Some(RawBsonRef::String(text))) => Some(text),
+        _ => None,
+    }
+}
+
+impl PartnerDefinition {
+    /// The commit that a received event becomes. Its request id makes a repeat harmless.
+    ///
+    /// # Errors
+    /// A sentence when the data cannot be committed.
+    pub fn commit(
+        &self,
+        webhook_id: &str,
+        event_type: &str,
+        entity_id: &str,
+        data: &Bson,
+    ) -> Result<NewCommit, String> {
+        let document = match data {
+            Bson::Document(document) => document.clone(),
+            other => doc! { "value": other.clone() },
+        };
+        let event_type = self.receive.event_type.as_deref().unwrap_or(event_type);
+        let event = NewEvent::new(event_type, Data::from_document(&document)?);
+        let commit = match &self.receive.aggregate {
+            Some(aggregate) => NewCommit::new(aggregate.clone(), entity_id),
+            None => NewCommit::new(AGGREGATE, format!("{}/{entity_id}", self.id)),
+        };
+        let commit = commit.event(event).request_id(request_id(&self.id, webhook_id));
+        commit.validate().map(|()| commit).map_err(|invalid| invalid.to_string())
+    }
+}
+
+/// A request id has at most 256 bytes, and so has the id that a partner gives.
+fn request_id(partner: &str, webhook_id: &str) -> String {
+    let whole = format!("partner/{partner}/{webhook_id}");
+    if whole.len() <= crate::limits::ID_BYTES_MAX {
+        return whole;
+    }
+    format!("partner/{partner}/{}", super::content_digest(webhook_id.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cloudevent_a_record_and_any_other_json_are_read() {
+        let read = |json: &str| ReceivedBody::read(json.as_bytes(), "w").expect(json);
+        let event = read(r#"{"specversion":"1.0","type":"order_shipped","subject":"o-1","data":{"n":1}}"#);
+        assert_eq!(
+            (&*event.event_type, &*event.entity_id, &event.data),
+            ("order_shipped", "o-1", &doc! { "n": 1_i64 }.into())
+        );
+        let record = read(
+            r#"{"event_type":"OR_MGMT","event_version":"v2","entity_metadata":{"entity_id":"o-2","entity_type":"Order"},"entity_data":[1]}"#,
+        );
+        assert_eq!((&*record.version, &*record.entity_id, &*record.entity_type), ("v2", "o-2", "Order"));
+        assert_eq!(record.data, Bson::Array(vec![1_i64.into()]));
+        let other = read(r#"{"hello":"world"}"#);
+        assert_eq!((&*other.event_type, &*other.entity_id), (EVENT_TYPE, "w"));
+        assert_eq!(other.data, doc! { "hello": "world" }.into());
+    }
+
+    #[test]
+    fn what_cannot_be_an_event_is_refused_with_its_code() {
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+        let long = format!(r#"{{"type":"a","entity_id":"{}"}}"#, "x".repeat(300));
+        for (json, code) in [
+            ("", Code::NotJson),
+            ("{", Code::NotJson),
+            ("[1]", Code::InvalidData),
+            (&*deep, Code::InvalidData),
+            (r#"{"data":{"n":99999999999999999999}}"#, Code::InvalidInteger),
+            (r#"{"type":"a b"}"#, Code::InvalidName),
+            (&*long, Code::InvalidId),
+        ] {
+            let refused = ReceivedBody::read(json.as_bytes(), "w").expect_err("refused");
+            assert_eq!(refused.code, code, "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_received_event_becomes_a_commit_to_the_configured_aggregate() {
+        let definition = PartnerDefinition::new("p", "Example").receives_into("shipment");
+        let commit = definition.commit("w", "shipped", "s-1", &Bson::from(7)).expect("a commit");
+        assert_eq!((&*commit.aggregate.name, &*commit.aggregate.id), ("shipment", "s-1"));
+        assert_eq!(commit.request_id.as_deref(), Some("partner/p/w"));
+        let other = PartnerDefinition::new("p", "Example").commit("w", "shipped", "s-1", &Bson::Null).expect("one");
+        assert_eq!((&*other.aggregate.name, &*other.aggregate.id), ("partner_event", "p/s-1"));
+        let long = PartnerDefinition::new("p", "E").commit(&"w".repeat(256), "shipped", "s", &Bson::Null);
+        assert!(long.is_ok(), "{long:?}");
+    }
+}

@@ -1,0 +1,98 @@
+//! What operators do to events: resend and cancel.
+
+use annals_core::bson::Bson;
+use annals_core::handlers::Reason;
+use annals_core::partners::{
+    DELIVERIES, DeliveryRecord, Ending, PARTNER_EVENTS, PartnerError, PartnerEventRecord, PartnerEventView,
+};
+use annals_core::{Expected, RecordChange, RecordError, TypedRecords};
+
+use super::finish::of_event;
+use super::{TenantPartners, date, whatever};
+
+impl TenantPartners {
+    /// The delivery of an event on which an operator acts.
+    async fn acted_on(&self, id: &str, act: &str) -> Result<DeliveryRecord, PartnerError> {
+        let (event, delivery) = self.find_event(id).await?;
+        let Some(delivery) = delivery else {
+            let state = format!("{}, and was recorded by other software", event.event_status.as_str());
+            return Err(PartnerError::State { id: id.to_owned(), state, act: act.to_owned() });
+        };
+        if delivery.is_claimed(self.now()) {
+            let (state, act) = ("PROCESSING".to_owned(), act.to_owned());
+            return Err(PartnerError::State { id: id.to_owned(), state, act });
+        }
+        Ok(delivery)
+    }
+
+    pub(super) async fn resend_event(&self, id: &str, reason: Reason) -> Result<PartnerEventView, PartnerError> {
+        reason.validate()?;
+        let delivery = self.acted_on(id, "resent").await?;
+        let now = self.now();
+        let fields: [(&str, Bson); 6] = [
+            ("due", date(now).into()),
+            ("open", true.into()),
+            ("waits", false.into()),
+            ("alone", true.into()),
+            ("leased", false.into()),
+            ("earlier", delivery.attempt.into()),
+        ];
+        let as_read = Expected::Matching(delivery.unchanged());
+        let set = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), fields, as_read).unset(["ended", "expireAt"]);
+        let event: [(&str, Bson); 2] =
+            [("event_status", "PENDING".into()), ("lastUpdatedTime", now.as_millis().to_string().into())];
+        let event = RecordChange::set_if(PARTNER_EVENTS, delivery.event, event, Expected::Present).unset(["expire_at"]);
+        self.write_act(id, "resend", reason, (set, event), &delivery).await
+    }
+
+    pub(super) async fn cancel_event(&self, id: &str, reason: Reason) -> Result<PartnerEventView, PartnerError> {
+        reason.validate()?;
+        let delivery = self.acted_on(id, "cancelled").await?;
+        if delivery.ended == Some(Ending::Success) {
+            let (state, act) = ("SUCCESS".to_owned(), "cancelled".to_owned());
+            return Err(PartnerError::State { id: id.to_owned(), state, act });
+        }
+        let now = self.now();
+        let expires = self.expiry_of(&delivery.partner, Ending::Cancelled).await;
+        let mut fields: Vec<(&str, Bson)> = vec![
+            ("open", false.into()),
+            ("waits", false.into()),
+            ("leased", false.into()),
+            ("ended", Ending::Cancelled.as_str().into()),
+        ];
+        if delivery.open {
+            // The owner sees it once more, and lets the next event of the entity go.
+            fields.push(("due", date(now).into()));
+        }
+        fields.extend(expires.map(|at| ("expireAt", date(at).into())));
+        let as_read = Expected::Matching(delivery.unchanged());
+        let set = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), fields, as_read);
+        let event = of_event(&delivery, "FAILED", now, expires);
+        self.write_act(id, "cancel", reason, (set, event), &delivery).await
+    }
+
+    async fn write_act(
+        &self,
+        id: &str,
+        act: &str,
+        reason: Reason,
+        (set, event): (RecordChange, RecordChange),
+        delivery: &DeliveryRecord,
+    ) -> Result<PartnerEventView, PartnerError> {
+        self.declare().await?;
+        let record = self.act(&format!("partner-event/{id}"), act, reason);
+        let changes = vec![set, event, TypedRecords::replacement(&record, whatever())?];
+        match self.records.write(changes).await {
+            Err(RecordError::NotAsExpected { .. }) => {
+                let (event, _): (PartnerEventRecord, _) = self.find_event(id).await?;
+                let (state, act) = (event.event_status.as_str().to_owned(), format!("changed ({act})"));
+                return Err(PartnerError::State { id: id.to_owned(), state, act });
+            }
+            written => written.map(drop)?,
+        }
+        self.start();
+        self.wake(&delivery.lane, &delivery.partner).await;
+        let (event, delivery) = self.find_event(id).await?;
+        Ok(PartnerEventView::of(event, delivery))
+    }
+}

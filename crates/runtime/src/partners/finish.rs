@@ -1,0 +1,180 @@
+//! Storing what became of an attempt, and letting the next event of the entity go.
+
+use std::time::Duration;
+
+use annals_core::bson::Bson;
+use annals_core::partners::{
+    DELIVERIES, DeliveryRecord, Ending, Next, Outcome, PARTNER_EVENTS, PartnerDefinition, after_attempt,
+};
+use annals_core::{Condition, Expected, RecordChange, RecordError, StoreError, Timestamp};
+
+use super::known::Partner;
+use super::owner::Work;
+use super::{TenantPartners, date};
+
+/// How often what became of an attempt is written while the store fails.
+const TRIES: usize = 10;
+/// The time between two of them.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Most characters of a reason.
+const REASON_MAX: usize = 500;
+
+impl Work {
+    /// Stores what became of an attempt, also if the store fails for a while. None when it was not stored: the delivery is claimed again
+    /// after its lease.
+    pub(super) async fn finish_in_time(
+        &self,
+        partner: &Partner,
+        delivery: &DeliveryRecord,
+        outcome: &Outcome,
+    ) -> (Option<Next>, bool) {
+        for _ in 0..TRIES {
+            let finished = {
+                let _order = self.stripe(&delivery.lane, &delivery.entity).lock().await;
+                self.finish(partner, delivery, outcome).await
+            };
+            match finished {
+                Ok((next, look)) => return (Some(next), look),
+                // Another process owns it.
+                Err(RecordError::NotAsExpected { .. } | RecordError::Store(StoreError::Closed)) => break,
+                Err(error) => {
+                    tracing::warn!(key = delivery.key, %error, "the outcome of an attempt was not stored and is stored again");
+                    self.partners.clock().sleep(AGAIN).await;
+                }
+            }
+        }
+        (None, true)
+    }
+
+    async fn finish(
+        &self,
+        partner: &Partner,
+        delivery: &DeliveryRecord,
+        outcome: &Outcome,
+    ) -> Result<(Next, bool), RecordError> {
+        let now = self.partners.now();
+        let next = after_attempt(delivery.attempt - delivery.earlier, outcome, now);
+        let (reason, status) = match outcome {
+            Outcome::Delivered { status } => (None, *status),
+            Outcome::Failed { reason, status, .. } | Outcome::Refused { reason, status } => (Some(reason), *status),
+        };
+        let mut known: Vec<(&str, Bson)> = vec![("leased", false.into())];
+        let mut unset = Vec::new();
+        match reason {
+            Some(reason) => known.push(("lastReason", reason.chars().take(REASON_MAX).collect::<String>().into())),
+            None => unset.push("lastReason"),
+        }
+        match status {
+            Some(status) => known.push(("lastStatus", i32::from(status).into())),
+            None => unset.push("lastStatus"),
+        }
+        let as_claimed = Condition::and([Condition::eq("attempt", delivery.attempt), Condition::eq("leased", true)]);
+        let expected = Expected::Matching(as_claimed);
+        let (changes, look) = match next {
+            Next::Retry(at) => {
+                known.push(("due", date(at).into()));
+                let failed = of_event(delivery, "FAILED", now, None);
+                let set = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), known, expected).unset(unset);
+                (vec![self.fence(), set, failed], false)
+            }
+            Next::End(ending) => self.ending(&partner.definition, delivery, (ending, known, unset), expected).await?,
+        };
+        self.partners.records.write(changes).await?;
+        if matches!(next, Next::End(Ending::Exhausted | Ending::Refused)) {
+            let (partner, event) = (&delivery.partner, delivery.event.to_hex());
+            let reason = reason.map_or("", String::as_str);
+            tracing::warn!(partner, event, reason, "a partner event failed for the last time; resend or cancel it");
+        }
+        Ok((next, look))
+    }
+
+    /// The batch that ends a delivery, and whether it makes another one due.
+    async fn ending(
+        &self,
+        definition: &PartnerDefinition,
+        delivery: &DeliveryRecord,
+        (ending, mut known, mut unset): (Ending, Vec<(&str, Bson)>, Vec<&str>),
+        expected: Expected,
+    ) -> Result<(Vec<RecordChange>, bool), RecordError> {
+        let now = self.partners.now();
+        let expires = expiry(definition, ending, now);
+        known.extend([("open", false.into()), ("ended", ending.as_str().into()), ("leased", false.into())]);
+        known.extend([("waits", false.into()), ("alone", false.into())]);
+        let mut names = std::collections::HashSet::new();
+        known.retain(|(name, _)| names.insert(*name));
+        known.extend(expires.map(|at| ("expireAt", date(at).into())));
+        unset.push("due");
+        let status = if ending == Ending::Success { "SUCCESS" } else { "FAILED" };
+        let mut changes = vec![
+            self.fence(),
+            RecordChange::set_if(DELIVERIES, delivery.key.as_str(), known, expected).unset(unset),
+            of_event(delivery, status, now, expires),
+        ];
+        let waiting = self.first_open(delivery, true).await?;
+        changes.extend(waiting.as_ref().map(|waiting| self.due_now(waiting)));
+        Ok((changes, waiting.is_some()))
+    }
+
+    /// Ends a delivery without an attempt. Returns whether another one became due.
+    pub(super) async fn end_unattempted(
+        &self,
+        partner: &Partner,
+        delivery: &DeliveryRecord,
+        ending: Ending,
+        reason: Option<String>,
+    ) -> Result<bool, RecordError> {
+        let known = reason.map(|reason| ("lastReason", reason.into())).into_iter().collect();
+        let expected = Expected::Matching(delivery.unchanged());
+        let (mut changes, look) =
+            self.ending(&partner.definition, delivery, (ending, known, Vec::new()), expected).await?;
+        if ending == Ending::Cancelled {
+            // There is no record any more.
+            changes.remove(2);
+        }
+        match self.partners.records.write(changes).await {
+            Err(RecordError::NotAsExpected { .. }) => Ok(true),
+            written => written.map(|_| look),
+        }
+    }
+
+    /// Lets the next event of an entity go, whose first one an operator has ended. Returns whether there is one.
+    pub(super) async fn release(&self, delivery: &DeliveryRecord) -> Result<bool, RecordError> {
+        let expected = Expected::Matching(delivery.unchanged());
+        let released = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), [("waits", false.into())], expected);
+        let mut changes = vec![self.fence(), released.unset(["due"])];
+        let waiting = self.first_open(delivery, true).await?;
+        changes.extend(waiting.as_ref().map(|waiting| self.due_now(waiting)));
+        match self.partners.records.write(changes).await {
+            Err(RecordError::NotAsExpected { .. }) => Ok(true),
+            written => written.map(|_| waiting.is_some()),
+        }
+    }
+}
+
+/// The change of an event's record.
+pub(super) fn of_event(
+    delivery: &DeliveryRecord,
+    status: &str,
+    now: Timestamp,
+    expires: Option<Timestamp>,
+) -> RecordChange {
+    let mut fields: Vec<(&str, Bson)> =
+        vec![("event_status", status.into()), ("lastUpdatedTime", now.as_millis().to_string().into())];
+    fields.extend(expires.map(|at| ("expire_at", date(at).into())));
+    RecordChange::set_if(PARTNER_EVENTS, delivery.event, fields, Expected::Present)
+}
+
+/// When an event that ended so may be deleted. What failed for the last time stays until somebody has decided about it.
+pub(super) fn expiry(definition: &PartnerDefinition, ending: Ending, now: Timestamp) -> Option<Timestamp> {
+    let days = definition.retention_days?;
+    let time = Duration::from_secs(u64::from(days) * 24 * 60 * 60);
+    matches!(ending, Ending::Success | Ending::Cancelled).then(|| now.plus(time))
+}
+
+impl TenantPartners {
+    /// When an event of a partner that ended so may be deleted.
+    pub(super) async fn expiry_of(&self, partner: &str, ending: Ending) -> Option<Timestamp> {
+        let (definition, _) = self.definition(partner).await.ok()?;
+        expiry(&definition, ending, self.now())
+    }
+}

@@ -1,0 +1,68 @@
+//! What is counted of partners in this process.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use annals_core::partners::{EventDirection, Outcome};
+
+use super::TenantPartners;
+use crate::host::locked;
+
+/// What was counted of a partner since the process started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartnerMetrics {
+    /// The tenant.
+    pub tenant: String,
+    /// The partner.
+    pub partner: String,
+    /// Attempts by direction and outcome: `delivered`, `failed` or `refused`.
+    pub attempts: Vec<(&'static str, &'static str, u64)>,
+    /// Requests of the partner by outcome: `accepted`, `repeated` or `refused`.
+    pub received: Vec<(&'static str, u64)>,
+    /// Whether the breaker lets nothing through.
+    pub is_failing: bool,
+}
+
+/// The counters of a tenant.
+#[derive(Default)]
+pub(super) struct Counters(Mutex<BTreeMap<String, Counted>>);
+
+#[derive(Default)]
+struct Counted {
+    attempts: BTreeMap<(&'static str, &'static str), u64>,
+    received: BTreeMap<&'static str, u64>,
+}
+
+impl Counters {
+    pub fn attempted(&self, partner: &str, direction: EventDirection, outcome: &Outcome) {
+        let outcome = match outcome {
+            Outcome::Delivered { .. } => "delivered",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Refused { .. } => "refused",
+        };
+        let mut counters = locked(&self.0);
+        let counted = counters.entry(partner.to_owned()).or_default();
+        *counted.attempts.entry((direction.as_str(), outcome)).or_default() += 1;
+    }
+
+    pub fn received(&self, partner: &str, outcome: &'static str) {
+        let mut counters = locked(&self.0);
+        *counters.entry(partner.to_owned()).or_default().received.entry(outcome).or_default() += 1;
+    }
+}
+
+impl TenantPartners {
+    /// What was counted of each partner.
+    pub(super) fn counted(&self) -> Vec<PartnerMetrics> {
+        let breakers = locked(&self.breakers).clone();
+        let counters = locked(&self.metrics.0);
+        let metrics = counters.iter().map(|(partner, counted)| PartnerMetrics {
+            tenant: self.tenant.clone(),
+            partner: partner.clone(),
+            attempts: counted.attempts.iter().map(|((to, outcome), count)| (*to, *outcome, *count)).collect(),
+            received: counted.received.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
+            is_failing: breakers.contains_key(&format!("OUT/{partner}")),
+        });
+        metrics.collect()
+    }
+}

@@ -1,0 +1,255 @@
+//! The task that owns the partners of a tenant: it holds the lease, and runs selection, replays and lanes while it does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::partners::{DeliveryRecord, EventDirection, PARTNERS};
+use annals_core::{
+    ChangeFollower, ChangesError, Condition, Expected, Lease, RecordChange, RecordError, RecordType, StoreError,
+};
+use tokio::sync::{Mutex, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::TenantPartners;
+use super::known::Known;
+use super::lane::Lane;
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
+
+/// How often the lease is asked for that another process holds.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// The lease of the tenant's partners.
+const TASK: &str = "partners";
+/// Among how many locks the entities are divided.
+const STRIPES: usize = 256;
+
+/// The owner of a tenant's partners, over restarts.
+pub(super) struct Owner {
+    pub partners: Arc<TenantPartners>,
+}
+
+/// What the owner's tasks share.
+pub(super) struct Work {
+    pub partners: Arc<TenantPartners>,
+    /// Counts the ownerships; every batch expects it.
+    pub epoch: i64,
+    pub known: watch::Sender<Arc<Known>>,
+    /// Set when nothing new is to be begun.
+    pub ending: watch::Sender<bool>,
+    /// INVARIANT: what decides about an entity's order holds the lock of its stripe.
+    stripes: Vec<Mutex<()>>,
+}
+
+enum Stop {
+    Done,
+    Lost,
+    Given(String),
+    Failed(String),
+}
+
+impl Supervised for Owner {
+    async fn run(&mut self) -> Ended {
+        loop {
+            let stop = self.own().await;
+            self.partners.set_owner(false);
+            match stop {
+                Stop::Done => {
+                    *locked(&self.partners.runs) = false;
+                    return Ended::Done;
+                }
+                Stop::Given(_) => {}
+                Stop::Lost => tracing::info!(tenant = self.partners.tenant, "another process took the partners over"),
+                Stop::Failed(error) => return Ended::Failed(error),
+            }
+        }
+    }
+}
+
+impl Owner {
+    async fn own(&self) -> Stop {
+        let partners = &self.partners;
+        if let Err(error) = partners.declare().await {
+            return error.into();
+        }
+        let leases = Leases::new(&partners.shared, Arc::clone(&partners.records), TASK.to_owned());
+        let leases = leases.spread(&partners.tenant);
+        let mut held = match self.until_taken(&leases).await {
+            Ok(held) => held,
+            Err(stop) => return stop,
+        };
+        let stop = match self.begin(&held).await {
+            Ok((work, tasks)) => self.work(&leases, &mut held, work, tasks).await,
+            Err(error) => error.into(),
+        };
+        match &stop {
+            Stop::Done | Stop::Failed(_) => leases.release(&held).await,
+            Stop::Given(to) => leases.give(&held, to).await,
+            Stop::Lost => {}
+        }
+        stop
+    }
+
+    async fn until_taken(&self, leases: &Leases) -> Result<Held, Stop> {
+        let mut stop = self.partners.shared.stop.subscribe();
+        loop {
+            if let Asked::Taken(held) = leases.ask().await? {
+                return Ok(held);
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                () = self.partners.clock().sleep(ASK_EVERY) => {}
+            }
+        }
+    }
+
+    async fn begin(&self, held: &Held) -> Result<(Arc<Work>, JoinSet<Result<(), String>>), RecordError> {
+        let partners = &self.partners;
+        let last = match partners.records.last_change(PARTNERS).await {
+            Ok(last) => last,
+            Err(ChangesError::Store(error)) => return Err(error.into()),
+            Err(error) => return Err(StoreError::Unreachable(error.to_string()).into()),
+        };
+        let known = partners.load().await?;
+        let work = Arc::new(Work {
+            partners: Arc::clone(partners),
+            epoch: held.epoch(),
+            known: watch::Sender::new(Arc::new(known)),
+            ending: watch::Sender::new(false),
+            stripes: std::iter::repeat_with(Mutex::default).take(STRIPES).collect(),
+        });
+        partners.set_owner(true);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&work).follow(last));
+        tasks.spawn(Arc::clone(&work).select());
+        tasks.spawn(Arc::clone(&work).run_replays());
+        tasks.spawn(Arc::clone(&work).run_lanes());
+        Ok((work, tasks))
+    }
+
+    async fn work(
+        &self,
+        leases: &Leases,
+        held: &mut Held,
+        work: Arc<Work>,
+        mut tasks: JoinSet<Result<(), String>>,
+    ) -> Stop {
+        let (clock, mut stop) = (self.partners.clock(), self.partners.shared.stop.subscribe());
+        loop {
+            let now = clock.now();
+            if leases.renew_at(held).is_some_and(|at| at <= now) {
+                match leases.renew(held).await {
+                    Ok(true) => {}
+                    Ok(false) => return Stop::Lost,
+                    Err(error) => return error.into(),
+                }
+            }
+            let given = leases.given_to();
+            if let Some(to) = given {
+                work.end(&mut tasks).await;
+                return Stop::Given(to);
+            }
+            let look = leases.renew_at(held).unwrap_or(now.plus(Duration::from_secs(3_600)));
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => {
+                    work.end(&mut tasks).await;
+                    return Stop::Done;
+                }
+                Some(ended) = tasks.join_next() => match ended {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => return Stop::Failed(error),
+                    Err(error) => return Stop::Failed(error.to_string()),
+                },
+                () = leases.until_given() => {}
+                () = clock.sleep_until(look) => {}
+            }
+        }
+    }
+}
+
+impl Work {
+    /// Begins nothing new, and waits until what is in flight is stored.
+    async fn end(&self, tasks: &mut JoinSet<Result<(), String>>) {
+        self.ending.send_replace(true);
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Makes a batch fail once another process owns the partners.
+    pub fn fence(&self) -> RecordChange {
+        RecordChange::check(Lease::COLLECTION, TASK, Expected::Matching(Condition::eq("epoch", self.epoch)))
+    }
+
+    /// The lock of an entity's stripe.
+    pub fn stripe(&self, lane: &str, entity: &str) -> &Mutex<()> {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        (lane, entity).hash(&mut hasher);
+        &self.stripes[hasher.finish() as usize % STRIPES]
+    }
+
+    /// Follows what happens to partners, here and in other processes.
+    async fn follow(self: Arc<Self>, last: u64) -> Result<(), String> {
+        let mut ending = self.ending.subscribe();
+        let mut follower = ChangeFollower::new(Arc::clone(&self.partners.records), PARTNERS, last);
+        loop {
+            let changes = tokio::select! {
+                () = is_set(&mut ending) => return Ok(()),
+                changes = follower.next_page() => changes,
+            };
+            let changes = match changes {
+                Ok(changes) => changes,
+                Err(ChangesError::Store(StoreError::Closed)) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            };
+            let known = self.partners.load().await.map_err(|error| error.to_string())?;
+            self.known.send_replace(Arc::new(known));
+            for partner in changes.iter().filter_map(|change| change.id.as_str()) {
+                for direction in EventDirection::ALL {
+                    self.partners.wake_of(&DeliveryRecord::lane_of(*direction, partner)).notify_one();
+                }
+            }
+            self.partners.replays.notify_one();
+        }
+    }
+
+    /// Runs a lane for each partner and direction.
+    async fn run_lanes(self: Arc<Self>) -> Result<(), String> {
+        let (mut known, mut ending) = (self.known.subscribe(), self.ending.subscribe());
+        let mut lanes: JoinSet<String> = JoinSet::new();
+        let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
+        loop {
+            let partners: Vec<String> = known.borrow_and_update().partners.keys().cloned().collect();
+            for (partner, direction) in
+                partners.iter().flat_map(|it| EventDirection::ALL.iter().map(move |to| (it, *to)))
+            {
+                let lane = DeliveryRecord::lane_of(direction, partner);
+                if !running.contains_key(&lane) && !*ending.borrow() {
+                    let task = Lane::new(Arc::clone(&self), partner.clone(), direction);
+                    running.insert(lane, lanes.spawn(task.run()));
+                }
+            }
+            tokio::select! {
+                () = is_set(&mut ending) => {
+                    while lanes.join_next().await.is_some() {}
+                    return Ok(());
+                }
+                changed = known.changed() => if changed.is_err() { return Ok(()) },
+                Some(ended) = lanes.join_next() => match ended {
+                    // Its partner was deleted. If it is defined again, the lane starts again.
+                    Ok(lane) => { running.remove(&lane); }
+                    Err(error) => return Err(error.to_string()),
+                },
+            }
+        }
+    }
+}
+
+impl From<RecordError> for Stop {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Store(StoreError::Closed) => Self::Done,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
