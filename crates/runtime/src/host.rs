@@ -18,6 +18,7 @@ mod stages;
 mod supervise;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ use crate::health;
 use crate::horizon::Horizons;
 use crate::projections::TenantProjections;
 use crate::relay::TenantRelay;
+use crate::replays::TenantReplays;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};
@@ -58,6 +60,8 @@ pub struct HostOptions {
     pub microservice: String,
     /// How subscriptions reach producers in other processes. They reach none unless it is set.
     pub producers: Arc<dyn Producers>,
+    /// The folder to which replays may write files. They write none unless it is set.
+    pub exports: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -79,6 +83,7 @@ impl Default for HostOptions {
             topics: TopicSettings::default(),
             microservice: "default".to_owned(),
             producers: Arc::new(NoProducers),
+            exports: None,
         }
     }
 }
@@ -104,6 +109,7 @@ pub(crate) struct Inner {
     pub(crate) horizons: Arc<Horizons>,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
+    pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
 }
 
 /// What every task of a host needs.
@@ -115,6 +121,8 @@ pub(crate) struct Shared {
     pub tasks: Mutex<BTreeMap<String, watch::Receiver<TaskStatus>>>,
     /// By tenant, the tasks that this process runs or could run.
     spreads: Mutex<BTreeMap<String, Arc<Spread>>>,
+    /// By tenant, counts what wakes those who wait for replays.
+    replayed: Mutex<BTreeMap<String, watch::Sender<u64>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -125,19 +133,33 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
-        let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
+        let replayed = Mutex::default();
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, stop });
         let (tenants, groups, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let replays = Mutex::default();
         let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
-        Self(Arc::new(Inner { shared, tenants, groups, relays, filters, projections, health, horizons, credentials }))
+        Self(Arc::new(Inner {
+            shared,
+            tenants,
+            groups,
+            filters,
+            projections,
+            health,
+            horizons,
+            credentials,
+            relays,
+            replays,
+        }))
     }
 
-    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
+    /// Runs the filters, projections, subscriptions and replays of all tenants, those that are defined now and those that are defined later, for as
     /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
         self.start_subscriptions();
+        self.start_replays();
     }
 
     /// The handlers of a tenant.
@@ -224,6 +246,12 @@ impl Host {
 }
 
 impl Shared {
+    /// What counts whatever wakes those who wait for replays of a tenant; 0 before the first.
+    pub fn replayed(&self, tenant: &str) -> watch::Sender<u64> {
+        let mut tenants = locked(&self.replayed);
+        tenants.entry(tenant.to_owned()).or_insert_with(|| watch::Sender::new(0)).clone()
+    }
+
     /// Whether leases decide who owns a task: other processes may have the store open, or another host of this process.
     pub fn may_share(&self) -> bool {
         self.store.is_shared() || beside::is_shared(&self.store)

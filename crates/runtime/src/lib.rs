@@ -9,6 +9,7 @@
 mod aggregates;
 mod audit;
 mod broker;
+mod browse;
 mod credentials;
 mod engine;
 mod filters;
@@ -21,6 +22,7 @@ mod host;
 mod projection;
 mod projections;
 mod relay;
+mod replays;
 mod topics;
 pub mod types;
 
