@@ -2,6 +2,7 @@
 
 mod answers;
 mod backup;
+mod browse;
 mod commits;
 mod credentials;
 mod filters;
@@ -16,6 +17,7 @@ mod line;
 mod projections;
 mod queries;
 mod records;
+mod replays;
 mod sequencing;
 mod snapshots;
 mod streams;
@@ -41,6 +43,7 @@ use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub use self::backup::BackupStream;
+pub use self::browse::BrowseClient;
 
 use self::answers::{Exists, Ids, Names};
 use self::commits::{Commits, Reply};
@@ -57,6 +60,7 @@ pub use self::keys::KeysClient;
 pub use self::projections::ProjectionsClient;
 pub use self::queries::QueriesClient;
 pub use self::records::RecordsClient;
+pub use self::replays::ReplaysClient;
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;
 pub use self::streams::StreamsClient;

@@ -12,6 +12,7 @@ mod config;
 mod consent;
 mod credential;
 mod demo;
+mod events;
 mod export;
 mod filter;
 mod handler;
@@ -24,6 +25,7 @@ mod projection;
 mod query;
 mod record;
 mod repair;
+mod replay;
 mod restore;
 mod sequencer;
 mod serve;
@@ -134,6 +136,8 @@ commands! {
     subscription::Subscription,
     r#type::Type,
     topic::Topic,
+    events::Events,
+    replay::Replay,
     import::Import,
     export::Export,
     stats::Stats,

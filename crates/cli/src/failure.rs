@@ -4,12 +4,14 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use annals::browse::BrowseError;
 use annals::credentials::CredentialError;
 use annals::filters::FilterError;
 use annals::handlers::HandlerError;
 use annals::horizon::HorizonError;
 use annals::operations::OperationError;
 use annals::projections::ProjectionError;
+use annals::replays::ReplayError;
 use annals::runtime::StageError;
 use annals::types::TypeError;
 use annals::{
@@ -135,6 +137,24 @@ impl From<ProjectionError> for Failure {
     fn from(error: ProjectionError) -> Self {
         match error {
             ProjectionError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<BrowseError> for Failure {
+    fn from(error: BrowseError) -> Self {
+        match error {
+            BrowseError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<ReplayError> for Failure {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

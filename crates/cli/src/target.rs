@@ -92,7 +92,8 @@ impl Target {
 pub fn host_options(config: &Config) -> HostOptions {
     let microservice = config.server.microservice.clone();
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
-    HostOptions { microservice, producers: Arc::new(producers), ..HostOptions::default() }
+    let exports = (!config.server.exports.is_empty()).then(|| config.server.exports.as_str().into());
+    HostOptions { microservice, producers: Arc::new(producers), exports, ..HostOptions::default() }
 }
 
 /// Opens the configured store.

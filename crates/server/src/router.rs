@@ -40,6 +40,8 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::groups::feature(),
         v1::processor_states::feature(),
         v1::projections::feature(),
+        v1::browse::feature(),
+        v1::replays::feature(),
         v1::horizon::feature(),
         v1::stats::feature(),
         v1::sequencer::feature(),
