@@ -15,6 +15,7 @@ mod process;
 mod projections;
 mod proxy;
 mod reader;
+mod replays;
 mod writer;
 
 use std::io::Write;

@@ -1,5 +1,6 @@
 //! The OpenAPI document describes the server that serves it.
 
+mod browse;
 mod transport;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -536,6 +537,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.projections().await;
     described.horizon().await;
     described.transport().await;
+    described.browse().await;
     described.get("/health/live").await;
     described.get("/health/ready").await;
     described.get("/metrics").await;
