@@ -223,8 +223,8 @@ impl ReplayBody {
             ReplayTarget::Test {} => Ok(()),
             ReplayTarget::Handler { name } => valid_name("target.name", name),
             ReplayTarget::Topic { name, topics } => {
-                let names = name.iter().chain(topics.values());
-                names.map(|name| valid_name("target.name", name)).collect()
+                let mut names = name.iter().chain(topics.values());
+                names.try_for_each(|name| valid_name("target.name", name))
             }
             ReplayTarget::File { name } => {
                 let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
