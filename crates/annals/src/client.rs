@@ -3,6 +3,7 @@
 mod address;
 mod answers;
 mod backup;
+mod browse;
 mod commits;
 mod credentials;
 mod filters;
@@ -22,6 +23,7 @@ mod queue;
 mod records;
 mod sagas;
 mod sending;
+mod replays;
 mod sequencing;
 mod snapshots;
 mod streams;
@@ -47,6 +49,7 @@ use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub use self::backup::BackupStream;
+pub use self::browse::BrowseClient;
 
 use self::answers::{Exists, Ids, Names};
 use self::commits::{Commits, Reply};
@@ -67,6 +70,7 @@ pub use self::queue::QueuesClient;
 pub use self::records::RecordsClient;
 pub use self::sagas::SagasClient;
 pub use self::sending::{HttpSending, Resolve, Resolved};
+pub use self::replays::ReplaysClient;
 pub use self::sequencing::SequencingClient;
 pub use self::snapshots::SnapshotsClient;
 pub use self::streams::StreamsClient;

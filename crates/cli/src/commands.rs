@@ -12,6 +12,7 @@ mod config;
 mod consent;
 mod credential;
 mod demo;
+mod events;
 mod export;
 mod filter;
 mod handler;
@@ -28,6 +29,7 @@ mod query;
 mod queue;
 mod record;
 mod repair;
+mod replay;
 mod restore;
 mod saga;
 mod sequencer;
@@ -142,6 +144,8 @@ commands! {
     r#type::Type,
     topic::Topic,
     queue::Queue,
+    events::Events,
+    replay::Replay,
     import::Import,
     export::Export,
     stats::Stats,

@@ -86,6 +86,8 @@ pub struct ServerSection {
     pub insecure_http: bool,
     /// What this server's microservice calls itself on the event horizon.
     pub microservice: String,
+    /// The folder to which replays may write files; empty for none.
+    pub exports: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +126,7 @@ impl Default for ServerSection {
             names: Vec::new(),
             insecure_http: false,
             microservice: "default".to_owned(),
+            exports: String::new(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use annals::browse::BrowseError;
 use annals::credentials::CredentialError;
 use annals::filters::FilterError;
 use annals::handlers::HandlerError;
@@ -12,6 +13,7 @@ use annals::operations::OperationError;
 use annals::partners::PartnerError;
 use annals::projections::ProjectionError;
 use annals::queue::QueueError;
+use annals::replays::ReplayError;
 use annals::runtime::StageError;
 use annals::sagas::SagaError;
 use annals::types::TypeError;
@@ -156,6 +158,24 @@ impl From<SagaError> for Failure {
     fn from(error: SagaError) -> Self {
         match error {
             SagaError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<BrowseError> for Failure {
+    fn from(error: BrowseError) -> Self {
+        match error {
+            BrowseError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<ReplayError> for Failure {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

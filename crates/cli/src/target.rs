@@ -95,7 +95,8 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let microservice = config.server.microservice.clone();
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
     let partners = config.partners.options(config)?;
-    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, ..HostOptions::default() })
+    let exports = (!config.server.exports.is_empty()).then(|| config.server.exports.as_str().into());
+    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, exports, ..HostOptions::default() })
 }
 
 /// Opens the configured store.

@@ -6,7 +6,8 @@
 //! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, [`prepare!`] for prepare keys as a
 //!   service, [`queries!`] for queries of snapshots and commits, [`aggregates!`] for what programs make of log and snapshots, and
 //!   [`handlers!`], [`groups!`], [`filters!`], [`projections!`], [`sagas!`], [`horizon!`] and [`partners!`] for what the task host makes of
-//!   log, streams and records, [`broker!`] for topics, [`queue!`] for work queues, and [`types!`] for the registry of event types.
+//!   log, streams and records, [`broker!`] for topics, [`queue!`] for work queues, [`types!`] for the registry of event types,
+//!   [`browse!`] for the browse view and [`replays!`] for replays.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -19,6 +20,7 @@
 
 pub mod aggregates;
 pub mod broker;
+pub mod browse;
 pub mod cases;
 pub mod filters;
 pub mod groups;
@@ -38,6 +40,7 @@ pub mod records;
 #[cfg(test)]
 mod reference;
 pub mod sagas;
+pub mod replays;
 mod sample;
 pub mod snapshots;
 pub mod streams;

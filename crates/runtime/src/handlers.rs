@@ -3,6 +3,7 @@
 
 mod acts;
 mod definitions;
+mod replayed;
 mod states;
 mod status;
 mod waiting;
@@ -54,7 +55,7 @@ impl Kind {
     }
 
     /// The name of the processor of one of them, which is unique in its tenant.
-    pub fn processor_of(self, name: &str) -> String {
+    pub(crate) fn processor_of(self, name: &str) -> String {
         match self {
             Self::Handlers => format!("handler/{name}"),
             Self::Groups => format!("group/{name}"),
@@ -280,8 +281,8 @@ impl TenantHandlers {
         }
     }
 
-    /// Takes deliveries without checking the request.
-    pub async fn take(&self, name: &str, body: PullBody) -> Result<Vec<Delivery>, HandlerError> {
+    /// Takes deliveries of its own.
+    async fn take_own(&self, name: &str, body: PullBody) -> Result<Vec<Delivery>, HandlerError> {
         let ends = self.clock().now().plus(Duration::from_millis(body.wait_ms));
         let pull = |answer| {
             let left = ends.since(self.clock().now());
@@ -291,8 +292,8 @@ impl TenantHandlers {
         Ok(self.ask(name, pull).await?.accept())
     }
 
-    /// Settles, each with its effects.
-    pub async fn settle_all(&self, name: &str, settling: Vec<Settling>) -> Result<Vec<SettleResult>, HandlerError> {
+    /// Settles deliveries of its own, each with its effects.
+    async fn settle_own(&self, name: &str, settling: Vec<Settling>) -> Result<Vec<SettleResult>, HandlerError> {
         let owner = self.owner(name).await?;
         let (answer, answered) = oneshot::channel();
         let closed = || HandlerError::Store(StoreError::Unreachable("the handler was restarted meanwhile".to_owned()));

@@ -18,6 +18,7 @@ mod stages;
 mod supervise;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ use crate::projections::TenantProjections;
 use crate::queue::TenantQueues;
 use crate::relay::TenantRelay;
 use crate::sagas::HostSagas;
+use crate::replays::TenantReplays;
 pub(crate) use lease::{Asked, Held, Leases};
 use spread::Spread;
 pub use stages::{Stage, StageError, check_stage};
@@ -66,6 +68,8 @@ pub struct HostOptions {
     pub queues: Option<Arc<dyn QueueBackend>>,
     /// How events are exchanged with partners.
     pub partners: PartnerOptions,
+    /// The folder to which replays may write files. They write none unless it is set.
+    pub exports: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -89,6 +93,7 @@ impl Default for HostOptions {
             producers: Arc::new(NoProducers),
             queues: None,
             partners: PartnerOptions::default(),
+            exports: None,
         }
     }
 }
@@ -117,6 +122,7 @@ pub(crate) struct Inner {
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
+    pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
 }
 
 /// What every task of a host needs.
@@ -128,6 +134,8 @@ pub(crate) struct Shared {
     pub tasks: Mutex<BTreeMap<String, watch::Receiver<TaskStatus>>>,
     /// By tenant, the tasks that this process runs or could run.
     spreads: Mutex<BTreeMap<String, Arc<Spread>>>,
+    /// By tenant, counts what wakes those who wait for replays.
+    replayed: Mutex<BTreeMap<String, watch::Sender<u64>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -138,7 +146,8 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
-        let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
+        let replayed = Mutex::default();
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, stop });
         Self(Arc::new(Inner {
             shared,
             tenants: Mutex::default(),
@@ -152,18 +161,20 @@ impl Host {
             health: tokio::sync::Mutex::default(),
             horizons: Arc::default(),
             partners: AllPartners::default(),
+            replays: Mutex::default(),
         }))
     }
 
-    /// Runs the filters, projections, sagas, subscriptions and partners of all tenants, those that are defined now and those that are
-    /// defined later, for as long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an
-    /// async runtime.
+    /// Runs the filters, projections, sagas, subscriptions, partners and replays of all tenants, those that are defined now and those that
+    /// are defined later, for as long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs
+    /// an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
         self.start_sagas();
         self.start_subscriptions();
         self.start_partners();
+        self.start_replays();
     }
 
     /// The handlers of a tenant.
@@ -250,6 +261,12 @@ impl Host {
 }
 
 impl Shared {
+    /// What counts whatever wakes those who wait for replays of a tenant; 0 before the first.
+    pub fn replayed(&self, tenant: &str) -> watch::Sender<u64> {
+        let mut tenants = locked(&self.replayed);
+        tenants.entry(tenant.to_owned()).or_insert_with(|| watch::Sender::new(0)).clone()
+    }
+
     /// Whether leases decide who owns a task: other processes may have the store open, or another host of this process.
     pub fn may_share(&self) -> bool {
         self.store.is_shared() || beside::is_shared(&self.store)

@@ -9,6 +9,7 @@
 mod aggregates;
 mod audit;
 mod broker;
+mod browse;
 mod credentials;
 mod engine;
 mod filters;
@@ -25,6 +26,7 @@ mod queue;
 mod relay;
 mod saga;
 mod sagas;
+mod replays;
 mod topics;
 pub mod types;
 

@@ -20,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use annals_core::browse::browse_indexes;
 use annals_core::bson::Bson;
 use annals_core::handlers::{ActPage, ActRecord, PROCESSORS, ProcessorRecord, Reason};
 use annals_core::projections::{
@@ -28,8 +29,8 @@ use annals_core::projections::{
 };
 use annals_core::{
     Clock, Code, Collection, Condition, DEFAULT_SCOPE, EventLog, Expected, Identity, Invalid, Record, RecordChange,
-    RecordError, RecordPage, RecordQuery, RecordType, Records, Revision, StoreError, Stored, Streams, TypedRecords,
-    UnknownLog,
+    RecordError, RecordPage, RecordQuery, RecordType, Records, Revision, StoreError, Stored, Streams, TextLanguage,
+    TypedRecords, UnknownLog,
 };
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -106,6 +107,12 @@ impl TenantProjections {
             Err(RecordError::UnknownCollection(_)) => Ok(None),
             found => Ok(found?),
         }
+    }
+
+    /// Returns the collection of a projection's live records.
+    pub(crate) async fn collection(&self, name: &str) -> Result<String, ProjectionError> {
+        let (record, live) = self.defined(name).await?;
+        Ok(record.value.collection_of(live.slot))
     }
 
     /// Returns a projection that is defined, and its live build.
@@ -194,6 +201,18 @@ impl TenantProjections {
         Some(Running { seen, position })
     }
 
+    /// Declares the collection of a build.
+    async fn declare_records(&self, definition: &ProjectionDefinition, name: &str) -> Result<(), RecordError> {
+        let declare = |indexes| self.records.declare(Collection { indexes, ..Collection::new(name) });
+        if !definition.is_browse() {
+            return declare(definition.indexes().to_vec()).await;
+        }
+        match declare(browse_indexes(TextLanguage::English)).await {
+            Err(RecordError::Store(StoreError::NotSupported(_))) => declare(browse_indexes(TextLanguage::None)).await,
+            declared => declared,
+        }
+    }
+
     /// Makes the collection of a new build, and returns the changes that make its processor.
     async fn prepared(
         &self,
@@ -201,8 +220,7 @@ impl TenantProjections {
         build: &BuildRecord,
         definition: &ProjectionDefinition,
     ) -> Result<RecordChange, ProjectionError> {
-        let name = record.collection_of(build.slot);
-        self.records.declare(Collection { indexes: definition.indexes().to_vec(), ..Collection::new(name) }).await?;
+        self.declare_records(definition, &record.collection_of(build.slot)).await?;
         let processor = ProcessorRecord::unowned(record.processor_of(build.number), &self.identity()?);
         Ok(TypedRecords::replacement(&processor, whatever())?)
     }

@@ -11,6 +11,8 @@ pub(crate) const EXTENDED_JSON: &str = Encoding::ExtendedJson.media_type();
 pub(crate) const BSON: &str = Encoding::Bson.media_type();
 /// One JSON text a line.
 pub(crate) const LINES: &str = "application/x-ndjson";
+/// Comma-separated values.
+pub(crate) const CSV: &str = "text/csv";
 /// Server-sent events.
 pub(crate) const EVENTS: &str = "text/event-stream";
 /// A problem document.

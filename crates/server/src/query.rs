@@ -220,6 +220,13 @@ impl<'de> Deserialize<'de> for List {
     }
 }
 
+impl List {
+    /// The texts.
+    pub fn texts(self) -> Vec<String> {
+        self.0.iter().map(ToString::to_string).collect()
+    }
+}
+
 /// Builds the filter of `types`, `tags` and `aggregate`, and checks it.
 pub(crate) fn filter(types: Option<List>, tags: Option<List>, aggregate: Option<&str>) -> Result<Filter, Problem> {
     let list = |list: Option<List>| list.map(|list| list.0).unwrap_or_default();

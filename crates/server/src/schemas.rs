@@ -3,6 +3,7 @@
 
 #![expect(dead_code, reason = "the fields are described and never read")]
 
+mod browse;
 mod commit;
 mod condition;
 mod credential;
@@ -16,12 +17,14 @@ mod projection;
 mod queue;
 mod record;
 mod saga;
+mod replay;
 mod sequencer;
 mod snapshot;
 mod stream;
 mod topic;
 mod types;
 
+pub(crate) use browse::{BrowsePage, EventDetail, EventStatistics, ViewBody, ViewStatus};
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
 pub(crate) use credential::{AuditPage, CreatedCredential, Credential, CredentialPage, NewCredential, RevokeBody};
@@ -47,6 +50,7 @@ pub(crate) use record::{
     Record, RecordId, RecordPage,
 };
 pub(crate) use saga::{SagaDefinition, SagaDefinitionPage, SagaDefinitionStatus, SagaPage, SagaStatistics, SagaStatus};
+pub(crate) use replay::{PreviewBody, RemovedReplays, ReplayBody, ReplayPage, ReplayPreview, ReplayStatus};
 pub(crate) use sequencer::{HeldId, HeldList, HeldOutcome, SequencerState};
 pub(crate) use snapshot::{Deleted, NewSnapshot, Saved, Snapshot};
 pub(crate) use stream::{Appended, EntryPage, Position, StreamInfo, StreamList, StreamPage, Verdicts};

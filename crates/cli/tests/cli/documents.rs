@@ -260,6 +260,16 @@ fn the_snippets_of_the_guide_to_work_queues_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_browsing_work_in_order_in_an_empty_folder() {
+    check("docs/browse.md", 2);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_replays_work_in_order_in_an_empty_folder() {
+    check("docs/replay.md", 3);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_the_event_horizon_work_in_order_in_an_empty_folder() {
     check("docs/horizon.md", 4);
 }

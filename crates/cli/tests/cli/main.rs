@@ -5,6 +5,7 @@ mod process;
 mod run;
 
 mod bad_input;
+mod browse;
 mod command_line;
 mod configuration;
 mod crowds;

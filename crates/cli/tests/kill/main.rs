@@ -16,6 +16,7 @@ mod projections;
 mod proxy;
 mod reader;
 mod sagas;
+mod replays;
 mod writer;
 
 use std::io::Write;

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::expression::Expression;
 use super::rule::{Rule, read_key, read_on};
+use crate::browse::BROWSE_VIEW;
 use crate::handlers::HandlerDefinition;
 use crate::wire::records::{Encoding, read_collection};
 use crate::{ByteString, Code, Condition, Index, Invalid, valid_name};
@@ -49,6 +50,8 @@ struct Body {
     indexes: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reducer: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retention_days: Option<u32>,
     #[serde(default = "one")]
     version: u32,
 }
@@ -63,6 +66,8 @@ const NAME_BYTES_MAX: usize = 64;
 const TYPES_MAX: usize = 1_000;
 /// What reduces events in the program that has the reducer.
 const PROGRAM: &str = "program";
+/// What makes the documents of the browse view.
+const BROWSE: &str = "browse";
 /// The rules for event types that have none of their own.
 const ANY: &str = "*";
 
@@ -78,6 +83,12 @@ impl ProjectionDefinition {
     pub fn program(name: impl Into<ByteString>, version: u32) -> Self {
         let body = Body { reducer: Some(PROGRAM.to_owned()), version, ..Body::default() };
         Self { name: name.into(), body, read: Arc::default() }
+    }
+
+    /// The projection that fills the browse view. It has one record for each event, which expires after so many days.
+    pub fn browse(retention_days: Option<u32>) -> Self {
+        let body = Body { reducer: Some(BROWSE.to_owned()), retention_days, version: 1, ..Body::default() };
+        Self { name: BROWSE_VIEW.into(), body, read: Arc::default() }
     }
 
     /// Lets it see only events of these types.
@@ -113,7 +124,7 @@ impl ProjectionDefinition {
     /// `not_json`, `invalid_body`, `invalid_name`, `invalid_condition` or `invalid_projection`, with the path.
     pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
         let definition = Self::read_stored(name, json)?;
-        if definition.is_program() {
+        if definition.body.reducer.is_some() {
             let message = "is a function of a program, which registers it itself; give rules in `on`";
             return Err(Invalid::new(Code::InvalidProjection, "reducer", message));
         }
@@ -154,16 +165,22 @@ impl ProjectionDefinition {
         if self.name.len() > NAME_BYTES_MAX {
             return invalid("name", format!("has {} bytes; at most {NAME_BYTES_MAX} are allowed", self.name.len()));
         }
-        match (self.is_program(), &self.body.on) {
+        if self.is_browse() != (*self.name == *BROWSE_VIEW) {
+            return invalid("name", format!("{BROWSE_VIEW:?} is the browse view, which PUT /v1/events/view defines"));
+        }
+        if self.body.retention_days.is_some() && !self.is_browse() {
+            return invalid("retention_days", "is a setting of the browse view only".to_owned());
+        }
+        match (self.body.reducer.is_some(), &self.body.on) {
             (true, Some(_)) => return invalid("on", "stands beside a reducer; give one of both".to_owned()),
-            (true, None) if self.body.reducer.as_deref() != Some(PROGRAM) => {
+            (true, None) if !self.is_program() && !self.is_browse() => {
                 return invalid("reducer", format!("is not {PROGRAM:?}"));
             }
             (false, None) => return invalid("on", "is missing; give each event type its rule".to_owned()),
             (false, Some(on)) if on.is_empty() => return invalid("on", "has no event type".to_owned()),
             _ => {}
         }
-        if !self.is_program() && self.body.types.is_some() {
+        if self.body.on.is_some() && self.body.types.is_some() {
             return invalid("types", "are those of `on`; leave them out".to_owned());
         }
         if self.body.version == 0 {
@@ -185,7 +202,17 @@ impl ProjectionDefinition {
 
     /// Whether a function of a program reduces the events.
     pub fn is_program(&self) -> bool {
-        self.body.reducer.is_some()
+        self.body.reducer.as_deref() == Some(PROGRAM)
+    }
+
+    /// Whether it fills the browse view: its records are documents of single events, which nothing changes later.
+    pub fn is_browse(&self) -> bool {
+        self.body.reducer.as_deref() == Some(BROWSE)
+    }
+
+    /// Returns for how many days the browse view keeps an event.
+    pub fn retention_days(&self) -> Option<u32> {
+        self.body.retention_days
     }
 
     /// Returns the version that its author gave it.

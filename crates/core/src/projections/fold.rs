@@ -10,6 +10,7 @@ use bson::raw::RawDocumentBuf;
 use bson::{Bson, Document, RawBson, RawBsonRef};
 
 use super::ProjectionDefinition;
+use crate::browse::{browse_document, browse_id};
 use crate::order::{encode, encoded};
 use crate::{Expected, RecordChange, RecordedEvent};
 
@@ -78,6 +79,8 @@ pub struct Working {
     bytes: usize,
     /// Whether a record that is not here does not exist.
     is_whole: bool,
+    /// Whether no page needs a record of an earlier one.
+    is_of_each: bool,
 }
 
 #[derive(Debug)]
@@ -128,6 +131,9 @@ impl Projector {
     }
 
     fn keys_of(&self, event: &RecordedEvent) -> Result<Vec<Key>, Misfit> {
+        if self.definition.is_browse() {
+            return Ok(vec![Key::of(browse_id(event.sequence_number).into())]);
+        }
         let usual = self.definition.key_of();
         let key = |own: Option<&super::expression::Expression>| match own.or(usual) {
             None => Ok(Key::of(Bson::String(event.commit.aggregate.id.to_string()))),
@@ -172,6 +178,9 @@ impl Projector {
         };
         match &self.reducer {
             Some(reducer) => reduce(&**reducer, &mut known.record, event)?,
+            None if self.definition.is_browse() => {
+                known.record = Some(browse_document(event, self.definition.retention_days()));
+            }
             None => self.definition.rules(&event.event_type)[n].apply(&mut known.record, event)?,
         }
         if let Some(record) = &mut known.record
@@ -227,6 +236,11 @@ impl Working {
         Self { is_whole: true, ..Self::default() }
     }
 
+    /// Nothing in work on a collection in which each event has a record of its own.
+    pub fn of_each() -> Self {
+        Self { is_whole: true, is_of_each: true, ..Self::default() }
+    }
+
     /// Returns the keys of records that a page needs and that are not here.
     pub fn wanted(&self, folded: &Folded) -> Vec<Bson> {
         if self.is_whole {
@@ -279,6 +293,10 @@ impl Working {
 
     /// Takes note that the changes are stored, and forgets records when there are too many.
     pub fn stored(&mut self, changed: &Changed) {
+        if self.is_of_each {
+            *self = Self::of_each();
+            return;
+        }
         let mut sizes = changed.changes.iter();
         for bytes in std::mem::take(&mut self.changed) {
             let Some(known) = self.records.get_mut(&bytes) else { continue };

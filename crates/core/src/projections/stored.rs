@@ -4,6 +4,7 @@ use bson::DateTime;
 use serde::{Deserialize, Serialize};
 
 use super::ProjectionDefinition;
+use crate::browse::{BROWSE_VIEW, EVENTS};
 use crate::{Code, Invalid, RecordType, Timestamp};
 
 /// The collection of definitions.
@@ -103,7 +104,11 @@ impl ProjectionRecord {
 
     /// Returns the name of the collection of a slot.
     pub fn collection_of(&self, slot: i64) -> String {
-        format!("annals-projection-{}-{slot}", self.name)
+        match (self.name == BROWSE_VIEW, slot) {
+            (true, 1) => EVENTS.to_owned(),
+            (true, slot) => format!("{EVENTS}-{slot}"),
+            (false, slot) => format!("annals-projection-{}-{slot}", self.name),
+        }
     }
 
     /// Returns the name of the processor of a build.

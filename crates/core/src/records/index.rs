@@ -67,6 +67,8 @@ pub struct TextIndex {
     pub paths: Vec<String>,
     /// What becomes of words before they are compared.
     pub language: TextLanguage,
+    /// The field from which MongoDB takes the language of a document, for software that expects one; none has one when absent.
+    pub language_override: Option<String>,
 }
 
 impl Index {
@@ -96,7 +98,7 @@ impl Index {
     pub fn text<'a>(paths: impl IntoIterator<Item = &'a str>) -> TextIndex {
         let paths: Vec<_> = paths.into_iter().map(str::to_owned).collect();
         let name = paths.iter().map(|path| format!("{path}_text")).collect::<Vec<_>>().join("_");
-        TextIndex { name, paths, language: TextLanguage::None }
+        TextIndex { name, paths, language: TextLanguage::None, language_override: None }
     }
 
     /// Its name, exactly as a backend calls it.

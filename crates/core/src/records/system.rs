@@ -25,11 +25,13 @@ pub const SYSTEM_COLLECTIONS: &[&str] = &[
     "sequencer-held",
     "stream-*",
     "x-*",
-    // Integr8sCode: the browse view and its archive; events of partners; sagas.
+    // Integr8sCode: the browse view, its builds and its archive; replays; events of partners; sagas.
     "events",
+    "events-*",
     "events_archive",
     "partner_events",
     "sagas",
+    "replay_sessions",
 ];
 
 /// Whether this collection is one of [`SYSTEM_COLLECTIONS`]. Case does not make a name another one.

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod battery;
+mod browse;
 mod conformance;
 mod damage;
 mod faulty_disk;

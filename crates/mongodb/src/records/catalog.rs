@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! annals-records: {_id: the collection's name, indexes: [{name, fields: [[path, 1 or -1]], unique, hashed, text, sparse, partial,
-//!                                                          expiresAfterSeconds, language}],
+//!                                                          expiresAfterSeconds, language,
+//!                                                          languageOverride}],
 //!                  feed: "starting" or true, unmarked}
 //!                  feed: left out without one; "starting": changes are noted, but writers without notes may still be in flight
 //!                  unmarked: an index that expires was added, and records may lack their markers; see expiry.rs
@@ -170,8 +171,8 @@ impl Catalog {
 
 fn written(index: &Index) -> Result<Document, StoreError> {
     let direction = |direction| if direction == Direction::Ascending { 1 } else { -1 };
-    let IndexForm { name, fields, unique, hashed, text, sparse, partial, expires_after_seconds, language } =
-        index.clone().into();
+    let form: IndexForm = index.clone().into();
+    let IndexForm { name, fields, unique, hashed, text, sparse, partial, expires_after_seconds, .. } = form;
     let field = |(path, way): (String, Direction)| Bson::Array(vec![path.into(), direction(way).into()]);
     let fields: Vec<Bson> = fields.into_iter().map(field).collect();
     let partial = match partial {
@@ -186,8 +187,10 @@ fn written(index: &Index) -> Result<Document, StoreError> {
         "name": name, "fields": fields, "unique": unique, "hashed": hashed, "text": text, "sparse": sparse,
         "partial": partial, "expiresAfterSeconds": seconds,
     };
-    if let Some(language) = language {
-        written.insert("language", language);
+    for (name, value) in [("language", form.language), ("languageOverride", form.language_override)] {
+        if let Some(value) = value {
+            written.insert(name, value);
+        }
     }
     Ok(written)
 }
@@ -234,6 +237,7 @@ fn index_of(found: &Document) -> Option<Index> {
         partial,
         expires_after_seconds: seconds.and_then(|seconds| u32::try_from(seconds).ok()),
         language: found.get_str("language").ok().map(str::to_owned),
+        language_override: found.get_str("languageOverride").ok().map(str::to_owned),
     };
     Index::try_from(form).ok()
 }

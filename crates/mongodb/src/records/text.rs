@@ -9,8 +9,9 @@ const NO_FIELD: &str = "no field has a language";
 /// The index as it is to be made.
 pub(super) fn physical(index: &TextIndex) -> Document {
     let key: Document = index.paths.iter().map(|path| (path.clone(), Bson::from("text"))).collect();
+    let field = index.language_override.as_deref().unwrap_or(NO_FIELD);
     doc! {
-        "key": key, "name": &index.name, "default_language": index.language.name(), "language_override": NO_FIELD,
+        "key": key, "name": &index.name, "default_language": index.language.name(), "language_override": field,
         "textIndexVersion": 3,
     }
 }

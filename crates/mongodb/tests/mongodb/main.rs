@@ -8,6 +8,7 @@ mod aggregates;
 mod answers;
 mod blocked;
 mod blocks;
+mod browse;
 mod changed;
 mod closing;
 mod commits;

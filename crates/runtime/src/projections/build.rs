@@ -11,7 +11,7 @@ use std::time::Duration;
 use annals_core::handlers::ProcessorRecord;
 use annals_core::processing::{Changes, Progress};
 use annals_core::projections::{BuildRecord, ProjectionError, Projector, Working};
-use annals_core::{Clock, Collection, ReadError, RecordChange, StoreError, Timestamp};
+use annals_core::{Clock, ReadError, RecordChange, StoreError, Timestamp};
 use tokio::sync::watch;
 
 use super::{Seen, TenantProjections};
@@ -144,8 +144,7 @@ impl<'b> Work<'b> {
             return Err(Stop::Done);
         }
         let collection = record.collection_of(build.build.slot);
-        let indexes = build.projector.definition().indexes().to_vec();
-        let declared = projections.records.declare(Collection { indexes, ..Collection::new(&*collection) }).await;
+        let declared = projections.declare_records(build.projector.definition(), &collection).await;
         declared.map_err(NotWritten::from)?;
         let processor = record.processor_of(number);
         let records = Arc::clone(&projections.records);
@@ -159,7 +158,7 @@ impl<'b> Work<'b> {
             last_stored: clock.now(),
             journal,
             reader,
-            working: if is_first { Working::of_nothing() } else { Working::default() },
+            working: Working::default(),
             collection,
             read_to: from,
             resumed: seen.1.resumed,
@@ -167,6 +166,7 @@ impl<'b> Work<'b> {
             build,
             clock,
         };
+        work.working = work.nothing_in_work(is_first);
         work.check_restored().await?;
         work.publish();
         Ok(work)

@@ -1,6 +1,6 @@
 //! Folding a page of events: many events of one key become one write of its record, and the page one batch.
 
-use annals_core::projections::Unfolded;
+use annals_core::projections::{Unfolded, Working};
 use annals_core::{Condition, RecordError, RecordQuery, RecordedEvent, limits};
 
 use super::build::{Stop, Work};
@@ -14,6 +14,8 @@ enum Attempt {
     Stored,
     /// One does not fit. Nothing was written.
     Unfolded(Unfolded),
+    /// The browse view has an event of the same id already. Nothing was written.
+    Duplicate,
     /// Their records are too many or too large for one batch, or the store refused one. Nothing was written.
     Refused(String),
 }
@@ -26,7 +28,13 @@ impl Work<'_> {
             let count = most.min(rest.len());
             let to = rest.get(count).map_or(next, |event| event.sequence_number);
             match self.attempt(&rest[..count], to).await? {
-                Attempt::Stored => rest = &rest[count..],
+                Attempt::Stored => {
+                    rest = &rest[count..];
+                    most = most.saturating_mul(2);
+                }
+                Attempt::Duplicate if count > 1 => most = count / 2,
+                // The first event of an id is the one that is shown.
+                Attempt::Duplicate => rest = &rest[1..],
                 // The events before it are folded first. It is attempted again alone after them.
                 Attempt::Unfolded(Unfolded { at, .. }) if at > 0 => most = at,
                 Attempt::Unfolded(Unfolded { misfit, .. }) => return self.block(&rest[0], &misfit.to_string()).await,
@@ -35,6 +43,19 @@ impl Work<'_> {
             }
         }
         Ok(())
+    }
+
+    fn is_browse(&self) -> bool {
+        self.build.projector.definition().is_browse()
+    }
+
+    /// Nothing in work: what a build begins with, and goes on with after an attempt that was not written.
+    pub(super) fn nothing_in_work(&self, is_first: bool) -> Working {
+        match (self.is_browse(), is_first) {
+            (true, _) => Working::of_each(),
+            (false, true) => Working::of_nothing(),
+            (false, false) => Working::default(),
+        }
     }
 
     async fn attempt(&mut self, events: &[RecordedEvent], to: u64) -> Result<Attempt, Stop> {
@@ -58,7 +79,7 @@ impl Work<'_> {
         };
         if !matches!(attempt, Attempt::Stored) {
             // It holds what was not written.
-            self.working = annals_core::projections::Working::default();
+            self.working = self.nothing_in_work(false);
         }
         Ok(attempt)
     }
@@ -81,6 +102,10 @@ impl Work<'_> {
             Ok(()) => {
                 self.working.stored(&changed);
                 Ok(Attempt::Stored)
+            }
+            Err(NotWritten::Refused(RecordError::DuplicateKey { .. })) if self.is_browse() => {
+                self.read_to = before;
+                Ok(Attempt::Duplicate)
             }
             Err(NotWritten::Refused(RecordError::Invalid(invalid))) => {
                 self.read_to = before;

@@ -46,7 +46,7 @@ pub(crate) struct ProjectionStatus {
 
 /// The build that takes the place of the live records once it has caught up.
 #[derive(ToSchema)]
-struct ProjectionBuild {
+pub(super) struct ProjectionBuild {
     build: u64,
     state: String,
     position: u64,

@@ -50,6 +50,8 @@ struct Index {
     /// The language of a text index; none when absent.
     #[schema(nullable = false)]
     language: Option<String>,
+    /// The field from which MongoDB takes the language of a document.
+    language_override: Option<String>,
     #[schema(nullable = false)]
     hashed: Option<bool>,
     #[schema(nullable = false)]

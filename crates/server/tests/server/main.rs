@@ -3,6 +3,7 @@
 
 mod aggregates;
 mod bad_input;
+mod browse;
 mod changes;
 mod commits;
 mod connections;

@@ -1,6 +1,7 @@
 //! The OpenAPI document describes the server that serves it.
 
 mod queues;
+mod browse;
 mod transport;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -638,6 +639,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.partners().await;
     described.transport().await;
     described.queues().await;
+    described.browse().await;
     described.get("/health/live").await;
     described.get("/health/ready").await;
     described.get("/metrics").await;

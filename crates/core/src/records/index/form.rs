@@ -34,6 +34,9 @@ pub struct IndexForm {
     /// The language of the words. Left out for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
+    /// The field that overrides it on MongoDB. Left out for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language_override: Option<String>,
 }
 
 impl From<Index> for IndexForm {
@@ -45,10 +48,10 @@ impl From<Index> for IndexForm {
             Index::Hashed(HashedIndex { name, path, direction, sparse, partial }) => {
                 Self { name, fields: vec![(path, direction)], hashed: true, sparse, partial, ..Self::default() }
             }
-            Index::Text(TextIndex { name, paths, language }) => {
+            Index::Text(TextIndex { name, paths, language, language_override }) => {
                 let fields = paths.into_iter().map(|path| (path, Direction::Ascending)).collect();
                 let language = (language != TextLanguage::None).then(|| language.name().to_owned());
-                Self { name, fields, text: true, language, ..Self::default() }
+                Self { name, fields, text: true, language, language_override, ..Self::default() }
             }
         }
     }
@@ -62,7 +65,9 @@ impl TryFrom<IndexForm> for Index {
     /// # Errors
     /// A sentence about the index, when it has an option that its kind cannot have.
     fn try_from(form: IndexForm) -> Result<Self, String> {
-        let IndexForm { name, fields, unique, hashed, text, sparse, partial, expires_after_seconds, language } = form;
+        let IndexForm { name, fields, unique, hashed, text, sparse, partial, .. } = form;
+        let (expires_after_seconds, language) = (form.expires_after_seconds, form.language);
+        let language_override = form.language_override;
         if text {
             let directed = fields.iter().any(|(_, direction)| *direction == Direction::Descending);
             if directed || unique || hashed || sparse || partial.is_some() || expires_after_seconds.is_some() {
@@ -70,9 +75,9 @@ impl TryFrom<IndexForm> for Index {
             }
             let language = language.as_deref().map_or(Ok(TextLanguage::None), str::parse)?;
             let paths = fields.into_iter().map(|(path, _)| path).collect();
-            return Ok(Self::Text(TextIndex { name, paths, language }));
+            return Ok(Self::Text(TextIndex { name, paths, language, language_override }));
         }
-        if language.is_some() {
+        if language.is_some() || language_override.is_some() {
             return Err("has a language, which only a text index has".to_owned());
         }
         if !hashed {

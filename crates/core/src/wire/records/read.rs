@@ -302,6 +302,7 @@ pub(super) fn read_index(encoding: Encoding, at: &str, document: &RawDocument) -
             "text" => form.text = boolean(path, value)?,
             "sparse" => form.sparse = boolean(path, value)?,
             "language" => form.language = Some(text(path, value)?.to_string()),
+            "language_override" => form.language_override = Some(text(path, value)?.to_string()),
             "partial" => form.partial = Some(condition(encoding, path, value)?),
             "expires_after_seconds" => {
                 let seconds = u32::try_from(number(path, value)?);

@@ -293,6 +293,9 @@ fn index(index: &Index) -> Result<RawDocumentBuf, Invalid> {
             if index.language != TextLanguage::None {
                 shown.append(cstr!("language"), index.language.name());
             }
+            if let Some(field) = &index.language_override {
+                shown.append(cstr!("language_override"), field.as_str());
+            }
         }
     }
     if index.is_sparse() {

@@ -1,0 +1,327 @@
+//! `annals events …`.
+
+use std::sync::Arc;
+
+use annals::Timestamp;
+use annals::browse::{
+    Browse, BrowseQuery, BrowseSort, CSV_HEADER, EventSummary, ExportFormat, ReplayFilter, StatisticsQuery, ViewBody,
+    ViewSwitch, shown,
+};
+use annals::handlers::Reason;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
+use crate::failure::{Failure, Stop};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::target::Target;
+
+/// Browse events, count them, and export them
+#[derive(Debug, Args)]
+pub struct Events {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List events, the newest first
+    #[command(
+        after_help = "Example:\n  annals events list --type order_placed,order_paid --since 2026-03-01T00:00:00Z"
+    )]
+    List(Box<List>),
+    /// Print an event with others of its aggregate
+    #[command(after_help = "Example:\n  annals events get 019c2f4e-7a41-7000-8000-1d1c3f4a5b6c")]
+    Get(Named),
+    /// Count the events of the last hours
+    #[command(after_help = "Example:\n  annals events statistics --hours 24")]
+    Statistics(Hours),
+    /// Print all events that meet a filter, as CSV or as lines of JSON
+    #[command(after_help = "Example:\n  annals events export --format csv --user-id ada > events.csv")]
+    Export(Box<Export>),
+    /// Print the state of the browse view
+    #[command(after_help = "Example:\n  annals events view")]
+    View,
+    /// Switch the browse view on or off, or change its retention
+    #[command(after_help = "Example:\n  annals events set-view --state on --retention-days 30 --reason 'less disk'")]
+    SetView(SetView),
+    /// Rebuild the browse view from the log, beside the live one
+    #[command(after_help = "Example:\n  annals events rebuild --reason 'after a restore'")]
+    Rebuild(Why),
+}
+
+/// Which events.
+#[derive(Debug, Args)]
+pub struct Selection {
+    /// Events with this id; repeatable
+    #[arg(long = "event-id", value_name = "ID")]
+    event_ids: Vec<String>,
+    /// Events of these types, with commas between them
+    #[arg(long = "type", value_name = "TYPES", value_delimiter = ',')]
+    types: Vec<String>,
+    /// Events of none of these types
+    #[arg(long = "exclude-type", value_name = "TYPES", value_delimiter = ',')]
+    exclude_types: Vec<String>,
+    /// Events of the aggregates with this id
+    #[arg(long, value_name = "ID")]
+    aggregate_id: Option<String>,
+    /// Events whose data names this execution
+    #[arg(long, value_name = "ID")]
+    execution_id: Option<String>,
+    /// Events of this user
+    #[arg(long, value_name = "ID")]
+    user_id: Option<String>,
+    /// Events of this service
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
+    /// Events that happened then or later
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    since: Option<Timestamp>,
+    /// Events that happened then or earlier
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    until: Option<Timestamp>,
+}
+
+impl Selection {
+    /// Returns the filter.
+    pub fn filter(&self) -> ReplayFilter {
+        let list = |values: &Vec<String>| (!values.is_empty()).then(|| values.clone());
+        ReplayFilter {
+            event_ids: list(&self.event_ids),
+            execution_id: self.execution_id.clone(),
+            aggregate_id: self.aggregate_id.clone(),
+            event_types: list(&self.types),
+            exclude_event_types: list(&self.exclude_types),
+            start_time: self.since,
+            end_time: self.until,
+            user_id: self.user_id.clone(),
+            service_name: self.service.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    selection: Selection,
+    /// Words, one of which the type, the service, the user or the execution must have
+    #[arg(long, value_name = "WORDS")]
+    search: Option<String>,
+    /// timestamp, sequence_number, event_type, aggregate_id or stored_at; with - before it the highest first
+    #[arg(long, value_name = "FIELD", allow_hyphen_values = true, value_parser = sort)]
+    sort: Option<BrowseSort>,
+    /// Most events
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    limit: u64,
+}
+
+fn sort(text: &str) -> Result<BrowseSort, String> {
+    BrowseSort::parse(text).map_err(|error| error.to_string())
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// The event's id
+    id: String,
+}
+
+#[derive(Debug, Args)]
+struct Hours {
+    /// How many hours before now, 1 to 168
+    #[arg(long, value_name = "NUMBER", default_value_t = 24)]
+    hours: u32,
+    /// The event types that count as errors, with commas between them
+    #[arg(long, value_name = "TYPES", value_delimiter = ',')]
+    failure_types: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Export {
+    #[command(flatten)]
+    selection: Selection,
+    /// Words, one of which the type, the service, the user or the execution must have
+    #[arg(long, value_name = "WORDS")]
+    search: Option<String>,
+    /// The format of the rows
+    #[arg(long, value_enum, default_value_t = Rows::Jsonl)]
+    format: Rows,
+    /// Most events; all when absent
+    #[arg(long, value_name = "NUMBER")]
+    limit: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Rows {
+    Csv,
+    Jsonl,
+}
+
+#[derive(Debug, Args)]
+struct SetView {
+    /// Whether the view is built: always, never, or once it was asked for
+    #[arg(long, value_enum)]
+    state: Option<Switch>,
+    /// For how many days it keeps an event, or `forever`
+    #[arg(long, value_name = "DAYS", value_parser = days)]
+    retention_days: Option<Days>,
+    #[command(flatten)]
+    why: Why,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Switch {
+    Auto,
+    On,
+    Off,
+}
+
+/// A number of days, or none for ever.
+#[derive(Debug, Clone, Copy)]
+struct Days(Option<u32>);
+
+fn days(text: &str) -> Result<Days, String> {
+    match text {
+        "forever" => Ok(Days(None)),
+        text => {
+            text.parse().map(|days| Days(Some(days))).map_err(|_| "is neither a number of days nor `forever`".into())
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+struct Why {
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Who acts, for the record
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl Run for Events {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        // The view is built in the store when it is asked for the first time.
+        let target = context.to_write().await?;
+        target
+            .run(async |target| {
+                let mut output = context.output();
+                self.work(&*target.browse()?, &mut output).await?;
+                output.flush()
+            })
+            .await
+    }
+}
+
+impl Events {
+    async fn work(&self, browse: &dyn Browse, output: &mut Output) -> Result<(), Stop> {
+        match &self.what {
+            What::List(args) => list(browse, args, output).await,
+            What::Get(args) => output.json(&browse.event(&args.id).await?),
+            What::Statistics(args) => {
+                let failure_types = (!args.failure_types.is_empty()).then(|| args.failure_types.clone());
+                output.json(&browse.statistics(StatisticsQuery { hours: args.hours, failure_types }).await?)
+            }
+            What::Export(args) => export(browse, args, output).await,
+            What::View => output.json(&browse.view().await?),
+            What::SetView(args) => {
+                let state = args.state.map(|state| match state {
+                    Switch::Auto => ViewSwitch::Auto,
+                    Switch::On => ViewSwitch::On,
+                    Switch::Off => ViewSwitch::Off,
+                });
+                let (reason, by) = (args.why.reason.clone(), args.why.by.clone());
+                let body = ViewBody { state, retention_days: args.retention_days.map(|days| days.0), reason, by };
+                output.json(&browse.set_view(body).await?)
+            }
+            What::Rebuild(args) => {
+                let reason = Reason { reason: args.reason.clone(), by: args.by.clone() };
+                output.json(&browse.rebuild(reason).await?)
+            }
+        }
+    }
+}
+
+async fn list(browse: &dyn Browse, args: &List, output: &mut Output) -> Result<(), Stop> {
+    let mut query = BrowseQuery {
+        filter: args.selection.filter(),
+        search: args.search.clone(),
+        sort: args.sort.unwrap_or_default(),
+        ..BrowseQuery::default()
+    };
+    let mut left = args.limit;
+    while left > 0 {
+        query.limit = usize::try_from(left).unwrap_or(1_000).min(1_000);
+        let (rows, cursor) = browse.rows(query.clone()).await?;
+        left -= (rows.len() as u64).min(left);
+        for row in &rows {
+            match output.format() {
+                Format::Json => output.json(&shown(row))?,
+                Format::Table => print(output, &EventSummary::of(row))?,
+            }
+        }
+        query.cursor = cursor;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Prints an event as a line of a table.
+pub fn print(output: &mut Output, it: &EventSummary) -> Result<(), Stop> {
+    output.head(format_args!("{:<36}  {:<28}  {:<24}  AGGREGATE", "ID", "TYPE", "TIME"))?;
+    let time = it.timestamp.map(|time| time.to_string()).unwrap_or_default();
+    let aggregate = it.aggregate_id.as_deref().unwrap_or("-");
+    output.text(format_args!("{:<36}  {:<28}  {time:<24}  {aggregate}", it.event_id, it.event_type))
+}
+
+async fn export(browse: &dyn Browse, args: &Export, output: &mut Output) -> Result<(), Stop> {
+    let format = match args.format {
+        Rows::Csv => ExportFormat::Csv,
+        Rows::Jsonl => ExportFormat::JsonLines,
+    };
+    let mut query = BrowseQuery {
+        filter: args.selection.filter(),
+        search: args.search.clone(),
+        limit: 1,
+        ..BrowseQuery::default()
+    };
+    let all = browse.page(query.clone()).await?.total.min(args.limit.unwrap_or(u64::MAX));
+    let bar = Progress::of_events();
+    let mut done = 0;
+    if matches!(args.format, Rows::Csv) {
+        output.text(format_args!("{}", CSV_HEADER.trim_end_matches('\n')))?;
+    }
+    while args.limit.is_none_or(|limit| done < limit) {
+        let left = args.limit.map_or(u64::MAX, |limit| limit - done);
+        query.limit = usize::try_from(left).unwrap_or(1_000).min(1_000);
+        let (rows, cursor) = browse.rows(query.clone()).await?;
+        for row in &rows {
+            output.text(format_args!("{}", format.row(row).trim_end_matches('\n')))?;
+        }
+        done += rows.len() as u64;
+        bar.reach(done, all.max(done));
+        query.cursor = cursor;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Target {
+    /// The browse view of the tenant.
+    pub fn browse(&self) -> Result<Arc<dyn Browse>, Failure> {
+        self.port::<dyn Browse>(
+            |client| Arc::new(client.browse()),
+            |opened| {
+                opened.host.start_defined();
+                opened.host.browse(&self.tenant)
+            },
+        )
+    }
+}

@@ -1,0 +1,55 @@
+//! `annals events` and `annals replay`: in a store of the command and at a server.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::process::{Server, annals};
+use crate::run::{folder, run};
+
+#[test]
+fn events_are_browsed_exported_and_replayed_in_a_store_and_at_a_server() {
+    let folder = folder();
+    for n in 0..4 {
+        let data = format!(r#"{{"n": {n}}}"#);
+        let event_type = if n == 3 { "paid" } else { "placed" };
+        run(folder.path(), &["commit", "--aggregate", "order/o-1", "--type", event_type, "--data", &data]).ok();
+    }
+    let listed = run(folder.path(), &["events", "list", "--type", "placed", "--sort", "sequence_number"]).ok().json();
+    assert_eq!(listed.iter().map(|it| it["n"].clone()).collect::<Vec<_>>(), [0, 1, 2]);
+    let dry = ["replay", "create", "--type", "placed", "--to", "file:events.jsonl", "--dry-run"];
+    assert_eq!(run(folder.path(), &dry).ok().json()[0]["count"], json!(3));
+    assert!(run(folder.path(), &["replay", "list"]).ok().json().is_empty());
+    // In a store of the command the replay is over when the command is.
+    let to_file = ["replay", "create", "--type", "placed", "--to", "file:events.jsonl", "--start"];
+    run(folder.path(), &to_file).refused("invalid_replay", 2);
+    let mut command = annals(folder.path());
+    command.args(to_file).env("ANNALS__SERVER__EXPORTS", "out").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ran = command.output().expect("it runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("\"status\":\"completed\""));
+    let lines = std::fs::read_to_string(folder.path().join("out/events.jsonl")).expect("a file");
+    assert_eq!(lines.lines().count(), 3);
+    let server = Server::start(folder.path());
+    let at_server = |arguments: &[&str]| run(folder.path(), &[arguments, &["--server", &*server.url]].concat());
+    let id = listed[0]["event_id"].as_str().expect("an id");
+    let detail = at_server(&["events", "get", id]).ok().json();
+    assert_eq!((&detail[0]["event"]["n"], detail[0]["related"].as_array().map(Vec::len)), (&json!(0), Some(3)));
+    let csv = at_server(&["events", "export", "--format", "csv", "--limit", "2"]).ok();
+    assert_eq!((csv.out.lines().count(), csv.out.contains("paid")), (3, true));
+    let rows = at_server(&["events", "export", "--exclude-type", "paid"]).ok().json();
+    assert_eq!((rows.len(), rows[0]["timestamp"].is_string()), (3, true));
+    assert_eq!(at_server(&["events", "statistics"]).ok().json()[0]["total_events"], json!(4));
+    let set = ["events", "set-view", "--state", "on", "--retention-days", "forever", "--reason", "a test"];
+    assert_eq!(at_server(&set).ok().json()[0]["retention_days"], json!(null));
+    let table = at_server(&["events", "list", "--output", "table"]).ok();
+    assert!(table.out.contains("AGGREGATE") && table.out.contains("o-1"), "{}", table.out);
+    let created = at_server(&["replay", "create", "--type", "placed", "--to", "test"]).ok().json();
+    let replay = created[0]["session_id"].as_str().expect("an id");
+    assert_eq!(at_server(&["replay", "start", replay, "--wait"]).ok().json()[0]["replayed"], json!(3));
+    at_server(&["replay", "pause", replay, "--reason", "a test"]).refused("state_conflict", 3);
+    at_server(&["replay", "get", "nothing"]).refused("unknown_replay", 4);
+    assert_eq!(at_server(&["replay", "list"]).ok().json().len(), 2);
+    assert_eq!(at_server(&["replay", "remove"]).ok().json(), [json!({"removed": 0})]);
+    assert_eq!(server.terminate(), Some(0));
+}

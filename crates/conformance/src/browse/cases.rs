@@ -1,0 +1,4 @@
+//! The cases.
+
+pub mod finding;
+pub mod viewing;

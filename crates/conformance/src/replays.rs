@@ -1,0 +1,63 @@
+//! The suite of replays.
+
+pub mod cases;
+
+/// Makes one test of every case of replays, for the subject that the expression creates, as [`event_log!`](crate::event_log) does for the
+/// log: `annals_conformance::replays!(MyStore::new());`
+#[macro_export]
+macro_rules! replays {
+    ($subject:expr) => {
+        $crate::replays! { @cases $subject;
+            sending {
+                a_preview_counts_and_shows_the_first_hundred
+                a_replay_counts_every_event_and_is_completed
+                a_filter_that_selects_nothing_in_particular_is_refused
+                a_handler_gets_events_again_with_the_id_of_the_replay
+                events_are_sent_in_the_order_of_time_or_of_the_log
+                groups_get_the_events_of_their_topics_again
+                only_events_that_were_there_at_the_start_are_sent
+                a_speed_keeps_the_gaps_between_events
+                a_rate_bounds_the_events_of_a_second
+            }
+            operating {
+                acts_that_the_state_does_not_allow_are_refused_with_the_state
+                a_paused_replay_continues_with_the_next_event
+                a_cancelled_replay_sends_nothing_more
+                a_restart_continues_with_the_next_event
+                replays_that_ended_long_ago_are_removed
+                changes_of_a_replay_are_followed
+            }
+            failing {
+                a_failed_event_is_counted_and_listed
+                a_replay_that_stops_on_errors_fails_after_the_first
+                a_failed_event_is_sent_again_as_often_as_asked
+                a_delivery_whose_lease_ended_is_not_settled
+                an_unknown_handler_is_refused
+            }
+        }
+    };
+    (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {
+        $(mod $group {
+            #[allow(unused_imports, reason = "the subject's expression may name items of the calling module")]
+            use super::*;
+
+            $(#[test]
+            fn $case() {
+                $crate::run($subject, $crate::replays::cases::$group::$case);
+            })+
+        })+
+    };
+}
+
+/// The cases of several processes on one store. Used as [`replays!`] is, for stores that processes share.
+#[macro_export]
+macro_rules! replays_of_processes {
+    ($subject:expr) => {
+        $crate::replays! { @cases $subject;
+            processes {
+                of_two_processes_that_resume_a_replay_one_succeeds
+                another_process_continues_a_replay
+            }
+        }
+    };
+}

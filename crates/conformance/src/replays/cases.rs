@@ -1,0 +1,82 @@
+//! The cases, and shorthands for what they do.
+
+pub mod failing;
+pub mod operating;
+pub mod processes;
+pub mod sending;
+
+use annals_core::handlers::{Delivery, HandlerDefinition};
+use annals_core::processing::PartitionBy;
+use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayStatus, ReplayTarget};
+
+use crate::browse::opened::{Browsed, of_type};
+
+/// A replay of events of the type `placed` to the handler `again`.
+pub fn to_handler() -> ReplayBody {
+    ReplayBody::new(of_type("placed"), ReplayTarget::Handler { name: "again".into() })
+}
+
+/// A replay of events of the type `placed` to nowhere.
+pub fn to_nowhere() -> ReplayBody {
+    ReplayBody::new(of_type("placed"), ReplayTarget::Test {})
+}
+
+impl Browsed {
+    /// Defines the handler `again`, which has processed everything that is in the log.
+    pub async fn handler(&self, by: PartitionBy) {
+        let concurrency = if by.is_partitioned() { 8 } else { 1 };
+        let definition = HandlerDefinition::new("again").partitioned(by, concurrency);
+        let definition = HandlerDefinition { start: annals_core::handlers::Start::Latest, ..definition };
+        self.it.define(definition).await;
+    }
+
+    pub async fn create(&self, body: ReplayBody) -> String {
+        self.replays.create(body).await.expect("created").session_id
+    }
+
+    pub async fn act(&self, id: &str, act: ReplayAct) -> ReplayStatus {
+        self.replays.act(id, act, "a test".into()).await.expect("allowed")
+    }
+
+    /// Creates and starts a replay.
+    pub async fn begin(&self, body: ReplayBody) -> String {
+        let id = self.create(body).await;
+        assert_eq!(self.act(&id, ReplayAct::Start).await.status, ReplayState::Running);
+        id
+    }
+
+    /// Waits until a replay is as wanted.
+    pub async fn until_replay(&self, id: &str, wanted: impl Fn(&ReplayStatus) -> bool) -> ReplayStatus {
+        let mut status = self.replays.get(id).await.expect("known");
+        while !wanted(&status) {
+            // Where processes share a store, some changes are seen with the next look only.
+            status = tokio::select! {
+                status = self.replays.changed(id, Some(&status)) => status.expect("known"),
+                () = tokio::task::yield_now() => self.replays.get(id).await.expect("known"),
+            };
+        }
+        status
+    }
+
+    /// Waits until a replay is over.
+    pub async fn over(&self, id: &str) -> ReplayStatus {
+        self.until_replay(id, |status| status.status.is_terminal()).await
+    }
+
+    /// Pulls and settles until so many events came.
+    pub async fn handled(&self, count: usize) -> Vec<Delivery> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            for delivery in self.it.pull("again").await {
+                self.it.done("again", &delivery).await;
+                all.push(delivery);
+            }
+        }
+        all
+    }
+}
+
+/// The field `n` of deliveries.
+pub fn numbers(deliveries: &[Delivery]) -> Vec<i64> {
+    deliveries.iter().map(|it| it.event.data.as_raw().get_i64("n").expect("a number")).collect()
+}

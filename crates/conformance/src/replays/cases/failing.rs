@@ -1,0 +1,92 @@
+//! Events that cannot be sent.
+
+use annals_core::handlers::{HandlerError, Settlement};
+use annals_core::processing::PartitionBy;
+use annals_core::replays::{OnError, ReplayBody, ReplayError, ReplayState, ReplayTarget};
+
+use super::{numbers, to_handler};
+use crate::Subject;
+use crate::browse::opened::{Browsed, of_type};
+
+async fn with_events(subject: &dyn Subject, count: usize) -> Browsed {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", count).await;
+    it.handler(PartitionBy::None).await;
+    it
+}
+
+/// The others are sent.
+pub async fn a_failed_event_is_counted_and_listed(subject: &dyn Subject) {
+    let it = with_events(subject, 5).await;
+    let id = it.begin(to_handler()).await;
+    let mut failed = None;
+    for _ in 0..5 {
+        let delivery = it.it.pull("again").await.remove(0);
+        if numbers(std::slice::from_ref(&delivery)) == [2] {
+            it.it.fail("again", &delivery).await;
+            failed = Some(delivery.event.id.to_string());
+        } else {
+            it.it.done("again", &delivery).await;
+        }
+    }
+    let over = it.over(&id).await;
+    assert_eq!((over.status, over.replayed, over.failed), (ReplayState::Completed, 4, 1));
+    assert_eq!((over.errors.len(), &over.errors[0].event_id, &*over.errors[0].error), (1, &failed, "down"));
+    assert!((over.progress - 100.0).abs() < 0.001);
+}
+
+/// What follows it is not sent.
+pub async fn a_replay_that_stops_on_errors_fails_after_the_first(subject: &dyn Subject) {
+    let it = with_events(subject, 8).await;
+    let id = it.begin(ReplayBody { on_error: OnError::Stop, ..to_handler() }).await;
+    it.handled(2).await;
+    let delivery = it.it.pull("again").await.remove(0);
+    it.it.fail("again", &delivery).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.status, over.failed), (ReplayState::Failed, 1));
+    assert!(over.error.is_some_and(|error| error.contains(&delivery.event.id.to_string())));
+    assert!(it.it.pull_now("again").await.is_empty());
+}
+
+/// After a pause each.
+pub async fn a_failed_event_is_sent_again_as_often_as_asked(subject: &dyn Subject) {
+    let it = with_events(subject, 2).await;
+    let id = it.begin(ReplayBody { retry_attempts: 2, ..to_handler() }).await;
+    for attempt in 1..=3 {
+        let delivery = it.it.pull("again").await.remove(0);
+        assert_eq!((numbers(std::slice::from_ref(&delivery)), delivery.attempt), (vec![0], attempt));
+        it.it.fail("again", &delivery).await;
+        if attempt < 3 {
+            assert!(it.it.pull_now("again").await.is_empty());
+            it.it.clock.advance_millis(1_000 * i64::from(attempt));
+        }
+    }
+    assert_eq!(numbers(&it.handled(1).await), [1]);
+    let over = it.over(&id).await;
+    assert_eq!((over.replayed, over.failed), (1, 1));
+}
+
+/// It is delivered again if there is an attempt left.
+pub async fn a_delivery_whose_lease_ended_is_not_settled(subject: &dyn Subject) {
+    let it = with_events(subject, 1).await;
+    let id = it.begin(ReplayBody { retry_attempts: 1, ..to_handler() }).await;
+    let first = it.it.pull("again").await.remove(0);
+    assert!(it.it.pull_now("again").await.is_empty());
+    it.it.clock.advance_millis(30_000);
+    let second = it.it.pull("again").await.remove(0);
+    assert_eq!((second.attempt, second.event.id), (2, first.event.id));
+    let late = it.it.settle("again", vec![Settlement::done(first.token)]).await;
+    assert_eq!((late[0].settled, late[0].error.as_deref()), (false, Some("lease_lost")));
+    it.it.done("again", &second).await;
+    assert_eq!(it.over(&id).await.replayed, 1);
+}
+
+/// When the replay is created.
+pub async fn an_unknown_handler_is_refused(subject: &dyn Subject) {
+    let it = with_events(subject, 1).await;
+    let body = ReplayBody::new(of_type("placed"), ReplayTarget::Handler { name: "nobody".into() });
+    let refused = it.replays.create(body).await;
+    assert_eq!(refused, Err(ReplayError::Handler(HandlerError::Unknown("nobody".into()))));
+    let to_file = ReplayBody::new(of_type("placed"), ReplayTarget::File { name: "events.jsonl".to_owned() });
+    assert!(matches!(it.replays.create(to_file).await, Err(ReplayError::Invalid(_))), "there is no folder");
+}

@@ -1,0 +1,129 @@
+//! What operators do to replays, and restarts.
+
+use annals_core::processing::PartitionBy;
+use annals_core::replays::{ReplayAct, ReplayBody, ReplayError, ReplayState};
+
+use super::{numbers, to_handler, to_nowhere};
+use crate::Subject;
+use crate::browse::opened::Browsed;
+
+async fn refused(it: &Browsed, id: &str, act: ReplayAct) -> String {
+    match it.replays.act(id, act, "a test".into()).await {
+        Err(ReplayError::NotAllowed { state, .. }) => state,
+        other => panic!("{act:?}: {other:?}"),
+    }
+}
+
+/// Also once it is over: its state stays.
+pub async fn acts_that_the_state_does_not_allow_are_refused_with_the_state(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 2).await;
+    let id = it.create(to_nowhere()).await;
+    for act in [ReplayAct::Pause, ReplayAct::Resume] {
+        assert_eq!(refused(&it, &id, act).await, "created");
+    }
+    it.act(&id, ReplayAct::Start).await;
+    it.over(&id).await;
+    for act in [ReplayAct::Start, ReplayAct::Pause, ReplayAct::Resume, ReplayAct::Cancel] {
+        assert_eq!(refused(&it, &id, act).await, "completed");
+    }
+    assert_eq!(it.replays.get(&id).await.expect("known").status, ReplayState::Completed);
+    let unknown = it.replays.act("nothing", ReplayAct::Start, "a test".into()).await;
+    assert_eq!(unknown, Err(ReplayError::Unknown("nothing".into())));
+}
+
+/// None is lost and none comes twice.
+pub async fn a_paused_replay_continues_with_the_next_event(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 12).await;
+    it.handler(PartitionBy::None).await;
+    let id = it.begin(ReplayBody { rate: Some(1.0), ..to_handler() }).await;
+    let mut sent = it.handled(1).await;
+    it.it.clock.advance_millis(1_000);
+    sent.extend(it.handled(1).await);
+    assert_eq!(it.act(&id, ReplayAct::Pause).await.status, ReplayState::Paused);
+    it.it.clock.advance_millis(60_000);
+    for _ in 0..20 {
+        assert!(it.it.pull_now("again").await.is_empty());
+        tokio::task::yield_now().await;
+    }
+    let paused = it.replays.get(&id).await.expect("known");
+    assert_eq!((paused.status, paused.replayed, paused.eta), (ReplayState::Paused, 2, None));
+    it.act(&id, ReplayAct::Resume).await;
+    while sent.len() < 12 {
+        sent.extend(it.handled(1).await);
+        it.it.clock.advance_millis(1_000);
+    }
+    assert_eq!(numbers(&sent), (0..12).collect::<Vec<_>>());
+    assert_eq!(it.over(&id).await.replayed, 12);
+}
+
+/// Deliveries that nobody has taken are gone.
+pub async fn a_cancelled_replay_sends_nothing_more(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 12).await;
+    it.handler(PartitionBy::None).await;
+    let id = it.begin(to_handler()).await;
+    it.until_replay(&id, |status| status.replayed == 12).await;
+    it.handled(2).await;
+    let cancelled = it.act(&id, ReplayAct::Cancel).await;
+    assert_eq!(cancelled.status, ReplayState::Cancelled);
+    assert!(it.it.pull_now("again").await.is_empty());
+    assert_eq!(refused(&it, &id, ReplayAct::Resume).await, "cancelled");
+}
+
+/// It is listed with its progress.
+pub async fn a_restart_continues_with_the_next_event(subject: &dyn Subject) {
+    let mut it = Browsed::of(subject).await;
+    it.commit_many("placed", 9).await;
+    it.handler(PartitionBy::None).await;
+    let id = it.begin(ReplayBody { rate: Some(1.0), ..to_handler() }).await;
+    let mut sent = Vec::new();
+    for n in 0..9 {
+        sent.extend(numbers(&it.handled(1).await));
+        if n % 3 == 1 {
+            it = it.restarted().await;
+            let listed = it.replays.list(None, None, 10).await.expect("listed");
+            assert_eq!(listed.items[0].session_id, id);
+            assert!(listed.items[0].replayed > n, "{:?}", listed.items[0]);
+        }
+        it.it.clock.advance_millis(1_000);
+    }
+    assert_eq!(sent, (0..9).collect::<Vec<_>>());
+    assert_eq!(it.over(&id).await.replayed, 9);
+}
+
+/// Those that run stay.
+pub async fn replays_that_ended_long_ago_are_removed(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 2).await;
+    let ended = it.begin(to_nowhere()).await;
+    it.over(&ended).await;
+    let created = it.create(to_nowhere()).await;
+    assert_eq!(it.replays.clean_up(24).await, Ok(0));
+    it.it.clock.advance_millis(25 * 3_600_000);
+    assert_eq!(it.replays.clean_up(24).await, Ok(1));
+    assert_eq!(it.replays.get(&ended).await, Err(ReplayError::Unknown(ended.as_str().into())));
+    assert_eq!(it.replays.get(&created).await.expect("known").status, ReplayState::Created);
+}
+
+/// From the state that a reader knows to the end.
+pub async fn changes_of_a_replay_are_followed(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 5).await;
+    let id = it.create(ReplayBody { batch_size: 1, ..to_nowhere() }).await;
+    let mut seen = it.replays.changed(&id, None).await.expect("known");
+    assert_eq!(seen.status, ReplayState::Created);
+    it.act(&id, ReplayAct::Start).await;
+    let mut sent = 0;
+    while !seen.status.is_terminal() {
+        let next = tokio::select! {
+            next = it.replays.changed(&id, Some(&seen)) => next.expect("known"),
+            // A store of several processes is looked at by its clock.
+            () = async { loop { tokio::task::yield_now().await; it.it.clock.advance_millis(100) } } => unreachable!(),
+        };
+        assert!(next.replayed >= sent, "{next:?}");
+        (sent, seen) = (next.replayed, next);
+    }
+    assert_eq!((seen.status, seen.replayed), (ReplayState::Completed, 5));
+}

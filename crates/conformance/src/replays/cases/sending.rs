@@ -1,0 +1,196 @@
+//! What targets get.
+
+use annals_core::browse::ReplayFilter;
+use annals_core::groups::GroupDefinition;
+use annals_core::handlers::{PullBody, SettleBody, Settlement};
+use annals_core::processing::PartitionBy;
+use annals_core::replays::{PreviewBody, ReplayBody, ReplayError, ReplayOrder, ReplayState, ReplayTarget};
+use annals_core::{Code, DEFAULT_TENANT};
+use serde_json::json;
+
+use super::{numbers, to_handler, to_nowhere};
+use crate::Subject;
+use crate::browse::opened::{Browsed, Sample, of_type, sample};
+
+/// It sends nothing and creates nothing.
+pub async fn a_preview_counts_and_shows_the_first_hundred(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 105).await;
+    it.commit_many("paid", 2).await;
+    let preview = |max_events| PreviewBody { filter: of_type("placed"), target: ReplayTarget::Test {}, max_events };
+    let found = it.replays.preview(preview(None)).await.expect("counted");
+    assert_eq!((found.count, found.first.len(), found.target), (105, 100, ReplayTarget::Test {}));
+    let times: Vec<_> = found.first.iter().filter_map(|it| it.timestamp).map(|it| it.as_millis()).collect();
+    assert_eq!(times, (0..100).map(|n| n * 1_000).collect::<Vec<_>>());
+    let bounded = it.replays.preview(preview(Some(7))).await.expect("counted");
+    assert_eq!((bounded.count, bounded.first.len()), (7, 7));
+    let none = PreviewBody { filter: of_type("nothing"), target: ReplayTarget::Test {}, max_events: None };
+    assert_eq!(it.replays.preview(none).await.expect("counted").count, 0);
+    assert!(it.replays.list(None, None, 10).await.expect("listed").items.is_empty());
+}
+
+/// Nothing is sent to the target `test`. A replay of no event is completed at once.
+pub async fn a_replay_counts_every_event_and_is_completed(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 250).await;
+    let id = it.create(to_nowhere()).await;
+    let created = it.replays.get(&id).await.expect("known");
+    assert_eq!((created.status, created.total, created.progress), (ReplayState::Created, 0, 0.0));
+    it.act(&id, annals_core::replays::ReplayAct::Start).await;
+    let over = it.over(&id).await;
+    assert_eq!((over.status, over.total, over.replayed, over.failed), (ReplayState::Completed, 250, 250, 0));
+    assert!((over.progress - 100.0).abs() < 0.001 && over.errors.is_empty());
+    assert_eq!(over.last_event_at.map(|it| it.as_millis()), Some(249_000));
+    let few = it.begin(ReplayBody { max_events: Some(9), batch_size: 4, ..to_nowhere() }).await;
+    assert_eq!(it.over(&few).await.replayed, 9);
+    let none = it.begin(ReplayBody::new(of_type("nothing"), ReplayTarget::Test {})).await;
+    let none = it.over(&none).await;
+    assert_eq!((none.status, none.total), (ReplayState::Completed, 0));
+    let head = it.it.log.head().await.expect("read");
+    assert_eq!(head, 250, "the log is as it was");
+}
+
+/// Excluded types alone do not select.
+pub async fn a_filter_that_selects_nothing_in_particular_is_refused(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    let excluding = ReplayFilter { exclude_event_types: Some(vec!["paid".to_owned()]), ..ReplayFilter::default() };
+    for filter in [ReplayFilter::default(), excluding] {
+        assert!(filter.is_empty());
+        let refused = it.replays.create(ReplayBody::new(filter, ReplayTarget::Test {})).await.expect_err("empty");
+        assert!(matches!(&refused, ReplayError::Invalid(invalid) if invalid.path == "filter"), "{refused}");
+        assert_eq!(refused.code(), Code::InvalidReplay);
+    }
+    let fast = ReplayBody { speed: Some(100.5), ..to_nowhere() };
+    assert!(matches!(it.replays.create(fast).await, Err(ReplayError::Invalid(invalid)) if invalid.path == "speed"));
+}
+
+/// As they are in the log; the position of the handler does not move, and neither does the log.
+pub async fn a_handler_gets_events_again_with_the_id_of_the_replay(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 20).await;
+    it.commit_many("paid", 1).await;
+    it.handler(PartitionBy::Aggregate).await;
+    let before = it.it.handlers.get("again").await.expect("defined");
+    let id = it.begin(to_handler()).await;
+    let deliveries = it.handled(20).await;
+    let status = it.over(&id).await;
+    assert_eq!((status.status, status.replayed, status.failed), (ReplayState::Completed, 20, 0));
+    assert!(deliveries.iter().all(|it| it.replay.as_deref() == Some(&*status.replay_id) && it.attempt == 1));
+    let mut sent = numbers(&deliveries);
+    sent.sort_unstable();
+    assert_eq!(sent, (0..20).collect::<Vec<_>>());
+    for n in 0..7 {
+        let partition = format!("order/o-{n}");
+        let of_it: Vec<_> =
+            deliveries.iter().filter(|it| it.partition.as_deref() == Some(&*partition)).cloned().collect();
+        assert!(numbers(&of_it).is_sorted(), "{partition}");
+    }
+    let log = it.it.log.read(annals_core::LogQuery::default()).await.expect("read").events;
+    assert_eq!(log.len(), 21);
+    assert!(deliveries.iter().all(|it| log[it.event.sequence_number as usize] == it.event));
+    assert_eq!(it.it.handlers.get("again").await.expect("defined").position, before.position);
+    it.commit(Sample { event_type: "new", ..sample() }).await;
+    let own = it.it.pull("again").await;
+    assert_eq!((own.len(), own[0].replay.as_deref()), (1, None));
+}
+
+/// Where the two differ.
+pub async fn events_are_sent_in_the_order_of_time_or_of_the_log(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    for n in 0..10 {
+        it.commit(Sample { data: json!({ "n": n }), time: 1_000 - n * 10 / 20 * 100, ..sample() }).await;
+    }
+    it.handler(PartitionBy::None).await;
+    it.begin(ReplayBody { batch_size: 3, ..to_handler() }).await;
+    assert_eq!(numbers(&it.handled(10).await), [8, 9, 6, 7, 4, 5, 2, 3, 0, 1]);
+    it.begin(ReplayBody { batch_size: 3, order: ReplayOrder::SequenceNumber, ..to_handler() }).await;
+    assert_eq!(numbers(&it.handled(10).await), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// Those of another topic as well, if the replay says so; other groups get none, and events that nobody takes are skipped.
+pub async fn groups_get_the_events_of_their_topics_again(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    let groups = it.it.host.groups(DEFAULT_TENANT).expect("declared");
+    for (name, topic) in [("a", "placed"), ("b", "placed"), ("c", "paid")] {
+        groups.put(GroupDefinition::new(name, [topic])).await.expect("defined");
+    }
+    it.commit_many("placed", 3).await;
+    it.commit_many("paid", 2).await;
+    it.commit_many("shipped", 1).await;
+    let pull = async |name: &str, count: usize| {
+        let mut marks = Vec::new();
+        while marks.len() < count {
+            let body = PullBody { max: 100, wait_ms: 50_000, ..PullBody::default() };
+            let deliveries = groups.pull(name, body).await.expect("pulled");
+            let results = deliveries.iter().map(|it| Settlement::done(it.token.clone())).collect();
+            let settled = groups.settle(name, SettleBody { results }).await.expect("settled");
+            assert!(settled.iter().all(|it| it.settled));
+            marks.extend(deliveries.iter().map(|it| (it.event.event_type.to_string(), it.replay.is_some())));
+        }
+        marks
+    };
+    for (name, count) in [("a", 3), ("b", 3), ("c", 2)] {
+        assert!(pull(name, count).await.iter().all(|(_, is_replayed)| !is_replayed));
+    }
+    let types = ["placed", "paid", "shipped"].map(str::to_owned).to_vec();
+    let filter = ReplayFilter { event_types: Some(types), ..ReplayFilter::default() };
+    let topics = [("paid".to_owned(), "placed".into())].into();
+    let id = it.begin(ReplayBody::new(filter, ReplayTarget::Topic { name: None, topics })).await;
+    for name in ["a", "b"] {
+        let replayed = pull(name, 5).await;
+        assert!(replayed.iter().all(|(_, is_replayed)| *is_replayed), "{replayed:?}");
+        assert_eq!(replayed.iter().filter(|(of, _)| of == "paid").count(), 2);
+    }
+    let status = it.over(&id).await;
+    assert_eq!((status.replayed, status.skipped, status.failed), (5, 1, 0));
+    assert!(groups.pull("c", PullBody::default()).await.expect("pulled").is_empty());
+}
+
+/// Those that come while it runs are not.
+pub async fn only_events_that_were_there_at_the_start_are_sent(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 4).await;
+    let id = it.begin(ReplayBody { rate: Some(1.0), ..to_nowhere() }).await;
+    it.until_replay(&id, |status| status.replayed == 1).await;
+    it.commit(Sample { time: 99_000, ..sample() }).await;
+    loop {
+        it.it.clock.advance_millis(1_000);
+        let status = it.replays.get(&id).await.expect("known");
+        if status.status.is_terminal() {
+            assert_eq!((status.total, status.replayed), (4, 4));
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Four seconds of history take 0.4 s at tenfold speed.
+pub async fn a_speed_keeps_the_gaps_between_events(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 5).await;
+    let id = it.begin(ReplayBody { speed: Some(10.0), ..to_nowhere() }).await;
+    for sent in 1..=5 {
+        it.until_replay(&id, |status| status.replayed == sent).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        let status = it.replays.get(&id).await.expect("known");
+        assert_eq!(status.replayed, sent, "the next one is not due");
+        it.it.clock.advance_millis(100);
+    }
+    let over = it.over(&id).await;
+    let took = over.completed_at.expect("over").since(over.started_at.expect("started"));
+    assert!((400..=500).contains(&took.as_millis()), "{took:?}");
+}
+
+/// It may send one event in each half of a second.
+pub async fn a_rate_bounds_the_events_of_a_second(subject: &dyn Subject) {
+    let it = Browsed::of(subject).await;
+    it.commit_many("placed", 3).await;
+    let id = it.begin(ReplayBody { rate: Some(2.0), ..to_nowhere() }).await;
+    for sent in 1..=3 {
+        it.until_replay(&id, |status| status.replayed == sent).await;
+        it.it.clock.advance_millis(500);
+    }
+    assert_eq!(it.over(&id).await.status, ReplayState::Completed);
+}

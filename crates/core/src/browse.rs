@@ -1,0 +1,88 @@
+//! The browse view: a flat, indexed, expiring copy of each event, for people who look for events.
+
+mod answer;
+mod document;
+mod error;
+mod export;
+mod filter;
+mod query;
+mod shown;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use async_trait::async_trait;
+
+use crate::handlers::Reason;
+
+pub use answer::{BrowsePage, EventDetail, EventSummary, ViewPosition};
+pub use document::{browse_document, browse_id, browse_indexes, number_of};
+pub use error::BrowseError;
+pub use export::{CSV_HEADER, ExportFormat, csv_line, json_line};
+pub use filter::ReplayFilter;
+pub use query::{BrowseQuery, BrowseSort};
+pub use shown::shown;
+pub use statistics::{
+    EventStatistics, FAILURE_TYPES, HOURS_MAX, HourCount, StatisticsQuery, TypeCount, UserCount, percent,
+};
+pub use view::{BROWSE_SETTINGS, ViewBody, ViewRecord, ViewStatus, ViewSwitch};
+
+/// The name of the projection that fills the view.
+pub const BROWSE_VIEW: &str = "annals.events";
+/// The collection of the view. A build beside it has a number behind this name.
+pub const EVENTS: &str = "events";
+/// How long the view keeps an event unless it is configured, in days.
+pub const RETENTION_DAYS: u32 = 90;
+
+/// The browse view of one tenant.
+///
+/// The view follows the log: each event is one document, whose event-specific fields stand beside its base fields. Of several events with
+/// the same id, the first one of the log is in the view. The view expires; the log never does, and the view can be rebuilt from it.
+///
+/// Unless it is switched on or off, the view is built when it is asked for the first time, and kept up to date from then on. A read waits
+/// a few seconds until the view has the events that are in the log, and says in [`ViewPosition`] how far the view is.
+#[async_trait]
+pub trait Browse: Send + Sync + 'static {
+    /// Returns one page of events.
+    ///
+    /// # Errors
+    /// [`BrowseError::Off`]; `invalid_query` or `invalid_condition`.
+    async fn page(&self, query: BrowseQuery) -> Result<BrowsePage, BrowseError>;
+
+    /// Returns one page without counting: an export reads many of them. The cursor is null at the end.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    async fn rows(&self, query: BrowseQuery) -> Result<(Vec<bson::Document>, Option<String>), BrowseError>;
+
+    /// Returns an event with others of its aggregate.
+    ///
+    /// # Errors
+    /// [`BrowseError::UnknownEvent`], and as [`page`](Self::page).
+    async fn event(&self, event_id: &str) -> Result<EventDetail, BrowseError>;
+
+    /// Counts events of the last hours.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    async fn statistics(&self, query: StatisticsQuery) -> Result<EventStatistics, BrowseError>;
+
+    /// Returns the state of the view.
+    ///
+    /// # Errors
+    /// See [`BrowseError`].
+    async fn view(&self) -> Result<ViewStatus, BrowseError>;
+
+    /// Switches the view on or off, or changes how long it keeps events. A changed retention is built beside the live view.
+    ///
+    /// # Errors
+    /// See [`BrowseError`].
+    async fn set_view(&self, body: ViewBody) -> Result<ViewStatus, BrowseError>;
+
+    /// Rebuilds the view from the log, beside the live one.
+    ///
+    /// # Errors
+    /// [`BrowseError::Off`], or `state_conflict` while another build runs.
+    async fn rebuild(&self, reason: Reason) -> Result<ViewStatus, BrowseError>;
+}

@@ -1,0 +1,87 @@
+//! Rows of an export. A cell never becomes a formula of a spreadsheet.
+
+use std::fmt::Write;
+
+use bson::Document;
+
+use super::shown;
+use crate::{Code, Invalid, Timestamp};
+
+/// The first line of a CSV export.
+pub const CSV_HEADER: &str = "Event ID,Event Type,Timestamp,Aggregate ID,User ID,Service,Status,Error\r\n";
+
+/// The format of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// Comma-separated values with a header, for spreadsheets.
+    Csv,
+    /// One JSON document on each line, with all fields.
+    JsonLines,
+}
+
+impl ExportFormat {
+    /// Reads the name of a format.
+    ///
+    /// # Errors
+    /// `invalid_query` at `format`.
+    pub fn parse(name: &str) -> Result<Self, Invalid> {
+        match name {
+            "csv" => Ok(Self::Csv),
+            "jsonl" => Ok(Self::JsonLines),
+            other => Err(Invalid::new(Code::InvalidQuery, "format", format!("{other:?} is neither csv nor jsonl"))),
+        }
+    }
+
+    /// Writes the row of a document.
+    pub fn row(self, document: &Document) -> String {
+        match self {
+            Self::Csv => csv_line(document),
+            Self::JsonLines => json_line(document),
+        }
+    }
+}
+
+/// Writes a document as one line of JSON.
+pub fn json_line(document: &Document) -> String {
+    let mut line = shown(document).to_string();
+    line.push('\n');
+    line
+}
+
+/// Writes a document as one line of CSV.
+pub fn csv_line(document: &Document) -> String {
+    let text = |document: Option<&Document>, name: &str| {
+        document.and_then(|it| it.get_str(name).ok()).unwrap_or_default().to_owned()
+    };
+    let whole = Some(document);
+    let metadata = document.get_document("metadata").ok();
+    let time = document.get_datetime("timestamp").ok().map(|date| Timestamp::from_millis(date.timestamp_millis()));
+    let error = ["error", "message"].iter().map(|name| text(whole, name)).find(|text| !text.is_empty());
+    let cells = [
+        text(whole, "event_id"),
+        text(whole, "event_type"),
+        time.map(|time| time.nearest_writable().to_string()).unwrap_or_default(),
+        text(whole, "aggregate_id"),
+        text(metadata, "user_id"),
+        text(metadata, "service_name"),
+        text(whole, "status"),
+        error.unwrap_or_default(),
+    ];
+    let mut line = String::with_capacity(200);
+    for (n, cell) in cells.iter().enumerate() {
+        let comma = if n == 0 { "" } else { "," };
+        // Writing to a text cannot fail.
+        let _ = write!(line, "{comma}{}", cell_of(cell));
+    }
+    line.push_str("\r\n");
+    line
+}
+
+/// A cell: quoted where its content needs that, and with a quotation mark of text before what a spreadsheet would calculate.
+fn cell_of(text: &str) -> String {
+    let guard = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{guard}{}\"", text.replace('"', "\"\"")),
+        false => format!("{guard}{text}"),
+    }
+}

@@ -1,0 +1,153 @@
+//! Whether the view is built, and how long it keeps events.
+
+use bson::DateTime;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::RETENTION_DAYS;
+use crate::handlers::Reason;
+use crate::projections::{BuildStatus, ProjectionState};
+use crate::{Code, Invalid, RecordType, Timestamp};
+
+/// The collection of the view's settings.
+pub const BROWSE_SETTINGS: &str = "annals-browse";
+/// Most days that the view can keep events.
+const RETENTION_DAYS_MAX: u32 = 36_500;
+
+/// Whether the view is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ViewSwitch {
+    /// Once it was asked for the first time.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// The body of `PUT /v1/events/view`. What is absent stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewBody {
+    /// Whether the view is built.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ViewSwitch>,
+    /// For how many days it keeps an event; null keeps events for ever.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub retention_days: Option<Option<u32>>,
+    /// Why, for the record.
+    pub reason: String,
+    /// Who, for the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// Tells null from absent.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u32>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl ViewBody {
+    /// Checks the numbers and the reason.
+    ///
+    /// # Errors
+    /// `invalid_body`, with the field.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if let Some(Some(days)) = self.retention_days
+            && !(1..=RETENTION_DAYS_MAX).contains(&days)
+        {
+            let message = format!("{days} is not between 1 and {RETENTION_DAYS_MAX}; null keeps events for ever");
+            return Err(Invalid::new(Code::InvalidBody, "retention_days", message));
+        }
+        self.why().validate()
+    }
+
+    /// Returns why.
+    pub fn why(&self) -> Reason {
+        Reason { reason: self.reason.clone(), by: self.by.clone() }
+    }
+}
+
+/// The settings of the view, as they are stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ViewRecord {
+    /// `view`.
+    #[serde(rename = "_id")]
+    pub id: String,
+    /// Whether the view is built.
+    pub state: ViewSwitch,
+    /// For how many days it keeps an event; null for ever.
+    pub retention_days: Option<i64>,
+    /// Why it was changed last.
+    pub reason: String,
+    /// By whom; null when nobody said.
+    pub by: Option<String>,
+    /// When.
+    pub at: DateTime,
+}
+
+impl RecordType for ViewRecord {
+    const COLLECTION: &'static str = BROWSE_SETTINGS;
+}
+
+impl Default for ViewRecord {
+    fn default() -> Self {
+        Self {
+            id: Self::ID.to_owned(),
+            state: ViewSwitch::Auto,
+            retention_days: Some(RETENTION_DAYS.into()),
+            reason: String::new(),
+            by: None,
+            at: DateTime::from_millis(0),
+        }
+    }
+}
+
+impl ViewRecord {
+    /// The id of the only record.
+    pub const ID: &'static str = "view";
+
+    /// Returns for how many days the view keeps an event.
+    pub fn days(&self) -> Option<u32> {
+        self.retention_days.and_then(|days| u32::try_from(days).ok())
+    }
+
+    /// Returns the settings after a change.
+    #[must_use]
+    pub fn changed(self, body: &ViewBody, at: Timestamp) -> Self {
+        Self {
+            state: body.state.unwrap_or(self.state),
+            retention_days: body.retention_days.map_or(self.retention_days, |days| days.map(i64::from)),
+            reason: body.reason.clone(),
+            by: body.by.clone(),
+            at: DateTime::from_millis(at.as_millis()),
+            ..self
+        }
+    }
+}
+
+/// The state of the view.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ViewStatus {
+    /// Whether it is built.
+    pub state: ViewSwitch,
+    /// For how many days it keeps an event; null for ever.
+    pub retention_days: Option<u32>,
+    /// What it is doing; absent while it does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<ProjectionState>,
+    /// The collection that readers see; absent while it does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collection: Option<String>,
+    /// Every event below this sequence number is in the view.
+    pub position: u64,
+    /// The number of events in the log.
+    pub head: u64,
+    /// Why it is not healthy; absent when it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
+    /// The build that takes its place once it has caught up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub building: Option<BuildStatus>,
+}

@@ -1,0 +1,159 @@
+//! The state machine of replays.
+
+use bson::{Bson, DateTime};
+
+use super::{After, InboxRecord, OnError, ReplayAct, ReplayBody, ReplaySession, ReplayState, ReplayTarget, Sent};
+use super::{inbox_token, of_token};
+use crate::Timestamp;
+use crate::browse::ReplayFilter;
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+fn session() -> ReplaySession {
+    let filter = ReplayFilter { user_id: Some("ada".to_owned()), ..ReplayFilter::default() };
+    let body = ReplayBody::new(filter, ReplayTarget::Test {});
+    ReplaySession::new("s".to_owned(), "r".to_owned(), &body, at(0))
+}
+
+fn after(n: i64) -> After {
+    let time = Some(Bson::DateTime(DateTime::from_millis(n)));
+    After { time, id: Bson::Int64(n), event_id: Some(format!("e-{n}")) }
+}
+
+#[test]
+fn acts_are_allowed_by_the_state_only() {
+    use ReplayAct::{Cancel, Pause, Resume, Start};
+    use ReplayState::{Cancelled, Created, Paused, Running};
+    for (acts, state) in [
+        (&[Start][..], Ok(Running)),
+        (&[Start, Pause], Ok(Paused)),
+        (&[Start, Pause, Resume], Ok(Running)),
+        (&[Cancel], Ok(Cancelled)),
+        (&[Start, Pause, Cancel], Ok(Cancelled)),
+        (&[Pause], Err(Created)),
+        (&[Start, Start], Err(Running)),
+        (&[Start, Resume], Err(Running)),
+        (&[Start, Pause, Pause], Err(Paused)),
+        (&[Cancel, Cancel], Err(Cancelled)),
+        (&[Cancel, Start], Err(Cancelled)),
+    ] {
+        let mut session = session();
+        let last = acts.iter().map(|act| session.act(*act, at(1))).fold(Ok(()), |_, result| result);
+        assert_eq!(last.map(|()| session.status), state, "{acts:?}");
+    }
+}
+
+#[test]
+fn events_are_counted_and_the_place_moves_with_each() {
+    let mut session = session();
+    session.act(ReplayAct::Start, at(1_000)).expect("allowed");
+    session.counted(4);
+    session.sent(after(1), Sent::Done, OnError::Skip, at(2_000));
+    session.sent(after(2), Sent::Skipped, OnError::Skip, at(2_000));
+    let shown = session.shown(at(3_000));
+    assert_eq!((shown.replayed, shown.skipped, shown.progress), (1, 1, 50.0));
+    assert_eq!(shown.eta, Some(at(5_000)), "two events in two seconds");
+    session.sent(after(3), Sent::Failed("down".to_owned()), OnError::Skip, at(3_000));
+    assert_eq!((session.status, session.failed_events, session.left()), (ReplayState::Running, 1, Some(1)));
+    assert_eq!(session.annals.after_id, Some(Bson::Int64(3)));
+    session.sent(after(4), Sent::Failed("down".to_owned()), OnError::Stop, at(4_000));
+    assert_eq!((session.status, session.errors.len()), (ReplayState::Failed, 2));
+    assert_eq!(session.completed_at, Some(DateTime::from_millis(4_000)));
+    assert!(session.error.as_deref().is_some_and(|error| error.contains("e-4")));
+}
+
+#[test]
+fn time_in_a_pause_does_not_count_for_the_estimate() {
+    let mut session = session();
+    session.act(ReplayAct::Start, at(0)).expect("allowed");
+    session.counted(2);
+    session.sent(after(1), Sent::Done, OnError::Skip, at(1_000));
+    session.act(ReplayAct::Pause, at(1_000)).expect("allowed");
+    assert_eq!(session.shown(at(50_000)).eta, None);
+    session.act(ReplayAct::Resume, at(100_000)).expect("allowed");
+    assert_eq!(session.shown(at(100_000)).eta, Some(at(101_000)));
+}
+
+#[test]
+fn no_more_than_a_hundred_failures_are_listed() {
+    let mut session = session();
+    session.act(ReplayAct::Start, at(0)).expect("allowed");
+    for n in 0..150 {
+        session.sent(after(n), Sent::Failed("down".to_owned()), OnError::Skip, at(n));
+    }
+    assert_eq!((session.failed_events, session.errors.len()), (150, 100));
+}
+
+#[test]
+fn a_failure_after_the_end_does_not_change_the_state() {
+    let mut session = session();
+    session.act(ReplayAct::Start, at(0)).expect("allowed");
+    session.sent(after(1), Sent::Done, OnError::Stop, at(1));
+    session.act(ReplayAct::Cancel, at(2)).expect("allowed");
+    session.taken_back(Some("e-1".to_owned()), "down".to_owned(), OnError::Stop, at(3));
+    assert_eq!((session.status, session.replayed_events, session.failed_events), (ReplayState::Cancelled, 0, 1));
+}
+
+#[test]
+fn a_stored_session_is_read_as_it_was_written() {
+    let mut session = session();
+    session.act(ReplayAct::Start, at(5)).expect("allowed");
+    session.sent(after(1), Sent::Failed("down".to_owned()), OnError::Skip, at(6));
+    let document = bson::serialize_to_document(&session).expect("BSON");
+    for field in ["session_id", "config", "status", "total_events", "replay_id", "errors", "started_at", "completed_at"]
+    {
+        assert!(document.contains_key(field), "{field}");
+    }
+    assert_eq!(bson::deserialize_from_document::<ReplaySession>(document).expect("a session"), session);
+    assert!(session.body().is_ok());
+}
+
+#[test]
+fn settings_out_of_range_are_refused_with_their_path() {
+    let body = || session().body().expect("settings");
+    let file = |name: &str| ReplayTarget::File { name: name.to_owned() };
+    for (body, path) in [
+        (ReplayBody { filter: ReplayFilter::default(), ..body() }, "filter"),
+        (ReplayBody { speed: Some(0.05), ..body() }, "speed"),
+        (ReplayBody { speed: Some(f64::NAN), ..body() }, "speed"),
+        (ReplayBody { batch_size: 0, ..body() }, "batch_size"),
+        (ReplayBody { batch_size: 1_001, ..body() }, "batch_size"),
+        (ReplayBody { max_events: Some(0), ..body() }, "max_events"),
+        (ReplayBody { rate: Some(0.0), ..body() }, "rate"),
+        (ReplayBody { retry_attempts: 11, ..body() }, "retry_attempts"),
+        (ReplayBody { target: file("../x"), ..body() }, "target.name"),
+        (ReplayBody { target: file(".x"), ..body() }, "target.name"),
+        (ReplayBody { target: file("a/b"), ..body() }, "target.name"),
+        (ReplayBody { target: ReplayTarget::Handler { name: "a b".into() }, ..body() }, "target.name"),
+    ] {
+        assert_eq!(body.validate().expect_err(path).path, path);
+    }
+    assert_eq!(body().validate(), Ok(()));
+    assert_eq!(ReplayBody { speed: Some(100.0), ..body() }.pace(), None);
+    assert_eq!(ReplayBody { speed: Some(0.1), ..body() }.pace(), Some(0.1));
+}
+
+#[test]
+fn a_failed_delivery_is_sent_again_later_and_later() {
+    let record = InboxRecord {
+        id: InboxRecord::id_of("handler/a|b", "s", 7),
+        processor: "handler/a|b".to_owned(),
+        session: "s".to_owned(),
+        replay_id: "r".to_owned(),
+        event_id: "e".to_owned(),
+        sequence_number: 7,
+        partition: None,
+        ready_at: 0,
+        attempts: 1,
+        attempts_max: 11,
+        last_reason: None,
+    };
+    let pauses: Vec<_> = (1..=10).map(|attempts| InboxRecord { attempts, ..record.clone() }.pause_ms()).collect();
+    let due = [1, 2, 4, 8, 10, 10, 10, 10, 10, 10].map(|seconds| Some(seconds * 1_000));
+    assert_eq!(pauses, due);
+    assert_eq!(InboxRecord { attempts: 11, ..record.clone() }.pause_ms(), None);
+    assert_eq!(of_token(&inbox_token(&record)), Some((1, record.id.as_str())));
+    assert_eq!(of_token("token"), None);
+}

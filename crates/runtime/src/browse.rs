@@ -1,0 +1,306 @@
+//! The browse view of a tenant: a projection that keeps one document for each event, and what is read from it. The contract is
+//! [`Browse`].
+//!
+//! ```text
+//!  first read ─▶ projections.put(annals.events) ─▶ build.rs ─▶ records `events`
+//!  read ─▶ on? ─▶ until the view has what the log has, at most 5 s ─▶ records: find, count, group
+//! ```
+
+mod statistics;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::browse::{
+    BROWSE_VIEW, Browse, BrowseError, BrowsePage, BrowseQuery, EventDetail, EventStatistics, EventSummary,
+    StatisticsQuery, ViewBody, ViewPosition, ViewRecord, ViewStatus, ViewSwitch, browse_id, shown,
+};
+use annals_core::bson::Document;
+use annals_core::handlers::Reason;
+use annals_core::projections::{ProjectionAct, ProjectionDefinition, ProjectionError, Projections};
+use annals_core::{
+    Condition, Cursor, DEFAULT_SCOPE, EventLog, Expected, Projection, RecordError, RecordQuery, RecordType, Records,
+    TypedRecords, UnknownLog, limits,
+};
+use async_trait::async_trait;
+
+use crate::host::{Host, Shared};
+use crate::projections::TenantProjections;
+
+/// How long a read waits for the view.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Related events and the events of a timeline.
+const RELATED_MAX: (usize, usize) = (10, 5);
+
+/// The browse view of one tenant.
+pub(crate) struct TenantBrowse {
+    shared: Arc<Shared>,
+    records: Arc<dyn Records>,
+    log: Arc<dyn EventLog>,
+    projections: Arc<TenantProjections>,
+}
+
+impl Host {
+    /// Returns the browse view of a tenant.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    pub fn browse(&self, tenant: &str) -> Result<Arc<dyn Browse>, UnknownLog> {
+        Ok(self.browse_of(tenant)?)
+    }
+
+    pub(crate) fn browse_of(&self, tenant: &str) -> Result<Arc<TenantBrowse>, UnknownLog> {
+        let shared = Arc::clone(&self.0.shared);
+        Ok(Arc::new(TenantBrowse {
+            records: shared.store.records(tenant)?,
+            log: shared.store.log(tenant, DEFAULT_SCOPE)?,
+            projections: self.projections_of(tenant)?,
+            shared,
+        }))
+    }
+}
+
+impl TenantBrowse {
+    async fn settings(&self) -> Result<(ViewRecord, Expected), BrowseError> {
+        let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&self.records));
+        let found = match typed.get(ViewRecord::ID).await {
+            Err(RecordError::UnknownCollection(_)) => None,
+            found => found?,
+        };
+        Ok(match found {
+            Some(found) => (found.value, Expected::Revision(found.revision)),
+            None => (ViewRecord::default(), Expected::Absent),
+        })
+    }
+
+    /// Makes sure that the view is built.
+    async fn on(&self) -> Result<(), BrowseError> {
+        let (settings, _) = self.settings().await?;
+        if settings.state == ViewSwitch::Off {
+            return Err(BrowseError::Off);
+        }
+        match self.projections.check_defined(BROWSE_VIEW).await {
+            Err(ProjectionError::Unknown(_)) => {
+                self.projections.put(ProjectionDefinition::browse(settings.days())).await?;
+                Ok(())
+            }
+            defined => Ok(defined?),
+        }
+    }
+
+    /// Waits until the view has every event below a number.
+    pub(crate) async fn until(&self, number: u64) -> Result<(), BrowseError> {
+        self.on().await?;
+        Ok(self.projections.until_projected(BROWSE_VIEW, number).await?)
+    }
+
+    /// Waits a few seconds for the view, and returns how far it is then.
+    async fn caught_up(&self) -> Result<ViewPosition, BrowseError> {
+        self.on().await?;
+        let head = self.log.head().await?;
+        let position = tokio::select! {
+            biased;
+            reached = self.projections.until_projected(BROWSE_VIEW, head) => {
+                reached?;
+                head
+            }
+            () = self.shared.options.clock.sleep(WAIT_MAX) => self.projections.get(BROWSE_VIEW).await?.position,
+        };
+        Ok(ViewPosition { position, head })
+    }
+
+    /// Asks the live collection. Its records are removed only after another build is live, and then it is asked again.
+    async fn live<T, F: Future<Output = Result<T, RecordError>>>(
+        &self,
+        ask: impl Fn(String) -> F,
+    ) -> Result<T, BrowseError> {
+        loop {
+            let before = self.projections.collection(BROWSE_VIEW).await?;
+            let answer = ask(before.clone()).await?;
+            if self.projections.collection(BROWSE_VIEW).await? == before {
+                return Ok(answer);
+            }
+        }
+    }
+
+    pub(crate) async fn count(&self, condition: &Condition) -> Result<u64, BrowseError> {
+        self.live(|collection| async move { self.records.count(&collection, condition).await }).await
+    }
+
+    /// Returns one page of documents and the next page's cursor. The collection of the query is ignored.
+    pub(crate) async fn find(&self, query: RecordQuery) -> Result<(Vec<Document>, Option<Cursor>), BrowseError> {
+        let page = self.projections.find(BROWSE_VIEW, query).await?;
+        // A document that cannot be read is shown as an empty one, which is damaged.
+        let documents = page.records.iter().map(|it| Document::try_from(&*it.document).unwrap_or_default());
+        Ok((documents.collect(), page.next))
+    }
+
+    /// Fills a page: pages of records end early where they are large.
+    async fn fill(&self, mut query: RecordQuery) -> Result<(Vec<Document>, Option<Cursor>), BrowseError> {
+        let (wanted, mut all) = (query.limit, Vec::new());
+        loop {
+            let (some, next) = self.find(query.clone()).await?;
+            all.extend(some);
+            let Some(cursor) = next else { return Ok((all, None)) };
+            if all.len() >= wanted {
+                return Ok((all, Some(cursor)));
+            }
+            query.limit = wanted - all.len();
+            query.after = Some(cursor);
+        }
+    }
+
+    /// Passes over documents, and returns where the page after them begins; none where there are no more.
+    async fn skipped(&self, query: &RecordQuery, mut skip: u64) -> Result<Option<Cursor>, BrowseError> {
+        let mut ids = RecordQuery { projection: Projection::only(["event_id"]), ..query.clone() };
+        loop {
+            ids.limit = usize::try_from(skip).unwrap_or(limits::PAGE_MAX).min(limits::PAGE_MAX);
+            let (some, next) = self.find(ids.clone()).await?;
+            skip = skip.saturating_sub(some.len() as u64);
+            match next {
+                Some(cursor) if skip == 0 => return Ok(Some(cursor)),
+                Some(cursor) => ids.after = Some(cursor),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    async fn asked(&self, query: &BrowseQuery) -> Result<(Vec<Document>, Option<Cursor>), BrowseError> {
+        let mut records = query.records("");
+        records.after = query.cursor.clone().map(Cursor::new);
+        if query.skip > 0 {
+            match self.skipped(&records, query.skip).await? {
+                Some(cursor) => records.after = Some(cursor),
+                None => return Ok((Vec::new(), None)),
+            }
+        }
+        self.fill(records).await
+    }
+
+    async fn status(&self) -> Result<ViewStatus, BrowseError> {
+        let (settings, _) = self.settings().await?;
+        let head = self.log.head().await?;
+        let absent = ViewStatus {
+            state: settings.state,
+            retention_days: settings.days(),
+            view: None,
+            collection: None,
+            position: 0,
+            head,
+            degraded: None,
+            building: None,
+        };
+        match self.projections.get(BROWSE_VIEW).await {
+            Err(ProjectionError::Unknown(_)) => Ok(absent),
+            found => {
+                let found = found?;
+                Ok(ViewStatus {
+                    view: Some(found.state),
+                    collection: Some(found.collection),
+                    position: found.position,
+                    head: found.head,
+                    degraded: found.degraded,
+                    building: found.building,
+                    ..absent
+                })
+            }
+        }
+    }
+}
+
+/// The condition of documents of events below a number.
+pub(crate) fn below(number: u64) -> Condition {
+    Condition::lt("_id", browse_id(number))
+}
+
+#[async_trait]
+impl Browse for TenantBrowse {
+    async fn page(&self, query: BrowseQuery) -> Result<BrowsePage, BrowseError> {
+        query.validate()?;
+        let view = self.caught_up().await?;
+        let (found, next) = self.asked(&query).await?;
+        let total = self.count(&query.condition()).await?;
+        // Events that came between the two looks, or expired.
+        let total = total.max(query.skip.min(total) + found.len() as u64);
+        Ok(BrowsePage {
+            items: found.iter().map(shown).collect(),
+            total,
+            has_more: next.is_some(),
+            cursor: next.map(|cursor| cursor.to_string()),
+            view,
+        })
+    }
+
+    async fn rows(&self, query: BrowseQuery) -> Result<(Vec<Document>, Option<String>), BrowseError> {
+        query.validate()?;
+        if query.cursor.is_none() {
+            self.caught_up().await?;
+        }
+        let (found, next) = self.asked(&query).await?;
+        Ok((found, next.map(|cursor| cursor.to_string())))
+    }
+
+    async fn event(&self, event_id: &str) -> Result<EventDetail, BrowseError> {
+        self.caught_up().await?;
+        let one = RecordQuery::new("").matching(Condition::eq("event_id", event_id)).limit(1);
+        let Some(event) = self.find(one).await?.0.into_iter().next() else {
+            return Err(BrowseError::UnknownEvent(event_id.to_owned()));
+        };
+        let mut related = Vec::new();
+        if let (Ok(aggregate), Some(id)) = (event.get_str("aggregate_id"), event.get("_id").cloned()) {
+            let mut same = vec![Condition::eq("aggregate_id", aggregate), Condition::ne("_id", id)];
+            let own = event.get_document("annals").ok();
+            same.extend(
+                own.and_then(|own| own.get("aggregate").cloned()).map(|it| Condition::eq("annals.aggregate", it)),
+            );
+            let query = RecordQuery::new("").matching(Condition::and(same)).ascending("timestamp").limit(RELATED_MAX.0);
+            related = self.find(query).await?.0.iter().map(EventSummary::of).collect();
+        }
+        let timeline = related.iter().take(RELATED_MAX.1).cloned().collect();
+        Ok(EventDetail { event: shown(&event), related, timeline })
+    }
+
+    async fn statistics(&self, query: StatisticsQuery) -> Result<EventStatistics, BrowseError> {
+        query.validate()?;
+        self.caught_up().await?;
+        self.counted(query).await
+    }
+
+    async fn view(&self) -> Result<ViewStatus, BrowseError> {
+        self.status().await
+    }
+
+    async fn set_view(&self, body: ViewBody) -> Result<ViewStatus, BrowseError> {
+        body.validate()?;
+        self.records.declare(<ViewRecord as RecordType>::collection()).await?;
+        let typed = TypedRecords::<ViewRecord>::declared(Arc::clone(&self.records));
+        let settings = loop {
+            let (settings, expected) = self.settings().await?;
+            let changed = settings.changed(&body, self.shared.options.clock.now());
+            match typed.replace_if(&changed, expected).await {
+                Ok(_) => break changed,
+                Err(RecordError::NotAsExpected { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let is_defined = match self.projections.check_defined(BROWSE_VIEW).await {
+            Err(ProjectionError::Unknown(_)) => false,
+            defined => defined.map(|()| true)?,
+        };
+        match settings.state {
+            ViewSwitch::Off if is_defined => self.projections.delete(BROWSE_VIEW, body.why()).await?,
+            ViewSwitch::Off => {}
+            ViewSwitch::Auto if !is_defined => {}
+            ViewSwitch::Auto | ViewSwitch::On => {
+                _ = self.projections.put(ProjectionDefinition::browse(settings.days())).await?;
+            }
+        }
+        self.status().await
+    }
+
+    async fn rebuild(&self, reason: Reason) -> Result<ViewStatus, BrowseError> {
+        self.on().await?;
+        self.projections.act(BROWSE_VIEW, ProjectionAct::Rebuild, reason).await?;
+        self.status().await
+    }
+}

@@ -1,0 +1,235 @@
+//! Deliveries of replays, which workers pull beside the handler's own. They are records of their own, so a replay moves no position of the
+//! handler and holds none of its partitions up.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::handlers::{Delivery, HandlerError, PullBody, SettleResult, Settlement};
+use annals_core::processing::Outcome;
+use annals_core::replays::{INBOX, InboxRecord, ReplaySession, inbox_token, is_inbox_token, of_token};
+use annals_core::{
+    Condition, Expected, LogQuery, RecordChange, RecordError, RecordQuery, RecordedEvent, Stored, Timestamp,
+    TypedRecords, limits,
+};
+
+use super::TenantHandlers;
+use crate::engine::owner::Settling;
+use crate::replays::clear_inbox;
+
+/// How often it is looked whether another process has replayed something.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Deliveries of replays, and when to look for more.
+struct Taken {
+    deliveries: Vec<Delivery>,
+    look_at: Option<Timestamp>,
+}
+
+/// What may be delivered now.
+struct Choice {
+    chosen: Vec<Stored<InboxRecord>>,
+    /// Deliveries whose last lease has ended.
+    given_up: Vec<Stored<InboxRecord>>,
+    look_at: Option<Timestamp>,
+}
+
+impl TenantHandlers {
+    /// Takes deliveries without checking the request: those of replays, or its own.
+    pub async fn take(&self, name: &str, body: PullBody) -> Result<Vec<Delivery>, HandlerError> {
+        let ends = self.clock().now().plus(Duration::from_millis(body.wait_ms));
+        let mut replayed = self.shared.replayed(&self.tenant).subscribe();
+        loop {
+            let mut look_at = None;
+            if *replayed.borrow_and_update() > 0 {
+                let taken = self.take_replayed(name, &body).await?;
+                if !taken.deliveries.is_empty() {
+                    return Ok(taken.deliveries);
+                }
+                let now = self.clock().now();
+                look_at = taken.look_at.into_iter().chain(self.shared.may_share().then(|| now.plus(LOOK_EVERY))).min();
+            }
+            let left = u64::try_from(ends.since(self.clock().now()).as_millis()).unwrap_or(0);
+            let own = self.take_own(name, PullBody { wait_ms: left, ..body.clone() });
+            tokio::select! {
+                biased;
+                own = own => return own,
+                _ = replayed.changed() => {}
+                () = self.clock().sleep_until(look_at.unwrap_or(ends)), if look_at.is_some() => {}
+            }
+        }
+    }
+
+    async fn take_replayed(&self, name: &str, body: &PullBody) -> Result<Taken, HandlerError> {
+        let choice = match self.choose(name, body.max).await {
+            Err(RecordError::UnknownCollection(_)) => return Ok(Taken { deliveries: Vec::new(), look_at: None }),
+            choice => choice?,
+        };
+        for given_up in choice.given_up {
+            self.give_up(given_up, "its lease ended before it was settled".to_owned()).await?;
+        }
+        let mut taken = Taken { deliveries: Vec::new(), look_at: choice.look_at };
+        let (now, mut changes) = (self.clock().now(), Vec::new());
+        let until = now.plus(Duration::from_millis(body.lease_ms));
+        for Stored { value: record, revision } in choice.chosen {
+            let Some(event) = self.event(record.sequence_number.cast_unsigned()).await? else { continue };
+            let leased = InboxRecord { attempts: record.attempts + 1, ready_at: until.as_millis(), ..record };
+            changes.push(TypedRecords::replacement(&leased, Expected::Revision(revision))?);
+            taken.deliveries.push(delivery(&leased, event, until));
+        }
+        match self.records.write(changes).await {
+            Ok(_) => Ok(taken),
+            // Another worker was faster; whoever waits looks again.
+            Err(RecordError::NotAsExpected { .. }) => Ok(Taken { deliveries: Vec::new(), look_at: Some(now) }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Chooses what may be delivered: the first of each partition, unless it is in flight or waits after a failure.
+    async fn choose(&self, name: &str, max: usize) -> Result<Choice, RecordError> {
+        let processor = self.kind.processor_of(name);
+        let typed = TypedRecords::<InboxRecord>::declared(Arc::clone(&self.records));
+        let query = RecordQuery::new(INBOX).matching(Condition::eq("processor", processor)).limit(limits::PAGE_MAX);
+        let (mut found, _) = typed.find(query).await?;
+        self.drop_those_of_ended(&mut found).await?;
+        let now = self.clock().now().as_millis();
+        let mut choice = Choice { chosen: Vec::new(), given_up: Vec::new(), look_at: None };
+        let (mut held, mut times) = (HashSet::new(), BTreeSet::new());
+        for record in found {
+            let it = &record.value;
+            if !held.insert(it.partition.clone()) {
+                continue;
+            }
+            if it.ready_at > now {
+                times.insert(it.ready_at);
+            } else if it.attempts >= it.attempts_max {
+                choice.given_up.push(record);
+            } else if choice.chosen.len() < max {
+                choice.chosen.push(record);
+            }
+        }
+        choice.look_at = times.first().map(|time| Timestamp::from_millis(*time));
+        Ok(choice)
+    }
+
+    /// Drops deliveries of replays that have failed or were cancelled, also where a process died before it has removed them.
+    async fn drop_those_of_ended(&self, found: &mut Vec<Stored<InboxRecord>>) -> Result<(), RecordError> {
+        let sessions = TypedRecords::<ReplaySession>::declared(Arc::clone(&self.records));
+        let ids: BTreeSet<String> = found.iter().map(|it| it.value.session.clone()).collect();
+        for id in ids {
+            let session = sessions.get(id.as_str()).await?;
+            if session.is_none_or(|session| session.value.status.is_terminal()) {
+                clear_inbox(&*self.records, &id).await?;
+                found.retain(|it| it.value.session != id);
+            }
+        }
+        Ok(())
+    }
+
+    async fn event(&self, number: u64) -> Result<Option<RecordedEvent>, HandlerError> {
+        let page = self.log.read(LogQuery { from: Some(number), limit: 1, ..LogQuery::default() }).await;
+        let page = page.map_err(|error| match error {
+            annals_core::ReadError::Store(error) => HandlerError::Store(error),
+            other => HandlerError::Store(annals_core::StoreError::Io(other.to_string())),
+        })?;
+        Ok(page.events.into_iter().next().filter(|event| event.sequence_number == number))
+    }
+
+    /// Settles, each with its effects: deliveries of replays, and those of its own.
+    pub async fn settle_all(&self, name: &str, settling: Vec<Settling>) -> Result<Vec<SettleResult>, HandlerError> {
+        let is_replayed = |settling: &Settling| settling.settlements.iter().any(|it| is_inbox_token(&it.token));
+        if !settling.iter().any(is_replayed) {
+            return self.settle_own(name, settling).await;
+        }
+        let mut results = Vec::with_capacity(settling.len());
+        for one in settling {
+            match is_replayed(&one) {
+                true => results.extend(self.settle_replayed(one).await?),
+                false => results.extend(self.settle_own(name, vec![one]).await?),
+            }
+        }
+        self.shared.replayed(&self.tenant).send_modify(|count| *count += 1);
+        Ok(results)
+    }
+
+    async fn settle_replayed(&self, settling: Settling) -> Result<Vec<SettleResult>, HandlerError> {
+        let (mut results, mut effects) = (Vec::new(), settling.effects);
+        for settlement in settling.settlements {
+            let settled = self.settle_one(&settlement, std::mem::take(&mut effects)).await?;
+            let error = (!settled).then(|| "lease_lost".to_owned());
+            results.push(SettleResult { token: settlement.token, settled, error });
+        }
+        Ok(results)
+    }
+
+    /// Settles one delivery; false when it is not this worker's any more.
+    async fn settle_one(&self, settlement: &Settlement, effects: Vec<RecordChange>) -> Result<bool, HandlerError> {
+        let Some((attempt, id)) = of_token(&settlement.token) else { return Ok(false) };
+        let typed = TypedRecords::<InboxRecord>::declared(Arc::clone(&self.records));
+        let found = match typed.get(id).await {
+            Err(RecordError::UnknownCollection(_)) => None,
+            found => found?,
+        };
+        let Some(found) = found.filter(|it| it.value.attempts == attempt) else { return Ok(false) };
+        let revision = Expected::Revision(found.revision);
+        let (reason, pause) = match settlement.outcome() {
+            Outcome::Done => {
+                let mut changes = effects;
+                changes.push(RecordChange::delete_if(INBOX, id, revision));
+                return self.written(changes).await;
+            }
+            Outcome::Never { reason } => (reason, None),
+            Outcome::RetryAfter { reason, millis } => {
+                (reason, found.value.pause_ms().map(|_| i64::try_from(millis).unwrap_or(i64::MAX)))
+            }
+            Outcome::Failed { reason } => (reason, found.value.pause_ms()),
+        };
+        let Some(pause) = pause else { return Ok(self.give_up(found, reason).await?) };
+        let ready_at = self.clock().now().as_millis().saturating_add(pause);
+        let record = InboxRecord { ready_at, last_reason: Some(reason), ..found.value };
+        self.written(vec![TypedRecords::replacement(&record, revision)?]).await
+    }
+
+    async fn written(&self, changes: Vec<RecordChange>) -> Result<bool, HandlerError> {
+        match self.records.write(changes).await {
+            Ok(_) => Ok(true),
+            Err(RecordError::NotAsExpected { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a delivery that has failed for ever, and counts it in its replay.
+    async fn give_up(&self, found: Stored<InboxRecord>, reason: String) -> Result<bool, RecordError> {
+        let sessions = TypedRecords::<ReplaySession>::declared(Arc::clone(&self.records));
+        let Stored { value: record, revision } = found;
+        loop {
+            let mut changes = vec![RecordChange::delete_if(INBOX, record.id.as_str(), Expected::Revision(revision))];
+            if let Some(session) = sessions.get(record.session.as_str()).await? {
+                let mut counted = session.value;
+                let on_error = counted.body().map(|body| body.on_error).unwrap_or_default();
+                counted.taken_back(Some(record.event_id.clone()), reason.clone(), on_error, self.clock().now());
+                changes.push(TypedRecords::replacement(&counted, Expected::Revision(session.revision))?);
+            }
+            match self.records.write(changes).await {
+                Ok(_) => return Ok(true),
+                Err(RecordError::NotAsExpected { change: 0, .. }) => return Ok(false),
+                // The replay moved on meanwhile.
+                Err(RecordError::NotAsExpected { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn delivery(record: &InboxRecord, event: RecordedEvent, until: Timestamp) -> Delivery {
+    Delivery {
+        token: inbox_token(record),
+        position: event.sequence_number,
+        event,
+        partition: record.partition.as_deref().map(Into::into),
+        attempt: u32::try_from(record.attempts).unwrap_or(u32::MAX),
+        last_reason: record.last_reason.clone(),
+        until,
+        replay: Some(record.replay_id.as_str().into()),
+    }
+}

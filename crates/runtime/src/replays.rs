@@ -1,0 +1,297 @@
+//! Replays of a tenant: what is stored of them, and those that this process sends. The contract is [`Replays`].
+//!
+//! ```text
+//!  POST …/start ─▶ ReplaySession: running ─▶ run.rs: lease ─▶ browse view: which events, in which order ─▶ log: the events
+//!                       ▲                                                                                    │
+//!                       └── one batch of records: position, counters, deliveries ◀── targets.rs ◀────────────┘
+//!  pull ─▶ inbox.rs: deliveries of replays, beside those of the handler itself ◀── settle
+//! ```
+//!
+//! INVARIANT: only a batch that finds the session at its last revision moves it on, so two processes never send the same event as two
+//! successes.
+
+mod acts;
+mod follow;
+mod next;
+mod run;
+mod targets;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use annals_core::browse::EventSummary;
+use annals_core::handlers::Reason;
+use annals_core::replays::{
+    INBOX, InboxRecord, PreviewBody, REPLAY_SESSIONS, ReplayAct, ReplayBody, ReplayError, ReplayPage, ReplayPreview,
+    ReplaySession, ReplayState, ReplayStatus, ReplayTarget, Replays,
+};
+use annals_core::{
+    Clock, Code, Condition, Cursor, DEFAULT_SCOPE, EventLog, Expected, Invalid, Projection, Record, RecordChange,
+    RecordError, RecordQuery, RecordType, Records, Revision, StoreError, Stored, TypedRecords, UnknownLog, limits,
+    new_uuid,
+};
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::browse::TenantBrowse;
+use crate::handlers::TenantHandlers;
+use crate::host::{Host, Shared, locked};
+
+/// How often a replay is looked at that another process sends.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How many events a preview shows.
+const SHOWN_MAX: usize = 100;
+
+/// The replays of one tenant in this process.
+pub(crate) struct TenantReplays {
+    shared: Arc<Shared>,
+    tenant: String,
+    records: Arc<dyn Records>,
+    log: Arc<dyn EventLog>,
+    browse: Arc<TenantBrowse>,
+    handlers: Arc<TenantHandlers>,
+    groups: Arc<TenantHandlers>,
+    /// Those that this process sends or waits to send.
+    running: Mutex<HashSet<String>>,
+    /// Counts writes of this process.
+    changes: watch::Sender<u64>,
+    started: AtomicBool,
+    me: Weak<Self>,
+}
+
+impl Host {
+    /// Returns the replays of a tenant.
+    ///
+    /// # Errors
+    /// [`UnknownLog::Tenant`] when the tenant is not declared.
+    pub fn replays(&self, tenant: &str) -> Result<Arc<dyn Replays>, UnknownLog> {
+        Ok(self.replays_of(tenant)?)
+    }
+
+    pub(crate) fn replays_of(&self, tenant: &str) -> Result<Arc<TenantReplays>, UnknownLog> {
+        let mut tenants = locked(&self.0.replays);
+        if let Some(known) = tenants.get(tenant) {
+            return Ok(Arc::clone(known));
+        }
+        let shared = Arc::clone(&self.0.shared);
+        let records = shared.store.records(tenant)?;
+        let log = shared.store.log(tenant, DEFAULT_SCOPE)?;
+        let (browse, handlers, groups) = (self.browse_of(tenant)?, self.tenant(tenant)?, self.groups_of(tenant)?);
+        let replays = Arc::new_cyclic(|me| TenantReplays {
+            changes: shared.replayed(tenant),
+            shared,
+            tenant: tenant.to_owned(),
+            records,
+            log,
+            browse,
+            handlers,
+            groups,
+            running: Mutex::default(),
+            started: AtomicBool::new(false),
+            me: Weak::clone(me),
+        });
+        tenants.insert(tenant.to_owned(), Arc::clone(&replays));
+        Ok(replays)
+    }
+
+    pub(crate) fn start_replays(&self) {
+        for tenant in self.0.shared.store.tenants() {
+            if let Ok(replays) = self.replays_of(&tenant) {
+                replays.start();
+            }
+        }
+    }
+}
+
+/// Deletes the deliveries of a replay that were not settled.
+pub(crate) async fn clear_inbox(records: &dyn Records, session: &str) -> Result<(), RecordError> {
+    let condition = Condition::eq("session", session);
+    let query = RecordQuery { projection: Projection::only(["session"]), ..RecordQuery::new(INBOX) };
+    let query = query.matching(condition).limit(limits::PAGE_MAX);
+    loop {
+        let page = match records.find(query.clone()).await {
+            Err(RecordError::UnknownCollection(_)) => return Ok(()),
+            page => page?,
+        };
+        let any = || Expected::AbsentOr(Condition::All);
+        let delete = |it: &Record| Some(RecordChange::delete_if(INBOX, it.document.get_str("_id").ok()?, any()));
+        let changes: Vec<_> = page.records.iter().filter_map(delete).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        records.write(changes).await?;
+    }
+}
+
+impl TenantReplays {
+    fn clock(&self) -> &dyn Clock {
+        &*self.shared.options.clock
+    }
+
+    fn open(&self) -> Result<(), ReplayError> {
+        if *self.shared.stop.borrow() { Err(StoreError::Closed.into()) } else { Ok(()) }
+    }
+
+    fn typed(&self) -> TypedRecords<ReplaySession> {
+        TypedRecords::declared(Arc::clone(&self.records))
+    }
+
+    async fn declare(&self) -> Result<(), RecordError> {
+        self.records.declare(<ReplaySession as RecordType>::collection()).await?;
+        self.records.declare(<InboxRecord as RecordType>::collection()).await
+    }
+
+    async fn stored(&self, id: &str) -> Result<Option<Stored<ReplaySession>>, RecordError> {
+        match self.typed().get(id).await {
+            Err(RecordError::UnknownCollection(_)) => Ok(None),
+            found => found,
+        }
+    }
+
+    async fn known(&self, id: &str) -> Result<Stored<ReplaySession>, ReplayError> {
+        self.open()?;
+        self.stored(id).await?.ok_or_else(|| ReplayError::Unknown(id.into()))
+    }
+
+    /// Tells those who wait in this process that something was written.
+    fn wake(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Writes a session that was read at a revision, with what belongs to it, and returns its new revision; none when it has changed since.
+    async fn write(
+        &self,
+        session: &ReplaySession,
+        expected: Expected,
+        beside: Vec<RecordChange>,
+    ) -> Result<Option<Revision>, RecordError> {
+        let mut changes = vec![TypedRecords::replacement(session, expected)?];
+        changes.extend(beside);
+        let written = self.records.write(changes).await;
+        self.wake();
+        match written {
+            Ok(revisions) => Ok(revisions.first().copied()),
+            Err(RecordError::NotAsExpected { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks what only the store and this process know.
+    async fn check(&self, body: &ReplayBody) -> Result<(), ReplayError> {
+        body.validate()?;
+        match &body.target {
+            ReplayTarget::Handler { name } => _ = self.handlers.definition(name).await?,
+            ReplayTarget::File { name } => {
+                let Some(folder) = &self.shared.options.exports else {
+                    let message = "cannot be a file: the server has no folder for exports";
+                    return Err(Invalid::new(Code::InvalidReplay, "target.kind", message).into());
+                };
+                if folder.join(name).exists() {
+                    let message = format!("{name:?} exists already; choose another name, or remove the file");
+                    return Err(Invalid::new(Code::InvalidReplay, "target.name", message).into());
+                }
+            }
+            ReplayTarget::Test {} | ReplayTarget::Topic { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Replays for TenantReplays {
+    async fn preview(&self, body: PreviewBody) -> Result<ReplayPreview, ReplayError> {
+        self.open()?;
+        let replay = body.replay();
+        replay.validate()?;
+        self.browse.until(self.log.head().await?).await?;
+        let condition = replay.filter.condition();
+        let most = usize::try_from(body.max_events.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let count = self.browse.count(&condition).await?.min(body.max_events.unwrap_or(u64::MAX));
+        let mut query = RecordQuery::new("").matching(condition).ascending("timestamp").limit(most.min(SHOWN_MAX));
+        let mut first = Vec::new();
+        while query.limit > 0 {
+            let (some, next) = self.browse.find(query.clone()).await?;
+            first.extend(some.iter().map(EventSummary::of));
+            query.after = next;
+            query.limit = if query.after.is_some() { most.min(SHOWN_MAX).saturating_sub(first.len()) } else { 0 };
+        }
+        Ok(ReplayPreview { count, first, target: body.target })
+    }
+
+    async fn create(&self, body: ReplayBody) -> Result<ReplayStatus, ReplayError> {
+        self.open()?;
+        self.check(&body).await?;
+        self.declare().await?;
+        let (now, random) = (self.clock().now(), &*self.shared.options.random);
+        let ids = (new_uuid(now, random), new_uuid(now, random));
+        let session = ReplaySession::new(ids.0.to_string(), ids.1.to_string(), &body, now);
+        self.typed().insert(&session).await?;
+        self.wake();
+        Ok(session.shown(now))
+    }
+
+    async fn list(
+        &self,
+        state: Option<ReplayState>,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<ReplayPage, ReplayError> {
+        self.open()?;
+        let condition = state.map_or(Condition::All, |state| Condition::eq("status", state.name()));
+        let query = RecordQuery::new(REPLAY_SESSIONS).matching(condition).descending("created_at").limit(limit);
+        let query = RecordQuery { after: cursor.map(Cursor::new), ..query };
+        let (found, next) = match self.typed().find(query).await {
+            Err(RecordError::UnknownCollection(_)) => (Vec::new(), None),
+            found => found?,
+        };
+        let now = self.clock().now();
+        let items = found.iter().map(|it| it.value.shown(now)).collect();
+        Ok(ReplayPage { items, cursor: next.map(|cursor| cursor.as_str().into()) })
+    }
+
+    async fn get(&self, id: &str) -> Result<ReplayStatus, ReplayError> {
+        Ok(self.known(id).await?.value.shown(self.clock().now()))
+    }
+
+    async fn act(&self, id: &str, act: ReplayAct, reason: Reason) -> Result<ReplayStatus, ReplayError> {
+        self.carry_out(id, act, reason).await
+    }
+
+    async fn changed(&self, id: &str, seen: Option<&ReplayStatus>) -> Result<ReplayStatus, ReplayError> {
+        let mut changes = self.changes.subscribe();
+        let mut stop = self.shared.stop.subscribe();
+        loop {
+            changes.mark_unchanged();
+            let now = self.get(id).await?;
+            // The time that is left is estimated anew with each look.
+            let same = |seen: &&ReplayStatus| {
+                ReplayStatus { eta: None, ..(*seen).clone() } == ReplayStatus { eta: None, ..now.clone() }
+            };
+            if seen.as_ref().is_none_or(|seen| !same(seen)) {
+                return Ok(now);
+            }
+            tokio::select! {
+                biased;
+                () = crate::host::is_set(&mut stop) => return Err(StoreError::Closed.into()),
+                _ = changes.changed() => {}
+                () = self.clock().sleep(LOOK_EVERY), if self.shared.may_share() => {}
+            }
+        }
+    }
+
+    async fn clean_up(&self, older_than_hours: u32) -> Result<u64, ReplayError> {
+        self.open()?;
+        self.remove_older(older_than_hours).await
+    }
+}
+
+impl TenantReplays {
+    /// Starts what is running, and follows what other processes start, unless that has happened.
+    pub fn start(&self) {
+        if !self.started.swap(true, Ordering::Relaxed) {
+            self.follow();
+        }
+    }
+}

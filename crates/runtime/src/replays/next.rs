@@ -1,0 +1,90 @@
+//! The next events of a replay: the browse view says which and in which order, the log has the events.
+
+use std::collections::BTreeMap;
+
+use annals_core::browse::number_of;
+use annals_core::bson::{Bson, Document};
+use annals_core::replays::{After, ReplayBody, ReplayOrder, ReplaySession};
+use annals_core::{Condition, LogQuery, RecordQuery, RecordedEvent, limits};
+
+use super::{ReplayError, TenantReplays};
+use crate::browse::below;
+
+/// Numbers that are closer than this are read in one page.
+const GAP_MAX: u64 = 8;
+
+/// An event that a replay comes to.
+pub(super) struct Next {
+    pub after: After,
+    /// The event; none for a document that is none of an event of this log.
+    pub event: Option<RecordedEvent>,
+}
+
+/// Returns the query of a session's events, from its place on.
+pub(super) fn query_of(session: &ReplaySession, body: &ReplayBody) -> RecordQuery {
+    let mut all = vec![selected(session, body)];
+    let query = RecordQuery::new("");
+    let query = match body.order {
+        ReplayOrder::SequenceNumber => query,
+        ReplayOrder::Timestamp => query.ascending("timestamp"),
+    };
+    if let Some(id) = session.annals.after_id.clone() {
+        match (body.order, session.annals.after_time.clone()) {
+            (ReplayOrder::Timestamp, Some(time)) => {
+                all.push(Condition::gte("timestamp", time.clone()));
+                all.push(Condition::or([Condition::gt("timestamp", time), Condition::gt("_id", id)]));
+            }
+            // Documents without a time come first.
+            (ReplayOrder::Timestamp, None) => {
+                let rest = Condition::and([Condition::is_null("timestamp"), Condition::gt("_id", id)]);
+                all.push(Condition::or([Condition::not_null("timestamp"), rest]));
+            }
+            (ReplayOrder::SequenceNumber, _) => all.push(Condition::gt("_id", id)),
+        }
+    }
+    query.matching(Condition::and(all))
+}
+
+/// The condition of all events of a session.
+pub(super) fn selected(session: &ReplaySession, body: &ReplayBody) -> Condition {
+    Condition::and([body.filter.condition(), below(session.annals.until.cast_unsigned())])
+}
+
+impl TenantReplays {
+    /// Reads the events of documents of the view.
+    pub(super) async fn events_of(&self, documents: Vec<Document>) -> Result<Vec<Next>, ReplayError> {
+        let numbers = documents.iter().filter_map(|document| number_of(document.get("_id")?)).collect();
+        let mut events = self.numbered(numbers).await?;
+        let next = |document: Document| {
+            let id = document.get("_id").cloned().unwrap_or(Bson::Null);
+            let event = number_of(&id).and_then(|number| events.remove(&number));
+            let time = document.get("timestamp").cloned().filter(|time| *time != Bson::Null);
+            let event_id = document.get_str("event_id").ok().map(str::to_owned);
+            Next { after: After { time, id, event_id }, event }
+        };
+        Ok(documents.into_iter().map(next).collect())
+    }
+
+    /// Reads events by their numbers.
+    pub(super) async fn numbered(&self, mut numbers: Vec<u64>) -> Result<BTreeMap<u64, RecordedEvent>, ReplayError> {
+        numbers.sort_unstable();
+        let mut events = BTreeMap::new();
+        let mut rest = &*numbers;
+        while let Some(first) = rest.first() {
+            let count = 1 + rest.windows(2).take_while(|pair| pair[1] - pair[0] <= GAP_MAX).count();
+            let last = rest[count - 1];
+            let mut from = *first;
+            while from <= last {
+                let limit = usize::try_from(last - from + 1).unwrap_or(limits::PAGE_MAX).min(limits::PAGE_MAX);
+                let page = self.log.read(LogQuery { from: Some(from), limit, ..LogQuery::default() }).await?;
+                if page.events.is_empty() {
+                    break;
+                }
+                from = page.next;
+                events.extend(page.events.into_iter().map(|event| (event.sequence_number, event)));
+            }
+            rest = &rest[count..];
+        }
+        Ok(events)
+    }
+}

@@ -1,0 +1,345 @@
+//! The task of one replay in this process: it holds the lease, reads the next events, sends them and stores the position.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::bson::Bson;
+use annals_core::replays::{INBOX, ReplayBody, ReplayError, ReplayState, Sent};
+use annals_core::{Condition, Expected, RecordError, StoreError, Stored, Timestamp};
+
+use super::next::{Next, query_of, selected};
+use super::targets::Target;
+use super::{LOOK_EVERY, ReplaySession, TenantReplays};
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set, locked};
+
+/// Most records that one batch of a topic writes.
+const CHANGES_MAX: usize = 5_000;
+/// Most deliveries of a replay that are not settled. A pause comes into effect after them.
+const UNSETTLED_MAX: u64 = 1_000;
+
+/// A replay of this process.
+pub(super) struct Runner {
+    pub replays: Arc<TenantReplays>,
+    pub id: String,
+}
+
+/// Why a replay stops.
+enum Stop {
+    /// The host is drained, or the replay is not running any more.
+    Done,
+    /// What is stored has changed: it begins again from there.
+    Again,
+    Failed(ReplayError),
+}
+
+impl From<ReplayError> for Stop {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Store(StoreError::Closed) => Self::Done,
+            error => Self::Failed(error),
+        }
+    }
+}
+
+impl From<RecordError> for Stop {
+    fn from(error: RecordError) -> Self {
+        ReplayError::from(error).into()
+    }
+}
+
+/// A replay at work.
+struct Work<'r> {
+    runner: &'r Runner,
+    leases: Leases,
+    held: Held,
+    session: ReplaySession,
+    revision: u64,
+    body: ReplayBody,
+    target: Target,
+    /// When this run sent its first event, and when that one happened.
+    anchor: Option<(Timestamp, Timestamp)>,
+    /// When the event before was due.
+    last_due: Option<Timestamp>,
+}
+
+impl Supervised for Runner {
+    async fn run(&mut self) -> Ended {
+        loop {
+            let ended = match self.own().await {
+                Ok(()) | Err(Stop::Done) => Ended::Done,
+                Err(Stop::Again) => continue,
+                // What will not pass ends the replay; anything else is attempted again.
+                Err(Stop::Failed(error)) => match self.fail(error).await {
+                    Some(error) => return Ended::Failed(error),
+                    None => Ended::Done,
+                },
+            };
+            locked(&self.replays.running).remove(&self.id);
+            // It may have been resumed while it ended.
+            let is_stopped = *self.replays.shared.stop.borrow();
+            let is_resumed = !is_stopped && matches!(self.load().await, Ok(Some(_)));
+            if !is_resumed || !locked(&self.replays.running).insert(self.id.clone()) {
+                return ended;
+            }
+        }
+    }
+}
+
+impl Runner {
+    /// Returns the session, if it is running.
+    async fn load(&self) -> Result<Option<Stored<ReplaySession>>, RecordError> {
+        let found = self.replays.stored(&self.id).await?;
+        Ok(found.filter(|found| found.value.status == ReplayState::Running))
+    }
+
+    /// Ends the replay where attempting it again does not help; returns the error otherwise.
+    async fn fail(&self, error: ReplayError) -> Option<String> {
+        let kind = match &error {
+            ReplayError::Invalid(_) => "invalid_settings",
+            ReplayError::Handler(_) => "target_unavailable",
+            ReplayError::Browse(_) => "browse_view_unavailable",
+            _ => return Some(error.to_string()),
+        };
+        loop {
+            let found = match self.load().await {
+                Ok(Some(found)) => found,
+                Ok(None) => return None,
+                Err(error) => return Some(error.to_string()),
+            };
+            let mut session = found.value;
+            session.broken(kind, error.to_string(), self.replays.clock().now());
+            match self.replays.write(&session, Expected::Revision(found.revision), Vec::new()).await {
+                Ok(Some(_)) => return None,
+                Ok(None) => {}
+                Err(error) => return Some(error.to_string()),
+            }
+        }
+    }
+
+    /// Takes the lease, sends, and gives the lease back.
+    async fn own(&self) -> Result<(), Stop> {
+        let replays = &self.replays;
+        replays.records.declare(<annals_core::Lease as annals_core::RecordType>::collection()).await?;
+        let leases = Leases::new(&replays.shared, Arc::clone(&replays.records), format!("replay/{}", self.id));
+        let mut stop = replays.shared.stop.subscribe();
+        let held = loop {
+            if self.load().await?.is_none() {
+                return Ok(());
+            }
+            if let Asked::Taken(held) = leases.ask().await? {
+                break held;
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Err(Stop::Done),
+                () = replays.clock().sleep(LOOK_EVERY) => {}
+            }
+        };
+        let Some(found) = self.load().await? else {
+            leases.release(&held).await;
+            return Ok(());
+        };
+        let body = found.value.body().map_err(ReplayError::from)?;
+        let target = replays.target(&found.value, &body).await?;
+        let Stored { value: session, revision } = found;
+        let mut work =
+            Work { runner: self, leases, held, session, revision, body, target, anchor: None, last_due: None };
+        let ended = tokio::select! {
+            biased;
+            () = is_set(&mut stop) => Err(Stop::Done),
+            ended = work.go() => ended,
+        };
+        work.leases.release(&work.held).await;
+        ended
+    }
+}
+
+impl Work<'_> {
+    fn replays(&self) -> &TenantReplays {
+        &self.runner.replays
+    }
+
+    fn now(&self) -> Timestamp {
+        self.replays().clock().now()
+    }
+
+    async fn go(&mut self) -> Result<(), Stop> {
+        self.replays().browse.until(self.session.annals.until.cast_unsigned()).await.map_err(ReplayError::from)?;
+        if !self.session.annals.is_counted {
+            let all =
+                self.replays().browse.count(&selected(&self.session, &self.body)).await.map_err(ReplayError::from)?;
+            self.session.counted(all.min(self.body.max_events.unwrap_or(u64::MAX)));
+            self.store(Vec::new()).await?;
+        }
+        let mut query = query_of(&self.session, &self.body);
+        loop {
+            // Some may have expired since they were counted, so the last page may come early.
+            let left = self.session.left().unwrap_or(0);
+            if left == 0 {
+                return self.finish().await;
+            }
+            query.limit = self.batch().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let (documents, cursor) = self.replays().browse.find(query.clone()).await.map_err(ReplayError::from)?;
+            let page = self.replays().events_of(documents).await?;
+            self.send_page(page).await?;
+            if self.session.status.is_terminal() {
+                return Ok(());
+            }
+            match cursor {
+                Some(cursor) => query.after = Some(cursor),
+                None => return self.finish().await,
+            }
+        }
+    }
+
+    /// How many events become one batch.
+    fn batch(&self) -> usize {
+        let most = CHANGES_MAX / self.target.receivers().max(1);
+        (self.body.batch_size as usize).min(most.max(1))
+    }
+
+    /// Sends the events of a page, those together that are due.
+    async fn send_page(&mut self, page: Vec<Next>) -> Result<(), Stop> {
+        let mut group = Vec::with_capacity(page.len());
+        for next in page {
+            let due = self.due(&next);
+            if due > self.now() {
+                self.send(std::mem::take(&mut group)).await?;
+                self.wait_until(due).await?;
+            }
+            group.push(next);
+            if self.session.status.is_terminal() {
+                return Ok(());
+            }
+        }
+        self.send(group).await
+    }
+
+    /// When an event is due.
+    fn due(&mut self, next: &Next) -> Timestamp {
+        let now = self.now();
+        let mut due = now;
+        if let (Some(speed), Some(Bson::DateTime(time))) = (self.body.pace(), &next.after.time) {
+            let happened = Timestamp::from_millis(time.timestamp_millis());
+            let before = self.session.last_event_at.map(|time| Timestamp::from_millis(time.timestamp_millis()));
+            let (begun, first) = *self.anchor.get_or_insert((now, before.unwrap_or(happened)));
+            due = due.max(begun.plus(happened.since(first).div_f64(speed)));
+        }
+        if let (Some(rate), Some(last)) = (self.body.rate, self.last_due) {
+            due = due.max(last.plus(Duration::from_secs_f64(1.0 / rate)));
+        }
+        self.last_due = Some(due);
+        due
+    }
+
+    /// Waits for a time, and notices meanwhile that the replay was paused or cancelled.
+    async fn wait_until(&mut self, time: Timestamp) -> Result<(), Stop> {
+        let mut changes = self.replays().changes.subscribe();
+        loop {
+            changes.mark_unchanged();
+            self.renew().await?;
+            self.unchanged().await?;
+            let now = self.now();
+            if now >= time {
+                return Ok(());
+            }
+            let look = if self.replays().shared.may_share() { time.min(now.plus(LOOK_EVERY)) } else { time };
+            tokio::select! {
+                biased;
+                _ = changes.changed() => {}
+                () = self.replays().clock().sleep_until(look) => {}
+            }
+        }
+    }
+
+    /// Checks that nobody else has written the session.
+    async fn unchanged(&self) -> Result<(), Stop> {
+        match self.runner.load().await? {
+            Some(found) if found.revision == self.revision => Ok(()),
+            Some(_) => Err(Stop::Again),
+            None => Err(Stop::Done),
+        }
+    }
+
+    async fn renew(&mut self) -> Result<(), Stop> {
+        let now = self.now();
+        if self.leases.renew_at(&self.held).is_some_and(|at| at <= now) && !self.leases.renew(&mut self.held).await? {
+            return Err(Stop::Again);
+        }
+        Ok(())
+    }
+
+    /// Sends events and stores what became of them.
+    async fn send(&mut self, group: Vec<Next>) -> Result<(), Stop> {
+        if group.is_empty() {
+            return Ok(());
+        }
+        self.renew().await?;
+        if self.target.is_inbox() {
+            self.wait_for_room(UNSETTLED_MAX).await?;
+        }
+        // Whoever paused it in the meantime wants no further event.
+        self.unchanged().await?;
+        let mut attempt = 0;
+        let outcome = loop {
+            let outcome = self.target.send(&mut self.session, &self.body, &group)?;
+            let is_failed =
+                outcome.sent.iter().zip(&group).any(|(it, next)| matches!(it, Sent::Failed(_)) && next.event.is_some());
+            if !is_failed || attempt >= self.body.retry_attempts {
+                break outcome;
+            }
+            let pause = Duration::from_secs((1 << attempt.min(4)).min(10));
+            attempt += 1;
+            self.wait_until(self.now().plus(pause)).await?;
+        };
+        let now = self.now();
+        for (next, sent) in group.into_iter().zip(outcome.sent) {
+            self.session.sent(next.after, sent, self.body.on_error, now);
+            if self.session.status.is_terminal() {
+                break;
+            }
+        }
+        self.store(outcome.changes).await
+    }
+
+    /// Waits until fewer deliveries than this are not settled.
+    async fn wait_for_room(&mut self, most: u64) -> Result<(), Stop> {
+        let of_it = Condition::eq("session", self.session.id.as_str());
+        loop {
+            let mut changes = self.replays().changes.subscribe();
+            if self.replays().records.count(INBOX, &of_it).await? < most {
+                return Ok(());
+            }
+            self.unchanged().await?;
+            self.renew().await?;
+            let (stores, clock) = (self.replays().shared.may_share(), self.replays().clock());
+            tokio::select! {
+                biased;
+                _ = changes.changed() => {}
+                () = clock.sleep(LOOK_EVERY), if stores => {}
+            }
+        }
+    }
+
+    async fn finish(&mut self) -> Result<(), Stop> {
+        if self.target.is_inbox() {
+            self.wait_for_room(1).await?;
+            self.unchanged().await?;
+        }
+        let now = self.now();
+        self.session.completed(now);
+        self.store(Vec::new()).await
+    }
+
+    /// Stores the session. Another writer was faster when its revision is another one: then nothing was stored.
+    async fn store(&mut self, beside: Vec<annals_core::RecordChange>) -> Result<(), Stop> {
+        let expected = Expected::Revision(self.revision);
+        match self.replays().write(&self.session, expected, beside).await? {
+            Some(revision) => {
+                self.revision = revision;
+                Ok(())
+            }
+            None => Err(Stop::Again),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Where a replay sends events. What a target stores in records is part of the batch that moves the replay on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use annals_core::browse::{browse_document, shown};
+use annals_core::groups::GroupDefinition;
+use annals_core::handlers::{HandlerDefinition, HandlerError};
+use annals_core::replays::{InboxRecord, OnError, ReplayBody, ReplaySession, ReplayTarget, Sent};
+use annals_core::{ByteString, Expected, Filter, Matcher, RecordChange, RecordError, TypedRecords, event_document};
+use serde_json::json;
+
+use super::next::Next;
+use super::{ReplayError, TenantReplays};
+use crate::handlers::Kind;
+
+/// A target that is ready to be sent to.
+pub(super) enum Target {
+    Nowhere,
+    /// The handlers or groups that get deliveries.
+    Inbox(Vec<Receiver>),
+    File(Lines),
+}
+
+/// A handler or a group.
+pub(super) struct Receiver {
+    processor: String,
+    definition: HandlerDefinition,
+    filter: Filter,
+    matcher: Option<Matcher>,
+    /// The topics that a group reads; none of a handler.
+    topics: Option<Vec<ByteString>>,
+}
+
+/// A file of lines.
+pub(super) struct Lines {
+    file: File,
+    bytes: u64,
+}
+
+/// What became of sending some events.
+pub(super) struct Outcome {
+    pub sent: Vec<Sent>,
+    pub changes: Vec<RecordChange>,
+}
+
+impl TenantReplays {
+    /// Opens the target of a session; an error is a sentence about what is wrong with it.
+    pub(super) async fn target(&self, session: &ReplaySession, body: &ReplayBody) -> Result<Target, ReplayError> {
+        match &body.target {
+            ReplayTarget::Test {} => Ok(Target::Nowhere),
+            ReplayTarget::Handler { name } => {
+                let definition = self.handlers.definition(name).await?;
+                Ok(Target::Inbox(vec![Receiver::new(Kind::Handlers.processor_of(name), definition, None)]))
+            }
+            ReplayTarget::Topic { .. } => Ok(Target::Inbox(self.group_receivers().await?)),
+            ReplayTarget::File { name } => {
+                let folder = self.shared.options.exports.clone().unwrap_or_default();
+                let bytes = session.annals.file_bytes.cast_unsigned();
+                Ok(Target::File(Lines::open(folder.join(name), bytes).map_err(broken)?))
+            }
+        }
+    }
+
+    async fn group_receivers(&self) -> Result<Vec<Receiver>, HandlerError> {
+        let mut receivers = Vec::new();
+        let mut after: Option<ByteString> = None;
+        loop {
+            let page = self.groups.defined(after.as_deref()).await?;
+            let Some(last) = page.last() else { return Ok(receivers) };
+            after = Some(last.name.clone());
+            receivers.extend(page.into_iter().map(|definition| {
+                let group = GroupDefinition::of_handler(&definition);
+                Receiver::new(Kind::Groups.processor_of(&definition.name), definition, Some(group.topics))
+            }));
+        }
+    }
+}
+
+fn broken(error: std::io::Error) -> ReplayError {
+    annals_core::StoreError::Io(error.to_string()).into()
+}
+
+impl Receiver {
+    fn new(processor: String, definition: HandlerDefinition, topics: Option<Vec<ByteString>>) -> Self {
+        let filter = definition.filter().unwrap_or_default();
+        let matcher = definition.condition.as_ref().map(Matcher::new);
+        Self { processor, definition, filter, matcher, topics }
+    }
+
+    /// Whether it takes an event.
+    fn takes(&self, next: &Next, target: &ReplayTarget) -> bool {
+        let Some(event) = &next.event else { return false };
+        match &self.topics {
+            Some(topics) => topics.iter().any(|topic| **topic == *target.topic_of(&event.event_type)),
+            None => {
+                self.filter.admits(event)
+                    && self.matcher.as_ref().is_none_or(|matcher| matcher.matches(&event_document(event)))
+            }
+        }
+    }
+}
+
+impl Target {
+    /// How many records each event can become.
+    pub fn receivers(&self) -> usize {
+        match self {
+            Self::Inbox(receivers) => receivers.len(),
+            _ => 0,
+        }
+    }
+
+    pub fn is_inbox(&self) -> bool {
+        matches!(self, Self::Inbox(_))
+    }
+
+    /// Sends events. Those of an inbox are sent by writing the changes.
+    pub fn send(
+        &mut self,
+        session: &mut ReplaySession,
+        body: &ReplayBody,
+        group: &[Next],
+    ) -> Result<Outcome, RecordError> {
+        let mut outcome = Outcome { sent: Vec::with_capacity(group.len()), changes: Vec::new() };
+        let mut lines = Vec::new();
+        for (n, next) in group.iter().enumerate() {
+            let Some(event) = &next.event else {
+                outcome.sent.push(Sent::Failed("its document is not that of an event of this log".to_owned()));
+                match body.on_error {
+                    OnError::Skip => continue,
+                    // What follows it is not sent.
+                    OnError::Stop => break,
+                }
+            };
+            match self {
+                Self::Nowhere => outcome.sent.push(Sent::Done),
+                Self::Inbox(receivers) => {
+                    let place = session.done() + n as u64;
+                    let mut taken = receivers.iter().filter(|receiver| receiver.takes(next, &body.target)).peekable();
+                    outcome.sent.push(if taken.peek().is_some() { Sent::Done } else { Sent::Skipped });
+                    for receiver in taken {
+                        let partition = &receiver.definition.partition_by;
+                        let record = InboxRecord {
+                            id: InboxRecord::id_of(&receiver.processor, &session.id, place),
+                            processor: receiver.processor.clone(),
+                            session: session.id.clone(),
+                            replay_id: session.replay_id.clone(),
+                            event_id: event.id.hyphenated().to_string(),
+                            sequence_number: event.sequence_number.cast_signed(),
+                            partition: partition.is_partitioned().then(|| partition.of(event).to_string()),
+                            ready_at: 0,
+                            attempts: 0,
+                            attempts_max: i64::from(body.retry_attempts) + 1,
+                            last_reason: None,
+                        };
+                        outcome.changes.push(TypedRecords::replacement(&record, Expected::Absent)?);
+                    }
+                }
+                Self::File(_) => {
+                    let mut line = shown(&browse_document(event, None));
+                    if let Some(fields) = line.as_object_mut() {
+                        fields
+                            .insert("replay".to_owned(), json!({ "id": session.replay_id, "session_id": session.id }));
+                    }
+                    lines.extend_from_slice(line.to_string().as_bytes());
+                    lines.push(b'\n');
+                    outcome.sent.push(Sent::Done);
+                }
+            }
+        }
+        if let Self::File(file) = self {
+            match file.append(&lines) {
+                Ok(bytes) => session.annals.file_bytes = bytes.cast_signed(),
+                Err(error) => {
+                    let failed = || Sent::Failed(format!("the file cannot be written: {error}"));
+                    outcome.sent.iter_mut().for_each(|sent| *sent = failed());
+                }
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+impl Lines {
+    /// Opens a file and cuts off what follows the stored length: lines whose sending was not stored.
+    fn open(path: PathBuf, bytes: u64) -> std::io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+        if file.metadata()?.len() < bytes {
+            let message = format!("{} is shorter than the {bytes} bytes that were written", path.display());
+            return Err(std::io::Error::other(message));
+        }
+        file.set_len(bytes)?;
+        Ok(Self { file, bytes })
+    }
+
+    /// Appends lines and syncs them, and returns the length of the file. After a failure the file has its earlier length.
+    fn append(&mut self, lines: &[u8]) -> std::io::Result<u64> {
+        let written = self.file.seek(SeekFrom::Start(self.bytes)).and_then(|_| self.file.write_all(lines));
+        match written.and_then(|()| self.file.sync_data()) {
+            Ok(()) => {
+                self.bytes += lines.len() as u64;
+                Ok(self.bytes)
+            }
+            Err(error) => {
+                let _ = self.file.set_len(self.bytes);
+                Err(error)
+            }
+        }
+    }
+}
