@@ -14,7 +14,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::export;
-use super::handlers::read;
+use super::managed::read;
 use crate::answer::json;
 use crate::caller::Caller;
 use crate::media;
