@@ -2,6 +2,7 @@
 //! plain HTTP; modules whose names begin with `with_chromium` drive a headless Chromium.
 
 mod acts;
+mod browser;
 mod pages;
 mod running;
 mod signing_in;

@@ -5,34 +5,29 @@ use axum::response::Html;
 use axum::routing::get;
 use reqwest::Method;
 use serde_json::{Value, json};
-use thirtyfour::prelude::*;
 
+use crate::browser::{Browser, ENTER, SHIFT, TAB};
 use crate::running::Running;
-use crate::with_chromium::Browser;
 
 /// Most keys that lead to anything on a page.
 const KEYS_MAX: usize = 200;
 
 impl Browser {
-    async fn press(&self, keys: impl Into<TypingData>) {
-        self.driver.action_chain().send_keys(keys).perform().await.expect("it is pressed");
-    }
-
     /// Presses Tab until what has the focus says this.
     async fn tab_to(&self, words: &str) {
         for _ in 0..KEYS_MAX {
             if self.evaluate("return document.activeElement.textContent.trim()").await == words {
                 return;
             }
-            self.press(Key::Tab).await;
+            self.press(TAB).await;
         }
-        panic!("no key leads to {words:?}: {}", self.driver.source().await.unwrap_or_default());
+        panic!("no key leads to {words:?}: {}", self.source().await);
     }
 
     /// Follows a link with the keyboard, to a page with this heading.
     async fn follow(&self, link: &str, heading: &str) {
         self.tab_to(link).await;
-        self.press(Key::Enter).await;
+        self.press(ENTER).await;
         self.until(&format!("document.querySelector('h1')?.textContent === {}", json!(heading))).await;
     }
 }
@@ -49,8 +44,8 @@ async fn a_person_signs_in_and_mends_a_handler_with_the_keyboard_only() {
     let browser = Browser::start().await;
     browser.go(&server, "/").await;
     browser.until("document.querySelector('h1')?.textContent === 'Sign in'").await;
-    browser.press(&*server.admin).await;
-    browser.press(Key::Enter).await;
+    browser.press(&server.admin).await;
+    browser.press(ENTER).await;
     browser.until("document.querySelector('h1')?.textContent === 'Overview'").await;
     browser.follow("Handlers", "Handlers").await;
     browser.follow("billing", "Handler billing").await;
@@ -76,14 +71,13 @@ async fn a_person_signs_in_and_mends_a_handler_with_the_keyboard_only() {
             "Move" => Some("latest"),
             _ => None,
         };
-        browser.press(format!("why {act}")).await;
+        browser.press(&format!("why {act}")).await;
         if let Some(before) = before {
-            let back = browser.driver.action_chain().key_down(Key::Shift).send_keys(Key::Tab).key_up(Key::Shift);
-            back.perform().await.expect("it is pressed");
+            browser.press_with(SHIFT, TAB).await;
             browser.press(before).await;
         }
         browser.picture(&format!("act-{}", act.to_lowercase())).await;
-        browser.press(Key::Enter).await;
+        browser.press(ENTER).await;
         browser.until("document.querySelector('.notice.good')?.textContent.startsWith('Done.')").await;
         browser.has_no_errors(act).await;
     }
@@ -107,14 +101,14 @@ async fn every_field_is_reached_by_the_keyboard_and_the_content_by_the_first_lin
     server.fill("default").await;
     let browser = Browser::start().await;
     browser.go(&server, "/console/log").await;
-    browser.press(Key::Tab).await;
+    browser.press(TAB).await;
     assert_eq!(browser.evaluate("return document.activeElement.className").await, "skip");
-    browser.press(Key::Enter).await;
+    browser.press(ENTER).await;
     browser.until("document.activeElement.id === 'main'").await;
     browser.press("/").await;
     browser.until("document.activeElement.name === 'search'").await;
     browser.press("order_placed").await;
-    browser.press(Key::Enter).await;
+    browser.press(ENTER).await;
     browser.until("location.search.includes('search=order_placed')").await;
     browser.until("document.querySelectorAll('#events tbody tr').length === 3").await;
     browser.has_no_errors("the log").await;
@@ -127,8 +121,8 @@ async fn a_page_of_another_origin_can_do_nothing_with_the_session_of_a_person() 
     server.fill("default").await;
     let browser = Browser::start().await;
     browser.go(&server, "/console/sign-in").await;
-    browser.press(&*server.admin).await;
-    browser.press(Key::Enter).await;
+    browser.press(&server.admin).await;
+    browser.press(ENTER).await;
     browser.until("document.querySelector('h1')?.textContent === 'Overview'").await;
     browser.go(&server, "/console/handlers/act/pause?name=billing").await;
     // Even a token that was found out is of no use from elsewhere. Cookies do not tell ports apart, so the session's is sent.
@@ -142,14 +136,14 @@ async fn a_page_of_another_origin_can_do_nothing_with_the_session_of_a_person() 
     let address = listener.local_addr().expect("an address");
     let router = Router::new().route("/", get(move || async move { Html(evil) }));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    browser.driver.goto(format!("http://{address}/")).await.expect("it is shown");
+    browser.go_to(&format!("http://{address}/")).await;
     browser.until("document.body.textContent.includes('forbidden_origin') || document.body.textContent.includes('not sent by')").await;
     assert_ne!(handler(&server).await["state"], "paused");
     // From the server's own page the same form acts.
     browser.go(&server, "/console/handlers/act/pause?name=billing").await;
     browser.until("document.activeElement.name === 'reason'").await;
     browser.press("mine").await;
-    browser.press(Key::Enter).await;
+    browser.press(ENTER).await;
     browser.until("document.querySelector('.notice.good')").await;
     assert_eq!(handler(&server).await["state"], "paused");
     browser.end().await;

@@ -207,7 +207,7 @@ struct Saga {
 }
 
 impl RecordType for Saga {
-    const COLLECTION: &'static str = "sagas";
+    const COLLECTION: &'static str = "voyages";
 }
 
 /// A type's values are records: its serde names are the stored names.
@@ -218,7 +218,7 @@ pub async fn values_of_a_type_are_stored_under_its_names(subject: &dyn Subject) 
     let until = annals_core::bson::DateTime::from_millis(1_000);
     let saga = Saga { id: "s".into(), current_step: 1, waits_until: Some(until) };
     let revision = sagas.insert(&saga).await.expect("it is inserted");
-    let raw = records.get("sagas", &"s".into()).await.expect("it is read").expect("it is there");
+    let raw = records.get("voyages", &"s".into()).await.expect("it is read").expect("it is there");
     assert_eq!(super::super::sample::document(&raw), doc! { "_id": "s", "currentStep": 1i64, "waitsUntil": until });
     let stored = sagas.get("s").await.expect("it is read").expect("it is there");
     assert_eq!((&stored.value, stored.revision), (&saga, revision));
@@ -254,5 +254,5 @@ pub async fn a_type_has_collections_of_names_that_are_chosen_at_run_time(subject
     assert_eq!(steps, [2, 3]);
     scopes[0].delete_if("s", Expected::Present).await.expect("it is deleted");
     assert_eq!((scopes[0].get("s").await, scopes[1].get("s").await.map(|it| it.is_some())), (Ok(None), Ok(true)));
-    assert!(records.get("sagas", &"s".into()).await.is_err(), "the type's own name was not declared");
+    assert!(records.get("voyages", &"s".into()).await.is_err(), "the type's own name was not declared");
 }
