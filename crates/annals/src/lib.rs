@@ -50,9 +50,9 @@ pub use annals_system::{SystemClock, SystemRandomness};
 pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, Client, ClientOptions, CredentialsClient, FiltersClient, GroupsClient, HandlersClient, HorizonClient,
-    HttpProducers, KeysClient, ProjectionsClient, QueriesClient, RecordsClient, SequencingClient, SnapshotsClient,
-    StreamsClient, TopicsClient, TypesClient,
+    BackupStream, Client, ClientOptions, CredentialsClient, DeadLettersClient, FiltersClient, GroupsClient,
+    HandlersClient, HorizonClient, HttpProducers, KeysClient, ProjectionsClient, QueriesClient, RecordsClient,
+    SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };
 pub use compose::{OpenOptions, open, open_broker, open_once_reachable, open_with, shown_url};
 

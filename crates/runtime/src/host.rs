@@ -26,9 +26,10 @@ use annals_core::horizon::{NoProducers, Producers};
 use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::credentials::LiveCredentials;
+use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
 use crate::handlers::{Kind, TenantHandlers};
 use crate::health;
@@ -104,6 +105,7 @@ pub(crate) struct Inner {
     pub(crate) horizons: Arc<Horizons>,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
+    pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
 }
 
 /// What every task of a host needs.
@@ -115,6 +117,8 @@ pub(crate) struct Shared {
     pub tasks: Mutex<BTreeMap<String, watch::Receiver<TaskStatus>>>,
     /// By tenant, the tasks that this process runs or could run.
     spreads: Mutex<BTreeMap<String, Arc<Spread>>>,
+    /// By tenant, what wakes the task that announces dead letters.
+    letters: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -124,20 +128,33 @@ impl Host {
     pub fn start(store: Arc<dyn Store>, options: HostOptions) -> Self {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
-        let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
-        let shared = Arc::new(Shared { store, options, process, tasks, spreads, stop });
+        let (tasks, spreads, letters) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let stop = watch::Sender::new(false);
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, letters, stop });
         let (tenants, groups, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (filters, projections, credentials) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (health, horizons) = (tokio::sync::Mutex::default(), Arc::default());
-        Self(Arc::new(Inner { shared, tenants, groups, relays, filters, projections, health, horizons, credentials }))
+        let (health, horizons, dead_letters) = (tokio::sync::Mutex::default(), Arc::default(), Mutex::default());
+        Self(Arc::new(Inner {
+            shared,
+            tenants,
+            groups,
+            relays,
+            filters,
+            projections,
+            health,
+            horizons,
+            credentials,
+            dead_letters,
+        }))
     }
 
-    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, for as
+    /// Runs the filters, projections and subscriptions of all tenants, and announces their dead letters: those that are defined now and those that are defined later, for as
     /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
         self.start_subscriptions();
+        self.start_dead_letters();
     }
 
     /// The handlers of a tenant.
@@ -227,6 +244,11 @@ impl Shared {
     /// Whether leases decide who owns a task: other processes may have the store open, or another host of this process.
     pub fn may_share(&self) -> bool {
         self.store.is_shared() || beside::is_shared(&self.store)
+    }
+
+    /// What wakes the task that announces the dead letters of a tenant.
+    pub fn letters_of(&self, tenant: &str) -> Arc<Notify> {
+        Arc::clone(locked(&self.letters).entry(tenant.to_owned()).or_default())
     }
 
     /// Whether this lease is in force: its holder renews it, or is another host of this process on a store that is not shared.

@@ -10,6 +10,7 @@ mod aggregates;
 mod audit;
 mod broker;
 mod credentials;
+mod dead_letters;
 mod engine;
 mod filters;
 mod groups;

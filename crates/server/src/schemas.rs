@@ -6,6 +6,7 @@
 mod commit;
 mod condition;
 mod credential;
+mod dead_letter;
 mod event;
 mod filter;
 mod handler;
@@ -22,6 +23,10 @@ mod types;
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
 pub(crate) use credential::{AuditPage, CreatedCredential, Credential, CredentialPage, NewCredential, RevokeBody};
+pub(crate) use dead_letter::{
+    BulkAct, BulkOutcome, DeadLetter, DeadLetterPage, DeadLetterStatistics, LetterPolicyPage, LetterPolicyStatus,
+    NewLetterPolicy,
+};
 pub(crate) use event::{AggregatePage, Event, LogPage};
 pub(crate) use filter::{FilterDefinition, FilterPage, FilterSettlements, FilterStatus};
 pub(crate) use handler::{

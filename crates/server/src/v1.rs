@@ -7,6 +7,7 @@ pub(crate) mod backup;
 pub(crate) mod changes;
 pub(crate) mod commits;
 pub(crate) mod credentials;
+pub(crate) mod dead_letters;
 pub(crate) mod documents;
 pub(crate) mod filters;
 pub(crate) mod follow;

@@ -25,7 +25,8 @@ pub const SYSTEM_COLLECTIONS: &[&str] = &[
     "sequencer-held",
     "stream-*",
     "x-*",
-    // Integr8sCode: the browse view and its archive; events of partners.
+    // Integr8sCode: dead letters; the browse view and its archive; events of partners.
+    "dlq_messages",
     "events",
     "events_archive",
     "partner_events",

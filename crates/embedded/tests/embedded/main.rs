@@ -4,6 +4,7 @@ mod aggregates;
 mod battery;
 mod conformance;
 mod damage;
+mod dead_letters;
 mod faulty_disk;
 mod filters;
 mod fixtures;
