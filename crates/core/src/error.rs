@@ -365,7 +365,7 @@ codes! {
     UnknownType "unknown_type" 404 4 "There is no event type with this name in the registry." "Correct the name, or register the type with PUT /v1/types/NAME."
     UnknownTopic "unknown_topic" 404 4 "The broker has no topic with this name." "Correct the name, or create the topic with `annals topic apply`."
     UnknownGroup "unknown_group" 404 4 "There is no consumer group with this name." "Correct the name, or define the group with PUT /v1/groups/NAME."
-    UnknownDeadLetter "unknown_dead_letter" 404 4 "There is no dead letter with this id." "Correct the id; `annals dead-letter list` prints those that exist."
+    UnknownDeadLetter "unknown_dead_letter" 404 4 "There is no dead letter with this id." "Correct the id; GET /v1/dead-letters lists those that exist."
     UnknownConsent "unknown_consent" 404 4 "There is no consent with this id." "Correct the id, or give the consent with PUT /v1/consents/ID."
     UnknownSubscription "unknown_subscription" 404 4 "There is no subscription with this name." "Correct the name, or define the subscription with PUT /v1/subscriptions/NAME."
     MissingConsent "missing_consent" 403 3 "The producer has given no consent to receive this partition of the stream." "Let an operator of the producer give one with PUT /v1/consents/ID; the subscription continues by itself."
