@@ -92,14 +92,22 @@ impl Lettered {
         self.settle(name, Settlement::failed(delivery.token.clone(), "down")).await;
     }
 
-    /// Processes what comes until every event below `position` is passed and no letter is left that is due; returns the sequence numbers
-    /// in order of delivery.
+    /// Processes so many messages; returns their sequence numbers in order of delivery.
     pub async fn process(&self, name: &str, count: usize) -> Vec<u64> {
+        self.process_all(name, count).await.into_iter().map(|(number, _)| number).collect()
+    }
+
+    /// The same with versions, which do not depend on what is committed about letters meanwhile.
+    pub async fn process_versions(&self, name: &str, count: usize) -> Vec<u64> {
+        self.process_all(name, count).await.into_iter().map(|(_, version)| version).collect()
+    }
+
+    async fn process_all(&self, name: &str, count: usize) -> Vec<(u64, u64)> {
         let mut processed = Vec::new();
         while processed.len() < count {
             for delivery in self.pull_now(name).await {
                 self.done(name, &delivery).await;
-                processed.push(delivery.event.sequence_number);
+                processed.push((delivery.event.sequence_number, delivery.event.commit.version));
             }
             tokio::task::yield_now().await;
         }

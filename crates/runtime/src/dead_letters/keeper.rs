@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use annals_core::bson::doc;
 use annals_core::dead_letters::{
-    Announcement, DeadLetter, DeadLetterError, LETTER_AGGREGATE, Level, THRESHOLD_CROSSED, ThresholdRecord,
+    Announcement, DEAD_LETTERS, DeadLetter, DeadLetterError, LETTER_AGGREGATE, Level, THRESHOLD_CROSSED,
+    ThresholdRecord,
 };
 use annals_core::{
     CommitError, Condition, DEFAULT_SCOPE, Data, EventLog, Expected, Lease, NewCommit, NewEvent, RecordError,
@@ -15,7 +16,7 @@ use annals_core::{
 use futures_util::future::join_all;
 
 use super::TenantDeadLetters;
-use super::edits::date;
+use super::edits::{date, id};
 use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
 
 /// How often letters are looked for that another process changed, and the open ones are counted.
@@ -41,6 +42,8 @@ impl Supervised for Keeper {
     async fn run(&mut self) -> Ended {
         match self.letters.keep().await {
             Ok(()) | Err(DeadLetterError::Store(StoreError::Closed)) => Ended::Done,
+            // A store that cannot be written, or whose records are damaged, gets no letters.
+            Err(DeadLetterError::Store(StoreError::ReadOnly(_) | StoreError::RecordsDamaged(_))) => Ended::Done,
             Err(error) => Ended::Failed(error.to_string()),
         }
     }
@@ -49,6 +52,9 @@ impl Supervised for Keeper {
 impl TenantDeadLetters {
     /// Takes the lease and works until the host is drained.
     async fn keep(&self) -> Result<(), DeadLetterError> {
+        if !self.until_needed().await? {
+            return Ok(());
+        }
         let leases = Leases::new(&self.shared, Arc::clone(&self.records), "dead-letters".to_owned());
         self.records.declare(<Lease as RecordType>::collection()).await?;
         loop {
@@ -59,6 +65,26 @@ impl TenantDeadLetters {
             }
             if matches!(kept?, Kept::Done) {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Waits for the first letter of the tenant, so that nothing is written where there is none. Returns false when the host is drained.
+    async fn until_needed(&self) -> Result<bool, DeadLetterError> {
+        let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
+        loop {
+            match self.records.get(DEAD_LETTERS, &id("none")).await {
+                Err(RecordError::UnknownCollection(_)) => {}
+                known => {
+                    known?;
+                    return Ok(true);
+                }
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Ok(false),
+                () = changed.notified() => {}
+                () = self.clock().sleep(EVERY) => {}
             }
         }
     }
