@@ -62,7 +62,7 @@ pub fn is_announcement(event_type: &str) -> bool {
 
 /// The dead letters of one tenant.
 ///
-/// - **Never lost, never twice.** A consumer passes an event only in the batch that holds its letter. Consumer and position name the letter.
+/// - **Never lost, never twice.** A consumer passes an event only in the batch that holds its letter. Consumer and position name it.
 /// - **For one consumer.** A retry delivers the event to the consumer that failed, and to no other.
 /// - **In order per key.** Letters of a key are retried in the order of their events, the next one once the one before is over. Where the
 ///   consumer keeps order, later events of the key wait as letters too.

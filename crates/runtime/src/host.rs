@@ -148,8 +148,8 @@ impl Host {
         }))
     }
 
-    /// Runs the filters, projections and subscriptions of all tenants, and announces their dead letters: those that are defined now and those that are defined later, for as
-    /// long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
+    /// Runs the filters, projections and subscriptions of all tenants, those that are defined now and those that are defined later, and
+    /// announces dead letters, for as long as the host runs. `annals serve` does so. Without it a host runs those that are put through it. Needs an async runtime.
     pub fn start_defined(&self) {
         self.start_filters();
         self.start_projections();
