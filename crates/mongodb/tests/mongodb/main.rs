@@ -13,7 +13,6 @@ mod closing;
 mod commits;
 mod conformance;
 mod connection;
-mod dead_letters;
 mod departed;
 mod extremes;
 mod failover;
