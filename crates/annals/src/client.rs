@@ -6,6 +6,7 @@ mod backup;
 mod browse;
 mod commits;
 mod credentials;
+mod dead_letters;
 mod filters;
 mod groups;
 mod handlers;
@@ -56,6 +57,7 @@ use self::commits::{Commits, Reply};
 use self::http::{Answer, Happening, Http};
 
 pub use self::credentials::CredentialsClient;
+pub use self::dead_letters::DeadLettersClient;
 pub use self::filters::FiltersClient;
 pub use self::groups::GroupsClient;
 pub use self::handlers::HandlersClient;

@@ -5,7 +5,7 @@
 //!   A backend that does not decide beyond one aggregate yet adopts [`commits_and_log!`], and refuses by name what [`decisions!`] tests.
 //! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, [`prepare!`] for prepare keys as a
 //!   service, [`queries!`] for queries of snapshots and commits, [`aggregates!`] for what programs make of log and snapshots, and
-//!   [`handlers!`], [`groups!`], [`filters!`], [`projections!`], [`sagas!`], [`horizon!`] and [`partners!`] for what the task host makes of
+//!   [`handlers!`], [`groups!`], [`dead_letters!`], [`filters!`], [`projections!`], [`sagas!`], [`horizon!`] and [`partners!`] for what the task host makes of
 //!   log, streams and records, [`broker!`] for topics, [`queue!`] for work queues, [`types!`] for the registry of event types,
 //!   [`browse!`] for the browse view and [`replays!`] for replays.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
@@ -22,6 +22,7 @@ pub mod aggregates;
 pub mod broker;
 pub mod browse;
 pub mod cases;
+pub mod dead_letters;
 pub mod filters;
 pub mod groups;
 pub mod handlers;

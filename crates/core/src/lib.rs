@@ -14,6 +14,7 @@ mod condition;
 mod copy;
 pub mod credentials;
 mod data;
+pub mod dead_letters;
 mod error;
 mod event_document;
 mod event_log;

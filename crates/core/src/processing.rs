@@ -26,8 +26,8 @@ mod retry;
 
 pub use health::{STALLED_AFTER_SECONDS, Vitals};
 pub use machine::{
-    ActError, Changes, FAILING_MAX, Fetched, Machine, Outcome, Parked, Replay, Settings, SettleError, Settled, Taken,
-    Wanted, shortened,
+    ActError, Changes, FAILING_MAX, Fetched, LetterFailure, LetterOutcome, Machine, Offered, Outcome, Parked, Replay,
+    Settings, SettleError, Settled, Taken, Wanted, shortened,
 };
 pub use partition::{NO_PARTITION, PartitionBy};
 pub use progress::{Failing, Progress};

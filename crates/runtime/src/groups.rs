@@ -15,6 +15,7 @@ use async_trait::async_trait;
 pub(crate) use annals_core::groups::GROUPS;
 pub use consumer::{Consumer, consumer};
 
+use crate::dead_letters::TenantDeadLetters;
 use crate::handlers::{Kind, TenantHandlers};
 use crate::host::Host;
 use crate::topics::TenantTopics;
@@ -28,6 +29,7 @@ pub(crate) fn processor_of(group: &str) -> String {
 struct TenantGroups {
     processors: Arc<TenantHandlers>,
     topics: Arc<TenantTopics>,
+    letters: Arc<TenantDeadLetters>,
 }
 
 impl Host {
@@ -36,7 +38,8 @@ impl Host {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     pub fn groups(&self, tenant: &str) -> Result<Arc<dyn Groups>, UnknownLog> {
-        Ok(Arc::new(TenantGroups { processors: self.groups_of(tenant)?, topics: self.topics_of(tenant)? }))
+        let (processors, topics) = (self.groups_of(tenant)?, self.topics_of(tenant)?);
+        Ok(Arc::new(TenantGroups { processors, topics, letters: self.dead_letters_of(tenant)? }))
     }
 }
 
@@ -64,6 +67,7 @@ impl TenantGroups {
 impl Groups for TenantGroups {
     async fn put(&self, definition: GroupDefinition) -> Result<bool, GroupError> {
         definition.validate()?;
+        self.letters.start();
         for topic in &definition.topics {
             self.topics.create(topic).await?;
         }
@@ -87,7 +91,8 @@ impl Groups for TenantGroups {
     }
 
     async fn delete(&self, name: &str, reason: Reason) -> Result<(), GroupError> {
-        Ok(self.processors.delete(name, reason).await?)
+        self.processors.delete(name, reason.clone()).await?;
+        Ok(self.letters.give_up(&processor_of(name), reason).await?)
     }
 
     async fn pull(&self, name: &str, pull: PullBody) -> Result<Vec<Delivery>, GroupError> {

@@ -118,6 +118,7 @@ impl Host {
     ) -> Result<(), HandlerError> {
         let unknown = |error: UnknownLog| annals_core::Invalid::new(error.code(), "tenant", error.to_string());
         let handlers = self.tenant(tenant).map_err(unknown)?;
+        self.dead_letters_of(tenant).map_err(unknown)?.start();
         handlers.put(definition.clone()).await?;
         handlers.work(definition, Arc::new(handler))
     }
@@ -290,6 +291,14 @@ impl TenantHandlers {
             Command::Pull { body: PullBody { wait_ms, ..body.clone() }, answer }
         };
         Ok(self.ask(name, pull).await?.accept())
+    }
+
+    /// Lets the owner of a handler in this process look for dead letters that became due.
+    pub fn look_for_letters(&self, name: &str) {
+        if let Some(owner) = self.running(name) {
+            // An owner with so many requests before it looks by itself once they are done.
+            let _ = owner.try_send(Command::Letters);
+        }
     }
 
     /// Settles deliveries of its own, each with its effects.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals_core::dead_letters::{CRITICAL_ABOVE, Level, WARNING_ABOVE};
 use annals_core::filters::{FilterDefinition, FilterFailureRecord, FilterProgressRecord, FilterRecord};
 use annals_core::handlers::{DefinitionRecord, ProcessorRecord};
 use annals_core::processing::Vitals;
@@ -34,7 +35,7 @@ pub(crate) type Read = Result<Arc<Vec<ProcessorHealth>>, ReadError>;
 pub struct ProcessorHealth {
     /// Its tenant.
     pub tenant: String,
-    /// `handler`, `filter`, `projection`, `saga` or `subscription`.
+    /// `handler`, `filter`, `projection`, `saga`, `subscription`, or `dead_letters` while too many are open.
     pub kind: &'static str,
     /// Its name; of a filter in another scope than the default one `SCOPE/STREAM`.
     pub name: String,
@@ -137,9 +138,46 @@ impl Host {
             of_tenant.projections(&*self.projections_of(&tenant).map_err(unknown)?).await?;
             of_tenant.sagas(&*self.sagas(&tenant).map_err(unknown)?).await?;
             health.extend(self.horizon_of(&tenant).map_err(unknown)?.health().await?);
+            of_tenant_letters(
+                &tenant,
+                self.dead_letters_of(&tenant).map_err(unknown)?.open_count().await,
+                &mut health,
+            )?;
         }
         Ok(health)
     }
+}
+
+/// Open dead letters above a threshold are shown as a processor that is not healthy.
+fn of_tenant_letters(
+    tenant: &str,
+    open: Result<u64, RecordError>,
+    health: &mut Vec<ProcessorHealth>,
+) -> Result<(), ReadError> {
+    let open = open.map_err(failed)?;
+    let level = Level::of(open);
+    let above = match level {
+        Level::Normal => return Ok(()),
+        Level::Warning => WARNING_ABOVE,
+        Level::Critical => CRITICAL_ABOVE,
+    };
+    health.push(ProcessorHealth {
+        tenant: tenant.to_owned(),
+        kind: "dead_letters",
+        name: "open".to_owned(),
+        position: 0,
+        head: 0,
+        lag_seconds: 0,
+        seconds_since_progress: 0,
+        failing: open,
+        blocked: 0,
+        owner: None,
+        degraded: Some(format!(
+            "{level}: {open} dead letters are open, more than {above}; retry or discard them",
+            level = level.name()
+        )),
+    });
+    Ok(())
 }
 
 /// What is stored of all processors of a tenant.

@@ -28,9 +28,10 @@ use annals_core::queue::QueueBackend;
 use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::credentials::LiveCredentials;
+use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
 use crate::handlers::{Kind, TenantHandlers};
 use crate::health;
@@ -123,6 +124,7 @@ pub(crate) struct Inner {
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
+    pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
 }
 
 /// What every task of a host needs.
@@ -136,6 +138,8 @@ pub(crate) struct Shared {
     spreads: Mutex<BTreeMap<String, Arc<Spread>>>,
     /// By tenant, counts what wakes those who wait for replays.
     replayed: Mutex<BTreeMap<String, watch::Sender<u64>>>,
+    /// By tenant, what wakes the task that announces dead letters.
+    letters: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -146,8 +150,8 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
-        let replayed = Mutex::default();
-        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, stop });
+        let (replayed, letters) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, stop });
         Self(Arc::new(Inner {
             shared,
             tenants: Mutex::default(),
@@ -162,6 +166,7 @@ impl Host {
             horizons: Arc::default(),
             partners: AllPartners::default(),
             replays: Mutex::default(),
+            dead_letters: Mutex::default(),
         }))
     }
 
@@ -175,6 +180,7 @@ impl Host {
         self.start_subscriptions();
         self.start_partners();
         self.start_replays();
+        self.start_dead_letters();
     }
 
     /// The handlers of a tenant.
@@ -270,6 +276,11 @@ impl Shared {
     /// Whether leases decide who owns a task: other processes may have the store open, or another host of this process.
     pub fn may_share(&self) -> bool {
         self.store.is_shared() || beside::is_shared(&self.store)
+    }
+
+    /// What wakes the task that announces the dead letters of a tenant.
+    pub fn letters_of(&self, tenant: &str) -> Arc<Notify> {
+        Arc::clone(locked(&self.letters).entry(tenant.to_owned()).or_default())
     }
 
     /// Whether this lease is in force: its holder renews it, or is another host of this process on a store that is not shared.

@@ -11,6 +11,7 @@ mod audit;
 mod broker;
 mod browse;
 mod credentials;
+mod dead_letters;
 mod engine;
 mod filters;
 mod groups;

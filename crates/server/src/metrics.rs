@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use annals_core::dead_letters::Statistics;
 use annals_core::relay::{RelayState, RelayStatus};
 use annals_core::{Code, CommitOutcome, LogStatus, SequencerStatus};
 use annals_runtime::{PartnerMetrics, ProcessorHealth, TaskState, TaskStatus};
@@ -407,6 +408,37 @@ fn write_partners(out: &mut String, partners: &[PartnerMetrics]) {
     }
 }
 
+/// Writes how many dead letters there are. A topic that has none left shows 0.
+fn write_letters(out: &mut String, counts: &[(String, Statistics)]) {
+    if counts.iter().all(|(_, counted)| counted.topics.is_empty()) {
+        return;
+    }
+    let name = "annals_dead_letters";
+    family(out, name, "gauge", "Dead letters that are pending or scheduled, by topic.");
+    for (tenant, counted) in counts {
+        for topic in &counted.topics {
+            let labels = format_args!("tenant=\"{}\",topic=\"{}\"", label(tenant), label(&topic.topic)).to_string();
+            line(out, format_args!("{name}{{{labels}}} {}", topic.open()));
+        }
+    }
+    let name = "annals_dead_letters_ended";
+    family(out, name, "gauge", "Dead letters that are over, by topic and status.");
+    for (tenant, counted) in counts {
+        for topic in &counted.topics {
+            for status in ["retried", "discarded"] {
+                let count = topic.status_breakdown.get(status).copied().unwrap_or(0);
+                let (tenant, topic) = (label(tenant), label(&topic.topic));
+                line(out, format_args!("{name}{{tenant=\"{tenant}\",topic=\"{topic}\",status=\"{status}\"}} {count}"));
+            }
+        }
+    }
+    let name = "annals_dead_letters_level";
+    family(out, name, "gauge", "1 while more than 100 dead letters are open, 2 while more than 1,000 are.");
+    for (tenant, counted) in counts {
+        line(out, format_args!("{name}{{tenant=\"{}\"}} {}", label(tenant), counted.level as u8));
+    }
+}
+
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -430,5 +462,6 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     write_queues(&mut text, server.host.queue_status().await.ok().as_deref());
+    write_letters(&mut text, &server.host.dead_letter_counts().await);
     ([(header::CONTENT_TYPE, TEXT)], text)
 }

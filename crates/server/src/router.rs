@@ -38,6 +38,7 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::handlers::feature(),
         v1::topics::feature(),
         v1::groups::feature(),
+        v1::dead_letters::feature(),
         v1::processor_states::feature(),
         v1::projections::feature(),
         v1::queue::feature(),

@@ -7,6 +7,7 @@ mod browse;
 mod commit;
 mod condition;
 mod credential;
+mod dead_letter;
 mod event;
 mod filter;
 mod handler;
@@ -28,6 +29,10 @@ pub(crate) use browse::{BrowsePage, EventDetail, EventStatistics, ViewBody, View
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};
 pub(crate) use credential::{AuditPage, CreatedCredential, Credential, CredentialPage, NewCredential, RevokeBody};
+pub(crate) use dead_letter::{
+    BulkAct, BulkOutcome, DeadLetter, DeadLetterPage, DeadLetterStatistics, LetterPolicyPage, LetterPolicyStatus,
+    NewLetterPolicy,
+};
 pub(crate) use event::{AggregatePage, Event, LogPage};
 pub(crate) use filter::{FilterDefinition, FilterPage, FilterSettlements, FilterStatus};
 pub(crate) use handler::{

@@ -8,6 +8,7 @@ pub(crate) mod browse;
 pub(crate) mod changes;
 pub(crate) mod commits;
 pub(crate) mod credentials;
+pub(crate) mod dead_letters;
 pub(crate) mod documents;
 mod export;
 pub(crate) mod filters;

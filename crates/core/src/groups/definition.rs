@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::dead_letters::{LetterOrder, LetterSettings};
 use crate::handlers::{HandlerDefinition, HandlerSource, Start};
 use crate::processing::{PartitionBy, ProcessingRetry};
 use crate::{ByteString, Code, GroupStart, Invalid};
@@ -27,6 +28,8 @@ pub struct GroupDefinition {
     pub in_flight: u32,
     /// When a failed message is delivered again.
     pub retry: ProcessingRetry,
+    /// What becomes of its dead letters.
+    pub dead_letters: LetterSettings,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -39,6 +42,8 @@ struct Body {
     in_flight: u32,
     #[serde(default)]
     retry: ProcessingRetry,
+    #[serde(default)]
+    dead_letters: LetterSettings,
 }
 
 fn in_flight() -> u32 {
@@ -54,6 +59,7 @@ impl GroupDefinition {
             start: GroupStart::Earliest,
             in_flight: IN_FLIGHT,
             retry: ProcessingRetry::default(),
+            dead_letters: LetterSettings::default(),
         }
     }
 
@@ -62,16 +68,16 @@ impl GroupDefinition {
     /// # Errors
     /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
     pub fn read(name: &str, json: &[u8]) -> Result<Self, Invalid> {
-        let Body { topics, start, in_flight, retry } = crate::wire::parse_json(json)?;
-        let definition = Self { name: name.into(), topics, start, in_flight, retry };
+        let Body { topics, start, in_flight, retry, dead_letters } = crate::wire::parse_json(json)?;
+        let definition = Self { name: name.into(), topics, start, in_flight, retry, dead_letters };
         definition.validate()?;
         Ok(definition)
     }
 
     /// Writes the definition as JSON, without its name.
     pub fn write(&self) -> String {
-        let body =
-            Body { topics: self.topics.clone(), start: self.start, in_flight: self.in_flight, retry: self.retry };
+        let Self { name: _, topics, start, in_flight, retry, dead_letters } = self.clone();
+        let body = Body { topics, start, in_flight, retry, dead_letters };
         // Texts and finite numbers cannot fail to become JSON.
         serde_json::to_string(&body).unwrap_or_default()
     }
@@ -108,6 +114,7 @@ impl GroupDefinition {
                 GroupStart::Latest => Start::Latest,
             },
             retry: self.retry,
+            dead_letters: Some(self.dead_letters),
             ..HandlerDefinition::new(self.name.clone())
                 .types(topics)
                 .partitioned(PartitionBy::Aggregate, self.in_flight)
@@ -126,6 +133,8 @@ impl GroupDefinition {
             start: if handler.start == Start::Latest { GroupStart::Latest } else { GroupStart::Earliest },
             in_flight: handler.concurrency,
             retry: handler.retry,
+            // A group that was defined before there were dead letters goes on as it was.
+            dead_letters: handler.dead_letters.unwrap_or(LetterSettings { order: LetterOrder::Pass, breaker: 0 }),
         }
     }
 }
@@ -148,6 +157,7 @@ mod tests {
         for json in [
             r#"{"topics":["a","b"]}"#,
             r#"{"topics":["a"],"start":"latest","in_flight":1,"retry":{"first_ms":5,"attempts":3,"then":"park"}}"#,
+            r#"{"topics":["a"],"dead_letters":{"order":"pass","breaker":0}}"#,
         ] {
             let read = GroupDefinition::read("billing", json.as_bytes()).expect(json);
             assert_eq!(GroupDefinition::read("billing", read.write().as_bytes()), Ok(read.clone()), "{json}");

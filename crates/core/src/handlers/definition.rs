@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::dead_letters::{LetterOrder, LetterSettings};
 use crate::processing::{FAILING_MAX, PartitionBy, ProcessingRetry, Settings};
 use crate::{ByteString, Code, Condition, DEFAULT_SCOPE, Filter, Invalid, SequenceNumber, Timestamp, valid_name};
 
@@ -33,6 +34,8 @@ pub struct HandlerDefinition {
     pub batch: u32,
     /// When a failed event is delivered again.
     pub retry: ProcessingRetry,
+    /// What becomes of its dead letters. None is that later events of their keys pass them, without a breaker.
+    pub dead_letters: Option<LetterSettings>,
 }
 
 /// What a handler handles.
@@ -84,6 +87,8 @@ struct Body {
     #[serde(default)]
     retry: ProcessingRetry,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    dead_letters: Option<LetterSettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     scope: Option<ByteString>,
 }
 
@@ -112,6 +117,7 @@ impl HandlerDefinition {
             stop_at: None,
             batch: 1,
             retry: ProcessingRetry::default(),
+            dead_letters: None,
         }
     }
 
@@ -170,6 +176,7 @@ impl HandlerDefinition {
             stop_at: body.stop_at,
             batch: body.batch,
             retry: body.retry,
+            dead_letters: body.dead_letters,
         };
         definition.validate()?;
         Ok(definition)
@@ -191,6 +198,7 @@ impl HandlerDefinition {
             stop_at: self.stop_at,
             batch: self.batch,
             retry: self.retry,
+            dead_letters: self.dead_letters,
             scope: (*self.scope != *DEFAULT_SCOPE).then(|| self.scope.clone()),
         };
         // Texts and finite numbers cannot fail to become JSON.
@@ -233,7 +241,16 @@ impl HandlerDefinition {
         if !(1..=BATCH_MAX).contains(&self.batch) {
             return invalid("batch", format!("{} is not between 1 and {BATCH_MAX}", self.batch));
         }
+        if self.keeps_order() && !self.partition_by.is_partitioned() {
+            let message = "needs partitions: without, a failing event holds up all that follow; set partition_by";
+            return invalid("dead_letters.order", message.to_owned());
+        }
         self.retry.validate()
+    }
+
+    /// Whether later events of a key wait behind a dead letter of it.
+    pub fn keeps_order(&self) -> bool {
+        self.dead_letters.is_some_and(|it| it.order == LetterOrder::Wait)
     }
 
     /// How its events are handed out.
@@ -244,6 +261,8 @@ impl HandlerDefinition {
             batch: self.batch as usize,
             retry: self.retry,
             failing_max: FAILING_MAX,
+            keeps_order: self.keeps_order(),
+            breaker: self.dead_letters.map_or(0, |it| it.breaker),
         }
     }
 
@@ -301,6 +320,7 @@ mod tests {
             r#"{"condition":{"field":"data.total","operator":"GT","value":5},"start":{"time":"2026-03-01T12:00:00.000Z"}}"#,
             r#"{"stop_at":"2026-03-01T12:00:00.000Z"}"#,
             r#"{"types":["a"],"scope":"inbox"}"#,
+            r#"{"partition_by":"aggregate","dead_letters":{"order":"wait","breaker":3}}"#,
         ] {
             let read = HandlerDefinition::read("billing", json.as_bytes()).expect(json);
             assert_eq!(HandlerDefinition::read("billing", read.write().as_bytes()), Ok(read), "{json}");
@@ -317,6 +337,7 @@ mod tests {
             (r#"{"concurrency":0}"#, "concurrency"),
             (r#"{"batch":1001}"#, "batch"),
             (r#"{"retry":{"factor":0}}"#, "retry.factor"),
+            (r#"{"dead_letters":{"order":"wait"}}"#, "dead_letters.order"),
         ] {
             assert_eq!(refused(json), (Code::InvalidHandler, path.to_owned()), "{json}");
         }

@@ -1,6 +1,7 @@
 //! Which event is handed out next, and what becomes of it. See [`processing`](super).
 
 mod acts;
+mod letters;
 mod replay;
 mod settle;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use super::{Failing, ProcessingRetry, Progress};
 use crate::{SequenceNumber, Timestamp};
 
 pub use acts::ActError;
+pub use letters::{LetterFailure, LetterOutcome, Offered};
 pub use replay::Replay;
 pub use settle::{Outcome, SettleError, Settled, shortened};
 
@@ -36,6 +38,10 @@ pub struct Settings {
     pub retry: ProcessingRetry,
     /// Most failing partitions; [`FAILING_MAX`] for those that people define.
     pub failing_max: usize,
+    /// Whether events of a partition are parked unattempted while an earlier one of it is a dead letter.
+    pub keeps_order: bool,
+    /// After this many events in a row were parked without a success in between, none is parked until one succeeds. 0 is without end.
+    pub breaker: u32,
 }
 
 /// An event of the source, as far as the machine needs to know it.
@@ -108,6 +114,8 @@ struct Flight {
     events: VecDeque<(u64, Fetched)>,
     until: Timestamp,
     worker: String,
+    /// What it was offered as, if it is a dead letter.
+    letter: Option<Offered>,
 }
 
 #[derive(Debug, Clone)]
@@ -115,6 +123,14 @@ struct FailingNow {
     state: Failing,
     /// Its next event, once looked up.
     next: Option<Fetched>,
+}
+
+/// Events of one partition that are to be handed out.
+struct Batch {
+    events: VecDeque<Fetched>,
+    attempt: u32,
+    last_reason: Option<String>,
+    letter: Option<Offered>,
 }
 
 /// The state of one processor. See [`processing`](super) for its invariants.
@@ -138,6 +154,7 @@ pub struct Machine {
     changed: HashSet<ByteString>,
     parked: Vec<Parked>,
     replay: Option<Replay>,
+    letters: letters::Letters,
 }
 
 impl Machine {
@@ -163,6 +180,7 @@ impl Machine {
             changed: HashSet::new(),
             parked: Vec::new(),
             replay: None,
+            letters: letters::Letters::default(),
         };
         for state in failing {
             machine.due.extend(state.retry_at.map(|at| (at, state.partition.clone())));
@@ -203,12 +221,12 @@ impl Machine {
     /// The positions of events that may still be handed out or are in flight.
     pub fn needed(&self) -> HashSet<u64> {
         let next = self.failing.values().filter_map(|failing| Some(failing.next.as_ref()?.position));
-        self.open.iter().copied().chain(next).collect()
+        self.open.iter().copied().chain(next).chain(self.letters.positions(&self.in_flight)).collect()
     }
 
     /// How many [`needed`](Self::needed) are at least.
     pub fn needed_count(&self) -> usize {
-        self.open.len() + self.in_flight.len()
+        self.open.len() + self.in_flight.len() + self.letters.len()
     }
 
     /// Whether nothing is in flight.
@@ -307,8 +325,9 @@ impl Machine {
     pub fn take(&mut self, max: usize, now: Timestamp, until: Timestamp, worker: &str) -> Vec<Taken> {
         let mut taken = Vec::new();
         while taken.len() < max && self.in_flight.len() < self.settings.concurrency {
-            let Some((events, attempt, last_reason)) = self.next_batch(max - taken.len(), now) else { break };
-            let mut flight = Flight { events: VecDeque::new(), until, worker: worker.to_owned() };
+            let Some(batch) = self.next_batch(max - taken.len(), now) else { break };
+            let Batch { events, attempt, last_reason, letter } = batch;
+            let mut flight = Flight { events: VecDeque::new(), until, worker: worker.to_owned(), letter };
             let partition = events.front().map(|event| event.partition.clone()).unwrap_or_default();
             for (at, event) in events.into_iter().enumerate() {
                 let token = self.next_token;
@@ -325,17 +344,29 @@ impl Machine {
         taken
     }
 
-    /// The events of one partition that are to be handed out next: retries that are due first, then new ones in order.
-    fn next_batch(&mut self, max: usize, now: Timestamp) -> Option<(VecDeque<Fetched>, u32, Option<String>)> {
+    /// The events of one partition that are to be handed out next: retries that are due first, then dead letters and new ones by turns.
+    fn next_batch(&mut self, max: usize, now: Timestamp) -> Option<Batch> {
+        // Behind an open breaker one attempt at a time probes whether it may be closed.
+        let broken = self.is_broken();
+        if broken && !self.in_flight.is_empty() {
+            return None;
+        }
         let mut due = self.due.iter().take_while(|(at, _)| *at <= now);
-        let found = due.find(|(_, name)| self.failing.get(name).is_some_and(|failing| failing.next.is_some())).cloned();
+        let can = |name: &ByteString| !self.is_held(name) && !self.in_flight.contains_key(name);
+        let found = due
+            .find(|(_, name)| can(name) && self.failing.get(name).is_some_and(|failing| failing.next.is_some()))
+            .cloned();
         if let Some(key) = found {
             self.due.remove(&key);
             let failing = self.failing.get(&key.1)?;
-            let reason = (failing.state.attempts > 0).then(|| failing.state.reason.clone());
-            return Some((failing.next.iter().cloned().collect(), failing.state.attempts + 1, reason));
+            let last_reason = (failing.state.attempts > 0).then(|| failing.state.reason.clone());
+            let (events, attempt) = (failing.next.iter().cloned().collect(), failing.state.attempts + 1);
+            return Some(Batch { events, attempt, last_reason, letter: None });
         }
-        if self.is_full() {
+        if let Some(letter) = self.next_letter() {
+            return Some(letter);
+        }
+        if self.is_full() || (broken && !self.failing.is_empty()) {
             return None;
         }
         let (_, partition) = self.ready.pop_first()?;
@@ -345,7 +376,7 @@ impl Machine {
         if queue.is_empty() {
             self.waiting.remove(&partition);
         }
-        Some((events, 1, None))
+        Some(Batch { events, attempt: 1, last_reason: None, letter: None })
     }
 
     /// Whether as many partitions are failing, or may be once the events in flight have failed, as can be. Then only they are attempted.
@@ -399,6 +430,10 @@ impl Machine {
             return;
         }
         if let Some(first) = self.waiting.get(partition).and_then(|queue| queue.front()) {
+            if self.is_held(partition) {
+                self.letters.follows(first.position, partition.clone());
+                return;
+            }
             self.ready.insert(first.position, partition.clone());
         }
     }

@@ -25,7 +25,8 @@ pub const SYSTEM_COLLECTIONS: &[&str] = &[
     "sequencer-held",
     "stream-*",
     "x-*",
-    // Integr8sCode: the browse view, its builds and its archive; replays; events of partners; sagas.
+    // Integr8sCode: dead letters; the browse view, its builds and its archive; replays; events of partners; sagas.
+    "dlq_messages",
     "events",
     "events-*",
     "events_archive",

@@ -5,6 +5,7 @@ mod battery;
 mod browse;
 mod conformance;
 mod damage;
+mod dead_letters;
 mod faulty_disk;
 mod filters;
 mod fixtures;

@@ -1,5 +1,6 @@
 //! What an owner stores: one batch of records for all that changed since the last one.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) enum NotWritten {
     Lost,
     /// The store refused an effect; nothing of the batch was written.
     Refused(RecordError),
+    /// A dead letter was changed since it was read; nothing of the batch was written.
+    Conflict,
     /// The store cannot write.
     Store(StoreError),
 }
@@ -138,6 +141,17 @@ impl Journal {
         effects: &[RecordChange],
         edit: impl FnOnce(&mut ProcessorRecord),
     ) -> Result<(), NotWritten> {
+        self.write_with(changes, Vec::new(), effects, edit).await
+    }
+
+    /// The same with changes of dead letters, which others may change as well.
+    pub async fn write_with(
+        &mut self,
+        changes: Changes,
+        letters: Vec<RecordChange>,
+        effects: &[RecordChange],
+        edit: impl FnOnce(&mut ProcessorRecord),
+    ) -> Result<(), NotWritten> {
         let mut record = self.record.clone();
         let expected = Expected::Matching(record.unchanged());
         record.turn += 1;
@@ -159,11 +173,18 @@ impl Journal {
         for parked in &changes.parked {
             batch.push(TypedRecords::replacement(&ParkedRecord::of(&record.name, parked), whatever())?);
         }
+        let contested = batch.len()..batch.len() + letters.len();
+        batch.extend(letters);
         batch.extend_from_slice(effects);
-        self.until_known(batch, record).await
+        self.until_known(batch, contested, record).await
     }
 
-    async fn until_known(&mut self, batch: Vec<RecordChange>, record: ProcessorRecord) -> Result<(), NotWritten> {
+    async fn until_known(
+        &mut self,
+        batch: Vec<RecordChange>,
+        contested: Range<usize>,
+        record: ProcessorRecord,
+    ) -> Result<(), NotWritten> {
         let mut pause = PAUSES.0;
         loop {
             match self.records.write(batch.clone()).await {
@@ -172,6 +193,14 @@ impl Journal {
                     // Perhaps by an attempt whose answer was lost.
                     if !self.is_stored(&record).await? {
                         return Err(NotWritten::Lost);
+                    }
+                    break;
+                }
+                Err(RecordError::NotAsExpected { change, .. } | RecordError::DuplicateKey { change, .. })
+                    if contested.contains(&change) =>
+                {
+                    if !self.is_stored(&record).await? {
+                        return Err(NotWritten::Conflict);
                     }
                     break;
                 }

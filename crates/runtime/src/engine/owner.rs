@@ -3,6 +3,7 @@
 mod act;
 mod command;
 mod hand_out;
+mod letters;
 mod marks;
 mod settle;
 mod stand_by;
@@ -78,6 +79,10 @@ struct Work<'o> {
     catching_up: bool,
     /// Since when another process is to get the processor.
     giving_since: Option<Timestamp>,
+    /// When dead letters that are due are looked for next.
+    letters_at: Timestamp,
+    /// Whether the collection of dead letters is declared.
+    has_letters: bool,
 }
 
 /// Why an owner stops working.
@@ -122,7 +127,10 @@ impl Owner {
             Ok(work) => work,
             Err(stop) => return stop,
         };
-        let stop = work.run().await;
+        let stop = match work.hold_keys().await {
+            Ok(()) => work.run().await,
+            Err(stop) => stop,
+        };
         match &stop {
             Stop::Lost | Stop::Again => {}
             Stop::Given(to) => {
@@ -174,6 +182,8 @@ impl<'o> Work<'o> {
             ended: false,
             catching_up: false,
             giving_since: None,
+            letters_at: Timestamp::from_millis(0),
+            has_letters: false,
             clock,
         })
     }
@@ -195,6 +205,8 @@ impl<'o> Work<'o> {
             self.store(&[]).await?;
         }
         self.catch_up(now).await?;
+        self.follow(now).await?;
+        self.offer_letters(now).await?;
         self.serve(now);
         self.answer_waiters();
         self.forget();
@@ -324,7 +336,8 @@ impl<'o> Work<'o> {
         // A retry that is due already waits for a lane or for the next pull.
         let (retry, lease) = (self.machine.next_retry(now), self.machine.next_lease_end());
         let gives = self.giving_since.map(|since| since.plus(GIVING_MAX));
-        let looks = [stores, idles, pulls, retry, lease, gives, self.leases.renew_at(&self.held)];
+        let letters = (!self.pulls.is_empty()).then_some(self.letters_at);
+        let looks = [stores, idles, pulls, retry, lease, gives, letters, self.leases.renew_at(&self.held)];
         let first = looks.into_iter().flatten().filter(|at| *at > now).min();
         first.unwrap_or(now.plus(Duration::from_secs(3600)))
     }
@@ -349,6 +362,7 @@ impl From<NotWritten> for Stop {
             NotWritten::Store(StoreError::Closed) => Self::Done,
             NotWritten::Store(error) => Self::Failed(error.to_string()),
             NotWritten::Refused(error) => Self::Failed(error.to_string()),
+            NotWritten::Conflict => Self::Failed("its dead letters were changed again and again".to_owned()),
         }
     }
 }
@@ -368,6 +382,7 @@ impl From<&NotWritten> for HandlerError {
             NotWritten::Lost => Self::Store(StoreError::Unreachable("another process took the handler over".into())),
             NotWritten::Store(error) => Self::Store(error.clone()),
             NotWritten::Refused(error) => error.clone().into(),
+            NotWritten::Conflict => Self::Store(StoreError::Unreachable("dead letters were changed meanwhile".into())),
         }
     }
 }

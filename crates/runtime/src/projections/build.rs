@@ -275,6 +275,7 @@ impl From<NotWritten> for Stop {
             NotWritten::Store(StoreError::Closed) => Self::Done,
             NotWritten::Store(error) => Self::Failed(error.to_string()),
             NotWritten::Refused(error) => Self::Failed(error.to_string()),
+            NotWritten::Conflict => Self::Lost,
         }
     }
 }

@@ -27,6 +27,7 @@ pub(crate) struct HandlerDefinition {
     /// How many events of one partition are delivered together at most, 1 to 1,000.
     batch: Option<u32>,
     retry: Option<HandlerRetry>,
+    dead_letters: Option<super::topic::LetterSettings>,
 }
 
 /// When a failed event is delivered again.

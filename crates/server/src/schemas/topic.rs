@@ -59,6 +59,16 @@ pub(crate) struct GroupDefinition {
     /// How many keys are in flight at most, 1–256; 16 when absent.
     in_flight: Option<u32>,
     retry: Option<HandlerRetry>,
+    dead_letters: Option<LetterSettings>,
+}
+
+/// What becomes of a consumer's dead letters.
+#[derive(ToSchema)]
+pub(super) struct LetterSettings {
+    /// `wait`, the default of groups: later events of a key wait behind its dead letter; or `pass`.
+    order: Option<String>,
+    /// After so many events in a row became dead letters, none does until one succeeds; 10 when absent, 0 is without end.
+    breaker: Option<u32>,
 }
 
 /// The state of a consumer group.

@@ -58,7 +58,8 @@ mod tests {
 
     fn machine(failing_max: usize, batch: usize, partitions: &[&str]) -> Machine {
         let retry = ProcessingRetry { attempts: Some(1), ..ProcessingRetry::default() };
-        let settings = Settings { partitioned: true, concurrency: 4, batch, retry, failing_max };
+        let settings =
+            Settings { partitioned: true, concurrency: 4, batch, retry, failing_max, keeps_order: false, breaker: 0 };
         let mut machine = Machine::resume(settings, Progress::at(0), [], 0);
         let events = partitions.iter().enumerate().map(|(n, partition)| Fetched {
             position: n as u64,

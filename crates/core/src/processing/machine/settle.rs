@@ -12,6 +12,9 @@ use crate::processing::{Progress, Then};
 /// The longest reason that is stored, in bytes.
 const REASON_BYTES_MAX: usize = 4_096;
 
+/// The shortest delay behind an open breaker.
+const BROKEN_MIN_MS: u64 = 1_000;
+
 /// How handling an event ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -88,6 +91,10 @@ impl Machine {
             open: self.open.contains(&event.position),
         };
         self.tokens.remove(&token);
+        if undo.flight.letter.is_some() {
+            self.settle_letter(&event, outcome, now);
+            return Ok(Settled { event, undo });
+        }
         match outcome {
             Outcome::Done => self.done(&event, now),
             failed => self.failed(&event, failed, now, random),
@@ -99,6 +106,9 @@ impl Machine {
     /// settled, read or fetched since.
     pub fn undo(&mut self, settled: Settled) {
         let Settled { event, undo } = settled;
+        if undo.flight.letter.is_some() {
+            self.undo_letter(&event);
+        }
         let partition = event.partition;
         self.progress = undo.progress;
         if undo.open {
@@ -107,15 +117,18 @@ impl Machine {
         if let Some(first) = self.waiting.get(&partition).and_then(VecDeque::front) {
             self.ready.remove(&first.position);
         }
-        self.due.retain(|(_, name)| *name != partition);
-        if let Some(failing) = undo.failing {
-            self.failing.insert(partition.clone(), failing);
+        if undo.flight.letter.is_none() {
+            self.due.retain(|(_, name)| *name != partition);
+            if let Some(failing) = undo.failing {
+                self.failing.insert(partition.clone(), failing);
+            }
         }
         self.tokens.insert(undo.token, partition.clone());
         self.in_flight.insert(partition, undo.flight);
     }
 
     fn done(&mut self, event: &Fetched, now: Timestamp) {
+        self.letters.succeeded();
         let partition = &event.partition;
         self.landed(partition);
         self.settle_position(event.position);
@@ -140,7 +153,7 @@ impl Machine {
     }
 
     /// The first event of a flight is not in flight any more.
-    fn landed(&mut self, partition: &ByteString) {
+    pub(super) fn landed(&mut self, partition: &ByteString) {
         if let Some(flight) = self.in_flight.get_mut(partition) {
             flight.events.pop_front();
             if flight.events.is_empty() {
@@ -163,6 +176,7 @@ impl Machine {
         };
         self.ground(event);
         let policy = self.settings.retry;
+        let given_up = matches!(chosen, Some(None));
         let delay = match chosen {
             _ if policy.is_exhausted(attempts) => None,
             Some(delay) => delay.map(|millis| millis.min(DELAY_MAX_MS)),
@@ -172,7 +186,16 @@ impl Machine {
         match (delay, policy.then) {
             (Some(millis), _) => self.schedule(&event.partition, Some(after(now, millis))),
             (None, Then::Block) => self.schedule(&event.partition, None),
-            (None, Then::Park) => self.park(event, attempts, reason, now, None),
+            // The message itself is at fault, whatever else is.
+            (None, Then::Park) if given_up => self.park(event, attempts, reason, now, None),
+            (None, Then::Park) if self.is_broken() => {
+                let millis = policy.delay_ms(attempts, random).max(BROKEN_MIN_MS);
+                self.schedule(&event.partition, Some(after(now, millis)));
+            }
+            (None, Then::Park) => {
+                self.letters.failed();
+                self.park(event, attempts, reason, now, None);
+            }
         }
     }
 
@@ -220,6 +243,10 @@ impl Machine {
 
     /// Parks the event at which its partition is failing.
     pub(super) fn park(&mut self, event: &Fetched, attempts: u32, reason: String, now: Timestamp, act: Option<String>) {
+        // What an operator parks or skips holds up no other.
+        if act.is_none() && self.settings.keeps_order && self.settings.partitioned {
+            self.hold(event.partition.clone());
+        }
         self.parked.push(Parked { event: event.clone(), attempts, reason, at: now, act });
         self.settle_position(event.position);
         self.continue_after(event, now);
@@ -244,6 +271,12 @@ impl Machine {
                 continue;
             }
             let Some(flight) = self.in_flight.remove(&event.partition) else { continue };
+            if let Some(letter) = flight.letter {
+                flight.events.iter().for_each(|(token, _)| _ = self.tokens.remove(token));
+                self.offer(letter);
+                self.make_ready(&event.partition);
+                continue;
+            }
             for (token, event) in flight.events.into_iter().rev() {
                 self.tokens.remove(&token);
                 if !self.failing.contains_key(&event.partition) {

@@ -20,7 +20,15 @@ fn event(position: u64, partition: &str) -> Fetched {
 
 fn settings(partitioned: bool) -> Settings {
     let retry = ProcessingRetry { first_ms: 10, factor: 2.0, max_ms: 1_000, jitter: 0.0, ..Default::default() };
-    Settings { partitioned, concurrency: 4, batch: 1, retry, failing_max: super::FAILING_MAX }
+    Settings {
+        partitioned,
+        concurrency: 4,
+        batch: 1,
+        retry,
+        failing_max: super::FAILING_MAX,
+        keeps_order: false,
+        breaker: 0,
+    }
 }
 
 fn machine(partitioned: bool, partitions: &[&str]) -> Machine {

@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Look {
         answer: Answer<Snapshot>,
     },
+    /// Looks for dead letters that are due, because a person changed some.
+    Letters,
     /// Answers once it is handled.
     UntilHandled {
         awaited: Awaited,
@@ -155,6 +157,7 @@ impl Work<'_> {
                 self.store_progress().await?;
                 let _ = answer.send(Ok(self.look()));
             }
+            Command::Letters => self.letters_changed(),
             Command::UntilHandled { awaited, answer } => self.waiters.push(Waiter { awaited, answer }),
         }
         Ok(())

@@ -6,6 +6,9 @@ use annals_core::{Condition, Expected, RecordChange, Timestamp};
 use super::Work;
 use crate::engine::journal::NotWritten;
 
+/// How often a batch is tried whose dead letters were changed since they were read.
+const TRIES: usize = 100;
+
 /// What an owner notes in its processor's record with every batch.
 #[derive(Debug, Clone, PartialEq)]
 struct Marks {
@@ -62,7 +65,10 @@ impl Work<'_> {
     /// Whether anything differs from what is stored.
     pub(super) fn is_unstored(&self) -> bool {
         let record = self.journal.record();
-        self.machine.has_changes() || record.progress() != *self.machine.progress() || Marks::of(record) != self.marks()
+        self.machine.has_changes()
+            || self.machine.has_letter_outcomes()
+            || record.progress() != *self.machine.progress()
+            || Marks::of(record) != self.marks()
     }
 
     /// Stores all that changed, and these effects with it.
@@ -74,19 +80,36 @@ impl Work<'_> {
     pub(super) async fn store_with(
         &mut self,
         effects: &[RecordChange],
-        edit: impl FnOnce(&mut ProcessorRecord),
+        edit: impl Fn(&mut ProcessorRecord),
     ) -> Result<(), NotWritten> {
-        let changes = self.machine.changes();
+        let (changes, outcomes) = (self.machine.changes(), self.machine.letter_outcomes());
         let marks = self.marks();
         let over = self.journal.record().replay.as_ref().filter(|_| !marks.has_replay);
         let over = over.map(|mark| RecordChange::delete_if(REPLAYS, mark.id.as_str(), whatever()));
         let replay_is_over = over.is_some();
         let effects: Vec<_> = effects.iter().cloned().chain(over).collect();
-        let written = self.journal.write(changes, &effects, |record| {
-            marks.put(record);
-            edit(record);
-        });
-        written.await?;
+        let mut tries = 0;
+        let freed = loop {
+            let (letters, freed) = self.letter_changes(&changes.parked, &outcomes).await?;
+            let has_letters = !letters.is_empty();
+            let written = self.journal.write_with(changes.clone(), letters, &effects, |record| {
+                marks.clone().put(record);
+                edit(record);
+            });
+            match written.await {
+                // A person, or the task that announces letters, changed one since it was read.
+                Err(NotWritten::Conflict) if tries < TRIES => tries += 1,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    if has_letters {
+                        self.letters_at = Timestamp::from_millis(0);
+                        self.owner.shared.letters_of(&self.owner.tenant).notify_one();
+                    }
+                    break freed;
+                }
+            }
+        };
+        freed.iter().for_each(|key| self.machine.let_go(key));
         if replay_is_over {
             self.machine.replaying(None);
         }

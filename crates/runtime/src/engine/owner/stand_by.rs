@@ -80,6 +80,8 @@ fn refuse(
         Command::Look { answer } => _ = answer.send(Err(refusal())),
         Command::UntilHandled { answer, .. } => _ = answer.send(Err(refusal())),
         Command::Redefine { definition } => owner.definition = *definition,
+        // Its owner looks by itself.
+        Command::Letters => {}
         Command::Delete { answer } => {
             let _ = answer.send(Ok(()));
             return Err(Stop::Done);

@@ -57,7 +57,35 @@ impl Described {
         }
         self.get("/v1/groups").await;
         self.get("/v1/groups/depot").await;
+        self.dead_letters().await;
         self.exchange("delete", "/v1/groups/depot", Some(reason), 200).await;
         self.exchange("get", "/v1/groups/depot", None, 404).await;
+    }
+
+    /// Of the message that was parked.
+    async fn dead_letters(&mut self) {
+        let listed = self.get("/v1/dead-letters?group=depot&status=pending").await;
+        let id = listed["items"][0]["id"].as_str().expect("the parked message").to_owned();
+        self.get(&format!("/v1/dead-letters/{id}")).await;
+        let reason = json!({"reason": "a test", "by": "me"});
+        for act in ["retry", "discard"] {
+            let dry = json!({"condition": {"operator": "ALL"}, "reason": "a test", "dry_run": true});
+            assert_eq!(self.post(&format!("/v1/dead-letters/{act}"), dry).await["total"], 1);
+            self.post(&format!("/v1/dead-letters/{id}/{act}"), reason.clone()).await;
+        }
+        self.exchange("post", &format!("/v1/dead-letters/{id}/retry"), Some(reason.clone()), 409).await;
+        let ids = json!({"ids": [id, "group.depot.77"], "reason": "a test"});
+        assert_eq!(self.post("/v1/dead-letters/discard", ids).await["failed"], 2);
+        self.exchange("get", "/v1/dead-letters/group.depot.77", None, 404).await;
+        self.exchange("get", "/v1/dead-letters?status=lost", None, 422).await;
+        assert_eq!(
+            self.get("/v1/dead-letters/statistics").await["topics"][0]["status_breakdown"],
+            json!({"discarded": 1})
+        );
+        let policy = json!({"strategy": "manual", "reason": "a test"});
+        self.put("/v1/dead-letters/policies/parcel", policy).await;
+        self.get("/v1/dead-letters/policies").await;
+        self.get("/v1/dead-letters/policies/parcel").await;
+        self.exchange("delete", "/v1/dead-letters/policies/parcel", Some(reason), 200).await;
     }
 }

@@ -1,0 +1,280 @@
+//! Changes of letters that belong together: read with their revisions, and written as one batch if nobody changed them meanwhile.
+//!
+//! INVARIANT: the first open letter of a key is the lock of the key. Whatever adds a letter behind it, or ends it, changes it in the same
+//! batch, so that a letter is never left behind one that is over.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::bson::Bson;
+use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, LetterPolicy, LetterStatus, Received};
+use annals_core::processing::LetterOutcome;
+use annals_core::{
+    Condition, Expected, Randomness, RecordChange, RecordError, RecordQuery, Records, Revision, Stored, Timestamp,
+    TypedRecords,
+};
+
+use super::policies::Policies;
+
+/// How many open letters of a key are looked at together.
+const LOOK: usize = 50;
+
+/// Letters that are changed together.
+pub(crate) struct Edits {
+    letters: TypedRecords<DeadLetter>,
+    policies: Policies,
+    random: Arc<dyn Randomness>,
+    now: Timestamp,
+    known: BTreeMap<String, Known>,
+    chosen: HashMap<String, LetterPolicy>,
+    ended: BTreeSet<String>,
+}
+
+struct Known {
+    letter: DeadLetter,
+    /// None for one that is new.
+    revision: Option<Revision>,
+    changed: bool,
+}
+
+impl Edits {
+    pub fn new(records: &Arc<dyn Records>, policies: Policies, random: Arc<dyn Randomness>, now: Timestamp) -> Self {
+        let letters = TypedRecords::<DeadLetter>::declared(Arc::clone(records));
+        let (known, chosen, ended) = (BTreeMap::new(), HashMap::new(), BTreeSet::new());
+        Self { letters, policies, random, now, known, chosen, ended }
+    }
+
+    /// Takes in a letter that was read.
+    pub fn know(&mut self, stored: Stored<DeadLetter>) {
+        let Stored { value, revision } = stored;
+        let known = Known { letter: value, revision: Some(revision), changed: false };
+        self.known.entry(known.letter.id.clone()).or_insert(known);
+    }
+
+    async fn read(&mut self, id: &str) -> Result<bool, RecordError> {
+        if !self.known.contains_key(id)
+            && let Some(stored) = self.letters.get(id).await?
+        {
+            self.know(stored);
+        }
+        Ok(self.known.contains_key(id))
+    }
+
+    /// The letter of this id as these edits leave it.
+    pub async fn letter(&mut self, id: &str) -> Result<Option<&DeadLetter>, RecordError> {
+        self.read(id).await?;
+        Ok(self.known.get(id).map(|known| &known.letter))
+    }
+
+    fn change<T>(&mut self, id: &str, edit: impl FnOnce(&mut DeadLetter) -> T) -> Option<T> {
+        let known = self.known.get_mut(id)?;
+        known.changed = true;
+        Some(edit(&mut known.letter))
+    }
+
+    async fn policy_of(&mut self, id: &str) -> Result<LetterPolicy, RecordError> {
+        let Some(known) = self.known.get(id) else { return Ok(LetterPolicy::default()) };
+        let (topic, event_type) = (known.letter.original_topic.clone(), known.letter.event_type().to_owned());
+        if let Some(chosen) = self.chosen.get(&topic) {
+            return Ok(*chosen);
+        }
+        let policy = self.policies.of(&topic, &event_type).await?.policy;
+        self.chosen.insert(topic, policy);
+        Ok(policy)
+    }
+
+    /// Plans a letter by its policy. One that has none left is over.
+    async fn plan(&mut self, id: &str, promoted: bool) -> Result<(), RecordError> {
+        let (policy, now, random) = (self.policy_of(id).await?, self.now, self.random.bits() as u64);
+        let over = self.change(id, |letter| {
+            if promoted {
+                letter.promote(&policy, now, random)
+            } else {
+                letter.plan(&policy, now, random)
+            }
+            letter.status.is_final()
+        });
+        if over == Some(true) { Box::pin(self.resolve(id)).await } else { Ok(()) }
+    }
+
+    /// An event that its consumer passes becomes a letter. `by_hand` is one that a person took out.
+    pub async fn receive(&mut self, received: &Received<'_>, by_hand: bool) -> Result<(), RecordError> {
+        let id = DeadLetter::id_of(received.processor, received.position);
+        let now = self.now;
+        if self.read(&id).await? {
+            let was_open = self.known.get(&id).is_some_and(|known| known.letter.open);
+            self.change(&id, |letter| letter.received_again(received.error, received.attempts, received.at));
+            if was_open {
+                return Ok(());
+            }
+        } else {
+            let letter = DeadLetter::received(received);
+            self.known.insert(id.clone(), Known { letter, revision: None, changed: true });
+        }
+        if by_hand {
+            self.change(&id, |letter| letter.wait_for_a_person(now));
+            return Ok(());
+        }
+        match self.first_of(received.processor, received.key, Some(&id)).await? {
+            // The earlier one is touched, so that it cannot end without seeing this one.
+            Some((first, position)) if position < received.position.cast_signed() => {
+                self.change(&first, |letter| letter.last_updated = Some(date(now)));
+                self.change(&id, |letter| letter.follow(now));
+                Ok(())
+            }
+            later => {
+                if let Some((first, _)) = later {
+                    self.change(&first, |letter| letter.follow(now));
+                }
+                // What only followed others, which are over by now, is due at once.
+                self.plan(&id, received.attempts == 0).await
+            }
+        }
+    }
+
+    /// What came of a letter that was delivered again. One that is over meanwhile, because a person gave it up, stays so.
+    pub async fn settled(&mut self, id: &str, outcome: &LetterOutcome) -> Result<(), RecordError> {
+        if !self.read(id).await? || self.known.get(id).is_some_and(|known| !known.letter.open) {
+            return Ok(());
+        }
+        let now = self.now;
+        let Some(failure) = &outcome.failure else {
+            self.change(id, |letter| letter.succeeded(outcome.at));
+            return self.resolve(id).await;
+        };
+        self.change(id, |letter| letter.failed(&failure.reason, failure.counts, outcome.at));
+        if failure.never {
+            // The consumer says that no retry can succeed: a person decides.
+            self.change(id, |letter| (letter.status, letter.next_retry_at) = (LetterStatus::Pending, None));
+            return Ok(());
+        }
+        self.plan(id, false).await?;
+        if let Some(millis) = failure.retry_after_ms {
+            let at = now.plus(Duration::from_millis(millis));
+            self.change(id, |letter| {
+                if letter.status == LetterStatus::Scheduled {
+                    letter.next_retry_at = Some(date(at));
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// A person wants a letter retried. Returns its state if it is over; none where there is no such letter.
+    pub async fn retry(&mut self, id: &str, reason: &str, by: Option<&str>) -> Result<Option<Asked>, RecordError> {
+        if !self.read(id).await? {
+            return Ok(None);
+        }
+        let now = self.now;
+        let Some(known) = self.known.get(id).filter(|known| known.letter.open) else {
+            return Ok(self.known.get(id).map(|known| Asked::Over(known.letter.status)));
+        };
+        debug_assert!(known.letter.open);
+        let done = self.change(id, |letter| letter.retry_asked(reason, by, now));
+        Ok(done.map(|done| done.map_or_else(|over| Asked::Over(over.0), |()| Asked::Done)))
+    }
+
+    /// Gives a letter up. Returns its state if it is over; none where there is no such letter.
+    pub async fn discard(&mut self, id: &str, reason: &str, by: Option<&str>) -> Result<Option<Asked>, RecordError> {
+        if !self.read(id).await? {
+            return Ok(None);
+        }
+        if let Some(over) = self.known.get(id).filter(|known| !known.letter.open) {
+            return Ok(Some(Asked::Over(over.letter.status)));
+        }
+        let now = self.now;
+        // It was just seen open.
+        let _ = self.change(id, |letter| letter.discard(reason.to_owned(), by, now));
+        self.resolve(id).await?;
+        Ok(Some(Asked::Done))
+    }
+
+    /// A letter is over: the next one of its key is planned.
+    async fn resolve(&mut self, id: &str) -> Result<(), RecordError> {
+        let Some(known) = self.known.get(id) else { return Ok(()) };
+        let (processor, key) = (known.letter.processor.clone(), known.letter.key.clone());
+        match self.first_of(&processor, &key, None).await? {
+            None => _ = self.ended.insert(key),
+            Some((next, _)) if self.known.get(&next).is_some_and(|known| known.letter.follows) => {
+                self.plan(&next, true).await?;
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The first open letter of a key that holds it, as these edits leave them, with its position. It is known then.
+    async fn first_of(
+        &mut self,
+        processor: &str,
+        key: &str,
+        but: Option<&str>,
+    ) -> Result<Option<(String, i64)>, RecordError> {
+        let stored = self.first_stored(processor, key, but).await?;
+        let holds =
+            |letter: &DeadLetter| letter.open && letter.holds && letter.processor == processor && letter.key == key;
+        let known = self.known.values().map(|known| &known.letter).filter(|letter| holds(letter));
+        let known = known.filter(|letter| Some(&*letter.id) != but).map(|letter| (letter.position, letter.id.clone()));
+        Ok(known.chain(stored).min().map(|(position, id)| (id, position)))
+    }
+
+    async fn first_stored(
+        &mut self,
+        processor: &str,
+        key: &str,
+        but: Option<&str>,
+    ) -> Result<Option<(i64, String)>, RecordError> {
+        let condition = Condition::and([DeadLetter::holding(processor), Condition::eq("key", key)]);
+        let mut query = RecordQuery::new(DEAD_LETTERS).matching(condition).ascending("position").limit(LOOK);
+        loop {
+            let (page, next) = self.letters.find(query.clone()).await?;
+            for stored in page {
+                // What these edits know of it counts, which `first_of` looks at.
+                if !self.known.contains_key(&stored.value.id) && Some(&*stored.value.id) != but {
+                    let found = (stored.value.position, stored.value.id.clone());
+                    self.know(stored);
+                    return Ok(Some(found));
+                }
+            }
+            let Some(cursor) = next else { return Ok(None) };
+            query = query.after(cursor);
+        }
+    }
+
+    /// The changes, for one batch, and the keys that have no open letter any more.
+    ///
+    /// # Errors
+    /// `invalid_record` for a letter that cannot be stored.
+    pub fn finish(self) -> Result<(Vec<RecordChange>, BTreeSet<String>), RecordError> {
+        let open: BTreeSet<_> = self
+            .known
+            .values()
+            .filter(|it| it.letter.open && it.letter.holds)
+            .map(|it| it.letter.key.clone())
+            .collect();
+        let ended = self.ended.into_iter().filter(|key| !open.contains(key)).collect();
+        let changed = self.known.into_values().filter(|known| known.changed);
+        let changes = changed.map(|known| {
+            let expected = known.revision.map_or(Expected::Absent, Expected::Revision);
+            self.letters.replacing(&known.letter, expected)
+        });
+        Ok((changes.collect::<Result<_, _>>()?, ended))
+    }
+}
+
+/// What came of asking for something to be done with a letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Done,
+    Over(LetterStatus),
+}
+
+pub(super) fn date(time: Timestamp) -> annals_core::bson::DateTime {
+    annals_core::bson::DateTime::from_millis(time.as_millis())
+}
+
+/// The id of a letter as records have it.
+pub(super) fn id(id: &str) -> Bson {
+    Bson::from(id)
+}

@@ -1,0 +1,250 @@
+//! The task that looks after the letters of a tenant: in one process at a time it commits the events that announce them, watches the
+//! thresholds, and finishes bulk acts of processes that have ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_core::bson::doc;
+use annals_core::dead_letters::{
+    Announcement, DEAD_LETTERS, DeadLetter, DeadLetterError, LETTER_AGGREGATE, Level, THRESHOLD_CROSSED,
+    ThresholdRecord,
+};
+use annals_core::{
+    CommitError, Condition, DEFAULT_SCOPE, Data, EventLog, Expected, Lease, NewCommit, NewEvent, RecordError,
+    RecordType, StoreError, Stored, Timestamp, TypedRecords,
+};
+use futures_util::future::join_all;
+
+use super::TenantDeadLetters;
+use super::edits::{date, id};
+use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
+
+/// How often letters are looked for that another process changed, and the open ones are counted.
+const EVERY: Duration = Duration::from_secs(5);
+/// How often the lease is asked for that another process holds.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// How many letters are announced together.
+const PAGE: usize = 100;
+/// The id of the only record of thresholds.
+const OPEN: &str = "open";
+
+pub(super) struct Keeper {
+    letters: Arc<TenantDeadLetters>,
+}
+
+impl Keeper {
+    pub fn new(letters: Arc<TenantDeadLetters>) -> Self {
+        Self { letters }
+    }
+}
+
+impl Supervised for Keeper {
+    async fn run(&mut self) -> Ended {
+        match self.letters.keep().await {
+            Ok(()) | Err(DeadLetterError::Store(StoreError::Closed)) => Ended::Done,
+            // A store that cannot be written, or whose records are damaged, gets no letters.
+            Err(DeadLetterError::Store(StoreError::ReadOnly(_) | StoreError::RecordsDamaged(_))) => Ended::Done,
+            Err(error) => Ended::Failed(error.to_string()),
+        }
+    }
+}
+
+impl TenantDeadLetters {
+    /// Takes the lease and works until the host is drained.
+    async fn keep(&self) -> Result<(), DeadLetterError> {
+        if !self.until_needed().await? {
+            return Ok(());
+        }
+        let leases = Leases::new(&self.shared, Arc::clone(&self.records), "dead-letters".to_owned());
+        self.records.declare(<Lease as RecordType>::collection()).await?;
+        loop {
+            let Some(mut held) = self.until_taken(&leases).await? else { return Ok(()) };
+            let kept = self.hold(&leases, &mut held).await;
+            if !matches!(kept, Ok(Kept::Lost)) {
+                leases.release(&held).await;
+            }
+            if matches!(kept?, Kept::Done) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for the first letter of the tenant, so that nothing is written where there is none. Returns false when the host is drained.
+    async fn until_needed(&self) -> Result<bool, DeadLetterError> {
+        let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
+        loop {
+            match self.records.get(DEAD_LETTERS, &id("none")).await {
+                Err(RecordError::UnknownCollection(_)) => {}
+                known => {
+                    known?;
+                    return Ok(true);
+                }
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Ok(false),
+                () = changed.notified() => {}
+                () = self.clock().sleep(EVERY) => {}
+            }
+        }
+    }
+
+    async fn until_taken(&self, leases: &Leases) -> Result<Option<Held>, DeadLetterError> {
+        let mut stop = self.shared.stop.subscribe();
+        loop {
+            if let Asked::Taken(held) = leases.ask().await? {
+                return Ok(Some(held));
+            }
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Ok(None),
+                () = self.clock().sleep(ASK_EVERY) => {}
+            }
+        }
+    }
+
+    async fn hold(&self, leases: &Leases, held: &mut Held) -> Result<Kept, DeadLetterError> {
+        self.finish_others().await?;
+        let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
+        let mut count_at = self.clock().now();
+        loop {
+            self.announce().await?;
+            let now = self.clock().now();
+            if now >= count_at {
+                self.watch_threshold().await?;
+                count_at = now.plus(Duration::from_secs(1));
+            }
+            if leases.renew_at(held).is_some_and(|at| at <= now) && !leases.renew(held).await? {
+                return Ok(Kept::Lost);
+            }
+            let wake = leases.renew_at(held).map_or(now.plus(EVERY), |at| at.min(now.plus(EVERY)));
+            tokio::select! {
+                biased;
+                () = is_set(&mut stop) => return Ok(Kept::Done),
+                () = changed.notified() => {}
+                () = self.clock().sleep_until(wake) => {}
+            }
+        }
+    }
+
+    fn log(&self) -> Result<Arc<dyn EventLog>, DeadLetterError> {
+        let unknown = |error: annals_core::UnknownLog| StoreError::other(error.code(), error.to_string());
+        Ok(self.store().log(&self.tenant, DEFAULT_SCOPE).map_err(unknown)?)
+    }
+
+    /// Commits what is to be announced. A letter whose event is refused is tried again with the next look.
+    async fn announce(&self) -> Result<(), DeadLetterError> {
+        let (letters, log) = (self.letters(), self.log()?);
+        loop {
+            let query = TypedRecords::<DeadLetter>::query();
+            let query = query.matching(Condition::is_true("announcing")).ascending("_id").limit(PAGE);
+            let (page, more) = match letters.find(query).await {
+                // There never was a letter.
+                Err(RecordError::UnknownCollection(_)) => return Ok(()),
+                page => page?,
+            };
+            let announced = join_all(page.iter().map(|stored| announce_one(&*log, &stored.value))).await;
+            let mut any = false;
+            for (Stored { value, revision }, committed) in page.into_iter().zip(announced) {
+                let Some(number) = committed? else { continue };
+                let mut letter = value;
+                letter.announced_up_to(number);
+                match letters.replace_if(&letter, Expected::Revision(revision)).await {
+                    Ok(_) => any = true,
+                    // It changed meanwhile; the request id makes a repetition harmless.
+                    Err(RecordError::NotAsExpected { .. }) => any = true,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if more.is_none() || !any {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Announces that the number of open letters has crossed a threshold.
+    async fn watch_threshold(&self) -> Result<(), DeadLetterError> {
+        let thresholds = TypedRecords::<ThresholdRecord>::declared(Arc::clone(&self.records));
+        let (open, now) = (self.open_count().await?, self.clock().now());
+        let stored = match thresholds.get(OPEN).await {
+            Err(RecordError::UnknownCollection(_)) => None,
+            stored => stored?,
+        };
+        let known = stored.as_ref().map_or(Level::Normal, |stored| stored.value.level);
+        let level = Level::of(open);
+        let mut record = match stored {
+            Some(stored) if known == level => stored.value,
+            None if level == Level::Normal => return Ok(()),
+            stored => {
+                let number = stored.map_or(0, |stored| stored.value.number) + 1;
+                tracing::warn!(
+                    tenant = self.tenant,
+                    open,
+                    level = level.name(),
+                    "the number of open dead letters crossed a threshold"
+                );
+                let open = i64::try_from(open).unwrap_or(i64::MAX);
+                let record = threshold(level, open, number, now);
+                self.declare().await?;
+                // The lease is held, so nobody else writes it.
+                thresholds.replace_if(&record, Expected::AbsentOr(Condition::All)).await?;
+                record
+            }
+        };
+        if record.announced {
+            return Ok(());
+        }
+        let data = doc! { "level": record.level.name(), "open": record.open };
+        let request = format!("dead-letter/threshold/{}", record.number);
+        if commit(&*self.log()?, "threshold", THRESHOLD_CROSSED, &data, request).await? {
+            record.announced = true;
+            thresholds.replace_if(&record, Expected::AbsentOr(Condition::All)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How holding the lease ended.
+enum Kept {
+    Lost,
+    Done,
+}
+
+fn threshold(level: Level, open: i64, number: i64, at: Timestamp) -> ThresholdRecord {
+    ThresholdRecord { id: OPEN.to_owned(), level, open, number, announced: false, at: date(at) }
+}
+
+/// Commits the announcements of one letter, in their order. Returns the number of the last one that is committed.
+async fn announce_one(log: &dyn EventLog, letter: &DeadLetter) -> Result<Option<i64>, DeadLetterError> {
+    let mut last = None;
+    for Announcement { number, event_type, data } in &letter.announcements {
+        let request = format!("dead-letter/{}/{number}", letter.id);
+        if !commit(log, &letter.id, event_type, data, request).await? {
+            break;
+        }
+        last = Some(*number);
+    }
+    Ok(last)
+}
+
+/// Commits an event under a request id, so that a repetition adds nothing. Returns false when it is refused.
+async fn commit(
+    log: &dyn EventLog,
+    id: &str,
+    event_type: &str,
+    data: &annals_core::bson::Document,
+    request: String,
+) -> Result<bool, DeadLetterError> {
+    let data = Data::from_document(data)
+        .map_err(|why| DeadLetterError::from(annals_core::Invalid::new(annals_core::Code::InvalidData, "data", why)))?;
+    let mut commit = NewCommit::new(LETTER_AGGREGATE, id).event(NewEvent::new(event_type, data));
+    commit.request_id = Some(request.into());
+    match log.commit(commit).await {
+        Ok(_) => Ok(true),
+        Err(CommitError::Store(error)) => Err(error.into()),
+        Err(error) => {
+            tracing::warn!(id, event_type, %error, "an event about a dead letter is refused");
+            Ok(false)
+        }
+    }
+}
