@@ -135,7 +135,7 @@ impl TenantDeadLetters {
             self.records.declare(<BulkRecord as RecordType>::collection()).await?;
             self.records.declare(<ThresholdRecord as RecordType>::collection()).await
         };
-        self.declared.get_or_try_init(declare).await.map(|()| ())
+        self.declared.get_or_try_init(declare).await.copied()
     }
 
     fn edits(&self) -> Edits {

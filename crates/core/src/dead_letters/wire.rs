@@ -207,6 +207,7 @@ impl BulkAct {
 }
 
 /// Which letters a bulk act is about.
+#[expect(clippy::large_enum_variant, reason = "there is one for each request")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selection {
     /// Open letters that match a condition on the stored fields.

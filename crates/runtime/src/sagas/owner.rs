@@ -370,6 +370,8 @@ impl From<NotWritten> for Stop {
             NotWritten::Store(StoreError::Closed) => Self::Done,
             NotWritten::Store(error) => Self::Failed(error.to_string()),
             NotWritten::Refused(error) => Self::Failed(error.to_string()),
+            // Sagas have no dead letters.
+            NotWritten::Conflict => Self::Lost,
         }
     }
 }

@@ -13,7 +13,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::handlers::{page_length, read};
+use super::managed::{page_length, read};
 use crate::answer::json;
 use crate::caller::Caller;
 use crate::payload::Payload;
