@@ -520,7 +520,7 @@ mod tests {
     fn a_letter_holds_its_event_and_is_planned_by_its_policy() {
         let mut letter = letter();
         assert_eq!((&*letter.id, letter.status), ("group.results.7", LetterStatus::Pending));
-        assert_eq!(letter.event.get_document("data").expect("data"), &doc! { "exit_code": 1_i32 });
+        assert_eq!(letter.event.get_document("data").expect("data"), &doc! { "exit_code": 1_i64 });
         letter.plan(&policy(), at(10), 0);
         assert_eq!((letter.status, letter.next_retry()), (LetterStatus::Scheduled, Some(at(40))));
         assert_eq!(announced(&letter), [RECEIVED]);
