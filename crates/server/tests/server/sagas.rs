@@ -58,10 +58,10 @@ async fn a_saga_is_defined_followed_cancelled_and_counted() {
     let statistics = server.get("/v1/sagas/statistics?name=order").await.json();
     assert_eq!(statistics["by_state"], json!({"cancelled": 1, "completed": 1}));
     let again = send(&server, Method::POST, &format!("/v1/sagas/{id}/cancel"), json!({"reason": "a test"})).await;
-    assert_eq!((again.status.as_u16(), again.json()["code"].as_str()), (409, Some(Code::StateConflict.as_str())));
+    again.problem(Code::StateConflict);
     let deleted = send(&server, Method::DELETE, path, json!({"reason": "a test"})).await;
     assert_eq!(deleted.status, 200);
-    assert_eq!(server.get(path).await.json()["code"], Code::UnknownSagaDefinition.as_str());
+    server.get(path).await.problem(Code::UnknownSagaDefinition);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,14 +69,14 @@ async fn what_is_wrong_is_refused_with_its_place() {
     let server = Running::start().await;
     let wrong = "{\n\"start\": {\"on\": [\"placed\"]},\n\"steps\": [\n{\"name\": \"no name\"}]}";
     let request = server.request(Method::PUT, "/v1/saga-definitions/order").header("content-type", "application/json");
-    let refused = server.send(request.body(wrong)).await;
-    assert_eq!((refused.status.as_u16(), refused.json()["path"].as_str()), (422, Some("steps[0].name")));
-    assert!(refused.json()["detail"].as_str().is_some_and(|why| why.contains("line 4")), "{}", refused.json());
+    let refused = server.send(request.body(wrong)).await.problem(Code::InvalidName);
+    assert_eq!(refused["path"], "steps[0].name");
+    assert!(refused["detail"].as_str().is_some_and(|why| why.contains("line 4")), "{refused}");
     for (path, code) in [
         ("/v1/sagas/none", Code::UnknownSaga),
         ("/v1/saga-definitions/none", Code::UnknownSagaDefinition),
         ("/v1/sagas?state=sleeping", Code::InvalidQuery),
     ] {
-        assert_eq!(server.get(path).await.json()["code"], code.as_str(), "{path}");
+        server.get(path).await.problem(code);
     }
 }
