@@ -5,9 +5,9 @@
 //!   A backend that does not decide beyond one aggregate yet adopts [`commits_and_log!`], and refuses by name what [`decisions!`] tests.
 //! - [`streams!`] does the same for the streams, [`records!`] for records, [`snapshots!`] for snapshots, [`prepare!`] for prepare keys as a
 //!   service, [`queries!`] for queries of snapshots and commits, [`aggregates!`] for what programs make of log and snapshots, and
-//!   [`handlers!`], [`groups!`], [`dead_letters!`], [`filters!`], [`projections!`], [`sagas!`], [`horizon!`] and [`partners!`] for what the task host makes of
-//!   log, streams and records, [`broker!`] for topics, [`queue!`] for work queues, [`types!`] for the registry of event types,
-//!   [`browse!`] for the browse view and [`replays!`] for replays.
+//!   [`handlers!`], [`groups!`], [`dead_letters!`], [`filters!`], [`projections!`], [`sagas!`], [`horizon!`] and [`partners!`] for what
+//!   the task host makes of log, streams and records, [`broker!`] for topics, [`queue!`] for work queues, [`types!`] for the registry of
+//!   event types, [`browse!`] for the browse view and [`replays!`] for replays.
 //! - [`model`] is the event log's meaning in memory, with random operations to compare a backend with it.
 //! - [`history`] records what concurrent clients were told, across crashes too, and checks it against the promises of
 //!   [`EventLog`](annals_core::EventLog).
@@ -40,8 +40,8 @@ pub mod receiving;
 pub mod records;
 #[cfg(test)]
 mod reference;
-pub mod sagas;
 pub mod replays;
+pub mod sagas;
 mod sample;
 pub mod snapshots;
 pub mod streams;

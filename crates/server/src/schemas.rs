@@ -17,8 +17,8 @@ mod partner;
 mod projection;
 mod queue;
 mod record;
-mod saga;
 mod replay;
+mod saga;
 mod sequencer;
 mod snapshot;
 mod stream;
@@ -54,8 +54,8 @@ pub(crate) use record::{
     ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, GroupPage, GroupQuery,
     Record, RecordId, RecordPage,
 };
-pub(crate) use saga::{SagaDefinition, SagaDefinitionPage, SagaDefinitionStatus, SagaPage, SagaStatistics, SagaStatus};
 pub(crate) use replay::{PreviewBody, RemovedReplays, ReplayBody, ReplayPage, ReplayPreview, ReplayStatus};
+pub(crate) use saga::{SagaDefinition, SagaDefinitionPage, SagaDefinitionStatus, SagaPage, SagaStatistics, SagaStatus};
 pub(crate) use sequencer::{HeldId, HeldList, HeldOutcome, SequencerState};
 pub(crate) use snapshot::{Deleted, NewSnapshot, Saved, Snapshot};
 pub(crate) use stream::{Appended, EntryPage, Position, StreamInfo, StreamList, StreamPage, Verdicts};

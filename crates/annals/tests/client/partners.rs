@@ -98,7 +98,7 @@ async fn an_event_reaches_a_partner_that_fails_in_every_way_before_it_succeeds()
     let receiver = Receiver::start(behaviours).await;
     let it = served().await;
     assert!(it.client.partners().put(partner(&receiver.url())).await.expect("defined"));
-    let data = Data::from_value(&serde_json::json!({ "total": 12.5, "a": 1 })).expect("a document");
+    let data = Data::from_json(r#"{"total":12.5,"a":1}"#).expect("a document");
     let commit = NewCommit::new("order", "o-1").event(NewEvent::new("placed", data));
     it.client.commit(commit).await.expect("committed");
     let events = it.in_time(|events| succeeded(events, 1)).await;

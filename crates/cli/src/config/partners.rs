@@ -62,7 +62,9 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(&file, text).expect("written");
             }
-            assert!(config.partners.options(&config).map(drop).expect_err("refused").message.contains("partners.key_file"));
+            assert!(
+                config.partners.options(&config).map(drop).expect_err("refused").message.contains("partners.key_file")
+            );
         }
         std::fs::write(&file, "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=\n").expect("written");
         assert!(config.partners.options(&config).expect("options").keys.is_some());

@@ -15,8 +15,8 @@ mod process;
 mod projections;
 mod proxy;
 mod reader;
-mod sagas;
 mod replays;
+mod sagas;
 mod writer;
 
 use std::io::Write;

@@ -83,8 +83,8 @@ pub fn browse_document(event: &RecordedEvent, retention_days: Option<u32>) -> Do
     out
 }
 
-/// When the log stored an event, in milliseconds. Commit ids of Annals begin with that time; where other software gave the id, it is the time of
-/// the commit.
+/// When the log stored an event, in milliseconds. Commit ids of Annals begin with that time; where other software gave the id, it is
+/// the time of the commit.
 fn stored_at(event: &RecordedEvent) -> i64 {
     let id = event.commit.commit_id;
     match id.get_version_num() {

@@ -1,13 +1,14 @@
 //! The OpenAPI document describes the server that serves it.
 
-mod queues;
 mod browse;
+mod partners;
+mod queues;
+mod sagas;
 mod transport;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use annals_core::partners::{Answered, Outgoing, Sending, Signed, SigningSecret};
 use annals_core::{Clock, Code};
 use annals_embedded::disk::MemoryDisk;
 use annals_runtime::types::TypedStore;
@@ -199,20 +200,6 @@ impl Schemas<'_> {
     }
 }
 
-/// Reaches no partner.
-struct Nowhere;
-
-#[async_trait::async_trait]
-impl Sending for Nowhere {
-    async fn send(&self, _: Outgoing) -> Result<Answered, String> {
-        Err("nobody is there".to_owned())
-    }
-
-    fn check(&self, _: &str) -> Result<(), String> {
-        Ok(())
-    }
-}
-
 /// A server whose requests and answers are held against its document.
 struct Described {
     server: Running,
@@ -227,7 +214,8 @@ impl Described {
         let options = annals_embedded::Options { scopes: vec!["inbox".to_owned()], ..Default::default() };
         let store = store_on(Arc::new(MemoryDisk::default()), options);
         let typed = TypedStore::new(store, Arc::new(SystemClock));
-        let partners = PartnerOptions { sending: Arc::new(Nowhere), keys: Some(PartnerKeys::for_development()) };
+        let partners =
+            PartnerOptions { sending: Arc::new(partners::Nowhere), keys: Some(PartnerKeys::for_development()) };
         let tasks = HostOptions { partners, ..HostOptions::default() };
         let mut options = annals_server::Options::default();
         options.tasks = tasks;
@@ -487,36 +475,6 @@ impl Described {
         self.exchange("get", one, None, 404).await;
     }
 
-    async fn sagas(&mut self) {
-        let definition = json!({
-            "start": {"on": ["saga_opened"]}, "correlate": "$aggregate.id", "context": {"by": "$data.by"}, "cancel_on": ["saga_closed"],
-            "limit_ms": 3_600_000, "version": 1, "steps": [
-                {"name": "knock", "publish": {"type": "knocked", "data": {"by": "$context.by"}}, "await": {"on": ["heard"]}}
-            ]
-        });
-        let one = "/v1/saga-definitions/door";
-        self.exchange("put", one, Some(definition.clone()), 201).await;
-        self.put(one, definition).await;
-        self.get("/v1/saga-definitions?limit=5").await;
-        self.get(one).await;
-        let commit = json!({"aggregate": {"name": "door", "id": "saga"}, "events": [{"type": "saga_opened", "data": {"by": "me"}}]});
-        self.exchange("post", "/v1/commits", Some(commit), 201).await;
-        let list = "/v1/sagas?name=door&state=running&execution_id=saga&limit=5";
-        while self.get(list).await["items"][0]["steps"][0]["state"] != "awaiting" {
-            tokio::task::yield_now().await;
-        }
-        let id = self.get(list).await["items"][0]["id"].as_str().expect("an id").to_owned();
-        self.get(&format!("/v1/sagas/{id}")).await;
-        self.get("/v1/sagas/statistics").await;
-        self.exchange("post", &format!("/v1/sagas/{id}/retry"), Some(json!({"reason": "a test"})), 409).await;
-        self.post(&format!("/v1/sagas/{id}/cancel"), json!({"reason": "a test", "by": "me"})).await;
-        while self.get(&format!("/v1/sagas/{id}")).await["state"] != "cancelled" {
-            tokio::task::yield_now().await;
-        }
-        self.exchange("delete", one, Some(json!({"reason": "a test"})), 200).await;
-        self.exchange("get", one, None, 404).await;
-    }
-
     async fn horizon(&mut self) {
         let public = json!({"public": true, "types": ["opened"]});
         self.exchange("put", "/v1/filters/partner-doors", Some(public), 201).await;
@@ -544,52 +502,6 @@ impl Described {
             self.exchange("get", path, None, 404).await;
         }
         self.exchange("get", "/v1/horizon/partner-doors", None, 403).await;
-    }
-
-    async fn partners(&mut self) {
-        let secret = SigningSecret::of_bytes(vec![7; 24]);
-        let one = "/v1/partners/acme";
-        let definition = json!({
-            "name": "Acme", "url": "https://acme.example/events", "secrets": [secret.reveal()],
-            "select": {"field": "type", "operator": "EQ", "value": "opened"}, "start": "beginning", "format": "record",
-            "receive": {"aggregate": "parcel"}, "limits": {"concurrency": 2, "timeout_ms": 1000}, "retention_days": 30,
-            "paused": false
-        });
-        self.exchange("put", one, Some(definition.clone()), 201).await;
-        self.put(one, definition).await;
-        self.get(one).await;
-        self.get("/v1/partners?limit=5").await;
-        let event = json!({"type": "shipped", "subject": "p-1", "data": {"n": 1}});
-        let path = "/v1/partners/acme/events";
-        self.exchange("post", path, Some(event.clone()), 401).await;
-        let body = event.to_string();
-        let signed = Signed::sign(&[secret], "w-1", SystemClock.now(), body.as_bytes());
-        let mut ids = Vec::new();
-        for status in [202, 200] {
-            let request = self.server.request(Method::POST, path).header("content-type", "application/json");
-            let request = request.header("webhook-id", &signed.id).header("webhook-timestamp", &signed.timestamp);
-            let answer =
-                self.server.send(request.header("webhook-signature", &signed.signature).body(body.clone())).await;
-            assert_eq!(answer.status, status, "{}", answer.text());
-            let answer: Value = serde_json::from_slice(&answer.body).expect("JSON");
-            ids.push(answer["id"].as_str().expect("an id").to_owned());
-        }
-        assert_eq!(ids[0], ids[1]);
-        let query = "direction=IN&status=SUCCESS&type=shipped&entity_id=p-1&due=false&limit=1";
-        while self.get(&format!("{path}?{query}")).await["items"][0].is_null() {
-            tokio::task::yield_now().await;
-        }
-        let event = format!("/v1/partner-events/{}", ids[0]);
-        self.get(&event).await;
-        let reason = json!({"reason": "a test", "by": "me"});
-        self.exchange("post", &format!("{event}/cancel"), Some(reason.clone()), 409).await;
-        self.post(&format!("{event}/resend"), reason.clone()).await;
-        self.get("/v1/partners/acme/statistics").await;
-        self.post("/v1/partners/acme/replay", json!({"from": 0, "to": 1, "reason": "a test"})).await;
-        self.exchange("delete", one, Some(reason), 200).await;
-        for path in [one, "/v1/partner-events/0123456789abcdef01234567"] {
-            self.exchange("get", path, None, 404).await;
-        }
     }
 
     /// At a server that has them.

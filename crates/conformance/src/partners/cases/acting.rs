@@ -63,8 +63,9 @@ pub async fn acts_are_recorded_with_their_reason(subject: &dyn Subject) {
     let events = exchange.until(|events| are(events, EventStatus::Failed)).await;
     exchange.partners.resend(&events[0].id, reason()).await.expect("resent");
     exchange.until(|events| are(events, EventStatus::Success)).await;
+    exchange.it.advance(1);
     exchange.partners.delete(P, reason()).await.expect("deleted");
-    let acts = RecordQuery::new(<annals_core::handlers::ActRecord as RecordType>::COLLECTION);
+    let acts = RecordQuery::new(<annals_core::handlers::ActRecord as RecordType>::COLLECTION).ascending("at");
     let acts = exchange.records.find(acts).await.expect("found").records;
     let acts: Vec<_> = acts.iter().map(|act| act.document.get_str("act").expect("an act").to_owned()).collect();
     assert_eq!(acts, ["resend", "delete"]);
