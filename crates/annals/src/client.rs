@@ -7,6 +7,7 @@ mod browse;
 mod commits;
 mod credentials;
 mod dead_letters;
+mod doctor;
 mod filters;
 mod groups;
 mod handlers;

@@ -12,6 +12,7 @@ mod config;
 mod consent;
 mod credential;
 mod demo;
+mod doctor;
 mod events;
 mod export;
 mod filter;
@@ -150,6 +151,7 @@ commands! {
     export::Export,
     stats::Stats,
     health::Health,
+    doctor::Doctor,
     adopt::Adopt,
     check::Check,
     repair::Repair,

@@ -50,6 +50,11 @@ impl Failure {
         Self::new(Code::InvalidConfig, message)
     }
 
+    /// What to do, as one sentence.
+    pub fn advice(&self) -> &'static str {
+        self.advice
+    }
+
     /// The same, saying which line of the input it is about.
     pub fn at_line(self, line: u64) -> Self {
         Self { message: format!("line {line}: {}", self.message), ..self }

@@ -15,6 +15,7 @@ mod copy;
 pub mod credentials;
 mod data;
 pub mod dead_letters;
+pub mod doctor;
 mod error;
 mod event_document;
 mod event_log;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::doctor::Diagnosis;
 use crate::receiving::NoReceiving;
 use crate::sequencing::NoSequencer;
 use crate::stream_definitions::RecordStreamDefinitions;
@@ -131,6 +132,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Reports the status of every open log.
     fn status(&self) -> Vec<LogStatus>;
+
+    /// Examines what is below the store: its disk, or the deployment that holds it. What the store refuses is in [`status`](Self::status)
+    /// and is not repeated here. What may not be looked at is left out.
+    async fn examine(&self) -> Diagnosis {
+        Diagnosis::default()
+    }
 
     /// Begins a backup of the whole store, with every log up to its current durable head, while commits continue. The result is an
     /// archive that the same backend can restore.

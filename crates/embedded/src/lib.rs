@@ -6,6 +6,7 @@
 
 pub mod disk;
 mod engine;
+mod examine;
 mod floor;
 mod format;
 #[doc(hidden)]

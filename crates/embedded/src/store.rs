@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use annals_core::doctor::Diagnosis;
 use annals_core::{
     Backup, Code, DEFAULT_SCOPE, DocumentQueries, EventLog, Identity, LogStatus, OpenError, PrepareKeys, Queries,
     Receiving, RecordSnapshots, Records, Snapshots, Store, StoreDocuments, StoreError, Streams, UnknownLog, Uuid,
@@ -24,6 +25,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::disk::{Disk, Open, Overlay};
 use crate::engine::Engine;
+use crate::examine::examine;
 use crate::format::FORMAT;
 use crate::log::{Log, Packed, Place};
 use crate::operations::{MapImage, Taking, TenantImage};
@@ -393,6 +395,10 @@ impl Store for EmbeddedStore {
 
     fn identity_since(&self, tenant: &str, scope: &str, seen: u32) -> Option<Identity> {
         self.tenants.get(tenant).map(|tenant| tenant.file.identity(scope, seen))
+    }
+
+    async fn examine(&self) -> Diagnosis {
+        examine(&*self.disk, &self.options)
     }
 
     fn status(&self) -> Vec<LogStatus> {

@@ -16,12 +16,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Warns if the primary's cache is smaller than large commits need. A user who may not ask, and a mongos, which has none, get no warning.
 pub(crate) async fn warn_if_small(client: &Client) {
-    let admin = client.database("admin");
-    // Only what is needed: the other sections take the server longer.
-    let status = doc! { "serverStatus": 1, "repl": 0, "metrics": 0, "locks": 0, "tcmalloc": 0 };
-    let status = tokio::time::timeout(ANSWER_TIME_MAX, admin.run_command(status).into_future()).await;
-    let Ok(Ok(status)) = status else { return };
-    let Some(bytes) = bytes(&status) else { return };
+    let Some(bytes) = size(client).await else { return };
     if bytes < DUE_BYTES {
         tracing::warn!(
             cache_mib = bytes / 1024 / 1024,
@@ -30,6 +25,15 @@ pub(crate) async fn warn_if_small(client: &Client) {
              storage.wiredTiger.engineConfig.cacheSizeGB (docs/mongodb.md)"
         );
     }
+}
+
+/// The size of the primary's cache; none for a user who may not ask, and for a mongos, which has none.
+pub(crate) async fn size(client: &Client) -> Option<i64> {
+    let admin = client.database("admin");
+    // Only what is needed: the other sections take the server longer.
+    let status = doc! { "serverStatus": 1, "repl": 0, "metrics": 0, "locks": 0, "tcmalloc": 0 };
+    let status = tokio::time::timeout(ANSWER_TIME_MAX, admin.run_command(status).into_future()).await;
+    bytes(&status.ok()?.ok()?)
 }
 
 /// The size of the cache that a server reports.

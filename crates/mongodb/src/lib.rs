@@ -12,6 +12,7 @@ mod answers;
 mod cache;
 mod connect;
 mod dolittle;
+mod examine;
 mod hosts;
 mod identity;
 mod intake;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use annals_core::doctor::Diagnosis;
 use annals_core::{
     DEFAULT_SCOPE, DEFAULT_TENANT, DocumentQueries, EventLog, Identity, LogStatus, PrepareKeys, Queries, Receiving,
     Records, Sequencing, Snapshots, Store, StreamDefinitions, Streams, UnknownLog, Uuid, new_uuid,
@@ -18,6 +19,7 @@ use tokio::task::JoinHandle;
 use crate::answers::Answers;
 use crate::cache;
 use crate::connect::{Connection, check_following, connect};
+use crate::examine::examine;
 use crate::identity;
 use crate::layout::names::{EVENT_LOG, IDENTITY, aggregate_of, collections};
 use crate::layout::schema::Schema;
@@ -343,6 +345,11 @@ impl Store for MongoStore {
         let mut status: Vec<_> = status.chain(self.scopes.values().map(|log| log.status())).collect();
         status.iter_mut().for_each(|log| log.refusing = log.refusing.take().or_else(|| no_primary.clone()));
         status
+    }
+
+    async fn examine(&self) -> Diagnosis {
+        let clock = &self.cluster.logs[0].clock;
+        examine(&self.cluster.client, &**clock).await
     }
 
     async fn close(&self) {

@@ -52,6 +52,7 @@ pub(crate) fn features() -> Vec<Feature> {
         v1::backup::feature(),
         v1::credentials::feature(),
         v1::audit::feature(),
+        v1::doctor::feature(),
         health::feature(),
         metrics::feature(),
         openapi::feature(),

@@ -8,6 +8,7 @@ mod commit;
 mod condition;
 mod credential;
 mod dead_letter;
+mod doctor;
 mod event;
 mod filter;
 mod handler;
@@ -33,6 +34,7 @@ pub(crate) use dead_letter::{
     BulkAct, BulkOutcome, DeadLetter, DeadLetterPage, DeadLetterStatistics, LetterPolicyPage, LetterPolicyStatus,
     NewLetterPolicy,
 };
+pub(crate) use doctor::Diagnosis;
 pub(crate) use event::{AggregatePage, Event, LogPage};
 pub(crate) use filter::{FilterDefinition, FilterPage, FilterSettlements, FilterStatus};
 pub(crate) use handler::{

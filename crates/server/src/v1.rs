@@ -9,6 +9,7 @@ pub(crate) mod changes;
 pub(crate) mod commits;
 pub(crate) mod credentials;
 pub(crate) mod dead_letters;
+pub(crate) mod doctor;
 pub(crate) mod documents;
 mod export;
 pub(crate) mod filters;

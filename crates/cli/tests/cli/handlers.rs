@@ -8,7 +8,7 @@ use crate::process::Server;
 use crate::run::{body, folder, lines, run, run_with};
 
 /// Fails the only delivery of a handler for good.
-fn fail(server: &Server) {
+pub fn fail(server: &Server) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let client = Client::new(&server.url, annals::DEFAULT_TENANT, annals::DEFAULT_SCOPE).expect("an address");

@@ -10,6 +10,7 @@ mod command_line;
 mod configuration;
 mod crowds;
 mod demo;
+mod doctor;
 mod documents;
 mod exporting;
 mod filters;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use annals_core::doctor::Diagnosis;
 use annals_core::types::EventTypes;
 use annals_core::{
     Backup, Clock, DEFAULT_SCOPE, EventLog, Identity, LogStatus, PrepareKeys, Queries, Receiving, Records, Sequencing,
@@ -115,6 +116,10 @@ impl Store for TypedStore {
 
     fn status(&self) -> Vec<LogStatus> {
         self.inner.status()
+    }
+
+    async fn examine(&self) -> Diagnosis {
+        self.inner.examine().await
     }
 
     fn backup(&self, earlier: Option<&[u8]>) -> Result<Box<dyn Backup>, StoreError> {

@@ -1,0 +1,131 @@
+//! `annals doctor`.
+
+use annals::doctor::{Diagnosis, Finding, Severity};
+use annals::operations;
+use annals::{Client, Code, DEFAULT_SCOPE};
+use clap::Args;
+
+use super::Run;
+use crate::cli::Format;
+use crate::context::{Context, Reaches};
+use crate::failure::{Failure, Stop};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::target::Target;
+
+/// Examine a server or a store: what is wrong, in words, and what to do first
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Changes nothing. A server examines itself, which needs the role admin; a store is opened to be examined. The exit \
+                  code is 6 when a finding is critical.\n\nExamples:\n  annals doctor --server http://127.0.0.1:4000\n  \
+                  annals doctor --store embedded:./data --thorough"
+)]
+pub struct Doctor {
+    /// Read every byte of an embedded store, too, as `annals check` does
+    #[arg(long)]
+    thorough: bool,
+}
+
+impl Run for Doctor {
+    const REACHES: Reaches = Reaches::ServerOrStore;
+
+    async fn run(&self, context: &Context) -> Result<(), Stop> {
+        let diagnosis = match &context.server {
+            Some(_) if self.thorough => {
+                return Err(Failure::config("--thorough reads the files of a store; name it with --store").into());
+            }
+            Some(server) => of_server(context, server).await?,
+            None => of_store(context, self.thorough).await?,
+        };
+        let mut output = context.output();
+        print(&mut output, &diagnosis)?;
+        output.flush()?;
+        match diagnosis.worst() {
+            Some(Severity::Critical) => Err(Stop::Reported(Code::StoreDamaged)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A server that does not answer, or that takes no commits, is a finding. One that refuses the caller is a failure of the command.
+async fn of_server(context: &Context, server: &str) -> Result<Diagnosis, Stop> {
+    let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
+    let examined = vec![format!("the server {server}")];
+    match client.diagnose().await {
+        Ok(diagnosis) => Ok(Diagnosis::new(examined, Vec::new()).and(diagnosis)),
+        Err(error) if matches!(error.code(), Code::Unreachable | Code::Closing | Code::Overloaded) => {
+            let failure = Failure::from(error);
+            Ok(Diagnosis::new(examined, vec![failed(format!("server {server}"), &failure)]))
+        }
+        Err(error) => Err(Failure::from(error).into()),
+    }
+}
+
+/// A store that cannot be opened is a finding.
+async fn of_store(context: &Context, thorough: bool) -> Result<Diagnosis, Stop> {
+    let url = &context.config.store.url;
+    let examined = Diagnosis::new(vec![format!("the store {url}")], Vec::new());
+    let opened = match Target::open(context, DEFAULT_SCOPE, true).await {
+        Ok(target) => {
+            let mut found = Diagnosis::default();
+            let closed = target
+                .run(async |target| {
+                    if let Some(host) = target.host() {
+                        found = host.diagnose().await;
+                    }
+                    Ok(())
+                })
+                .await;
+            // What closing meets is damage that the diagnosis has already, or the end of this process.
+            match closed {
+                Err(Stop::Failed(failure)) if found.worst() != Some(Severity::Critical) => {
+                    found.and(Diagnosis::new(Vec::new(), vec![failed(format!("store {url}"), &failure)]))
+                }
+                Err(stop @ (Stop::ReaderGone | Stop::Interrupted)) => return Err(stop),
+                _ => found,
+            }
+        }
+        Err(failure) => Diagnosis::new(Vec::new(), vec![failed(format!("store {url}"), &failure)]),
+    };
+    let checked = if thorough { checked(url)? } else { Diagnosis::default() };
+    Ok(examined.and(opened).and(checked))
+}
+
+/// Every checksum of an embedded store.
+fn checked(url: &str) -> Result<Diagnosis, Stop> {
+    let bar = Progress::of_bytes();
+    let report = operations::check(url, &mut |done, all| bar.reach(done, all))?;
+    drop(bar);
+    let of = |severity| {
+        move |found: &operations::Finding| Finding::new(severity, "files", found.what.clone(), found.advice.clone())
+    };
+    let mut findings: Vec<_> = report.damage.iter().map(of(Severity::Critical)).collect();
+    findings.extend(report.notes.iter().map(of(Severity::Note)));
+    if report.more_damage > 0 {
+        let what = format!("{} more places are damaged.", report.more_damage);
+        findings.push(Finding::new(Severity::Critical, "files", what, "`annals check` lists them."));
+    }
+    Ok(Diagnosis::new(vec!["every byte of its files".to_owned()], findings))
+}
+
+fn failed(about: String, failure: &Failure) -> Finding {
+    Finding::new(Severity::Critical, about, failure.message.clone(), failure.advice())
+}
+
+fn print(output: &mut Output, diagnosis: &Diagnosis) -> Result<(), Stop> {
+    if output.format() == Format::Json {
+        return output.json(diagnosis);
+    }
+    output.text(format_args!("Examined: {}.", diagnosis.examined.join("; ")))?;
+    for finding in &diagnosis.findings {
+        output.text(format_args!(
+            "\n{}  {}\n  {}\n  help: {}",
+            finding.severity, finding.about, finding.what, finding.advice
+        ))?;
+    }
+    match (diagnosis.first(), diagnosis.findings.is_empty()) {
+        (Some(first), _) => output.text(format_args!("\nFirst, about {}: {}", first.about, first.advice)),
+        (None, false) => output.text(format_args!("\nNothing needs to be done.")),
+        (None, true) => output.text(format_args!("Nothing is wrong.")),
+    }
+}

@@ -1,0 +1,123 @@
+//! What is wrong with a store, a server or a MongoDB deployment, in words, and what to do first.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How much a finding matters. The order is that in which findings are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Something does not work now, or what is stored is not what was stored.
+    Critical,
+    /// It works, and somebody should act: something stands still, or will.
+    Warning,
+    /// Good to know.
+    Note,
+}
+
+impl Severity {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One thing that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What it is about, for example `log acme/default` or `handler default/billing`.
+    pub about: String,
+    /// What was found, as a sentence.
+    pub what: String,
+    /// What to do, as a sentence.
+    pub advice: String,
+}
+
+impl Finding {
+    /// A finding of this severity.
+    pub fn new(
+        severity: Severity,
+        about: impl Into<String>,
+        what: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self { severity, about: about.into(), what: what.into(), advice: advice.into() }
+    }
+}
+
+/// What an examination found, the most severe first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// What was examined, each as a few words, so that a clean diagnosis says what it covers.
+    pub examined: Vec<String>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+}
+
+impl Diagnosis {
+    /// The diagnosis of these findings.
+    pub fn new(examined: Vec<String>, mut findings: Vec<Finding>) -> Self {
+        // Stable, so that what is found first of one severity stays first.
+        findings.sort_by_key(|finding| finding.severity);
+        Self { examined, findings }
+    }
+
+    /// The same with what another examination found.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::new([self.examined, other.examined].concat(), [self.findings, other.findings].concat())
+    }
+
+    /// The severity of the worst finding; none where there is none.
+    pub fn worst(&self) -> Option<Severity> {
+        self.findings.iter().map(|finding| finding.severity).min()
+    }
+
+    /// What to do first: the advice of the worst finding, unless that is a note.
+    pub fn first(&self) -> Option<&Finding> {
+        self.findings.iter().filter(|finding| finding.severity < Severity::Note).min_by_key(|finding| finding.severity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(severity: Severity, about: &str) -> Finding {
+        Finding::new(severity, about, "It is so.", "Do something.")
+    }
+
+    #[test]
+    fn what_is_worst_comes_first_and_is_to_be_mended_first() {
+        let store = Diagnosis::new(
+            vec!["the store".to_owned()],
+            vec![found(Severity::Note, "a"), found(Severity::Warning, "b"), found(Severity::Warning, "c")],
+        );
+        assert_eq!(store.first().map(|finding| &*finding.about), Some("b"));
+        let server = Diagnosis::new(vec!["the server".to_owned()], vec![found(Severity::Critical, "d")]);
+        let both = store.and(server);
+        let order: Vec<_> = both.findings.iter().map(|finding| &*finding.about).collect();
+        assert_eq!(order, ["d", "b", "c", "a"]);
+        assert_eq!((both.worst(), both.examined.len()), (Some(Severity::Critical), 2));
+    }
+
+    #[test]
+    fn a_note_alone_is_nothing_to_do() {
+        let noted = Diagnosis::new(Vec::new(), vec![found(Severity::Note, "a")]);
+        assert_eq!((noted.worst(), noted.first()), (Some(Severity::Note), None));
+        assert_eq!(Diagnosis::default().worst(), None);
+    }
+}

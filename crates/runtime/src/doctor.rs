@@ -1,0 +1,207 @@
+//! What is wrong with the store of a host, and with what runs on it.
+
+use annals_core::doctor::{Diagnosis, Finding, Severity};
+use annals_core::relay::RelayStatus;
+use annals_core::{LogStatus, SequenceNumber};
+use futures_util::future::{BoxFuture, FutureExt};
+
+use crate::health::ProcessorHealth;
+use crate::host::{Host, TaskState, TaskStatus};
+
+/// Commits wait for their numbers; a sequencer that is so far behind is felt.
+const SEQUENCER_LAG_MAX_MS: u64 = 5_000;
+
+impl Host {
+    /// Examines the store, what is below it, and everything that runs on it. Nothing is changed. What cannot be examined is a finding.
+    pub fn diagnose(&self) -> BoxFuture<'_, Diagnosis> {
+        self.examined().boxed()
+    }
+
+    async fn examined(&self) -> Diagnosis {
+        let store = self.store();
+        let logs = store.status();
+        let (health, below) = futures_util::join!(self.health(), store.examine());
+        let mut findings: Vec<_> = logs.iter().flat_map(of_log).collect();
+        findings.extend(undeclared(store.undeclared_logs()));
+        let processors = match &health {
+            Ok(health) => {
+                findings.extend(health.iter().filter_map(of_processor));
+                health.len()
+            }
+            Err(error) => {
+                let what = format!("The state of handlers, filters and projections cannot be read: {error}.");
+                findings.push(Finding::new(Severity::Critical, "processors", what, error.advice()));
+                0
+            }
+        };
+        findings.extend(self.tasks().iter().filter_map(of_task));
+        findings.extend(self.relays().iter().flat_map(of_relay));
+        let events: SequenceNumber = logs.iter().map(|log| log.head).sum();
+        let examined = vec![
+            counted(logs.len() as u64, "log", &format!(" with {events} events")),
+            counted(processors as u64, "processor", ""),
+        ];
+        Diagnosis::new(examined, findings).and(below)
+    }
+}
+
+fn counted(count: u64, what: &str, more: &str) -> String {
+    format!("{count} {what}{}{more}", if count == 1 { "" } else { "s" })
+}
+
+fn of_log(log: &LogStatus) -> Vec<Finding> {
+    let about = format!("log {}/{}", log.tenant, log.scope);
+    let mut findings = Vec::new();
+    for (what, refusal) in [("commits", &log.refusing), ("records and streams", &log.records_refusing)] {
+        if let Some(error) = refusal {
+            let what = format!("It refuses {what}: {error}.");
+            findings.push(Finding::new(Severity::Critical, &*about, what, error.code().advice()));
+        }
+    }
+    if let Some(sequencer) = &log.sequencer {
+        if sequencer.held > 0 {
+            let what =
+                counted(sequencer.held, "commit", " cannot get sequence numbers and are held, each for its aggregate.");
+            let advice =
+                format!("`annals held list --tenant {}` shows each with its reason and the way out.", log.tenant);
+            findings.push(Finding::new(Severity::Warning, &*about, what, advice));
+        }
+        if let Some(lag) = sequencer.lag_ms.filter(|lag| *lag > SEQUENCER_LAG_MAX_MS) {
+            let what = format!("The sequencer is {} s behind what is committed.", lag / 1_000);
+            let advice = "Look at the logs of the process that leads, and at the load of MongoDB.";
+            findings.push(Finding::new(Severity::Warning, &*about, what, advice));
+        }
+    }
+    let recovered = log.recovery.iter().map(|note| {
+        let what = format!("When it was opened: {note}.");
+        Finding::new(Severity::Note, &*about, what, "Nothing; `annals check` examines every byte of a closed store.")
+    });
+    findings.extend(recovered);
+    findings
+}
+
+fn undeclared(logs: Result<Vec<(String, String)>, annals_core::StoreError>) -> Vec<Finding> {
+    let stored = |(tenant, scope): (String, String)| {
+        let what = "It is stored and not declared, so nothing reads it.";
+        let advice = "Declare it in the configuration under [tenants], names and scopes.";
+        Finding::new(Severity::Warning, format!("log {tenant}/{scope}"), what, advice)
+    };
+    match logs {
+        Ok(logs) => logs.into_iter().map(stored).collect(),
+        Err(error) => {
+            let what = format!("The logs that are stored cannot be listed: {error}.");
+            vec![Finding::new(Severity::Critical, "store", what, error.code().advice_to_readers())]
+        }
+    }
+}
+
+fn of_processor(health: &ProcessorHealth) -> Option<Finding> {
+    let reason = health.degraded.as_deref()?;
+    let (kind, name, tenant) = (health.kind, &health.name, &health.tenant);
+    let about = format!("{} {tenant}/{name}", kind.replace('_', " "));
+    let advice = match kind {
+        "handler" => {
+            format!("`annals handler failing {name} --tenant {tenant}` shows what fails; then retry, skip or park it.")
+        }
+        "filter" => format!(
+            "`annals filter show {name} --tenant {tenant}` shows the event and the reason; put the filter again when it is mended."
+        ),
+        "projection" => format!(
+            "`annals projection show {name} --tenant {tenant}` shows the event and the reason; put the projection again when it is mended."
+        ),
+        "saga" => {
+            format!("`annals saga list --name {name} --tenant {tenant}` shows what waits; then retry or cancel it.")
+        }
+        "subscription" => format!(
+            "`annals subscription show {name} --tenant {tenant}` shows the reason; check the producer and its consent."
+        ),
+        _ => "Look at the list of what is open, and end each on purpose.".to_owned(),
+    };
+    Some(Finding::new(Severity::Warning, about, sentence(reason), advice))
+}
+
+fn of_task(task: &TaskStatus) -> Option<Finding> {
+    let error = task.last_error.as_deref().filter(|_| task.state == TaskState::Restarting)?;
+    let what = format!("It failed {} times and starts again: {error}.", task.restarts);
+    let advice = "Look at the log of this process; the task goes on where it was.";
+    Some(Finding::new(Severity::Warning, format!("task {}", task.name), what, advice))
+}
+
+fn of_relay(relay: &RelayStatus) -> Vec<Finding> {
+    let about = format!("relay {}", relay.tenant);
+    let mut findings = Vec::new();
+    if let Some(error) = &relay.last_error {
+        let what = format!("It cannot publish, and {} events wait: {error}.", relay.lag);
+        let advice = "Check that the brokers run and that this machine reaches them; commits go on meanwhile.";
+        findings.push(Finding::new(Severity::Warning, &*about, what, advice));
+    }
+    if relay.held > 0 {
+        let what = counted(relay.held, "event", " are refused by the broker and held.");
+        let advice = "The topic annals-relay-held lists them; raise the topic's limit of message size, or leave them.";
+        findings.push(Finding::new(Severity::Warning, &*about, what, advice));
+    }
+    if let Some(fork) = &relay.fork {
+        let what = format!(
+            "The store was restored to {} events, of which {} were published: consumers have seen events that are gone.",
+            fork.at, fork.published
+        );
+        let advice = "Tell the owners of the consumers; docs/kafka.md says how they find the fork.";
+        findings.push(Finding::new(Severity::Warning, &*about, what, advice));
+    }
+    findings
+}
+
+/// A reason as a sentence.
+fn sentence(reason: &str) -> String {
+    let mut characters = reason.trim_end_matches('.').chars();
+    let first = characters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", characters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use annals_core::{SequencerStatus, StoreError};
+
+    use super::*;
+
+    fn log() -> LogStatus {
+        LogStatus {
+            tenant: "acme".to_owned(),
+            scope: "default".to_owned(),
+            head: 7,
+            refusing: None,
+            records_refusing: None,
+            commits: 0,
+            syncs: 0,
+            bytes: 0,
+            recovery: Vec::new(),
+            sequencer: None,
+        }
+    }
+
+    #[test]
+    fn a_log_that_refuses_is_critical_and_one_with_held_commits_is_a_warning() {
+        assert_eq!(of_log(&log()), []);
+        let full = LogStatus { refusing: Some(StoreError::DiskFull("12 MiB are free".to_owned())), ..log() };
+        let found = of_log(&full);
+        assert_eq!((found.len(), found[0].severity, &*found[0].about), (1, Severity::Critical, "log acme/default"));
+        assert!(found[0].what.contains("12 MiB are free"), "{}", found[0].what);
+        let sequencer = SequencerStatus { leads: true, held: 2, lag_ms: Some(60_000) };
+        let found = of_log(&LogStatus { sequencer: Some(sequencer), ..log() });
+        let said: Vec<_> = found.iter().map(|finding| (finding.severity, &*finding.what)).collect();
+        assert_eq!(
+            said,
+            [
+                (Severity::Warning, "2 commits cannot get sequence numbers and are held, each for its aggregate."),
+                (Severity::Warning, "The sequencer is 60 s behind what is committed."),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_reason_becomes_a_sentence() {
+        assert_eq!(sentence("partition \"a\" is blocked"), "Partition \"a\" is blocked.");
+        assert_eq!(sentence("It waits."), "It waits.");
+        assert_eq!(sentence(""), ".");
+    }
+}

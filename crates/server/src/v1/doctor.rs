@@ -1,0 +1,29 @@
+//! `GET /v1/doctor`: what is wrong with the store and what runs on it, and what to do first.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use crate::answer::json;
+use crate::payload::Payload;
+use crate::problem::Problem;
+use crate::route::{Feature, Permission, get};
+use crate::schemas;
+use crate::state::Server;
+
+/// The operation that examines the server.
+pub(crate) fn feature() -> Feature {
+    let examine = get("/v1/doctor", Permission::Admin, examine).described(
+        "examine",
+        "Examines the store, what is below it and everything that runs on it, and says what to do. The worst finding is first.",
+        Payload::json::<schemas::Diagnosis>(),
+    );
+    Feature::new("Doctor", [examine])
+}
+
+/// The handler.
+async fn examine(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
+    json(StatusCode::OK, &server.host.diagnose().await)
+}
