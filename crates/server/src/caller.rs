@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use annals_core::{Code, DEFAULT_TENANT};
+use annals_core::{ByteString, Code, DEFAULT_TENANT, NewCommit, limits};
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
@@ -110,6 +110,8 @@ pub(crate) fn unknown_tenant(tenant: &str) -> Problem {
 pub(crate) struct TraceContext {
     trace_id: [u8; 32],
     span_id: [u8; 16],
+    /// Whether the caller records the trace, among others.
+    flags: [u8; 2],
 }
 
 impl TraceContext {
@@ -129,12 +131,25 @@ impl TraceContext {
         let valid = known && version.len() == 2 && flags.len() == 2 && set(trace_id) && set(span_id);
         let valid = valid && [version, trace_id, span_id, flags].into_iter().all(hex);
         let (trace_id, span_id) = (trace_id.as_bytes().try_into().ok()?, span_id.as_bytes().try_into().ok()?);
-        valid.then_some(Self { trace_id, span_id })
+        let flags = flags.as_bytes().try_into().ok()?;
+        valid.then_some(Self { trace_id, span_id, flags })
     }
 
     /// The id of the trace.
     pub fn trace_id(&self) -> &str {
         std::str::from_utf8(&self.trace_id).unwrap_or_default()
+    }
+
+    /// Notes the trace in the header of a commit, so that handlers, followers and consumers of its events can continue it. A header that
+    /// names a trace, or has no room for one, stays as it is: a trace never refuses a commit.
+    pub fn note(&self, commit: &mut NewCommit) {
+        let named = |(key, _): &(ByteString, ByteString)| key.eq_ignore_ascii_case(TRACE_HEADER);
+        let bytes: usize = commit.header.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let flags = std::str::from_utf8(&self.flags).unwrap_or_default();
+        let value = format!("00-{}-{}-{flags}", self.trace_id(), self.span_id());
+        if !commit.header.iter().any(named) && bytes + TRACE_HEADER.len() + value.len() <= limits::HEADER_BYTES_MAX {
+            commit.header.push((ByteString::from_static(TRACE_HEADER), value.into()));
+        }
     }
 
     /// The id of the caller's span.

@@ -6,7 +6,7 @@ use bson::DateTime;
 use bson::oid::ObjectId;
 use serde::{Deserialize, Serialize};
 
-use super::EventDirection;
+use super::{EventDirection, EventStatus};
 use crate::order::Direction;
 use crate::{Condition, Index, RecordType, Timestamp};
 
@@ -150,6 +150,17 @@ impl DeliveryRecord {
     /// The key of an event that a partner sent.
     pub fn key_in(partner: &str, webhook_id: &str) -> String {
         format!("IN/{partner}/{webhook_id}")
+    }
+
+    /// The status of the event's record, which changes in the same batch as the delivery.
+    pub fn status(&self) -> EventStatus {
+        match self.ended {
+            _ if self.leased => EventStatus::Processing,
+            Some(Ending::Success) => EventStatus::Success,
+            Some(_) => EventStatus::Failed,
+            None if self.attempt == self.earlier => EventStatus::Pending,
+            None => EventStatus::Failed,
+        }
     }
 
     /// A delivery that is due now.

@@ -183,7 +183,8 @@ impl PartnerEventView {
             event_day_id: event.event_day_id,
             event_version: event.event_version,
             event_type: event.event_type,
-            event_status: event.event_status,
+            // Of the delivery, as everything below: record and delivery are read one after the other, and may have changed between.
+            event_status: known.map_or(event.event_status, DeliveryRecord::status),
             event_direction: event.event_direction,
             entity_metadata,
             entity_data: event.entity_data.into_relaxed_extjson(),

@@ -15,6 +15,8 @@ use crate::host::{is_set, locked};
 
 /// How many deliveries are looked up at once.
 const LOOK: usize = 100;
+/// How often a lane looks again although nobody told it, on a store that other processes write to.
+const LOOK_ANYWAY: Duration = Duration::from_secs(60);
 /// When a lane looks again whose store failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -105,7 +107,9 @@ impl Lane {
             self.taken.insert(delivery.key.clone());
             flights.spawn(Arc::clone(&self.work).attempt(Arc::clone(partner), self.direction, delivery));
         }
-        self.later
+        // A process that records a delivery and ends before it tells the owner leaves it to be found.
+        let anyway = self.work.partners.shared.may_share().then(|| now.plus(LOOK_ANYWAY));
+        [self.later, anyway].into_iter().flatten().min()
     }
 
     async fn look_up(&mut self, now: Timestamp) -> Result<(), RecordError> {

@@ -16,6 +16,8 @@ use super::owner::Work;
 use super::{TenantPartners, date};
 use crate::host::is_set;
 
+/// How often in a row the position may turn out to have moved under the same definitions.
+const MOVED_MAX: u32 = 3;
 /// After how many events that nobody selects the position is stored.
 const STORE_EVERY: u64 = 1_000;
 /// How many records are written together.
@@ -38,6 +40,7 @@ impl Work {
     /// Selects until the owner ends.
     pub async fn select(self: Arc<Self>) -> Result<(), String> {
         let (mut known, mut ending) = (self.known.subscribe(), self.ending.subscribe());
+        let mut moved = 0;
         loop {
             let now_known = Arc::clone(&known.borrow_and_update());
             let selected = tokio::select! {
@@ -53,9 +56,11 @@ impl Work {
                 Again::Failed(error) => return Err(error),
                 Again::Changed => {
                     let fresh = self.partners.load().await.map_err(|error| error.to_string())?;
-                    let same = fresh.generation == now_known.generation;
+                    // A write of ours that was broken off by a new definition may have moved the position after it was read. Only a
+                    // position that goes on moving is another process's.
+                    moved = if fresh.generation == now_known.generation { moved + 1 } else { 0 };
                     self.known.send_replace(Arc::new(fresh));
-                    if same {
+                    if moved > MOVED_MAX {
                         return Err("another process has moved the selection".to_owned());
                     }
                 }

@@ -107,8 +107,9 @@ pub(crate) async fn make(server: &Server, source: &Source, commit: NewCommit) ->
     make_at_once(server, source, commit).await
 }
 
-async fn make_at_once(server: &Server, source: &Source, commit: NewCommit) -> Result<CommitOutcome, Problem> {
+async fn make_at_once(server: &Server, source: &Source, mut commit: NewCommit) -> Result<CommitOutcome, Problem> {
     let _place = server.place(RETRY)?;
+    source.caller.trace.iter().for_each(|trace| trace.note(&mut commit));
     let outcome = source.log.commit(commit).await?;
     server.metrics.committed(&outcome);
     Ok(outcome)

@@ -48,7 +48,10 @@ async fn accept(server: &Server, request: Request) -> Result<Response, Problem> 
     let held = body::read(server, &parts, body).await?;
     let _place = server.place(commits::RETRY)?;
     let bytes = held.bytes.clone();
-    let transaction = parse(bytes.len(), move || parse_transaction(&bytes)).await??;
+    let mut transaction = parse(bytes.len(), move || parse_transaction(&bytes)).await??;
+    if let Some(trace) = source.caller.trace {
+        transaction.commits.iter_mut().for_each(|commit| trace.note(commit));
+    }
     let outcomes = source.log.transact(transaction).await?;
     server.metrics.transacted(&outcomes);
     // A transaction is a repeat as a whole or not at all.

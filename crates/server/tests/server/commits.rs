@@ -50,6 +50,41 @@ async fn everything_given_is_read_back() {
     assert_eq!(event.json(), expected);
 }
 
+/// So that a handler or a consumer can continue the trace. A commit that names one itself keeps it, and a repeat within another trace is
+/// still a repeat.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_trace_of_a_request_is_in_the_header_of_its_commits() {
+    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const OTHER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+    let server = Running::start().await;
+    let send = async |path: &str, body: &Value, trace: &'static str, status: u16| {
+        let request = server.request(Method::POST, path).header("traceparent", trace);
+        let answer = server.send(request.header("content-type", "application/json").body(body.to_string())).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+    };
+    let header = async |number: u64| server.get(&format!("/v1/log/{number}")).await.json()["header"].clone();
+    let mut body = opened();
+    body["request_id"] = json!("r");
+    send("/v1/commits", &body, TRACE, 201).await;
+    send("/v1/commits", &body, OTHER, 200).await;
+    assert_eq!(header(0).await, json!({ "traceparent": TRACE }));
+    let mut own = opened();
+    own["header"] = json!({ "Traceparent": OTHER });
+    send("/v1/commits", &own, TRACE, 201).await;
+    assert_eq!(header(1).await, own["header"]);
+    let mut full = opened();
+    full["header"] = json!({ "k": "x".repeat(65_500) });
+    send("/v1/commits", &full, TRACE, 201).await;
+    assert_eq!(header(2).await, full["header"], "a trace never refuses a commit");
+    let of = |id: &str| json!({"aggregate": {"name": "door", "id": id}, "events": [{"type": "opened", "data": {}}]});
+    send("/v1/transactions", &json!({ "commits": [of("x"), of("y")] }), OTHER, 201).await;
+    for number in [3, 4] {
+        assert_eq!(header(number).await, json!({ "traceparent": OTHER }));
+    }
+    send("/v1/commits", &of("z"), "no trace", 201).await;
+    assert_eq!(header(5).await, json!({}));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_that_is_no_object_of_strings_and_numbers_is_refused_with_its_path() {
     let server = Running::start().await;

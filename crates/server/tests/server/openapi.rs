@@ -556,6 +556,7 @@ async fn bodies_and_answers_are_as_the_document_describes_them() {
     described.get("/health/ready").await;
     described.get("/metrics").await;
     described.get("/openapi.json").await;
+    described.get("/v1/doctor").await;
     described.credentials().await;
     let all = operations(&described.document).into_iter().map(|(path, method, _)| format!("{method} {path}"));
     let missed: Vec<_> = all.filter(|name| !described.seen.contains_key(name)).collect();
