@@ -2,7 +2,7 @@
 
 use crate::command::{cargo, root, run as run_command};
 use crate::rivals;
-use crate::services::{self, Kind, Services};
+use crate::services::{self, Service, Services};
 
 /// Tephra and UmaDB are built and measured too.
 const RIVALS: &str = "--rivals";
@@ -18,13 +18,12 @@ const KAFKA: &str = "kafka";
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     if arguments.first().is_some_and(|word| word == KAFKA) {
-        return on_service(KAFKA, KAFKA, &arguments[1..], Kind::Kafka, ("--address", services::KAFKA_ADDRESS));
+        return on_service(KAFKA, KAFKA, &arguments[1..], &services::KAFKA, "--address");
     }
     if let Some(part) =
         [MONGODB, PROCESSING].into_iter().find(|part| arguments.first().is_some_and(|word| word == part))
     {
-        let named = ("--url", services::MONGODB_URL);
-        return on_service(MONGODB, part, &arguments[1..], Kind::MongoDb, named);
+        return on_service(MONGODB, part, &arguments[1..], &services::MONGODB, "--url");
     }
     let target = root().join("target");
     let has = |flag: &&str| arguments.iter().any(|word| word == flag);
@@ -48,13 +47,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 /// Measures on the service that the environment or the options name, else on one that it starts and stops.
-fn on_service(
-    feature: &str,
-    part: &str,
-    arguments: &[String],
-    kind: Kind,
-    (option, variable): (&str, &str),
-) -> Result<(), String> {
+fn on_service(feature: &str, part: &str, arguments: &[String], service: &Service, option: &str) -> Result<(), String> {
     let has = |words: &[&str]| arguments.iter().any(|argument| words.contains(&argument.as_str()));
     let mut bench = cargo();
     bench.args(["run", "--locked", "--release", "--manifest-path", "crates/bench/Cargo.toml", "--target-dir"]);
@@ -66,8 +59,8 @@ fn on_service(
         run_command(cargo().args(["build", "--locked", "--release", "--package", "annals-cli"]))?;
         bench.arg("--server").arg(root().join("target/release/annals"));
     }
-    let services = Services::start(&[kind])?;
-    if let Some(value) = services.value(variable) {
+    let services = Services::start(&[service])?;
+    if let Some(value) = services.value(service.place) {
         bench.arg(option).arg(value);
     }
     let measured = run_command(&mut bench);

@@ -10,98 +10,96 @@ mod mongod;
 mod redis;
 mod wire;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::command::{in_ci, root};
-use kafka::Kafka;
-use mongod::Mongod;
-use redis::Redis;
 
-/// Where tests look for a MongoDB; who sets it decides, and nothing is started.
-pub const MONGODB_URL: &str = "ANNALS_TEST_MONGODB";
-
-/// Where tests look for the program, of which they start servers of their own to kill, stop and cut off.
-pub const MONGOD: &str = "ANNALS_TEST_MONGOD";
-
-/// Where tests look for a Kafka, as HOST:PORT; who sets it decides, and nothing is started.
-pub const KAFKA_ADDRESS: &str = "ANNALS_TEST_KAFKA";
-
-/// Where tests look for the folder of Kafka's jars, from which they start brokers of their own, and consumers that are not ours.
-pub const KAFKA_JARS: &str = "ANNALS_TEST_KAFKA_JARS";
-
-/// Where tests look for a Redis; who sets it decides, and nothing is started.
-pub const REDIS_URL: &str = "ANNALS_TEST_REDIS";
-
-/// Where tests look for the program, of which they start servers of their own to kill and empty.
-pub const REDIS_SERVER: &str = "ANNALS_TEST_REDIS_SERVER";
-
-/// Where tests look for the browser and for the program that drives it.
-pub const CHROMIUM: &str = "ANNALS_TEST_CHROMIUM";
-pub const CHROMEDRIVER: &str = "ANNALS_TEST_CHROMEDRIVER";
+pub use kafka::KAFKA;
+pub use mongod::MONGODB;
 
 /// Where fetched services are kept instead of `target/services`, so that a fresh clone need not fetch them again.
 const CACHE: &str = "ANNALS_SERVICES_CACHE";
 
-/// The packages whose tests need a service.
-pub const PACKAGES: [&str; 3] = ["annals-mongodb", "annals-kafka", "annals-redis"];
+/// Every service that tests need. Its own file says the rest.
+pub const ALL: [&Service; 4] = [&MONGODB, &KAFKA, &redis::REDIS, &chromium::CHROMIUM];
 
-/// How the modules of other packages' tests begin that need a service.
-pub const MODULES: [&str; 4] = ["with_mongodb", "with_kafka", "with_redis", "with_chromium"];
-
-/// A service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    MongoDb,
-    Kafka,
-    Redis,
-    /// No service that runs: each test starts a browser of its own.
-    Chromium,
+/// A service that tests run against.
+pub struct Service {
+    /// What the command line calls it.
+    name: &'static str,
+    /// The variable in which tests look for a running one; who sets it decides, and nothing is started.
+    pub place: &'static str,
+    /// The variable in which tests look for the program, of which they start some of their own to kill, stop and cut off.
+    program: &'static str,
+    /// What both are set to, for people.
+    meant: &'static str,
+    /// The package whose tests need it.
+    package: Option<&'static str>,
+    /// How the modules of other packages' tests begin that need it.
+    module: &'static str,
+    /// Whether one runs beside the tests. Of others, each test starts one of its own.
+    runs: bool,
+    /// Finds the program, or brings it into this folder.
+    fetch: fn(&Path) -> Result<PathBuf, String>,
+    /// Starts one in this folder, with this program.
+    start: fn(&Path, &Path) -> Started,
 }
 
-impl Kind {
-    pub const ALL: [Self; 4] = [Self::MongoDb, Self::Kafka, Self::Redis, Self::Chromium];
+type Started = Result<Box<dyn Running>, String>;
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::MongoDb => "mongodb",
-            Self::Kafka => "kafka",
-            Self::Redis => "redis",
-            Self::Chromium => "chromium",
+/// A service that was started. It stops when it is dropped, and has ended then.
+trait Running {
+    /// What the variable of its place is set to.
+    fn place(&self) -> String;
+
+    /// Fails when it has ended.
+    fn check(&mut self) -> Result<(), String>;
+}
+
+/// The packages whose tests need a service.
+pub fn packages() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().filter_map(|service| service.package)
+}
+
+/// How the modules of other packages' tests begin that need one.
+pub fn modules() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().map(|service| service.module)
+}
+
+impl Service {
+    /// The services that the command line names; all that run when it names none.
+    fn named(words: &[&String], fetch: bool) -> Result<Vec<&'static Self>, String> {
+        if words.is_empty() {
+            return Ok(ALL.into_iter().filter(|service| fetch || service.runs).collect());
         }
+        let known = |word: &&String| {
+            let names = || ALL.map(|service| service.name).join(", ");
+            let found = ALL.into_iter().find(|service| service.name == word.as_str());
+            found.ok_or_else(|| format!("{word:?} is not a service; there are {}", names()))
+        };
+        words.iter().map(known).collect()
     }
 
-    /// The services that the command line names; all when it names none.
-    fn named(words: &[String]) -> Result<Vec<Self>, String> {
-        let known = |word: &String| {
-            let found = Self::ALL.into_iter().find(|kind| kind.name() == word.as_str());
-            found.ok_or_else(|| format!("{word:?} is not a service; there are mongodb, kafka, redis and chromium"))
-        };
-        let named = words.iter().filter(|word| *word != "--fetch").map(known).collect::<Result<Vec<_>, _>>()?;
-        let fetch = words.iter().any(|word| word == "--fetch");
-        // A browser is fetched, and nothing of it is started.
-        let all = || Self::ALL.into_iter().filter(|kind| fetch || *kind != Self::Chromium).collect();
-        Ok(if named.is_empty() { all() } else { named })
+    /// What runs it: the program that the environment names, or one that is fetched.
+    fn program(&self) -> Result<PathBuf, String> {
+        std::env::var_os(self.program).map_or_else(|| (self.fetch)(&cache()), |path| Ok(path.into()))
     }
 }
 
 /// `cargo xtask services`: starts them and keeps them until it ends, however that comes.
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    let kinds = Kind::named(arguments)?;
-    if arguments.iter().any(|argument| argument == "--fetch") {
-        for kind in kinds {
-            let fetched = match kind {
-                Kind::MongoDb => fetch::mongod(&cache())?,
-                Kind::Kafka => maven::kafka(&cache())?,
-                Kind::Redis => redis::program(&cache())?,
-                Kind::Chromium => chromium::programs()?.driver,
-            };
-            println!("{}", fetched.display());
+    let (flags, words): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| *argument == "--fetch");
+    let fetch = !flags.is_empty();
+    let named = Service::named(&words, fetch)?;
+    if fetch {
+        for service in named {
+            println!("{}", (service.fetch)(&cache())?.display());
         }
         return Ok(());
     }
     let mut services = Services::none();
-    for kind in kinds {
-        services.start_own(kind)?;
+    for service in named {
+        services.start_own(service)?;
     }
     for (name, value) in services.environment() {
         println!("{name}={value}");
@@ -114,109 +112,47 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 /// The services of a test run. They stop when it is dropped.
+#[derive(Default)]
 pub struct Services {
-    mongod: Option<Mongod>,
-    kafka: Option<Kafka>,
-    redis: Option<Redis>,
+    running: Vec<Box<dyn Running>>,
     environment: Vec<(&'static str, String)>,
 }
 
 impl Services {
-    /// Takes the services of these kinds that the environment names, and starts the others.
+    /// Takes those of these services that the environment names, and starts the others.
     ///
     /// # Errors
     /// A sentence that says what to install or to set.
-    pub fn start(kinds: &[Kind]) -> Result<Self, String> {
+    pub fn start(wanted: &[&Service]) -> Result<Self, String> {
         let mut services = Self::none();
         let leave = if in_ci() { "" } else { ", or leave its tests out with --without-services" };
-        for kind in kinds {
-            let set = match kind {
-                Kind::MongoDb => {
-                    format!(
-                        "{MONGOD} to the path of a mongod 6.0 or later, and {MONGODB_URL} to the URL of a replica set"
-                    )
-                }
-                Kind::Kafka => {
-                    format!(
-                        "{KAFKA_JARS} to the folder of the jars of Kafka 4, and {KAFKA_ADDRESS} to HOST:PORT of a broker"
-                    )
-                }
-                Kind::Redis => format!("{REDIS_SERVER} to the path of a redis-server 7, and {REDIS_URL} to its URL"),
-                Kind::Chromium => {
-                    format!("{CHROMIUM} to the path of a Chromium, and {CHROMEDRIVER} to that of its chromedriver")
-                }
-            };
-            services.start_one(*kind).map_err(|why| format!("{why}\nset {set} that tests may write to{leave}"))?;
+        for service in wanted {
+            let Service { place, program, meant, .. } = service;
+            let started = services.start_one(service);
+            started.map_err(|why| format!("{why}\nset {program} and {place} to {meant} that tests may use{leave}"))?;
         }
         Ok(services)
     }
 
     /// No services.
     pub fn none() -> Self {
-        Self { mongod: None, kafka: None, redis: None, environment: Vec::new() }
+        Self::default()
     }
 
-    fn start_one(&mut self, kind: Kind) -> Result<(), String> {
-        let (program, url) = match kind {
-            Kind::MongoDb => (MONGOD, MONGODB_URL),
-            Kind::Kafka => (KAFKA_JARS, KAFKA_ADDRESS),
-            Kind::Redis => (REDIS_SERVER, REDIS_URL),
-            Kind::Chromium => (CHROMIUM, CHROMEDRIVER),
-        };
-        match (std::env::var(program), std::env::var(url)) {
-            (Ok(program_is), Ok(url_is)) => self.environment.extend([(url, url_is), (program, program_is)]),
-            (given, Ok(url_is)) => {
-                let program_is = given.map_or_else(|_| Self::program(kind), |path| Ok(PathBuf::from(path)))?;
-                self.environment.extend([(url, url_is), (program, program_is.display().to_string())]);
-            }
-            (_, Err(_)) => self.start_own(kind)?,
-        }
+    fn start_one(&mut self, service: &Service) -> Result<(), String> {
+        let Ok(place) = std::env::var(service.place) else { return self.start_own(service) };
+        let program = service.program()?.display().to_string();
+        self.environment.extend([(service.place, place), (service.program, program)]);
         Ok(())
     }
 
-    /// What runs a service: the environment's, or one that is fetched.
-    fn program(kind: Kind) -> Result<PathBuf, String> {
-        let (given, cache) = match kind {
-            Kind::MongoDb => (std::env::var_os(MONGOD), cache()),
-            Kind::Kafka => (std::env::var_os(KAFKA_JARS), cache()),
-            Kind::Redis => (std::env::var_os(REDIS_SERVER), cache()),
-            Kind::Chromium => (std::env::var_os(CHROMIUM), cache()),
-        };
-        match (given, kind) {
-            (Some(path), Kind::Kafka) => maven::java().map(|()| PathBuf::from(path)),
-            (Some(path), Kind::MongoDb | Kind::Redis | Kind::Chromium) => Ok(PathBuf::from(path)),
-            (None, Kind::MongoDb) => fetch::mongod(&cache),
-            (None, Kind::Kafka) => maven::kafka(&cache),
-            (None, Kind::Redis) => redis::program(&cache),
-            (None, Kind::Chromium) => chromium::programs().map(|programs| programs.browser),
-        }
-    }
-
-    /// Starts one of these, whatever the environment says of those that run.
-    fn start_own(&mut self, kind: Kind) -> Result<(), String> {
-        let program = Self::program(kind)?;
-        let shown = program.display().to_string();
-        match kind {
-            Kind::MongoDb => {
-                let mongod = Mongod::start(&cache(), &program)?;
-                self.environment.extend([(MONGODB_URL, mongod.url()), (MONGOD, shown)]);
-                self.mongod = Some(mongod);
-            }
-            Kind::Kafka => {
-                let kafka = Kafka::start(&cache(), &program)?;
-                self.environment.extend([(KAFKA_ADDRESS, kafka.address()), (KAFKA_JARS, shown)]);
-                self.kafka = Some(kafka);
-            }
-            Kind::Redis => {
-                let redis = Redis::start(&cache(), &program)?;
-                self.environment.extend([(REDIS_URL, redis.url()), (REDIS_SERVER, shown)]);
-                self.redis = Some(redis);
-            }
-            Kind::Chromium => {
-                let driver = chromium::programs()?.driver.display().to_string();
-                self.environment.extend([(CHROMEDRIVER, driver), (CHROMIUM, shown)]);
-            }
-        }
+    /// Starts one, whatever the environment says of those that run.
+    fn start_own(&mut self, service: &Service) -> Result<(), String> {
+        let program = service.program()?;
+        let running = (service.start)(&cache(), &program)?;
+        let program = program.display().to_string();
+        self.environment.extend([(service.place, running.place()), (service.program, program)]);
+        self.running.push(running);
         Ok(())
     }
 
@@ -232,16 +168,12 @@ impl Services {
 
     /// Fails when one of them has ended.
     fn check(&mut self) -> Result<(), String> {
-        self.mongod.as_mut().map_or(Ok(()), Mongod::check)?;
-        self.kafka.as_mut().map_or(Ok(()), Kafka::check)?;
-        self.redis.as_mut().map_or(Ok(()), Redis::check)
+        self.running.iter_mut().try_for_each(|running| running.check())
     }
 
     /// Stops what was started, and waits until it has ended.
     pub fn stop(self) {
-        drop(self.mongod);
-        drop(self.kafka);
-        drop(self.redis);
+        drop(self.running);
     }
 }
 

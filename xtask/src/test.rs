@@ -1,7 +1,7 @@
 //! Everything CI runs, cheapest first, ordered so that each build uses what the one before left.
 
 use crate::command::{cargo, in_ci, only, run as run_command};
-use crate::services::{self, Kind, Services};
+use crate::services::{self, Services};
 use crate::steps::{Step, Steps};
 use crate::{deny, fuzz, lint, tidy};
 
@@ -43,9 +43,9 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
     steps.run_if_possible("services for the tests", || match without_services {
         true => Ok(Step::NotRun(format!(
             "--without-services was given, so {} is not tested",
-            services::PACKAGES.join(", ")
+            services::packages().collect::<Vec<_>>().join(", ")
         ))),
-        false => Services::start(&Kind::ALL).map(|started| {
+        false => Services::start(&services::ALL).map(|started| {
             services = started;
             Step::Passed
         }),
@@ -58,8 +58,8 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
             .args(kinds)
             .envs(services.environment());
         if without_services {
-            tests.args(services::PACKAGES.iter().flat_map(|package| ["--exclude", package]));
-            tests.arg("--").args(services::MODULES.iter().flat_map(|module| ["--skip", module]));
+            tests.args(services::packages().flat_map(|package| ["--exclude", package]));
+            tests.arg("--").args(services::modules().flat_map(|module| ["--skip", module]));
         }
         run_command(&mut tests)
     });

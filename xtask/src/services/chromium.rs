@@ -3,19 +3,43 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::{Running, Service};
 use crate::command::{output, run};
 
 /// What Debian calls them.
 const PACKAGES: [&str; 2] = ["chromium", "chromium-driver"];
 
-/// Where both are.
-pub struct Programs {
-    pub browser: PathBuf,
-    pub driver: PathBuf,
+/// The browser that shows pages, and where its driver is.
+pub const CHROMIUM: Service = Service {
+    name: "chromium",
+    place: "ANNALS_TEST_CHROMEDRIVER",
+    program: "ANNALS_TEST_CHROMIUM",
+    meant: "the paths of a Chromium and of its chromedriver",
+    package: None,
+    module: "with_chromium",
+    runs: false,
+    fetch: |_| Ok(programs()?.browser),
+    start: |_, _| Ok(Box::new(programs()?)),
+};
+
+/// Where both are. Each test starts a driver of its own.
+struct Programs {
+    browser: PathBuf,
+    driver: PathBuf,
+}
+
+impl Running for Programs {
+    fn place(&self) -> String {
+        self.driver.display().to_string()
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// The programs, which are installed if they are not on the path and this user may.
-pub fn programs() -> Result<Programs, String> {
+fn programs() -> Result<Programs, String> {
     if let Some(programs) = on_the_path() {
         return Ok(programs);
     }

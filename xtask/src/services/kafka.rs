@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::keeper::{Keeper, TRIES, free_port, pause};
+use super::{Running, Service, maven};
 use crate::command::output;
 
 /// Names the cluster; any 16 bytes would do.
@@ -15,15 +16,31 @@ const CLUSTER: &str = "YW5uYWxzLWZvci10ZXN0cw";
 /// Memory of the broker.
 const HEAP: &str = "-Xmx512m";
 
+/// A Kafka. Its program is the folder of its jars, from which tests also start consumers that are not ours.
+pub const KAFKA: Service = Service {
+    name: "kafka",
+    place: "ANNALS_TEST_KAFKA",
+    program: "ANNALS_TEST_KAFKA_JARS",
+    meant: "the folder of the jars of Kafka 4 and HOST:PORT of a broker",
+    package: Some("annals-kafka"),
+    module: "with_kafka",
+    runs: true,
+    fetch: maven::kafka,
+    start: |cache, jars| {
+        maven::java()?;
+        Ok(Box::new(Kafka::start(cache, jars)?))
+    },
+};
+
 /// A running Kafka. It stops when it is dropped.
-pub struct Kafka {
+struct Kafka {
     keeper: Keeper,
     port: u16,
 }
 
 impl Kafka {
     /// Starts one on free ports with a new data folder, and waits until it answers.
-    pub fn start(cache: &Path, jars: &Path) -> Result<Self, String> {
+    fn start(cache: &Path, jars: &Path) -> Result<Self, String> {
         let (port, controller) = (free_port()?, free_port()?);
         let data = cache.join(format!("run/kafka-{}-{port}", std::process::id()));
         fs::create_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
@@ -39,27 +56,27 @@ impl Kafka {
         Ok(kafka)
     }
 
-    /// Its address.
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// Fails when it has ended.
-    pub fn check(&mut self) -> Result<(), String> {
-        self.keeper.check().map_err(|why| format!("Kafka: {why}"))
-    }
-
     fn until_answers(&mut self) -> Result<(), String> {
         let mut why = String::new();
         for _ in 0..TRIES {
             self.keeper.check()?;
-            match api_versions(&self.address()) {
+            match api_versions(&self.place()) {
                 Ok(()) => return Ok(()),
                 Err(error) => why = error.to_string(),
             }
             pause();
         }
         Err(why)
+    }
+}
+
+impl Running for Kafka {
+    fn place(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.keeper.check().map_err(|why| format!("Kafka: {why}"))
     }
 }
 

@@ -5,17 +5,30 @@ use std::path::Path;
 use std::process::Command;
 
 use super::keeper::{Keeper, TRIES, free_port, pause};
-use super::wire;
+use super::{Running, Service, fetch, wire};
+
+/// A MongoDB.
+pub const MONGODB: Service = Service {
+    name: "mongodb",
+    place: "ANNALS_TEST_MONGODB",
+    program: "ANNALS_TEST_MONGOD",
+    meant: "the path of a mongod 6.0 or later and the URL of a replica set",
+    package: Some("annals-mongodb"),
+    module: "with_mongodb",
+    runs: true,
+    fetch: fetch::mongod,
+    start: |cache, program| Ok(Box::new(Mongod::start(cache, program)?)),
+};
 
 /// A running mongod. It stops when it is dropped.
-pub struct Mongod {
+struct Mongod {
     keeper: Keeper,
     port: u16,
 }
 
 impl Mongod {
     /// Starts one on a free port with a new data folder, and waits until it takes writes.
-    pub fn start(cache: &Path, program: &Path) -> Result<Self, String> {
+    fn start(cache: &Path, program: &Path) -> Result<Self, String> {
         let port = free_port()?;
         let data = cache.join(format!("run/mongod-{}-{port}", std::process::id()));
         fs::create_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
@@ -27,16 +40,6 @@ impl Mongod {
             format!("mongod did not start: {why}\n{}", last.join("\n"))
         })?;
         Ok(mongod)
-    }
-
-    /// Its URL.
-    pub fn url(&self) -> String {
-        format!("mongodb://127.0.0.1:{}/?replicaSet=rs0", self.port)
-    }
-
-    /// Fails when it has ended.
-    pub fn check(&mut self) -> Result<(), String> {
-        self.keeper.check().map_err(|why| format!("mongod: {why}"))
     }
 
     fn become_primary(&mut self) -> Result<(), String> {
@@ -57,6 +60,16 @@ impl Mongod {
             pause();
         }
         Err(if initiated { "it is not primary after a minute".to_owned() } else { why })
+    }
+}
+
+impl Running for Mongod {
+    fn place(&self) -> String {
+        format!("mongodb://127.0.0.1:{}/?replicaSet=rs0", self.port)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.keeper.check().map_err(|why| format!("mongod: {why}"))
     }
 }
 

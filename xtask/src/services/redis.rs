@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::keeper::{Keeper, TRIES, free_port, pause};
+use super::{Running, Service};
 use crate::command::{output, run};
 
 /// The packages that hold the server, and those of the libraries that a small system lacks.
@@ -14,7 +15,7 @@ const PACKAGES: [&str; 6] = ["redis-server", "redis-tools", "libjemalloc2", "lib
 const PROGRAM: &str = "redis-server";
 
 /// The path of a redis-server: one that is installed, or one that is fetched into `cache`.
-pub fn program(cache: &Path) -> Result<PathBuf, String> {
+fn program(cache: &Path) -> Result<PathBuf, String> {
     if let Some(installed) = installed() {
         return Ok(installed);
     }
@@ -66,15 +67,28 @@ fn fetch(part: &Path, folder: &Path) -> Result<(), String> {
     }
 }
 
+/// A Redis.
+pub const REDIS: Service = Service {
+    name: "redis",
+    place: "ANNALS_TEST_REDIS",
+    program: "ANNALS_TEST_REDIS_SERVER",
+    meant: "the path of a redis-server 7 and the URL of a Redis",
+    package: Some("annals-redis"),
+    module: "with_redis",
+    runs: true,
+    fetch: program,
+    start: |cache, program| Ok(Box::new(Redis::start(cache, program)?)),
+};
+
 /// A running Redis. It stops when it is dropped.
-pub struct Redis {
+struct Redis {
     keeper: Keeper,
     port: u16,
 }
 
 impl Redis {
     /// Starts one on a free port with a new data folder, and waits until it takes connections.
-    pub fn start(cache: &Path, program: &Path) -> Result<Self, String> {
+    fn start(cache: &Path, program: &Path) -> Result<Self, String> {
         let port = free_port()?;
         let data = cache.join(format!("run/redis-{}-{port}", std::process::id()));
         fs::create_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
@@ -86,16 +100,6 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Its URL.
-    pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    /// Fails when it has ended.
-    pub fn check(&mut self) -> Result<(), String> {
-        self.keeper.check().map_err(|why| format!("Redis: {why}"))
-    }
-
     fn until_answers(&mut self) -> Result<(), String> {
         for _ in 0..TRIES {
             self.keeper.check()?;
@@ -105,5 +109,15 @@ impl Redis {
             pause();
         }
         Err("nothing listens after a minute".to_owned())
+    }
+}
+
+impl Running for Redis {
+    fn place(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.keeper.check().map_err(|why| format!("Redis: {why}"))
     }
 }

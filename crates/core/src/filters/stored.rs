@@ -140,11 +140,6 @@ impl FilterFailureRecord {
         }
     }
 
-    /// Whether a stream with this progress is past the event that failed.
-    pub fn is_over(&self, progress: SequenceNumber) -> bool {
-        progress > self.sequence_number.cast_unsigned()
-    }
-
     /// When the event is attempted again.
     pub fn retry_at(&self) -> Option<Timestamp> {
         self.retry_at.map(|at| Timestamp::from_millis(at.timestamp_millis()))

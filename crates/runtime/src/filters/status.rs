@@ -31,10 +31,9 @@ impl TenantFilters {
         let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "scope", error.to_string());
         let (key, name) = (definition.name.key(), &definition.name);
         let ports = self.ports(&name.scope).map_err(unknown)?;
-        // Read before the progress: a failure is stored after the progress to its event, and is over once the progress has passed it.
+        // Read before the progress, because it is stored after the progress to its event.
         let failure = self.failure(&key).await?;
         let info = ports.streams.stream(&name.stream).await?;
-        let failure = failure.filter(|failure| !failure.is_over(info.progress));
         let now = self.clock().now();
         let (position, head, lag_seconds) = place(&Source::of(&definition, &ports), info.progress, now).await?;
         let owner = self.owner_of(&key).await?;
