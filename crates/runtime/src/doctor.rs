@@ -38,7 +38,7 @@ impl Host {
         findings.extend(self.relays().iter().flat_map(of_relay));
         let events: SequenceNumber = logs.iter().map(|log| log.head).sum();
         let examined = vec![
-            counted(logs.len() as u64, "log", &format!(" with {events} events")),
+            counted(logs.len() as u64, "log", &format!(" with {}", counted(events, "event", ""))),
             counted(processors as u64, "processor", ""),
         ];
         Diagnosis::new(examined, findings).and(below)

@@ -50,6 +50,7 @@ impl Run for Doctor {
 /// A server that does not answer, or that takes no commits, is a finding. One that refuses the caller is a failure of the command.
 async fn of_server(context: &Context, server: &str) -> Result<Diagnosis, Stop> {
     let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
+    let server = annals::shown_url(server);
     let examined = vec![format!("the server {server}")];
     match client.diagnose().await {
         Ok(diagnosis) => Ok(Diagnosis::new(examined, Vec::new()).and(diagnosis)),
@@ -63,7 +64,7 @@ async fn of_server(context: &Context, server: &str) -> Result<Diagnosis, Stop> {
 
 /// A store that cannot be opened is a finding.
 async fn of_store(context: &Context, thorough: bool) -> Result<Diagnosis, Stop> {
-    let url = &context.config.store.url;
+    let url = annals::shown_url(&context.config.store.url);
     let examined = Diagnosis::new(vec![format!("the store {url}")], Vec::new());
     let opened = match Target::open(context, DEFAULT_SCOPE, true).await {
         Ok(target) => {
@@ -87,7 +88,7 @@ async fn of_store(context: &Context, thorough: bool) -> Result<Diagnosis, Stop> 
         }
         Err(failure) => Diagnosis::new(Vec::new(), vec![failed(format!("store {url}"), &failure)]),
     };
-    let checked = if thorough { checked(url)? } else { Diagnosis::default() };
+    let checked = if thorough { checked(&context.config.store.url)? } else { Diagnosis::default() };
     Ok(examined.and(opened).and(checked))
 }
 
