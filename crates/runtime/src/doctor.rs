@@ -3,7 +3,7 @@
 use annals_core::doctor::{Diagnosis, Finding, Severity};
 use annals_core::relay::RelayStatus;
 use annals_core::{LogStatus, SequenceNumber};
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, join};
 
 use crate::health::ProcessorHealth;
 use crate::host::{Host, TaskState, TaskStatus};
@@ -20,7 +20,7 @@ impl Host {
     async fn examined(&self) -> Diagnosis {
         let store = self.store();
         let logs = store.status();
-        let (health, below) = futures_util::join!(self.health(), store.examine());
+        let (health, below) = join(self.health(), store.examine()).await;
         let mut findings: Vec<_> = logs.iter().flat_map(of_log).collect();
         findings.extend(undeclared(store.undeclared_logs()));
         let processors = match &health {
