@@ -107,7 +107,7 @@ impl Writer {
     /// Does it with the next transaction. A caller that goes away has asked for it all the same.
     pub(super) async fn write(&self, work: Work) -> Answer {
         let (answer, answered) = oneshot::channel();
-        {
+        let begins = {
             let mut queue = self.inner.queue();
             if queue.closed {
                 return Err(StoreError::Closed.into());
@@ -116,11 +116,16 @@ impl Writer {
                 return Err(StoreError::Overloaded.into());
             }
             queue.waiting.push_back(Job { work, answer });
-            if !queue.running {
+            let begins = !queue.running;
+            if begins {
                 queue.running = true;
                 self.inner.idle.send_replace(false);
-                tokio::spawn(run(Running { inner: self.inner.clone(), ended: false }));
             }
+            begins
+        };
+        if begins {
+            // Without the lock, because a runtime that shuts down drops the task at once, and the task then takes the lock.
+            tokio::spawn(run(Running { inner: self.inner.clone(), ended: false }));
         }
         let ended = || RecordError::Store(StoreError::Unreachable("the writer's task has ended".to_owned()));
         let answer = self.patience.during(answered).await.ok_or_else(given_up)?;

@@ -1,14 +1,15 @@
 //! A store is closed while MongoDB is silent: connections stay open and no answer comes.
 
 use std::pin::pin;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use annals_core::bson::{RawDocumentBuf, rawdoc};
 use annals_core::{
-    Code, Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Included, NewCommit, RecordChange, Store, Verdicts, Wait,
+    Code, Collection, DEFAULT_SCOPE, DEFAULT_TENANT, Included, NewCommit, RecordChange, Records, Store, Verdicts, Wait,
 };
-use annals_mongodb::{Options, Step};
+use annals_mongodb::{MongoStore, Options, Step};
+use futures_util::FutureExt;
 use mongodb::bson::doc;
 
 use crate::network::opened;
@@ -105,4 +106,43 @@ async fn a_store_that_closes_while_it_takes_the_lease_leaves_none() {
         let held = doc! { "_id": "lease", "$expr": { "$gt": ["$until", "$$NOW"] } };
         assert_eq!(states.count_documents(held).await.expect("counted"), 0, "round {round}");
     }
+}
+
+/// Begins to write when it is dropped, as what a runtime drops may.
+struct WritesAtTheEnd(Arc<dyn Records>);
+
+impl Drop for WritesAtTheEnd {
+    fn drop(&mut self) {
+        let change = RecordChange::Insert { collection: "things".to_owned(), document: rawdoc! { "_id": 2 } };
+        let _ = self.0.write(vec![change]).now_or_never();
+    }
+}
+
+/// A program that ends without closing its store ends all the same.
+#[test]
+fn a_write_that_begins_while_its_runtime_shuts_down_holds_nobody_up() {
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    let databases = Databases::new();
+    let url = databases.url();
+    std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let store = runtime.block_on(async {
+            let store = MongoStore::open(&url, Options::default()).await.expect("opened");
+            let records = store.records(DEFAULT_TENANT).expect("declared");
+            records.declare(Collection::new("things")).await.expect("declared");
+            let change = RecordChange::Insert { collection: "things".to_owned(), document: rawdoc! { "_id": 1 } };
+            records.write(vec![change]).await.expect("written");
+            let at_the_end = WritesAtTheEnd(records);
+            tokio::spawn(async move {
+                let _at_the_end = at_the_end;
+                std::future::pending::<()>().await;
+            });
+            store
+        });
+        drop(runtime);
+        drop(store);
+        let _ = ended.send(());
+    });
+    has_ended.recv_timeout(Duration::from_secs(30)).expect("the runtime has shut down");
 }

@@ -84,6 +84,11 @@ impl Work {
         let tasks = TypedRecords::<ReplayTask>::declared(Arc::clone(&self.partners.records));
         let running = Condition::eq("state", "running");
         let (found, _) = tasks.find(TypedRecords::<ReplayTask>::query().matching(running)).await?;
+        if !found.is_empty() {
+            // What is known follows the definitions, and may not have the partner yet whose definition began the replay: its events
+            // would be left out.
+            self.known.send_replace(Arc::new(self.partners.load().await?));
+        }
         for task in found {
             let mut task = task.value;
             while task.state == ReplayState::Running {

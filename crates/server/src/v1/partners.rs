@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::handlers::{ActBody, Reason};
 use annals_core::partners::{
     Ending, EventDirection, EventStatus, EventsQuery, Incoming, PartnerDefinition, PartnerError, Partners, Signed,
-    Unsigned,
+    SigningSecret, Unsigned,
 };
 use annals_core::{Code, ReadError};
 use axum::extract::{Path, Request, State};
@@ -224,14 +224,31 @@ async fn receive(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let partners = partners(&server, &caller)?;
     let (parts, body) = request.into_parts();
     let signed = signed(&parts.headers);
     let taken = Taken { media_types: &[media::JSON, CLOUDEVENT], bytes_max: BODY_BYTES_MAX };
     let held = body::read_taken(&server, &parts, body, taken).await?;
-    let accepted = partners.receive(&partner, Incoming { signed, body: held.bytes.clone() }).await?;
+    let incoming = Incoming { signed: signed.clone(), body: held.bytes.clone() };
+    let received = match partners(&server, &caller) {
+        Ok(partners) => partners.receive(&partner, incoming).await.map_err(Problem::from),
+        Err(problem) => Err(problem),
+    };
+    let accepted = received.map_err(|problem| match problem.code() {
+        Code::UnknownTenant | Code::UnknownPartner if server.guard.is_some() => {
+            signed_by_nobody(&server, &signed, &held.bytes)
+        }
+        _ => problem,
+    })?;
     let status = if accepted.repeated { StatusCode::OK } else { StatusCode::ACCEPTED };
     json(status, &accepted)
+}
+
+/// What a caller with a wrong signature is told. Where callers need credentials, one without any must not learn which tenants and partners
+/// there are.
+fn signed_by_nobody(server: &Server, signed: &Signed, body: &[u8]) -> Problem {
+    let nobody = SigningSecret::of_bytes(vec![0; 24]);
+    let why = signed.verify(&[nobody], server.host.clock().now(), body).err().unwrap_or(Unsigned::Signature);
+    PartnerError::Signature(why).into()
 }
 
 fn signed(headers: &HeaderMap) -> Signed {

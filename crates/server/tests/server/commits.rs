@@ -2,7 +2,7 @@
 
 use annals_core::{Code, Timestamp, Uuid};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::running::{Running, door, opened};
 

@@ -58,7 +58,8 @@ async fn a_filter_is_put_fills_its_stream_and_is_shown_and_deleted() {
     let listed = server.get("/v1/filters?limit=1").await.json();
     assert_eq!((&listed["items"][0]["stream"], &listed["cursor"]), (&json!("orders"), &json!("orders")));
     let ready = server.get("/health/ready").await.json();
-    assert_eq!(ready["tasks"][0]["name"], "filter/default/orders", "{ready}");
+    let tasks = ready["tasks"].as_array().expect("tasks");
+    assert!(tasks.iter().any(|task| task["name"] == "filter/default/orders"), "{ready}");
     let deleted = send(&server, Method::DELETE, "/v1/filters/orders", json!({"reason": "a test"})).await;
     assert_eq!(deleted.json(), json!({"deleted": true}));
     let unknown = server.get("/v1/filters/orders").await.problem(Code::UnknownFilter);
