@@ -69,8 +69,8 @@ impl Described {
         self.get(&format!("/v1/dead-letters/{id}")).await;
         let reason = json!({"reason": "a test", "by": "me"});
         for act in ["retry", "discard"] {
-            let of_group = json!({"field": "group", "operator": "EQ", "value": "depot"});
-            let dry = json!({"condition": of_group, "reason": "a test", "dry_run": true});
+            let of_topic = json!({"field": "original_topic", "operator": "EQ", "value": "parcel"});
+            let dry = json!({"condition": of_topic, "reason": "a test", "dry_run": true});
             assert_eq!(self.post(&format!("/v1/dead-letters/{act}"), dry).await["total"], 1);
             self.post(&format!("/v1/dead-letters/{id}/{act}"), reason.clone()).await;
         }
