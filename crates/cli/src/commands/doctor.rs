@@ -17,7 +17,7 @@ use crate::target::Target;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Changes nothing. A server examines itself, which needs the role admin; a store is opened to be examined. The exit \
-                  code is 6 when a finding is critical.\n\nExamples:\n  annals doctor --server http://127.0.0.1:4000\n  \
+                  code is 6 when a finding is critical.\n\nExample:\n  annals doctor --server http://127.0.0.1:4000\n  \
                   annals doctor --store embedded:./data --thorough"
 )]
 pub struct Doctor {
