@@ -1,7 +1,7 @@
 //! Running other programs from the repository's root.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -41,6 +41,18 @@ pub fn output(command: &mut Command) -> Result<Vec<u8>, String> {
         return Ok(output.stdout);
     }
     Err(format!("`{shown}` failed ({})\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Runs the command with its errors passed through, and gives what it wrote to its standard output.
+pub fn standard_output(command: &mut Command) -> Result<String, String> {
+    let shown = shown(command);
+    println!("$ {shown}");
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("`{shown}` could not be started: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("`{shown}` failed ({})", output.status)),
+    }
 }
 
 /// The command as one would type it.

@@ -1,5 +1,7 @@
 //! Everything CI runs, cheapest first, ordered so that each build uses what the one before left.
 
+mod executables;
+
 use crate::command::{cargo, in_ci, only, run as run_command};
 use crate::services::{self, Services};
 use crate::steps::{Step, Steps};
@@ -51,17 +53,14 @@ fn tests(steps: &mut Steps, without_services: bool) -> Result<(), String> {
         }),
     })?;
     let tested = steps.run("tests", || {
-        let kinds = ["--lib", "--bins", "--tests", "--examples"];
-        let mut tests = cargo();
-        tests
-            .args(["test", "--locked", "--workspace", "--features", FEATURES])
-            .args(kinds)
-            .envs(services.environment());
+        let mut selected = vec!["--locked", "--workspace", "--features", FEATURES];
+        selected.extend(["--lib", "--bins", "--tests", "--examples"]);
+        let mut arguments = Vec::new();
         if without_services {
-            tests.args(services::packages().flat_map(|package| ["--exclude", package]));
-            tests.arg("--").args(services::modules().flat_map(|module| ["--skip", module]));
+            selected.extend(services::packages().flat_map(|package| ["--exclude", package]));
+            arguments.extend(services::modules().flat_map(|module| ["--skip", module]));
         }
-        run_command(&mut tests)
+        executables::run(&selected, &arguments, services.environment())
     });
     services.stop();
     tested?;

@@ -1,0 +1,144 @@
+//! The programs of tests: built once by cargo, then run two at a time, each to its end whatever the others find.
+//!
+//! The tests of the MongoDB adapter mostly wait for a mongod. Beside them the other programs get the processor, which shortens a run
+//! on two cores by a third. What a program prints goes to a file and is shown when it fails.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use crate::command::{cargo, root, standard_output};
+use crate::steps::now;
+
+/// Programs that run at the same time.
+const LANES: usize = 2;
+/// The package whose program takes longest. It runs first, or the run would end with it alone.
+const LONGEST: &str = "annals-mongodb";
+/// Lines of a failed program that are shown.
+const SHOWN: usize = 400;
+
+/// A program of tests.
+struct Executable {
+    /// Package and target, for people.
+    name: String,
+    path: PathBuf,
+    /// The folder of its package, where cargo runs it.
+    folder: PathBuf,
+}
+
+/// Builds the programs that these arguments of `cargo test` select, and runs them with these arguments and this environment.
+///
+/// # Errors
+/// A sentence that names each program with a failed test.
+pub fn run<'a>(
+    selected: &[&str],
+    arguments: &[&str],
+    environment: impl Iterator<Item = (&'static str, &'a str)>,
+) -> Result<(), String> {
+    let mut found = build(selected)?;
+    found.sort_by_key(|executable| !executable.name.starts_with(LONGEST));
+    let outputs = root().join("target/test-output");
+    std::fs::create_dir_all(&outputs).map_err(|error| format!("{}: {error}", outputs.display()))?;
+    let environment: Vec<_> = environment.collect();
+    let (waiting, failed) = (Mutex::new(VecDeque::from(found)), Mutex::new(Vec::new()));
+    std::thread::scope(|lanes| {
+        for _ in 0..LANES {
+            lanes.spawn(|| {
+                while let Some(executable) = locked(&waiting).pop_front() {
+                    if let Err(sentence) = run_one(&executable, &outputs, arguments, &environment) {
+                        locked(&failed).push(sentence);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn build(selected: &[&str]) -> Result<Vec<Executable>, String> {
+    let mut command = cargo();
+    command.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(selected);
+    let messages = standard_output(&mut command)?;
+    let found = messages.lines().filter_map(|line| executable(&serde_json::from_str(line).ok()?));
+    Ok(found.collect())
+}
+
+/// The program of tests that a message of cargo announces.
+fn executable(message: &Value) -> Option<Executable> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let path = PathBuf::from(message["executable"].as_str()?);
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+    let package = message["package_id"].as_str().map(package_name)?;
+    let target = message["target"]["name"].as_str()?;
+    let kind = message["target"]["kind"][0].as_str()?;
+    Some(Executable { name: format!("{package} {kind} {target}"), path, folder })
+}
+
+/// The name in `path+file:///…/crates/mongodb#annals-mongodb@0.1.0`, which cargo shortens where the folder has that name.
+fn package_name(id: &str) -> String {
+    let (place, version) = id.rsplit_once('#').unwrap_or((id, id));
+    match version.split_once('@') {
+        Some((name, _)) => name.to_owned(),
+        None => place.rsplit('/').next().unwrap_or(place).to_owned(),
+    }
+}
+
+fn run_one(
+    executable: &Executable,
+    outputs: &Path,
+    arguments: &[&str],
+    environment: &[(&'static str, &str)],
+) -> Result<(), String> {
+    let Executable { name, path, folder } = executable;
+    let place = outputs.join(format!("{}.txt", name.replace(' ', "-")));
+    let refused = |error: std::io::Error| format!("{name}: {error}");
+    let written = File::create(&place).map_err(refused)?;
+    let mut command = Command::new(path);
+    command.args(arguments).current_dir(folder).env("CARGO_MANIFEST_DIR", folder).envs(environment.iter().copied());
+    command.stdin(Stdio::null()).stdout(written.try_clone().map_err(refused)?).stderr(written);
+    let started = now();
+    let status = command.status().map_err(refused)?;
+    let took = started.elapsed().as_secs_f64();
+    let said = String::from_utf8_lossy(&std::fs::read(&place).map_err(refused)?).into_owned();
+    let result = said.lines().rev().find(|line| line.starts_with("test result:")).unwrap_or("no result");
+    println!("{took:>8.1} s  {name}: {result}");
+    if status.success() {
+        return Ok(());
+    }
+    let shown: Vec<_> = said.lines().skip_while(|line| *line != "failures:").collect();
+    let shown = if shown.is_empty() { said.lines().collect() } else { shown };
+    let skipped = shown.len().saturating_sub(SHOWN);
+    println!("{}", shown[skipped..].join("\n"));
+    Err(format!("{name} failed ({status}), its output is in {}", place.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_tests_is_recognised_in_what_cargo_says() {
+        let message = |test: bool| {
+            serde_json::json!({
+                "reason": "compiler-artifact", "package_id": "path+file:///r/crates/mongodb#annals-mongodb@0.1.0",
+                "manifest_path": "/r/crates/mongodb/Cargo.toml", "target": {"name": "mongodb", "kind": ["test"]},
+                "profile": {"test": test}, "executable": "/r/target/debug/deps/mongodb-1",
+            })
+        };
+        let found = executable(&message(true)).map(|found| (found.name, found.folder));
+        assert_eq!(found, Some(("annals-mongodb test mongodb".to_owned(), PathBuf::from("/r/crates/mongodb"))));
+        assert!(executable(&message(false)).is_none());
+        assert_eq!(package_name("path+file:///r/xtask#0.1.0"), "xtask");
+    }
+}
