@@ -7,7 +7,7 @@
 //! The key is in a document, which the server compares as a whole. A bare array would be sorted by its lowest element.
 
 use annals_core::bson::raw::RawDocumentBuf;
-use annals_core::bson::{Bson, Document, doc};
+use annals_core::bson::{Bson, DateTime, Document, doc};
 use annals_core::{
     Every, Figure, Group, GroupPage, GroupQuery, Grouping, Invalid, RecordError, StoreError, decimals_not_summed,
     limits,
@@ -106,10 +106,19 @@ fn key(query: &GroupQuery) -> Bson {
         None => doc! { "$ifNull": [value(path), Bson::Null] }.into(),
         Some(unit) => {
             let is_date = doc! { "$eq": [{ "$type": value(path) }, "date"] };
-            let beginning = doc! { "$dateTrunc": { "date": value(path), "unit": Every::name(unit) } };
-            doc! { "$cond": [is_date, beginning, Bson::Null] }.into()
+            doc! { "$cond": [is_date, beginning(unit, path), Bson::Null] }.into()
         }
     }
+}
+
+/// The expression of the beginning of the unit that a date is in. `$dateTrunc` refuses dates far from now.
+fn beginning(unit: Every, path: &str) -> Document {
+    let length = unit.millis();
+    let rest = doc! { "$mod": [{ "$toLong": value(path) }, length] };
+    let rest = doc! { "$mod": [{ "$add": [rest, length] }, length] };
+    let first = DateTime::from_millis(i64::MIN);
+    let has_none_before = doc! { "$lt": [value(path), DateTime::from_millis(i64::MIN + length)] };
+    doc! { "$cond": [has_none_before, first, { "$subtract": [value(path), rest] }] }
 }
 
 /// The expression of the value at a path: null where it leads through an array.

@@ -149,6 +149,24 @@ async fn a_collection_of_the_log_that_is_dropped_is_reported_by_every_process() 
     }
 }
 
+/// A store that has acknowledged commits never begins again at 0, whatever became of its database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_dropped_under_its_store_is_reported_and_nothing_is_numbered_anew() {
+    let databases = Databases::new();
+    let (store, _) = begun(&databases).await;
+    let other = databases.store(Options::default()).await;
+    databases.database().await.drop().await.expect("dropped");
+    for store in [&store, &other] {
+        until("a report of the dropped database", async || {
+            store.status()[0].refusing.as_ref().is_some_and(|error| error.code() == Code::StoreDamaged)
+        })
+        .await;
+        let refused = log_of(store).commit(order("b", 1)).await.expect_err("it could have no number");
+        assert_eq!(refused.code(), Code::StoreDamaged, "{refused}");
+    }
+    tokio::join!(store.close(), other.close());
+}
+
 /// What the sequencer keeps for itself, and what it derives, dropped while commits are stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_sequencer_keeps_for_itself_is_written_again_after_it_was_dropped() {

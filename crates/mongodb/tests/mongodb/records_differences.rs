@@ -7,6 +7,7 @@
 
 mod changes;
 mod documents;
+mod groups;
 mod kept;
 mod letters;
 mod pair;

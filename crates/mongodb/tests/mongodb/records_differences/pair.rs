@@ -97,7 +97,7 @@ impl Loaded {
     }
 
     /// The collection without indexes.
-    fn plain(&self) -> String {
+    pub fn plain(&self) -> String {
         format!("{}-plain", self.name)
     }
 
