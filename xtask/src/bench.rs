@@ -13,6 +13,9 @@ const MONGODB: &str = "mongodb";
 /// Handlers, projections and the event horizon beside what does the same without them, on the embedded store and on MongoDB.
 const PROCESSING: &str = "processing";
 
+/// The browse view, partner events, sagas and work queues beside what does the same without them.
+const FEATURES: [&str; 3] = ["browse", "partners", "workflow"];
+
 /// The relay beside a bare producer of Kafka.
 const KAFKA: &str = "kafka";
 
@@ -20,8 +23,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     if arguments.first().is_some_and(|word| word == KAFKA) {
         return on_service(KAFKA, KAFKA, &arguments[1..], &services::KAFKA, "--address");
     }
-    if let Some(part) =
-        [MONGODB, PROCESSING].into_iter().find(|part| arguments.first().is_some_and(|word| word == part))
+    if let Some(part) = [MONGODB, PROCESSING]
+        .into_iter()
+        .chain(FEATURES)
+        .find(|part| arguments.first().is_some_and(|word| word == part))
     {
         return on_service(MONGODB, part, &arguments[1..], &services::MONGODB, "--url");
     }

@@ -10,6 +10,8 @@ mod conditions;
 mod corpus;
 mod disk;
 mod empty;
+#[cfg(feature = "mongodb")]
+mod features;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod library;
@@ -34,6 +36,8 @@ mod tephra_server;
 mod umadb;
 #[cfg(feature = "rivals")]
 mod umadb_server;
+#[cfg(feature = "mongodb")]
+mod usage;
 mod workload;
 
 use std::path::Path;
@@ -72,6 +76,10 @@ fn main() -> ExitCode {
         #[cfg(feature = "mongodb")]
         [processing::OPTION, ref options @ ..] => {
             return ended(runtime().and_then(|runtime| runtime.block_on(processing::run(options))));
+        }
+        #[cfg(feature = "mongodb")]
+        [part, ref options @ ..] if features::OPTIONS.contains(&part) => {
+            return ended(runtime().and_then(|runtime| runtime.block_on(features::run(part, options))));
         }
         _ => {}
     }

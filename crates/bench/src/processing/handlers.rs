@@ -17,6 +17,7 @@ use async_trait::async_trait;
 
 use super::{Arguments, fill, median, text};
 use crate::server;
+use crate::usage::{cpu_seconds, memory};
 
 const PARTITIONS: u64 = 1_000;
 const LANES: u32 = 8;
@@ -255,22 +256,4 @@ pub async fn idle(name: &str, host: &Host) -> Result<(), String> {
         handlers.delete(&format!("idle-{n}"), "measured".into()).await.map_err(text)?;
     }
     Ok(())
-}
-
-/// Bytes of memory that this process occupies.
-fn memory() -> Result<u64, String> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(text)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("there is no VmRSS")?;
-    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().map_err(text)?;
-    Ok(kibibytes * 1024)
-}
-
-/// CPU time of this process in seconds, of all its threads.
-fn cpu_seconds() -> Result<f64, String> {
-    /// What Linux counts CPU time in, as programs see it.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").map_err(text)?;
-    let after_name = stat.rsplit_once(')').ok_or("the name has no end")?.1;
-    let ticks = after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().map_err(text));
-    Ok(ticks.sum::<Result<f64, String>>()? / TICKS_PER_SECOND)
 }

@@ -1,0 +1,133 @@
+//! Features above the log beside what does the same without them: the browse view, partner events, sagas and work queues.
+
+mod browse;
+mod partners;
+mod workflow;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, NewCommit, NewEvent, Reached, Store};
+use annals_embedded::EmbeddedStore;
+use annals_embedded::disk::RealDisk;
+use annals_mongodb::MongoStore;
+use tokio::task::JoinSet;
+
+/// The first words of the command line that this file answers.
+pub const OPTIONS: [&str; 3] = ["browse", "partners", "workflow"];
+
+const USAGE: &str = "\
+cargo xtask bench browse|partners|workflow [OPTIONS]
+
+  --events N   events, deliveries or saga steps (100000)
+  --many N     partners, or sagas that wait (1000 partners, 100000 sagas)
+  --rounds N   rounds (3); the median is printed
+  --url URL    a replica set, which is measured too
+";
+
+/// Commits in flight.
+const IN_FLIGHT: usize = 64;
+
+struct Arguments {
+    events: u64,
+    many: Option<u64>,
+    rounds: usize,
+    url: Option<String>,
+}
+
+impl Arguments {
+    fn parse(words: &[&str]) -> Result<Option<Self>, String> {
+        let mut arguments = Self { events: 100_000, many: None, rounds: 3, url: None };
+        let mut words = words.iter();
+        while let Some(option) = words.next() {
+            if matches!(*option, "--help" | "-h") {
+                return Ok(None);
+            }
+            let value = *words.next().ok_or_else(|| format!("{option} needs a value"))?;
+            let wrong = |_| format!("{option} takes a number, not {value:?}");
+            match *option {
+                "--events" => arguments.events = value.parse().map_err(wrong)?,
+                "--many" => arguments.many = Some(value.parse().map_err(wrong)?),
+                "--rounds" => arguments.rounds = value.parse().map_err(wrong)?,
+                "--url" => arguments.url = Some(value.to_owned()),
+                other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
+            }
+        }
+        Ok(Some(arguments))
+    }
+}
+
+/// Measures what the command line asks for, and prints it.
+pub async fn run(part: &str, words: &[&str]) -> Result<(), String> {
+    let Some(arguments) = Arguments::parse(words)? else {
+        print!("{USAGE}");
+        return Ok(());
+    };
+    let folder = tempfile::tempdir_in(".").map_err(text)?;
+    match part {
+        "browse" => browse::measure(&Places { folder: folder.path(), url: arguments.url.as_deref() }, &arguments).await,
+        "partners" => {
+            partners::measure(&Places { folder: folder.path(), url: arguments.url.as_deref() }, &arguments).await
+        }
+        _ => workflow::measure(&Places { folder: folder.path(), url: arguments.url.as_deref() }, &arguments).await,
+    }
+}
+
+/// Where stores are opened.
+struct Places<'a> {
+    folder: &'a Path,
+    url: Option<&'a str>,
+}
+
+impl Places<'_> {
+    /// The backends that are measured.
+    fn backends(&self) -> Vec<&'static str> {
+        let mongodb = self.url.map(|_| "mongodb");
+        ["embedded"].into_iter().chain(mongodb).collect()
+    }
+
+    /// A new store of this backend.
+    async fn open(&self, backend: &str, name: &str) -> Result<Arc<dyn Store>, String> {
+        let Some(url) = self.url.filter(|_| backend == "mongodb") else {
+            let disk = Arc::new(RealDisk::new(self.folder.join(name)));
+            return Ok(Arc::new(EmbeddedStore::open(disk, Default::default()).map_err(text)?));
+        };
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let place = place.trim_end_matches('/');
+        let url = format!("{place}/annals_bench_{}_{name}?{query}", std::process::id());
+        Ok(Arc::new(MongoStore::open(&url, Default::default()).await.map_err(text)?))
+    }
+}
+
+/// Commits events one by one, each to an aggregate of its own, 64 in flight. Returns events per second.
+async fn commit_all(store: &dyn Store, prefix: &str, events: u64, data: impl Fn(u64) -> Data) -> Result<f64, String> {
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
+    let mut writers: JoinSet<Result<(), String>> = JoinSet::new();
+    let began = Instant::now();
+    for n in 0..events {
+        if writers.len() >= IN_FLIGHT {
+            writers.join_next().await.ok_or("no writer")?.map_err(text)??;
+        }
+        let commit = NewCommit::new("order", format!("{prefix}-{n}")).event(NewEvent::new("order_placed", data(n)));
+        let log = Arc::clone(&log);
+        writers.spawn(async move { log.commit(commit.wait_until(Reached::Logged)).await.map(drop).map_err(text) });
+    }
+    while let Some(written) = writers.join_next().await {
+        written.map_err(text)??;
+    }
+    Ok(events as f64 / began.elapsed().as_secs_f64())
+}
+
+fn data(value: &serde_json::Value) -> Data {
+    Data::from_value(value).unwrap_or_else(|_| Data::empty())
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

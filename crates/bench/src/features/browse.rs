@@ -1,0 +1,181 @@
+//! The browse view: what it costs commits, what a first page costs, and what replays and exports take beside reading the log.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use annals_core::browse::{Browse, BrowseQuery, ReplayFilter, ViewBody, ViewSwitch, json_line};
+use annals_core::handlers::Reason;
+use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayTarget};
+use annals_core::{DEFAULT_SCOPE, DEFAULT_TENANT, Data, Follower, Store, Timestamp};
+use annals_runtime::{Host, HostOptions};
+
+use super::{Arguments, Places, commit_all, data, median, text};
+
+pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    for backend in places.backends() {
+        commits(backend, places, arguments).await?;
+        let store = places.open(backend, "pages").await?;
+        let exports = places.folder.join(format!("exports-{backend}"));
+        std::fs::create_dir_all(&exports).map_err(text)?;
+        let host = Host::start(Arc::clone(&store), HostOptions { exports: Some(exports), ..HostOptions::default() });
+        let browse = host.browse(DEFAULT_TENANT).map_err(text)?;
+        switch(&*browse, ViewSwitch::On).await?;
+        commit_all(&*store, "p", arguments.events, event).await?;
+        behind(&*browse).await?;
+        pages(backend, &*browse).await?;
+        sent_again(backend, &store, &host, &*browse, arguments).await?;
+        host.drain().await;
+        store.close().await;
+    }
+    Ok(())
+}
+
+fn event(n: u64) -> Data {
+    data(&serde_json::json!({
+        "user_id": format!("u-{}", n % 1_000), "execution_id": format!("e-{}", n / 10), "total": n % 100,
+        "note": "leave it at the door, please",
+    }))
+}
+
+async fn switch(browse: &dyn Browse, state: ViewSwitch) -> Result<(), String> {
+    let body = ViewBody { state: Some(state), retention_days: None, reason: "measured".to_owned(), by: None };
+    browse.set_view(body).await.map(drop).map_err(text)
+}
+
+/// Waits until the view has every event of the log.
+async fn behind(browse: &dyn Browse) -> Result<Duration, String> {
+    let began = Instant::now();
+    loop {
+        let view = browse.view().await.map_err(text)?;
+        if view.position >= view.head {
+            return Ok(began.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Commits per second with the view and without it, and how long the view needs after the last one.
+async fn commits(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    let (mut on, mut off, mut late) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        for state in [ViewSwitch::Off, ViewSwitch::On] {
+            let store = places.open(backend, &format!("commits{round}{}", u8::from(state == ViewSwitch::On))).await?;
+            let host = Host::start(Arc::clone(&store), HostOptions::default());
+            let browse = host.browse(DEFAULT_TENANT).map_err(text)?;
+            switch(&*browse, state).await?;
+            let rate = commit_all(&*store, "c", arguments.events, event).await?;
+            if state == ViewSwitch::On {
+                late.push(behind(&*browse).await?.as_secs_f64());
+                on.push(rate);
+            } else {
+                off.push(rate);
+            }
+            host.drain().await;
+            store.close().await;
+        }
+    }
+    let (on, off, late) = (median(on), median(off), median(late));
+    println!(
+        "{backend}: commits with the view {on:.0}/s, without {off:.0}/s, ratio {:.2}; the view is complete {late:.2} s later",
+        on / off
+    );
+    Ok(())
+}
+
+/// The first page of each filter, beside the look-up of one event by its id.
+async fn pages(backend: &str, browse: &dyn Browse) -> Result<(), String> {
+    const TIMES: usize = 21;
+    let some = browse.page(BrowseQuery { limit: 1, ..BrowseQuery::default() }).await.map_err(text)?;
+    let id = some.items.first().and_then(|item| item["event_id"].as_str()).ok_or("the view is empty")?.to_owned();
+    let now = Timestamp::from_millis(annals_core::bson::DateTime::now().timestamp_millis());
+    let of = |filter: ReplayFilter| BrowseQuery { filter, limit: 50, ..BrowseQuery::default() };
+    let none = ReplayFilter::default;
+    let asked = [
+        ("look-up by id", of(ReplayFilter { event_ids: Some(vec![id]), ..none() })),
+        ("everything", of(none())),
+        ("type", of(ReplayFilter { event_types: Some(vec!["order_placed".to_owned()]), ..none() })),
+        ("aggregate", of(ReplayFilter { aggregate_id: Some("p-77".to_owned()), ..none() })),
+        ("execution", of(ReplayFilter { execution_id: Some("e-77".to_owned()), ..none() })),
+        ("user", of(ReplayFilter { user_id: Some("u-77".to_owned()), ..none() })),
+        ("time", of(ReplayFilter { end_time: Some(now), ..none() })),
+        ("words", BrowseQuery { search: Some("door".to_owned()), ..of(none()) }),
+    ];
+    let mut by_id = 0.0;
+    for (name, query) in asked {
+        let mut times = Vec::new();
+        for _ in 0..TIMES {
+            let began = Instant::now();
+            browse.rows(query.clone()).await.map_err(text)?;
+            times.push(1e6 * began.elapsed().as_secs_f64());
+        }
+        let took = median(times);
+        if by_id == 0.0 {
+            by_id = took;
+        }
+        println!("{backend}: first page by {name} {took:.0} us, ratio {:.2}", took / by_id);
+    }
+    Ok(())
+}
+
+/// A replay to a file and an export as JSON lines, beside reading the log.
+async fn sent_again(
+    backend: &str,
+    store: &Arc<dyn Store>,
+    host: &Host,
+    browse: &dyn Browse,
+    arguments: &Arguments,
+) -> Result<(), String> {
+    let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).map_err(text)?;
+    let (mut read, mut replayed, mut exported) = (Vec::new(), Vec::new(), Vec::new());
+    let events = arguments.events as f64;
+    for round in 0..arguments.rounds {
+        let (began, head) = (Instant::now(), log.head().await.map_err(text)?);
+        let mut follower = Follower::new(Arc::clone(&log), 0, Default::default());
+        while follower.position() < head {
+            follower.step().await.map_err(text)?;
+        }
+        read.push(events / began.elapsed().as_secs_f64());
+        replayed.push(events / replay(host, &format!("replay-{round}.jsonl")).await?.as_secs_f64());
+        exported.push(events / export(browse).await?.as_secs_f64());
+    }
+    let [read, replayed, exported] = [read, replayed, exported].map(median);
+    println!("{backend}: replay to a file {replayed:.0} events/s, log read {read:.0}, ratio {:.2}", replayed / read);
+    println!(
+        "{backend}: export as JSON lines {exported:.0} events/s, log read {read:.0}, ratio {:.2}",
+        exported / read
+    );
+    Ok(())
+}
+
+async fn replay(host: &Host, file: &str) -> Result<Duration, String> {
+    let replays = host.replays(DEFAULT_TENANT).map_err(text)?;
+    let filter = ReplayFilter { event_types: Some(vec!["order_placed".to_owned()]), ..ReplayFilter::default() };
+    let body =
+        ReplayBody { batch_size: 1_000, ..ReplayBody::new(filter, ReplayTarget::File { name: file.to_owned() }) };
+    let session = replays.create(body).await.map_err(text)?.session_id;
+    let began = Instant::now();
+    let why = Reason { reason: "measured".to_owned(), by: None };
+    let mut status = replays.act(&session, ReplayAct::Start, why).await.map_err(text)?;
+    while !matches!(status.status, ReplayState::Completed) {
+        if let Some(error) = status.error {
+            return Err(error);
+        }
+        status = replays.changed(&session, Some(&status)).await.map_err(text)?;
+    }
+    Ok(began.elapsed())
+}
+
+async fn export(browse: &dyn Browse) -> Result<Duration, String> {
+    let began = Instant::now();
+    let (mut query, mut bytes) = (BrowseQuery { limit: 1_000, ..BrowseQuery::default() }, 0);
+    loop {
+        let (rows, cursor) = browse.rows(query.clone()).await.map_err(text)?;
+        bytes += rows.iter().map(|row| json_line(row).len()).sum::<usize>();
+        match cursor {
+            Some(_) => query.cursor = cursor,
+            None => break,
+        }
+    }
+    std::hint::black_box(bytes);
+    Ok(began.elapsed())
+}

@@ -1,0 +1,190 @@
+//! Partner events: deliveries with durable attempt records beside the same requests without them, and dead partners beside the others.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use annals::HttpSending;
+use annals_core::partners::{Limits, Outgoing, PartnerDefinition, Partners, Sending};
+use annals_core::{Condition, DEFAULT_TENANT, Store};
+use annals_runtime::{Host, HostOptions, PartnerKeys, PartnerOptions};
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
+use tokio::net::TcpListener;
+
+use super::{Arguments, Places, commit_all, data, median, text};
+
+/// Requests to one partner at a time, on both sides.
+const CONCURRENCY: u32 = 64;
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// A receiver of deliveries that answers 200.
+struct Receiver {
+    address: SocketAddr,
+    arrived: Arc<AtomicU64>,
+    /// Microseconds from the commit to the receipt.
+    took: Arc<Mutex<Vec<f64>>>,
+}
+
+impl Receiver {
+    async fn start(began: Instant) -> Result<Self, String> {
+        let (arrived, took) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (count, times) = (Arc::clone(&arrived), Arc::clone(&took));
+        let receive = move |body: Bytes| {
+            let event: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+            if let Some(at) = event["data"]["at"].as_u64() {
+                let now = began.elapsed().as_micros() as f64;
+                times.lock().unwrap_or_else(PoisonError::into_inner).push(now - at as f64);
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            async {}
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(text)?;
+        let address = listener.local_addr().map_err(text)?;
+        let router = Router::new().route("/", post(receive));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(Self { address, arrived, took })
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    async fn until(&self, count: u64) {
+        while self.arrived.load(Ordering::Relaxed) < count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    fn p99(&self) -> f64 {
+        let mut times = self.took.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        times.sort_by(f64::total_cmp);
+        times.get(times.len() * 99 / 100).copied().unwrap_or(0.0) / 1_000.0
+    }
+}
+
+fn sending() -> Result<HttpSending, String> {
+    HttpSending::default().allowing(["127.0.0.0/8"]).map_err(text)
+}
+
+fn host(store: &Arc<dyn Store>) -> Result<Host, String> {
+    let partners = PartnerOptions { sending: Arc::new(sending()?), keys: Some(PartnerKeys::for_development()) };
+    Ok(Host::start(Arc::clone(store), HostOptions { partners, ..HostOptions::default() }))
+}
+
+pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    for backend in places.backends() {
+        rate(backend, places, arguments).await?;
+    }
+    dead(places, arguments).await
+}
+
+/// Deliveries per second to one partner, beside the bare client at the same concurrency.
+async fn rate(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    let events = arguments.events / 10;
+    let (mut delivered, mut bare) = (Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        bare.push(post_all(events).await?);
+        let store = places.open(backend, &format!("partners{round}")).await?;
+        let host = host(&store)?;
+        let receiver = Receiver::start(Instant::now()).await?;
+        commit_all(&*store, "o", events, |n| data(&serde_json::json!({ "total": n }))).await?;
+        let partners = host.partners(DEFAULT_TENANT).map_err(text)?;
+        let mut definition = partner("acme", &receiver.url(), Condition::eq("type", "order_placed"));
+        definition.start = annals_core::partners::SelectFrom::Beginning;
+        let began = Instant::now();
+        partners.put(definition).await.map_err(text)?;
+        succeeded(&*partners, "acme", events).await?;
+        delivered.push(events as f64 / began.elapsed().as_secs_f64());
+        host.drain().await;
+        store.close().await;
+    }
+    let (delivered, bare) = (median(delivered), median(bare));
+    println!(
+        "{backend}: deliveries {delivered:.0}/s, bare client {bare:.0}/s at {CONCURRENCY} in flight, ratio {:.2}",
+        delivered / bare
+    );
+    Ok(())
+}
+
+fn partner(id: &str, url: &str, select: Condition) -> PartnerDefinition {
+    let limits = Limits { concurrency: CONCURRENCY, timeout_ms: 1_000, ..Limits::default() };
+    PartnerDefinition { limits, ..PartnerDefinition::new(id.to_owned(), id.to_owned()) }
+        .sends(url.to_owned(), select)
+        .secrets([SECRET])
+}
+
+async fn succeeded(partners: &dyn Partners, partner: &str, count: u64) -> Result<(), String> {
+    while partners.statistics(partner).await.map_err(text)?.out.success < count {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+async fn post_all(count: u64) -> Result<f64, String> {
+    let (receiver, sending) = (Receiver::start(Instant::now()).await?, Arc::new(sending()?));
+    let left = Arc::new(AtomicU64::new(count));
+    let began = Instant::now();
+    let lanes = (0..CONCURRENCY).map(|_| {
+        let (left, sending, url) = (Arc::clone(&left), Arc::clone(&sending), receiver.url());
+        tokio::spawn(async move {
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                let body =
+                    Bytes::from_static(br#"{"specversion":"1.0","id":"1","type":"order_placed","data":{"total":1}}"#);
+                let headers = vec![("content-type", "application/json".to_owned())];
+                let request = Outgoing { url: url.clone(), headers, body, timeout: Duration::from_secs(5) };
+                sending.send(request).await?;
+            }
+            Ok::<_, String>(())
+        })
+    });
+    for lane in lanes.collect::<Vec<_>>() {
+        lane.await.map_err(text)??;
+    }
+    receiver.until(count).await;
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The 99th percentile of the time from commit to receipt, with a tenth of the partners dead and with none.
+async fn dead(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    let many = arguments.many.unwrap_or(1_000);
+    let silent = TcpListener::bind("127.0.0.1:0").await.map_err(text)?;
+    let silent_url = format!("http://{}/", silent.local_addr().map_err(text)?);
+    let mut tails = Vec::new();
+    for dead in [0, many / 10] {
+        let store = places.open("embedded", &format!("dead{dead}")).await?;
+        let host = host(&store)?;
+        let began = Instant::now();
+        let receiver = Receiver::start(began).await?;
+        let partners = host.partners(DEFAULT_TENANT).map_err(text)?;
+        for n in 0..many {
+            let url = if n < dead { silent_url.clone() } else { receiver.url() };
+            let select = Condition::eq("data.partner", i64::try_from(n).map_err(text)?);
+            partners.put(partner(&format!("p-{n}"), &url, select)).await.map_err(text)?;
+        }
+        // A tenth of what one core can deliver: the tail shows who waits for whom, not a full queue.
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
+        let events = 2 * many;
+        for n in 0..events {
+            pace.tick().await;
+            let at = began.elapsed().as_micros() as u64;
+            let event = |_| data(&serde_json::json!({ "partner": n % many, "at": at }));
+            commit_all(&*store, &format!("d-{n}"), 1, event).await?;
+        }
+        receiver.until(events - 2 * dead).await;
+        tails.push(receiver.p99());
+        host.drain().await;
+        store.close().await;
+    }
+    drop(silent);
+    println!(
+        "embedded: {many} partners, p99 of the others {:.1} ms with {} dead, {:.1} ms with none, ratio {:.2}",
+        tails[1],
+        many / 10,
+        tails[0],
+        tails[1] / tails[0]
+    );
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Sagas beside commits, sagas that wait, and work queues beside record writes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use annals_core::bson::rawdoc;
+use annals_core::queue::{ItemsBody, NewItem, QueueDefinition, Queues, TakeBody};
+use annals_core::sagas::{SagaDefinition, Sagas};
+use annals_core::{Collection, DEFAULT_TENANT, RecordChange};
+use annals_runtime::{Host, HostOptions};
+use tokio::task::JoinSet;
+
+use super::{Arguments, Places, commit_all, data, median, text};
+use crate::usage::{cpu_seconds, memory};
+
+/// Steps of each saga of the first row.
+const STEPS: u64 = 5;
+/// Callers of a queue.
+const CALLERS: u64 = 8;
+
+pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    for backend in places.backends() {
+        steps(backend, places, arguments).await?;
+        queue(backend, places, arguments).await?;
+    }
+    waiting(places, arguments.many.unwrap_or(100_000)).await
+}
+
+fn definition(name: &str, json: &serde_json::Value) -> Result<SagaDefinition, String> {
+    SagaDefinition::read(name, json.to_string().as_bytes()).map_err(text)
+}
+
+/// Steps per second of sagas that publish a command in each, beside commits per second.
+async fn steps(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    let sagas_meant = arguments.events / 10 / STEPS;
+    let (mut stepped, mut committed) = (Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        let store = places.open(backend, &format!("sagas{round}")).await?;
+        let host = Host::start(Arc::clone(&store), HostOptions::default());
+        commit_all(&*store, "s", sagas_meant, |n| data(&serde_json::json!({ "total": n }))).await?;
+        let sagas = host.sagas(DEFAULT_TENANT).map_err(text)?;
+        let step =
+            |n: u64| serde_json::json!({ "name": format!("s{n}"), "publish": { "type": "do_it", "data": { "n": n } } });
+        let steps: Vec<_> = (0..STEPS).map(step).collect();
+        let began = Instant::now();
+        let body = serde_json::json!({ "start": { "on": ["order_placed"] }, "steps": steps });
+        sagas.define(definition("stepped", &body)?).await.map_err(text)?;
+        while sagas.statistics(None).await.map_err(text)?.by_state.get("completed").copied().unwrap_or(0) < sagas_meant
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        stepped.push((sagas_meant * STEPS) as f64 / began.elapsed().as_secs_f64());
+        host.drain().await;
+        let event = |n| data(&serde_json::json!({ "total": n }));
+        committed.push(commit_all(&*store, "c", arguments.events / 10, event).await?);
+        store.close().await;
+    }
+    let (stepped, committed) = (median(stepped), median(committed));
+    println!(
+        "{backend}: saga steps {stepped:.0}/s, commits {committed:.0}/s with 64 in flight, ratio {:.2}",
+        stepped / committed
+    );
+    Ok(())
+}
+
+/// Items that are enqueued, taken and done by several callers, beside as many writes of one record.
+async fn queue(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    let items = arguments.events / 50 / CALLERS * CALLERS;
+    let store = places.open(backend, "queue").await?;
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    let queues = host.queues(DEFAULT_TENANT).map_err(text)?;
+    let records = store.records(DEFAULT_TENANT).map_err(text)?;
+    records.declare(Collection::new("written")).await.map_err(text)?;
+    let (mut worked, mut written) = (Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        let name = format!("work-{round}");
+        let cap = u32::try_from(CALLERS).map_err(text)?;
+        queues.put(QueueDefinition { cap, ..QueueDefinition::new(name.clone()) }).await.map_err(text)?;
+        let began = Instant::now();
+        let mut callers: JoinSet<Result<(), String>> = JoinSet::new();
+        for caller in 0..CALLERS {
+            callers.spawn(work(Arc::clone(&queues), name.clone(), caller, items / CALLERS));
+        }
+        ended(callers).await?;
+        // An item is three operations: enqueue, take, done.
+        worked.push((3 * items) as f64 / began.elapsed().as_secs_f64());
+        let began = Instant::now();
+        let mut callers: JoinSet<Result<(), String>> = JoinSet::new();
+        for caller in 0..CALLERS {
+            let records = Arc::clone(&records);
+            callers.spawn(async move {
+                for n in 0..3 * items / CALLERS {
+                    let id = format!("{round}-{caller}-{n}");
+                    let change = RecordChange::put("written", rawdoc! { "_id": id, "n": n.cast_signed() });
+                    records.write(vec![change]).await.map_err(text)?;
+                }
+                Ok(())
+            });
+        }
+        ended(callers).await?;
+        written.push((3 * items) as f64 / began.elapsed().as_secs_f64());
+    }
+    let (worked, written) = (median(worked), median(written));
+    println!(
+        "{backend}: queue operations {worked:.0}/s, record writes {written:.0}/s with {CALLERS} callers, ratio {:.2}",
+        worked / written
+    );
+    host.drain().await;
+    store.close().await;
+    Ok(())
+}
+
+async fn work(queues: Arc<dyn Queues>, name: String, caller: u64, items: u64) -> Result<(), String> {
+    for n in 0..items {
+        queues.enqueue(&name, NewItem::new(format!("{caller}-{n}"))).await.map_err(text)?;
+        let taken = queues.take(&name, TakeBody::up_to(1)).await.map_err(text)?;
+        let done = taken.items.iter().map(|item| item.reference());
+        queues.done(&name, ItemsBody::of(done)).await.map_err(text)?;
+    }
+    Ok(())
+}
+
+async fn ended(mut callers: JoinSet<Result<(), String>>) -> Result<(), String> {
+    while let Some(ended) = callers.join_next().await {
+        ended.map_err(text)??;
+    }
+    Ok(())
+}
+
+/// What sagas cost that wait for an event that does not come: CPU of one core over 10 s, and memory.
+async fn waiting(places: &Places<'_>, many: u64) -> Result<(), String> {
+    let store = places.open("embedded", "waiting").await?;
+    let host = Host::start(Arc::clone(&store), HostOptions::default());
+    commit_all(&*store, "w", many, |n| data(&serde_json::json!({ "total": n }))).await?;
+    let sagas = host.sagas(DEFAULT_TENANT).map_err(text)?;
+    let before = memory()?;
+    let awaits = serde_json::json!({ "name": "pay", "await": { "on": ["order_paid"] }, "limit_ms": 86_400_000_u64 });
+    let body = serde_json::json!({ "start": { "on": ["order_placed"] }, "steps": [awaits] });
+    let began = Instant::now();
+    sagas.define(definition("waiting", &body)?).await.map_err(text)?;
+    while sagas.statistics(None).await.map_err(text)?.by_state.get("running").copied().unwrap_or(0) < many {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let started = many as f64 / began.elapsed().as_secs_f64();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (cpu, began) = (cpu_seconds()?, Instant::now());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let share = (cpu_seconds()? - cpu) / began.elapsed().as_secs_f64();
+    let mebibytes = memory()?.saturating_sub(before) as f64 / (1024.0 * 1024.0);
+    println!(
+        "embedded: {many} waiting sagas take {:.2} % of one core and {mebibytes:.0} MiB; they began at {started:.0}/s",
+        100.0 * share
+    );
+    host.drain().await;
+    store.close().await;
+    Ok(())
+}
