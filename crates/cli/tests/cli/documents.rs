@@ -199,18 +199,20 @@ fn sources(folder: &Path, text: &mut String) {
 }
 
 #[test]
-fn every_test_that_the_page_of_statements_names_exists() {
+fn every_test_that_the_pages_of_statements_and_promises_name_exists() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates");
     let mut code = String::new();
-    for of in ["conformance", "core", "embedded", "mongodb"] {
+    for of in ["cli", "conformance", "core", "embedded", "mongodb"] {
         sources(&crates.join(of), &mut code);
     }
-    let page = guide("docs/dolittle-statements.md");
-    let quoted = page.split('`').skip(1).step_by(2);
-    let tests: Vec<&str> = quoted.filter(|name| name.matches('_').count() > 2).collect();
-    assert!(tests.len() > 80, "only {} tests are named", tests.len());
-    for test in tests {
-        assert!(code.contains(&format!("fn {test}(")), "there is no test {test}");
+    for (page, tests_min) in [("docs/dolittle-statements.md", 80), ("docs/promises.md", 12)] {
+        let text = guide(page);
+        let quoted = text.split('`').skip(1).step_by(2);
+        let tests: Vec<&str> = quoted.filter(|name| name.matches('_').count() > 2).collect();
+        assert!(tests.len() > tests_min, "{page}: only {} tests are named", tests.len());
+        for test in tests {
+            assert!(code.contains(&format!("fn {test}(")), "{page}: there is no test {test}");
+        }
     }
 }
 
@@ -277,6 +279,16 @@ fn the_snippets_of_the_guide_to_the_event_horizon_work_in_order_in_an_empty_fold
 #[test]
 fn the_snippets_of_the_guide_to_processing_work_in_order_in_an_empty_folder() {
     check("docs/processing.md", 8);
+}
+
+#[test]
+fn the_snippets_of_getting_started_work_in_order_in_an_empty_folder() {
+    check("docs/getting-started.md", 6);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_traces_work_in_order_in_an_empty_folder() {
+    check("docs/traces.md", 3);
 }
 
 #[test]
