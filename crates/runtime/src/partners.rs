@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use annals_core::handlers::{ActRecord, Reason};
 use annals_core::partners::{
-    Accepted, ArchivedPartnerEvent, DeliveryRecord, EventsQuery, Incoming, NoSending, PARTNERS, PartnerDefinition, PartnerError,
-    PartnerEventPage, PartnerEventRecord, PartnerEventView, PartnerPage, PartnerRecord, PartnerStatistics,
-    PartnerStatus, Partners, ReplayStarted, ReplayTask, SecretsRecord, SelectionRecord, Sending,
+    Accepted, ArchivedPartnerEvent, DeliveryRecord, EventsQuery, Incoming, NoSending, PARTNERS, PartnerDefinition,
+    PartnerError, PartnerEventPage, PartnerEventRecord, PartnerEventView, PartnerPage, PartnerRecord,
+    PartnerStatistics, PartnerStatus, Partners, ReplayStarted, ReplayTask, SecretsRecord, SelectionRecord, Sending,
 };
 use annals_core::{
     Clock, Condition, DEFAULT_SCOPE, EventLog, Expected, Lease, RecordChange, RecordError, RecordType, Records,

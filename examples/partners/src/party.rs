@@ -56,9 +56,7 @@ impl Role {
             Limits { concurrency: 4, timeout_ms: 1_000, breaker_failures: 5, breaker_ms: 1_000, ..Limits::default() };
         let url = format!("{url}/v1/partners/{}/events", self.name());
         let partner = PartnerDefinition::new(other.name(), other.name());
-        PartnerDefinition { receive, limits, ..partner }
-            .sends(url, Condition::eq("type", sends))
-            .secrets([SECRET])
+        PartnerDefinition { receive, limits, ..partner }.sends(url, Condition::eq("type", sends)).secrets([SECRET])
     }
 }
 

@@ -12,7 +12,8 @@ use crate::run::{folder, run, run_with};
 
 /// The interpreter, with the public packages that tests use and those of a test.
 fn python(own: Option<&Path>) -> Command {
-    let of = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is unset: cargo xtask services python"));
+    let of =
+        |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is unset: cargo xtask services python"));
     let packages = own.map(Path::to_path_buf).into_iter().chain([PathBuf::from(of("ANNALS_TEST_PYTHON_PACKAGES"))]);
     let mut command = Command::new(of("ANNALS_TEST_PYTHON"));
     command.env("PYTHONPATH", std::env::join_paths(packages).expect("paths")).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -145,7 +146,8 @@ fn signatures_are_verified_and_made_by_the_public_library_of_standard_webhooks()
     assert_eq!((&refused["status"], &refused["answer"]["code"]), (&json!(401), &json!("invalid_signature")));
     commit("o-3");
     assert!(partner.says()["refused"].is_string(), "the library refuses another secret");
-    let committed = ["partner", "events", "python", "--direction", "IN", "--status", "SUCCESS", "--server", &server.url];
+    let committed =
+        ["partner", "events", "python", "--direction", "IN", "--status", "SUCCESS", "--server", &server.url];
     assert!((0..1_000).any(|_| run(folder, &committed).ok().json().len() == 1), "it is committed");
     let logged = run(folder, &["log", "read", "--server", &server.url, "--types", "order_shipped"]).ok().json();
     assert_eq!((logged.len(), &logged[0]["data"]), (1, &json!({"parcel": "Zoë"})), "{logged:?}");

@@ -217,7 +217,8 @@ impl PartnerDefinition {
     }
 
     fn body(&self, secrets: Option<Vec<ByteString>>) -> String {
-        let Self { name, url, select, start, format, receive, limits, retention_days, archive, paused, .. } = self.clone();
+        let Self { name, url, select, start, format, receive, limits, retention_days, archive, paused, .. } =
+            self.clone();
         let body = Body { name, url, secrets, select, start, format, receive, limits, retention_days, archive, paused };
         // Its conditions are those that JSON can hold.
         serde_json::to_string(&body).unwrap_or_default()

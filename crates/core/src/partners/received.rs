@@ -55,8 +55,7 @@ impl ReceivedBody {
         };
         let event_type = text_of(root, "type").or_else(|| text_of(root, "event_type")).unwrap_or(EVENT_TYPE);
         valid_name("type", event_type)?;
-        let entity_id =
-            text_of(of_entity, "entity_id").or_else(|| first_of(root, &["aggregateid", "subject"]));
+        let entity_id = text_of(of_entity, "entity_id").or_else(|| first_of(root, &["aggregateid", "subject"]));
         let entity_id = entity_id.unwrap_or(webhook_id).to_owned();
         valid_id("entity_id", &entity_id)?;
         let entity_type = text_of(of_entity, "entity_type").or_else(|| text_of(root, "aggregatename"));
@@ -193,7 +192,8 @@ mod tests {
         let again = read(r#"{"data":{"to":"a"},"subject":"o-1","type":"moved"}"#);
         let later = read(r#"{"type":"moved","subject":"o-1","data":{"to":"b"}}"#);
         let other = read(r#"{"type":"moved","subject":"o-2","data":{"to":"a"}}"#);
-        let same = |how: Deduplicate, one, two| how.same("p", one).is_some() && how.same("p", one) == how.same("p", two);
+        let same =
+            |how: Deduplicate, one, two| how.same("p", one).is_some() && how.same("p", one) == how.same("p", two);
         let all = [&again, &later, &other];
         assert_eq!(all.map(|two| same(Deduplicate::WebhookId, &placed, two)), [false, false, false]);
         assert_eq!(all.map(|two| same(Deduplicate::Content, &placed, two)), [true, false, false]);

@@ -8,9 +8,9 @@ use annals_core::partners::{
 };
 use annals_core::{Condition, Expected, RecordChange, RecordError, StoreError, Timestamp};
 
+use super::date;
 use super::known::Partner;
 use super::owner::Work;
-use super::date;
 
 /// How often what became of an attempt is written while the store fails.
 const TRIES: usize = 10;

@@ -98,9 +98,8 @@ pub async fn a_clock_that_jumps_loses_nothing_and_sends_nothing_twice(subject: &
     let failed = exchange.until(|events| are(events, EventStatus::Failed)).await;
     exchange.advance_seconds(-3_600);
     exchange.commit("b").await;
-    let success = |events: &[PartnerEventView]| {
-        events.iter().filter(|event| event.event_status == EventStatus::Success).count()
-    };
+    let success =
+        |events: &[PartnerEventView]| events.iter().filter(|event| event.event_status == EventStatus::Success).count();
     let events = exchange.until(|events| success(events) == 1).await;
     assert_eq!(events.iter().find(|event| event.id == failed[0].id).and_then(|event| event.due_at), failed[0].due_at);
     exchange.partners.resend(&failed[0].id, reason()).await.expect("an operator need not wait");

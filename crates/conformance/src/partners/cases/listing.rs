@@ -122,7 +122,9 @@ pub async fn events_are_listed_by_direction_status_type_entity_and_day(subject: 
     exchange.advance_seconds(24 * 3_600);
     let body = r#"{"event_type":"moved","entity_metadata":{"entity_id":"a","entity_type":"Parcel"},"entity_data":{}}"#;
     exchange.receive("w", body).await.expect("accepted");
-    exchange.until(|events| events.iter().filter(|event| event.event_status == EventStatus::Success).count() == 2).await;
+    exchange
+        .until(|events| events.iter().filter(|event| event.event_status == EventStatus::Success).count() == 2)
+        .await;
     let today = i32::try_from(exchange.it.clock.now().as_millis() / 86_400_000).expect("a day");
     let all = EventsQuery::default;
     for (query, due) in [

@@ -1,7 +1,9 @@
 //! Definitions, queries, and the record itself.
 
 use annals_core::bson::{Bson, Document};
-use annals_core::partners::{EventStatus, EventsQuery, PartnerArchive, PartnerDefinition, PartnerError, PartnerEventRecord};
+use annals_core::partners::{
+    EventStatus, EventsQuery, PartnerArchive, PartnerDefinition, PartnerError, PartnerEventRecord,
+};
 use annals_core::{Code, Condition, RecordQuery, RecordType};
 
 use crate::Subject;
@@ -39,7 +41,9 @@ pub async fn an_event_gets_a_date_of_expiry_once_the_archive_holds_its_copy(subj
     let archived = async || {
         let found = exchange.records.find(RecordQuery::new("partner_events_archive")).await.expect("found");
         let texts = found.records.iter().map(|it| {
-            assert!(it.document.get_datetime("archived_at").is_ok() && matches!(it.document.get("expire_at"), Ok(None)));
+            assert!(
+                it.document.get_datetime("archived_at").is_ok() && matches!(it.document.get("expire_at"), Ok(None))
+            );
             it.document.get_str("event_status").expect("a status").to_owned()
         });
         texts.collect::<Vec<_>>()

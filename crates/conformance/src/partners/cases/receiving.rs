@@ -1,6 +1,8 @@
 //! Events that a partner sends.
 
-use annals_core::partners::{Deduplicate, EventDirection, EventStatus, EventsQuery, Incoming, PartnerError, Signed, Unsigned};
+use annals_core::partners::{
+    Deduplicate, EventDirection, EventStatus, EventsQuery, Incoming, PartnerError, Signed, Unsigned,
+};
 use annals_core::{Clock, Code, Timestamp};
 
 use crate::Subject;
@@ -149,10 +151,8 @@ pub async fn which_events_are_the_same_one_is_configured(subject: &dyn Subject) 
         assert_eq!(ids.len(), due, "{how:?}");
     }
     let request = |id: &str| exchange.signed(id, r#"{"type":"moved","subject":"other"}"#);
-    let (one, other) = tokio::join!(
-        exchange.partners.receive("q", request("x")),
-        exchange.partners.receive("q", request("y"))
-    );
+    let (one, other) =
+        tokio::join!(exchange.partners.receive("q", request("x")), exchange.partners.receive("q", request("y")));
     assert_eq!(one.expect("accepted").id, other.expect("accepted").id, "also at the same time");
     exchange.has_logged(7).await;
     assert_eq!(exchange.log().await.len(), 7);
