@@ -20,7 +20,7 @@ cargo xtask COMMAND
 
   test [--without-fuzz] [--without-services]
                          everything CI runs: tidy, lint, deny, all tests, documentation, a fixed number of fuzzed inputs
-  services [mongodb] [kafka] [redis] [--fetch]
+  services [mongodb] [kafka] [redis] [python] [--fetch]
                          starts the services that tests need (a mongod, a Kafka, a Redis) and prints their URLs; with --fetch only fetches
                          them
   lint                   rustfmt, clippy and the links of the documentation, warnings are errors

@@ -1,6 +1,7 @@
 //! The suite of partner events: what the task host makes of a store's log and records, with a partner whose answers the cases decide.
 
 pub mod cases;
+mod mortal;
 mod words;
 
 /// Makes one test of every case of partner events, for the subject that the expression creates, as [`event_log!`](crate::event_log)
@@ -25,9 +26,20 @@ macro_rules! partners {
                 a_refusal_that_cannot_heal_ends_at_once
                 a_partner_that_fails_in_a_row_is_left_alone_for_a_while
             }
-            managing {
+            dying {
+                a_process_that_is_killed_between_any_two_steps_loses_nothing
+                a_clock_that_jumps_loses_nothing_and_sends_nothing_twice
+            }
+            listing {
                 statement_105_the_history_of_a_partner_has_its_newest_100_events
+                statement_107_what_has_expired_is_removed_and_an_expiry_that_is_text_is_rejected
+                statement_108_audit_fields_direction_and_version_are_required_and_data_has_any_shape
+                events_are_listed_by_direction_status_type_entity_and_day
+                what_failed_for_the_last_time_is_counted_until_someone_decides
+            }
+            managing {
                 statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays
+                an_event_gets_a_date_of_expiry_once_the_archive_holds_its_copy
                 the_record_has_the_fields_of_its_layout_and_no_others
                 secrets_are_never_shown
                 partners_are_defined_changed_listed_and_deleted
@@ -50,6 +62,7 @@ macro_rules! partners {
                 a_request_that_is_not_signed_or_stale_is_refused
                 a_body_that_is_too_large_too_deep_or_no_event_is_refused
                 secrets_are_rotated_without_a_gap
+                which_events_are_the_same_one_is_configured
                 events_of_an_entity_are_committed_in_the_order_of_their_arrival
             }
             selecting {

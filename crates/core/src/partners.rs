@@ -23,10 +23,13 @@ use async_trait::async_trait;
 
 use crate::handlers::Reason;
 
-pub use definition::{Format, Limits, PartnerDefinition, Receive, SelectFrom};
+pub use definition::{Deduplicate, Format, Limits, PartnerArchive, PartnerDefinition, Receive, SelectFrom};
 pub use delivery::{DELIVERIES, DeliveryRecord, Ending, Source};
 pub use error::PartnerError;
-pub use event::{EntityMetadata, EventDirection, EventStatus, NewPartnerEvent, PARTNER_EVENTS, PartnerEventRecord};
+pub use event::{
+    ArchivedPartnerEvent, EntityMetadata, EventDirection, EventStatus, NewPartnerEvent, PARTNER_EVENTS,
+    PARTNER_EVENTS_ARCHIVE, PartnerEventRecord,
+};
 pub use machine::{ATTEMPTS_MAX, Breaker, Next, Outcome, RETRY_AFTER_MAX, after_attempt, of_answer, retry_delay};
 pub use message::{CLOUDEVENT, JSON, message};
 pub use received::{Incoming, ReceivedBody};

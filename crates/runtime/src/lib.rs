@@ -43,7 +43,7 @@ pub use groups::{Consumer, consumer};
 pub use handler::{Effects, HandleFailure, Handler, RetryWish};
 pub use health::ProcessorHealth;
 pub use host::{Host, HostOptions, Stage, StageError, TaskState, TaskStatus, check_stage};
-pub use partners::{PartnerKeys, PartnerMetrics, PartnerOptions};
+pub use partners::{PartnerFailures, PartnerKeys, PartnerMetrics, PartnerOptions};
 pub use queue::{RecordsQueue, TenantQueueStatus};
 pub use relay::RelayOptions;
 pub use saga::{HostSagas, SagaCall, SagaProgram};

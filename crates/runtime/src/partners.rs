@@ -10,6 +10,7 @@
 //! INVARIANT: every batch of the owner's tasks expects the epoch of its lease. A process that lost it writes nothing.
 
 mod acts;
+mod archive;
 mod attempt;
 mod definitions;
 mod events;
@@ -30,9 +31,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use annals_core::handlers::{ActRecord, Reason};
 use annals_core::partners::{
-    Accepted, DeliveryRecord, EventsQuery, Incoming, NoSending, PARTNERS, PartnerDefinition, PartnerError,
-    PartnerEventPage, PartnerEventRecord, PartnerEventView, PartnerPage, PartnerRecord, PartnerStatistics,
-    PartnerStatus, Partners, ReplayStarted, ReplayTask, SecretsRecord, SelectionRecord, Sending,
+    Accepted, ArchivedPartnerEvent, DeliveryRecord, EventsQuery, Incoming, NoSending, PARTNERS, PartnerDefinition,
+    PartnerError, PartnerEventPage, PartnerEventRecord, PartnerEventView, PartnerPage, PartnerRecord,
+    PartnerStatistics, PartnerStatus, Partners, ReplayStarted, ReplayTask, SecretsRecord, SelectionRecord, Sending,
 };
 use annals_core::{
     Clock, Condition, DEFAULT_SCOPE, EventLog, Expected, Lease, RecordChange, RecordError, RecordType, Records,
@@ -42,7 +43,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use crate::host::{Host, Shared, locked};
-pub use metrics::PartnerMetrics;
+pub use metrics::{PartnerFailures, PartnerMetrics};
 pub use secrets::PartnerKeys;
 
 /// How a host exchanges events with partners.
@@ -166,6 +167,7 @@ impl TenantPartners {
             <SelectionRecord as RecordType>::collection(),
             <PartnerEventRecord as RecordType>::collection(),
             <DeliveryRecord as RecordType>::collection(),
+            <ArchivedPartnerEvent as RecordType>::collection(),
             <ReplayTask as RecordType>::collection(),
             <ActRecord as RecordType>::collection(),
         ] {

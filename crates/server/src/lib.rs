@@ -15,6 +15,7 @@ mod connections;
 mod direct;
 mod documents;
 mod door;
+mod errors;
 mod gate;
 mod health;
 mod media;

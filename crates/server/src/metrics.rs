@@ -1,5 +1,6 @@
 //! What is counted, and `GET /metrics` in Prometheus' text format.
 
+mod partners;
 mod queues;
 mod spans;
 #[cfg(test)]
@@ -13,11 +14,12 @@ use std::time::Duration;
 use annals_core::dead_letters::Statistics;
 use annals_core::relay::{RelayState, RelayStatus};
 use annals_core::{Code, CommitOutcome, LogStatus, SequencerStatus};
-use annals_runtime::{PartnerMetrics, ProcessorHealth, TaskState, TaskStatus};
+use annals_runtime::{ProcessorHealth, TaskState, TaskStatus};
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 
+use self::partners::{write_partner_failures, write_partners};
 use self::queues::write_queues;
 use self::spans::write_spans;
 use crate::health::sees_all;
@@ -382,34 +384,6 @@ fn write_relays(out: &mut String, relays: &[RelayStatus]) {
     }
 }
 
-/// Writes what this process counted of partners.
-fn write_partners(out: &mut String, partners: &[PartnerMetrics]) {
-    if partners.is_empty() {
-        return;
-    }
-    let of = |it: &PartnerMetrics| format!("tenant=\"{}\",partner=\"{}\"", label(&it.tenant), label(&it.partner));
-    let name = "annals_partner_attempts_total";
-    family(out, name, "counter", "Attempts to deliver or to commit partner events, by outcome.");
-    for partner in partners {
-        for (direction, outcome, count) in &partner.attempts {
-            let labels = format!("{},direction=\"{direction}\",outcome=\"{outcome}\"", of(partner));
-            line(out, format_args!("{name}{{{labels}}} {count}"));
-        }
-    }
-    let name = "annals_partner_received_total";
-    family(out, name, "counter", "Requests of partners, by outcome.");
-    for partner in partners {
-        for (outcome, count) in &partner.received {
-            line(out, format_args!("{name}{{{},outcome=\"{outcome}\"}} {count}", of(partner)));
-        }
-    }
-    let name = "annals_partner_failing";
-    family(out, name, "gauge", "1 while nothing is sent to a partner because its deliveries failed in a row.");
-    for partner in partners {
-        line(out, format_args!("{name}{{{}}} {}", of(partner), u8::from(partner.is_failing)));
-    }
-}
-
 /// Writes how many dead letters there are. A topic that has none left shows 0.
 fn write_letters(out: &mut String, counts: &[(String, Statistics)]) {
     if counts.iter().all(|(_, counted)| counted.topics.is_empty()) {
@@ -460,7 +434,9 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
         return ([(header::CONTENT_TYPE, TEXT)], server.metrics.text(&[], &[], &[]));
     }
     let mut text = server.metrics.text(&server.store.status(), &server.host.tasks(), &server.host.relays());
-    write_partners(&mut text, &server.host.partner_metrics());
+    let partners = server.host.partner_metrics();
+    write_partners(&mut text, &partners);
+    write_partner_failures(&mut text, &partners, &server.host.partner_failures().await);
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     write_queues(&mut text, server.host.queue_status().await.ok().as_deref());

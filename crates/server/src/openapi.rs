@@ -46,7 +46,7 @@ async fn document() -> Response {
 #[schema(as = Problem)]
 #[expect(dead_code, reason = "describes what `Problem` writes")]
 struct ProblemDocument {
-    /// `urn:annals:error:` and the code.
+    /// The address of the page of the code, such as `/errors/version_conflict`.
     r#type: String,
     /// What the code means.
     title: String,

@@ -19,7 +19,7 @@ use serde_json::value::{RawValue, to_raw_value};
 /// An RFC 9457 problem document, which is what every error is answered with.
 ///
 /// ```json
-/// {"type":"urn:annals:error:version_conflict","title":"The aggregate is not at the expected version.","status":409,
+/// {"type":"/errors/version_conflict","title":"The aggregate is not at the expected version.","status":409,
 ///  "code":"version_conflict","detail":"version conflict: expected 3, …","actual_version":4,"advice":"Reload the aggregate, …"}
 /// ```
 #[derive(Debug, Clone)]
@@ -137,7 +137,7 @@ fn cut(mut text: String) -> String {
 impl Serialize for Problem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("type", &format_args!("urn:annals:error:{}", self.code.as_str()))?;
+        map.serialize_entry("type", &format_args!("{}{}", crate::errors::PAGES, self.code.as_str()))?;
         map.serialize_entry("title", self.code.meaning())?;
         map.serialize_entry("status", &self.code.status())?;
         map.serialize_entry("code", self.code.as_str())?;

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::route::{Feature, Permission};
 use crate::site::Site;
 use crate::state::Server;
-use crate::{health, metrics, openapi, v1};
+use crate::{errors, health, metrics, openapi, v1};
 
 /// Every feature, in the order of the documentation.
 pub(crate) fn features() -> Vec<Feature> {
@@ -56,6 +56,7 @@ pub(crate) fn features() -> Vec<Feature> {
         health::feature(),
         metrics::feature(),
         openapi::feature(),
+        errors::feature(),
         v1::asyncapi::feature(),
     ]
 }

@@ -21,14 +21,14 @@ use tokio::net::TcpListener;
 use crate::partner_faults::{Behaviour, Receiver, status};
 
 /// A server with a clock that a test moves.
-struct Served {
+pub struct Served {
     address: SocketAddr,
-    clock: Arc<ManualClock>,
-    client: Client,
+    pub clock: Arc<ManualClock>,
+    pub client: Client,
     _store: Arc<dyn Store>,
 }
 
-async fn served() -> Served {
+pub async fn served() -> Served {
     let store = annals::open("memory:").await.expect("a store");
     let clock = Arc::new(ManualClock::at(SystemClock.now()));
     let sending = HttpSending::default().allowing(["127.0.0.0/8"]).expect("a network");
@@ -43,21 +43,21 @@ async fn served() -> Served {
     Served { address, clock, client, _store: store }
 }
 
-fn secret() -> SigningSecret {
+pub fn secret() -> SigningSecret {
     SigningSecret::of_bytes(vec![5; 32])
 }
 
-fn partner(url: &str) -> PartnerDefinition {
+pub fn partner(url: &str) -> PartnerDefinition {
     PartnerDefinition::new("acme", "Acme").sends(url, Condition::eq("type", "placed")).secrets([secret().reveal()])
 }
 
 impl Served {
-    async fn events(&self) -> Vec<PartnerEventView> {
+    pub async fn events(&self) -> Vec<PartnerEventView> {
         self.client.partners().events("acme", EventsQuery::default()).await.expect("listed").items
     }
 
     /// Waits until the events are as they should be, while the time of the retries passes.
-    async fn in_time(&self, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<PartnerEventView> {
+    pub async fn in_time(&self, is: impl Fn(&[PartnerEventView]) -> bool) -> Vec<PartnerEventView> {
         let deadline = SystemClock.now().plus(Duration::from_secs(60));
         loop {
             let events = self.events().await;
@@ -69,17 +69,17 @@ impl Served {
         }
     }
 
-    fn signed(&self, id: &str, body: &str, at: Timestamp) -> Incoming {
+    pub fn signed(&self, id: &str, body: &str, at: Timestamp) -> Incoming {
         let signed = Signed::sign(&[secret()], id, at, body.as_bytes());
         Incoming { signed, body: body.to_owned().into() }
     }
 }
 
-fn succeeded(events: &[PartnerEventView], count: usize) -> bool {
+pub fn succeeded(events: &[PartnerEventView], count: usize) -> bool {
     events.len() == count && events.iter().all(|event| event.event_status == EventStatus::Success)
 }
 
-fn header<'a>(request: &'a str, name: &str) -> &'a str {
+pub fn header<'a>(request: &'a str, name: &str) -> &'a str {
     let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with(&format!("{name}:")));
     line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())
 }

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use annals::HttpSending;
-use annals_core::partners::{Limits, Outgoing, PartnerDefinition, Partners, Sending};
-use annals_core::{Condition, DEFAULT_TENANT, Store};
+use annals::{HttpSending, SystemClock};
+use annals_core::partners::{
+    DeliveryRecord, EventDirection, Limits, Outgoing, PartnerDefinition, Partners, Sending,
+};
+use annals_core::{Clock, Condition, DEFAULT_TENANT, Expected, Store, Timestamp, TypedRecords};
 use annals_runtime::{Host, HostOptions, PartnerKeys, PartnerOptions};
 use axum::Router;
 use axum::body::Bytes;
@@ -78,7 +80,63 @@ pub async fn measure(places: &Places<'_>, arguments: &Arguments) -> Result<(), S
     for backend in places.backends() {
         rate(backend, places, arguments).await?;
     }
+    for backend in places.backends() {
+        pending(backend, places, arguments).await?;
+    }
     dead(places, arguments).await
+}
+
+/// The time to find what is due among many deliveries that are due later, beside that among a page of them.
+async fn pending(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
+    const LOOK_UPS: u32 = 500;
+    const PAGE: u64 = 100;
+    let mut took = Vec::new();
+    let mut explained = String::new();
+    for count in [PAGE, arguments.events] {
+        let store = places.open(backend, &format!("pending{count}")).await?;
+        let records = store.records(DEFAULT_TENANT).map_err(text)?;
+        let deliveries = TypedRecords::<DeliveryRecord>::declare(Arc::clone(&records)).await.map_err(text)?;
+        let now = SystemClock.now();
+        for first in (0..count).step_by(1_000) {
+            let batch = (first..count.min(first + 1_000)).map(|n| {
+                let due = if n == 0 { now } else { now.plus(Duration::from_secs(3_600 + n)) };
+                TypedRecords::replacement(&delivery(n, due), Expected::Absent)
+            });
+            records.write(batch.collect::<Result<_, _>>().map_err(text)?).await.map_err(text)?;
+        }
+        let lane = DeliveryRecord::lane_of(EventDirection::Out, "acme");
+        let query = TypedRecords::<DeliveryRecord>::query().matching(DeliveryRecord::due_in(&lane)).ascending("due");
+        let query = query.limit(PAGE as usize);
+        let began = Instant::now();
+        for _ in 0..LOOK_UPS {
+            let (found, _) = deliveries.find(query.clone()).await.map_err(text)?;
+            if found.first().is_none_or(|found| found.value.order != 0) {
+                return Err("what is due was not found first".to_owned());
+            }
+        }
+        took.push(began.elapsed().as_secs_f64() * 1_000.0 / f64::from(LOOK_UPS));
+        let how = records.explain(query).await.map_err(text)?;
+        explained = format!("index {}, {} entries read", how.index.unwrap_or_default(), how.entries_examined);
+        store.close().await;
+    }
+    println!(
+        "{backend}: a due event among {} pending is found in {:.2} ms, among {PAGE} in {:.2} ms, ratio {:.2} ({explained})",
+        arguments.events,
+        took[1],
+        took[0],
+        took[1] / took[0]
+    );
+    Ok(())
+}
+
+/// A delivery that is due then.
+fn delivery(n: u64, due: Timestamp) -> DeliveryRecord {
+    let mut id = [0; 12];
+    id[4..].copy_from_slice(&n.to_be_bytes());
+    let key = DeliveryRecord::key_out("acme", &n.to_string(), None);
+    let mut delivery = DeliveryRecord::new(key, id.into(), EventDirection::Out, "acme", due);
+    (delivery.entity, delivery.order) = (format!("order/o-{n}"), n as i64);
+    delivery
 }
 
 /// Deliveries per second to one partner, beside the bare client at the same concurrency.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals::handlers::Reason;
-use annals::partners::{EventDirection, EventStatus, EventsQuery, PartnerDefinition, Partners};
+use annals::partners::{Ending, EventDirection, EventStatus, EventsQuery, PartnerDefinition, Partners};
 use clap::{Args, Subcommand};
 
 use super::Run;
@@ -95,9 +95,21 @@ struct Events {
     /// PENDING, PROCESSING, SUCCESS or FAILED
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
+    /// The type of the event
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
     /// The id of the entity
     #[arg(long, value_name = "ID")]
     entity: Option<String>,
+    /// The kind of the entity
+    #[arg(long, value_name = "TYPE")]
+    entity_type: Option<String>,
+    /// The day on which it was recorded: days since 1970-01-01
+    #[arg(long, value_name = "NUMBER")]
+    day: Option<i32>,
+    /// success, exhausted, refused or cancelled: only those that ended so
+    #[arg(long, value_name = "ENDING")]
+    ended: Option<String>,
     /// Only those that are due for an attempt now
     #[arg(long)]
     due: bool,
@@ -191,13 +203,21 @@ fn query(args: &Events) -> Result<EventsQuery, Failure> {
         let found = EventStatus::ALL.iter().copied().find(|it| it.as_str() == text);
         found.ok_or_else(|| wrong("--status", text))
     });
+    let ended = args.ended.as_deref().map(|text| {
+        let found = Ending::ALL.iter().copied().find(|it| it.as_str() == text);
+        found.ok_or_else(|| wrong("--ended", text))
+    });
     Ok(EventsQuery {
         direction: direction.transpose()?,
         status: status.transpose()?,
+        event_type: args.event_type.clone(),
         entity_id: args.entity.clone(),
+        entity_type: args.entity_type.clone(),
+        day: args.day,
         due: args.due,
+        ended: ended.transpose()?,
         limit: args.limit,
-        ..EventsQuery::default()
+        cursor: None,
     })
 }
 

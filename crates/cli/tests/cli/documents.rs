@@ -277,6 +277,11 @@ fn the_snippets_of_the_guide_to_the_event_horizon_work_in_order_in_an_empty_fold
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_partners_work_in_order_in_an_empty_folder() {
+    check("docs/partners.md", 3);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_processing_work_in_order_in_an_empty_folder() {
     check("docs/processing.md", 8);
 }

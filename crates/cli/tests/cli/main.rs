@@ -39,5 +39,6 @@ mod with_mongodb_adopt;
 mod with_mongodb_handlers;
 mod with_mongodb_import;
 mod with_mongodb_serve;
+mod with_python;
 #[cfg(feature = "redis")]
 mod with_redis_serve;

@@ -2,6 +2,8 @@
 
 pub mod acting;
 pub mod attempts;
+pub mod dying;
+pub mod listing;
 pub mod managing;
 pub mod ordering;
 pub mod owning;

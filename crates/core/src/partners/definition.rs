@@ -42,6 +42,8 @@ pub struct PartnerDefinition {
     pub limits: Limits,
     /// How long events that succeeded or were cancelled are kept, in days; forever when absent.
     pub retention_days: Option<u32>,
+    /// Where a copy of them is kept before they may be deleted.
+    pub archive: PartnerArchive,
     /// Whether nothing is sent to it for now. Events are selected and received all the same.
     pub paused: bool,
 }
@@ -70,6 +72,30 @@ pub enum Format {
     Record,
 }
 
+/// Where copies of final events are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartnerArchive {
+    /// Nowhere.
+    #[default]
+    None,
+    /// In the collection [`PARTNER_EVENTS_ARCHIVE`](super::PARTNER_EVENTS_ARCHIVE). INVARIANT: the copy and the date of expiry are one write.
+    Collection,
+}
+
+/// Which events of a partner are the same one, so that only the first is recorded. A `webhook-id` that is repeated always is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deduplicate {
+    /// Only those with the same `webhook-id`.
+    #[default]
+    WebhookId,
+    /// Those with the same type, entity and data as well.
+    Content,
+    /// Those with the same type and entity as well: an entity has one event of a type.
+    Entity,
+}
+
 /// What becomes of the events that a partner sends.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -81,6 +107,8 @@ pub struct Receive {
     /// The type of the committed event; that of the received one when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<ByteString>,
+    /// Which of them are the same event.
+    pub deduplicate: Deduplicate,
 }
 
 /// The limits of a partner.
@@ -132,6 +160,8 @@ struct Body {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retention_days: Option<u32>,
     #[serde(default)]
+    archive: PartnerArchive,
+    #[serde(default)]
     paused: bool,
 }
 
@@ -149,6 +179,7 @@ impl PartnerDefinition {
             receive: Receive::default(),
             limits: Limits::default(),
             retention_days: None,
+            archive: PartnerArchive::None,
             paused: false,
         }
     }
@@ -176,18 +207,19 @@ impl PartnerDefinition {
     /// # Errors
     /// `not_json`, `invalid_body`, or as [`validate`](Self::validate).
     pub fn read(id: &str, json: &[u8]) -> Result<Self, Invalid> {
-        let Body { name, url, secrets, select, start, format, receive, limits, retention_days, paused } =
+        let Body { name, url, secrets, select, start, format, receive, limits, retention_days, archive, paused } =
             crate::wire::parse_json(json)?;
         let id = id.into();
         let definition =
-            Self { id, name, url, secrets, select, start, format, receive, limits, retention_days, paused };
+            Self { id, name, url, secrets, select, start, format, receive, limits, retention_days, archive, paused };
         definition.validate()?;
         Ok(definition)
     }
 
     fn body(&self, secrets: Option<Vec<ByteString>>) -> String {
-        let Self { name, url, select, start, format, receive, limits, retention_days, paused, .. } = self.clone();
-        let body = Body { name, url, secrets, select, start, format, receive, limits, retention_days, paused };
+        let Self { name, url, select, start, format, receive, limits, retention_days, archive, paused, .. } =
+            self.clone();
+        let body = Body { name, url, secrets, select, start, format, receive, limits, retention_days, archive, paused };
         // Its conditions are those that JSON can hold.
         serde_json::to_string(&body).unwrap_or_default()
     }
@@ -236,6 +268,10 @@ impl PartnerDefinition {
         }
         if self.retention_days.is_some_and(|days| days > RETENTION_DAYS_MAX) {
             return refused("retention_days", format!("is more than {RETENTION_DAYS_MAX}"));
+        }
+        if self.archive != PartnerArchive::None && self.retention_days.is_none() {
+            let message = "is missing; without it events are kept forever, and nothing is archived".to_owned();
+            return refused("retention_days", message);
         }
         self.limits.validate()
     }
@@ -305,6 +341,9 @@ mod tests {
             (r#"{"name":"P","limits":{"concurrency":0}}"#, "limits.concurrency"),
             (r#"{"name":"P","limits":{"timeout_ms":7}}"#, "limits.timeout_ms"),
             (r#"{"name":"P","retention_days":40000}"#, "retention_days"),
+            (r#"{"name":"P","archive":"collection"}"#, "retention_days"),
+            (r#"{"name":"P","archive":"files"}"#, "archive"),
+            (r#"{"name":"P","receive":{"deduplicate":"never"}}"#, "receive.deduplicate"),
             (r#"{"name":"P","colour":1}"#, "colour"),
         ] {
             let refused = PartnerDefinition::read("p", json.as_bytes()).expect_err(json);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EventDirection, EventStatus};
 use crate::order::Direction;
-use crate::{Condition, Index, RecordType, Timestamp};
+use crate::{Condition, Index, RecordQuery, RecordType, Timestamp};
 
 /// The collection of deliveries.
 pub const DELIVERIES: &str = "annals-partner-deliveries";
@@ -28,6 +28,9 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// Every ending.
+    pub const ALL: &'static [Self] = &[Self::Success, Self::Exhausted, Self::Refused, Self::Cancelled];
+
     /// The ending as it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -114,6 +117,9 @@ pub struct DeliveryRecord {
     /// The id that the partner gave the event.
     #[serde(rename = "webhookId", default, skip_serializing_if = "Option::is_none")]
     pub webhook_id: Option<String>,
+    /// What makes it the same event as another that the partner sends, where more than the id does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same: Option<String>,
     /// When it may be deleted, with its event.
     #[serde(rename = "expireAt", default, skip_serializing_if = "Option::is_none")]
     pub expire_at: Option<DateTime>,
@@ -129,6 +135,8 @@ impl RecordType for DeliveryRecord {
             Index::ordered([("lane", up), ("due", up)]).into(),
             Index::ordered([("lane", up), ("entity", up), ("open", up), ("order", up)]).into(),
             Index::on("expireAt").expires_after_seconds(0).into(),
+            Index::on("same").unique().sparse().into(),
+            Index::ordered([("ended", up), ("lane", up)]).partial(Self::failed()).into(),
         ]
     }
 }
@@ -186,6 +194,7 @@ impl DeliveryRecord {
             replay: None,
             digest: None,
             webhook_id: None,
+            same: None,
             expire_at: None,
         }
     }
@@ -193,6 +202,16 @@ impl DeliveryRecord {
     /// Matches the deliveries of a lane that are due some time.
     pub fn due_in(lane: &str) -> Condition {
         Condition::and([Condition::eq("lane", lane), Condition::gte("due", DateTime::from_millis(0))])
+    }
+
+    /// Matches the deliveries that failed for the last time, about which nobody has decided.
+    pub fn failed() -> Condition {
+        Condition::is_in("ended", [Ending::Exhausted.as_str(), Ending::Refused.as_str()])
+    }
+
+    /// Finds the deliveries that failed for the last time.
+    pub fn failures() -> RecordQuery {
+        RecordQuery::new(DELIVERIES).matching(Self::failed())
     }
 
     /// Matches the open deliveries of an entity in a lane.

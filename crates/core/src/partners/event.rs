@@ -9,6 +9,8 @@ use crate::{Condition, Index, RecordType, Timestamp};
 
 /// The collection of partner events.
 pub const PARTNER_EVENTS: &str = "partner_events";
+/// The collection of the copies of final events.
+pub const PARTNER_EVENTS_ARCHIVE: &str = "partner_events_archive";
 /// The milliseconds of a day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
@@ -27,7 +29,7 @@ pub enum EventStatus {
 }
 
 /// Whom an event comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EventDirection {
     /// From the partner.
@@ -111,6 +113,28 @@ impl RecordType for PartnerEventRecord {
             Index::ordered([("entity_metadata.partnerId", up), ("created", down)]).into(),
             Index::ordered([("event_status", up), ("event_type", up)]).into(),
             Index::on("expire_at").expires_after_seconds(0).into(),
+            Index::ordered([("entity_metadata.entity_id", up), ("entity_metadata.entity_type", up)]).into(),
+        ]
+    }
+}
+
+/// The copy of a final event. It does not expire.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ArchivedPartnerEvent {
+    /// The record as it was when it became final.
+    #[serde(flatten)]
+    pub event: PartnerEventRecord,
+    /// When it was copied.
+    pub archived_at: DateTime,
+}
+
+impl RecordType for ArchivedPartnerEvent {
+    const COLLECTION: &'static str = PARTNER_EVENTS_ARCHIVE;
+
+    fn indexes() -> Vec<Index> {
+        let (up, down) = (Direction::Ascending, Direction::Descending);
+        vec![
+            Index::ordered([("entity_metadata.partnerId", up), ("created", down)]).into(),
             Index::ordered([("entity_metadata.entity_id", up), ("entity_metadata.entity_type", up)]).into(),
         ]
     }

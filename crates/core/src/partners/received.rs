@@ -1,10 +1,10 @@
 //! Reading what a partner sends: a CloudEvent, a record of the layout, or any other JSON.
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, doc};
 use bytes::Bytes;
 
-use super::{PartnerDefinition, Signed};
+use super::{Deduplicate, PartnerDefinition, Signed, content_digest};
 use crate::{Code, Data, Invalid, NewCommit, NewEvent, valid_id, valid_name};
 
 /// The name of aggregates that received events are committed to when none is configured.
@@ -28,9 +28,9 @@ pub struct ReceivedBody {
     pub event_type: String,
     /// `event_version`.
     pub version: String,
-    /// `entity_metadata.entity_id`, `entity_id` or `subject`; the request's id where there is none.
+    /// `entity_metadata.entity_id`, `entity_id`, `aggregateid` as Annals sends it, or `subject`; the request's id where there is none.
     pub entity_id: String,
-    /// `entity_metadata.entity_type` or `entity_type`; empty where there is none.
+    /// `entity_metadata.entity_type`, `entity_type`, or `aggregatename` as Annals sends it; empty where there is none.
     pub entity_type: String,
     /// `data` or `entity_data`; the whole body where there is neither.
     pub data: Bson,
@@ -55,10 +55,11 @@ impl ReceivedBody {
         };
         let event_type = text_of(root, "type").or_else(|| text_of(root, "event_type")).unwrap_or(EVENT_TYPE);
         valid_name("type", event_type)?;
-        let entity_id =
-            text_of(of_entity, "entity_id").or_else(|| text_of(root, "subject")).unwrap_or(webhook_id).to_owned();
+        let entity_id = text_of(of_entity, "entity_id").or_else(|| first_of(root, &["aggregateid", "subject"]));
+        let entity_id = entity_id.unwrap_or(webhook_id).to_owned();
         valid_id("entity_id", &entity_id)?;
-        let entity_type = text_of(of_entity, "entity_type").unwrap_or_default().to_owned();
+        let entity_type = text_of(of_entity, "entity_type").or_else(|| text_of(root, "aggregatename"));
+        let entity_type = entity_type.unwrap_or_default().to_owned();
         if !entity_type.is_empty() {
             valid_id("entity_type", &entity_type)?;
         }
@@ -75,6 +76,26 @@ impl ReceivedBody {
             data: content.map_err(|error| Invalid::new(Code::InvalidData, "", error.to_string()))?,
         })
     }
+}
+
+impl Deduplicate {
+    /// What two events of a partner have in common that are the same one, beside their ids.
+    pub fn same(self, partner: &str, body: &ReceivedBody) -> Option<String> {
+        let of = match self {
+            Self::WebhookId => return None,
+            Self::Content => doc! { "data": body.data.clone() },
+            Self::Entity => doc! {},
+        };
+        let entity = [&*body.event_type, &*body.entity_type, &*body.entity_id];
+        let all = doc! { "entity": entity.as_slice(), "of": of };
+        // What was read can be written.
+        let bytes = RawDocumentBuf::try_from(&all).map(RawDocumentBuf::into_bytes).unwrap_or_default();
+        Some(format!("IN/{partner}/{}", content_digest(&bytes)))
+    }
+}
+
+fn first_of<'a>(document: &'a RawDocument, names: &[&str]) -> Option<&'a str> {
+    names.iter().find_map(|name| text_of(document, name))
 }
 
 fn text_of<'a>(document: &'a RawDocument, name: &str) -> Option<&'a str> {
@@ -117,7 +138,7 @@ fn request_id(partner: &str, webhook_id: &str) -> String {
     if whole.len() <= crate::limits::ID_BYTES_MAX {
         return whole;
     }
-    format!("partner/{partner}/{}", super::content_digest(webhook_id.as_bytes()))
+    format!("partner/{partner}/{}", content_digest(webhook_id.as_bytes()))
 }
 
 #[cfg(test)]
@@ -132,6 +153,10 @@ mod tests {
             (&*event.event_type, &*event.entity_id, &event.data),
             ("order_shipped", "o-1", &doc! { "n": 1_i64 }.into())
         );
+        let of_annals = read(
+            r#"{"specversion":"1.0","type":"placed","subject":"order/o-1","aggregatename":"order","aggregateid":"o-1","data":{}}"#,
+        );
+        assert_eq!((&*of_annals.entity_id, &*of_annals.entity_type), ("o-1", "order"));
         let record = read(
             r#"{"event_type":"OR_MGMT","event_version":"v2","entity_metadata":{"entity_id":"o-2","entity_type":"Order"},"entity_data":[1]}"#,
         );
@@ -158,6 +183,22 @@ mod tests {
             let refused = ReceivedBody::read(json.as_bytes(), "w").expect_err("refused");
             assert_eq!(refused.code, code, "{refused}");
         }
+    }
+
+    #[test]
+    fn what_makes_two_events_the_same_one_is_configured() {
+        let read = |json: &str| ReceivedBody::read(json.as_bytes(), "w").expect(json);
+        let placed = read(r#"{"type":"moved","subject":"o-1","data":{"to":"a"}}"#);
+        let again = read(r#"{"data":{"to":"a"},"subject":"o-1","type":"moved"}"#);
+        let later = read(r#"{"type":"moved","subject":"o-1","data":{"to":"b"}}"#);
+        let other = read(r#"{"type":"moved","subject":"o-2","data":{"to":"a"}}"#);
+        let same =
+            |how: Deduplicate, one, two| how.same("p", one).is_some() && how.same("p", one) == how.same("p", two);
+        let all = [&again, &later, &other];
+        assert_eq!(all.map(|two| same(Deduplicate::WebhookId, &placed, two)), [false, false, false]);
+        assert_eq!(all.map(|two| same(Deduplicate::Content, &placed, two)), [true, false, false]);
+        assert_eq!(all.map(|two| same(Deduplicate::Entity, &placed, two)), [true, true, false]);
+        assert_ne!(Deduplicate::Entity.same("p", &placed), Deduplicate::Entity.same("q", &placed));
     }
 
     #[test]

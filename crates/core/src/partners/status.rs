@@ -211,9 +211,16 @@ impl PartnerEventView {
 pub struct PartnerEventPage {
     /// The events.
     pub items: Vec<PartnerEventView>,
+    /// How many records the page leaves out because they are not of the layout: other software wrote them.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unreadable: usize,
     /// Where the next page begins; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// How many events are in each state.

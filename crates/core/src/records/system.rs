@@ -31,6 +31,7 @@ pub const SYSTEM_COLLECTIONS: &[&str] = &[
     "events-*",
     "events_archive",
     "partner_events",
+    "partner_events_archive",
     "sagas",
     "replay_sessions",
 ];

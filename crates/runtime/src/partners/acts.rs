@@ -3,11 +3,11 @@
 use annals_core::bson::Bson;
 use annals_core::handlers::Reason;
 use annals_core::partners::{
-    DELIVERIES, DeliveryRecord, Ending, PARTNER_EVENTS, PartnerError, PartnerEventRecord, PartnerEventView,
+    DELIVERIES, DeliveryRecord, Ending, EventStatus, PARTNER_EVENTS, PartnerError, PartnerEventRecord, PartnerEventView,
 };
 use annals_core::{Expected, RecordChange, RecordError, TypedRecords};
 
-use super::finish::of_event;
+use super::finish::{expiry, of_event};
 use super::{TenantPartners, date, whatever};
 
 impl TenantPartners {
@@ -42,7 +42,7 @@ impl TenantPartners {
         let event: [(&str, Bson); 2] =
             [("event_status", "PENDING".into()), ("lastUpdatedTime", now.as_millis().to_string().into())];
         let event = RecordChange::set_if(PARTNER_EVENTS, delivery.event, event, Expected::Present).unset(["expire_at"]);
-        self.write_act(id, "resend", reason, (set, event), &delivery).await
+        self.write_act(id, "resend", reason, vec![set, event], &delivery).await
     }
 
     pub(super) async fn cancel_event(&self, id: &str, reason: Reason) -> Result<PartnerEventView, PartnerError> {
@@ -53,7 +53,13 @@ impl TenantPartners {
             return Err(PartnerError::State { id: id.to_owned(), state, act });
         }
         let now = self.now();
-        let expires = self.expiry_of(&delivery.partner, Ending::Cancelled).await;
+        // The events of a partner that was deleted stay.
+        let definition = self.definition(&delivery.partner).await.ok().map(|(definition, _)| definition);
+        let expires = definition.as_ref().and_then(|definition| expiry(definition, Ending::Cancelled, now));
+        let copy = match &definition {
+            Some(definition) => self.archiving(definition, &delivery, (EventStatus::Failed, now, expires)).await?,
+            None => None,
+        };
         let mut fields: Vec<(&str, Bson)> = vec![
             ("open", false.into()),
             ("waits", false.into()),
@@ -68,7 +74,8 @@ impl TenantPartners {
         let as_read = Expected::Matching(delivery.unchanged());
         let set = RecordChange::set_if(DELIVERIES, delivery.key.as_str(), fields, as_read);
         let event = of_event(&delivery, "FAILED", now, expires);
-        self.write_act(id, "cancel", reason, (set, event), &delivery).await
+        let changes = [set, event].into_iter().chain(copy).collect();
+        self.write_act(id, "cancel", reason, changes, &delivery).await
     }
 
     async fn write_act(
@@ -76,12 +83,12 @@ impl TenantPartners {
         id: &str,
         act: &str,
         reason: Reason,
-        (set, event): (RecordChange, RecordChange),
+        mut changes: Vec<RecordChange>,
         delivery: &DeliveryRecord,
     ) -> Result<PartnerEventView, PartnerError> {
         self.declare().await?;
         let record = self.act(&format!("partner-event/{id}"), act, reason);
-        let changes = vec![set, event, TypedRecords::replacement(&record, whatever())?];
+        changes.push(TypedRecords::replacement(&record, whatever())?);
         match self.records.write(changes).await {
             Err(RecordError::NotAsExpected { .. }) => {
                 let (event, _): (PartnerEventRecord, _) = self.find_event(id).await?;

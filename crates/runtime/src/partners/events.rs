@@ -14,7 +14,7 @@ use annals_core::{Condition, Cursor, TypedRecords, limits};
 use super::{TenantPartners, absent, date};
 
 impl TenantPartners {
-    fn typed_events(&self) -> TypedRecords<PartnerEventRecord> {
+    pub(super) fn typed_events(&self) -> TypedRecords<PartnerEventRecord> {
         TypedRecords::declared(Arc::clone(&self.records))
     }
 
@@ -53,7 +53,10 @@ impl TenantPartners {
         if let Some(cursor) = query.cursor {
             find = find.after(Cursor::new(cursor));
         }
-        let (found, next) = absent(self.typed_events().find(find).await)?;
+        let (found, unreadable, next) = absent(self.typed_events().find_readable(find).await)?;
+        if unreadable > 0 {
+            tracing::warn!(partner, unreadable, "records of partner_events are not of the layout and are not listed");
+        }
         let events: Vec<_> = found.into_iter().map(|found| found.value).collect();
         let ids: Vec<Bson> = events.iter().map(|event| event.id.into()).collect();
         let wanted =
@@ -65,7 +68,8 @@ impl TenantPartners {
             let delivery = deliveries.remove(&event.id);
             PartnerEventView::of(event, delivery)
         };
-        Ok(PartnerEventPage { items: events.into_iter().map(view).collect(), cursor: next.map(|it| it.to_string()) })
+        let (items, cursor) = (events.into_iter().map(view).collect(), next.map(|it| it.to_string()));
+        Ok(PartnerEventPage { items, unreadable, cursor })
     }
 
     /// Lists what is due, the longest first, or what ended in some way.
@@ -92,14 +96,14 @@ impl TenantPartners {
         let ids: Vec<Bson> = deliveries.iter().map(|found| found.value.event.into()).collect();
         let wanted = Condition::and([condition(partner, &query), Condition::is_in("_id", ids)]);
         let wanted = TypedRecords::<PartnerEventRecord>::query().matching(wanted).limit(limits::PAGE_MAX);
-        let (events, _) = absent(self.typed_events().find(wanted).await)?;
+        let (events, unreadable, _) = absent(self.typed_events().find_readable(wanted).await)?;
         let mut events: HashMap<ObjectId, PartnerEventRecord> =
             events.into_iter().map(|found| (found.value.id, found.value)).collect();
         let items = deliveries.into_iter().filter_map(|delivery| {
             let delivery = delivery.value;
             Some(PartnerEventView::of(events.remove(&delivery.event)?, Some(delivery)))
         });
-        Ok(PartnerEventPage { items: items.collect(), cursor: next.map(|it| it.to_string()) })
+        Ok(PartnerEventPage { items: items.collect(), unreadable, cursor: next.map(|it| it.to_string()) })
     }
 
     pub(super) async fn count_events(&self, partner: &str) -> Result<PartnerStatistics, PartnerError> {

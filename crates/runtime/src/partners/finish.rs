@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use annals_core::bson::Bson;
 use annals_core::partners::{
-    DELIVERIES, DeliveryRecord, Ending, Next, Outcome, PARTNER_EVENTS, PartnerDefinition, after_attempt,
+    DELIVERIES, DeliveryRecord, Ending, EventStatus, Next, Outcome, PARTNER_EVENTS, PartnerDefinition, after_attempt,
 };
 use annals_core::{Condition, Expected, RecordChange, RecordError, StoreError, Timestamp};
 
+use super::date;
 use super::known::Partner;
 use super::owner::Work;
-use super::{TenantPartners, date};
 
 /// How often what became of an attempt is written while the store fails.
 const TRIES: usize = 10;
@@ -104,12 +104,13 @@ impl Work {
         known.retain(|(name, _)| names.insert(*name));
         known.extend(expires.map(|at| ("expireAt", date(at).into())));
         unset.push("due");
-        let status = if ending == Ending::Success { "SUCCESS" } else { "FAILED" };
+        let status = if ending == Ending::Success { EventStatus::Success } else { EventStatus::Failed };
         let mut changes = vec![
             self.fence(),
             RecordChange::set_if(DELIVERIES, delivery.key.as_str(), known, expected).unset(unset),
-            of_event(delivery, status, now, expires),
+            of_event(delivery, status.as_str(), now, expires),
         ];
+        changes.extend(self.partners.archiving(definition, delivery, (status, now, expires)).await?);
         let waiting = self.first_open(delivery, true).await?;
         changes.extend(waiting.as_ref().map(|waiting| self.due_now(waiting)));
         Ok((changes, waiting.is_some()))
@@ -169,12 +170,4 @@ pub(super) fn expiry(definition: &PartnerDefinition, ending: Ending, now: Timest
     let days = definition.retention_days?;
     let time = Duration::from_secs(u64::from(days) * 24 * 60 * 60);
     matches!(ending, Ending::Success | Ending::Cancelled).then(|| now.plus(time))
-}
-
-impl TenantPartners {
-    /// When an event of a partner that ended so may be deleted.
-    pub(super) async fn expiry_of(&self, partner: &str, ending: Ending) -> Option<Timestamp> {
-        let (definition, _) = self.definition(partner).await.ok()?;
-        expiry(&definition, ending, self.now())
-    }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use annals_core::partners::{EventDirection, Outcome};
+use annals_core::partners::{DELIVERIES, DeliveryRecord, EventDirection, Outcome};
+use annals_core::{GroupQuery, RecordError, limits};
 
-use super::TenantPartners;
-use crate::host::locked;
+use super::{TenantPartners, absent};
+use crate::host::{Host, locked};
 
 /// What was counted of a partner since the process started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,35 @@ pub struct PartnerMetrics {
     pub received: Vec<(&'static str, u64)>,
     /// Whether the breaker lets nothing through.
     pub is_failing: bool,
+}
+
+/// The events of a partner and direction that failed for the last time, and wait for a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartnerFailures {
+    /// The tenant.
+    pub tenant: String,
+    /// The partner.
+    pub partner: String,
+    /// Whom the events come from.
+    pub direction: EventDirection,
+    /// How many they are.
+    pub count: u64,
+}
+
+impl Host {
+    /// Counts the events that failed for the last time and that nobody has resent or cancelled. A tenant whose events cannot be read is left
+    /// out.
+    pub async fn partner_failures(&self) -> Vec<PartnerFailures> {
+        let mut failures = Vec::new();
+        for tenant in self.store().tenants() {
+            if let Ok(partners) = self.partners_of(&tenant)
+                && let Ok(counted) = partners.failures().await
+            {
+                failures.extend(counted);
+            }
+        }
+        failures
+    }
 }
 
 /// The counters of a tenant.
@@ -52,6 +82,23 @@ impl Counters {
 }
 
 impl TenantPartners {
+    async fn failures(&self) -> Result<Vec<PartnerFailures>, RecordError> {
+        let query = GroupQuery {
+            condition: DeliveryRecord::failed(),
+            by: Some("lane".to_owned()),
+            limit: limits::PAGE_MAX,
+            ..GroupQuery::new(DELIVERIES)
+        };
+        let found = absent(self.records.group(query).await)?;
+        let counted = found.groups.into_iter().filter_map(|group| {
+            let (direction, partner) = group.key.as_str()?.split_once('/')?;
+            let direction = EventDirection::ALL.iter().copied().find(|it| it.as_str() == direction)?;
+            let (tenant, partner) = (self.tenant.clone(), partner.to_owned());
+            Some(PartnerFailures { tenant, partner, direction, count: group.count })
+        });
+        Ok(counted.collect())
+    }
+
     /// What was counted of each partner.
     pub(super) fn counted(&self) -> Vec<PartnerMetrics> {
         let breakers = locked(&self.breakers).clone();

@@ -7,7 +7,7 @@ use annals_core::partners::{
     Accepted, DeliveryRecord, EventDirection, Incoming, NewPartnerEvent, PartnerDefinition, PartnerError, ReceivedBody,
     Unsigned, content_digest,
 };
-use annals_core::{Code, Expected, Invalid, RecordError, TypedRecords};
+use annals_core::{Code, Condition, Expected, Invalid, RecordError, TypedRecords};
 
 use super::{TenantPartners, absent};
 
@@ -40,6 +40,10 @@ impl TenantPartners {
             return Ok(known);
         }
         let body = ReceivedBody::read(&request.body, webhook_id)?;
+        let same = definition.receive.deduplicate.same(partner, &body);
+        if let Some(known) = self.same_event(same.as_deref()).await? {
+            return Ok(known);
+        }
         // What can never be committed is refused now, while the partner listens.
         let commit = definition.commit(webhook_id, &body.event_type, &body.entity_id, &body.data);
         commit.map_err(|message| Invalid::new(Code::InvalidData, "", message))?;
@@ -60,6 +64,7 @@ impl TenantPartners {
         delivery.order = self.arrival();
         delivery.digest = Some(digest.clone());
         delivery.webhook_id = Some(webhook_id.to_owned());
+        delivery.same.clone_from(&same);
         let changes = vec![
             TypedRecords::replacement(&record, Expected::Absent)?,
             TypedRecords::replacement(&delivery, Expected::Absent)?,
@@ -67,8 +72,11 @@ impl TenantPartners {
         match self.records.write(changes).await {
             Ok(_) => {}
             Err(error @ (RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. })) => {
-                // The same request came twice at once.
-                let known = self.received_before(partner, webhook_id, &digest).await?;
+                // The same request, or the same event, came twice at once.
+                let known = match self.received_before(partner, webhook_id, &digest).await? {
+                    None => self.same_event(same.as_deref()).await?,
+                    known => known,
+                };
                 return known.ok_or_else(|| error.into());
             }
             Err(error) => return Err(error.into()),
@@ -93,6 +101,16 @@ impl TenantPartners {
             }
             Some(_) => Err(PartnerError::OtherContent(webhook_id.to_owned())),
         }
+    }
+
+    /// The answer to an event that was recorded before under another id.
+    async fn same_event(&self, same: Option<&str>) -> Result<Option<Accepted>, PartnerError> {
+        let Some(same) = same else { return Ok(None) };
+        let deliveries = TypedRecords::<DeliveryRecord>::declared(Arc::clone(&self.records));
+        let query = TypedRecords::<DeliveryRecord>::query().matching(Condition::eq("same", same)).limit(1);
+        let (found, _) = absent(deliveries.find(query).await)?;
+        let known = found.into_iter().next();
+        Ok(known.map(|known| Accepted { id: known.value.event.to_hex(), repeated: true }))
     }
 
     /// A number that is above those of the events that came before.

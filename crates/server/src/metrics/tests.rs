@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use annals_core::queue::{QueueCounts, QueueDefinition, QueueStatus};
 use annals_core::relay::{RelayState, RelayStatus};
 use annals_core::{Code, LogStatus, SequencerStatus};
-use annals_runtime::{ProcessorHealth, TaskState, TaskStatus, TenantQueueStatus};
+use annals_runtime::{PartnerMetrics, ProcessorHealth, TaskState, TaskStatus, TenantQueueStatus};
 
-use super::{Metrics, write_processors, write_queues};
+use super::{Metrics, write_partner_failures, write_partners, write_processors, write_queues};
 
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana-dashboard.json");
 const ALERTS: &str = include_str!("../../../../deploy/alerts.yaml");
@@ -36,6 +36,15 @@ fn exported() -> String {
     write_processors(&mut text, Some(&[processor()]));
     let queue =
         QueueStatus { definition: QueueDefinition::new("q"), counts: QueueCounts::default(), oldest_seconds: 0 };
+    let partner = PartnerMetrics {
+        tenant: "default".to_owned(),
+        partner: "acme".to_owned(),
+        attempts: vec![("OUT", "failed", 1)],
+        received: vec![("accepted", 1)],
+        is_failing: true,
+    };
+    write_partners(&mut text, std::slice::from_ref(&partner));
+    write_partner_failures(&mut text, &[partner], &[]);
     write_queues(&mut text, Some(&[TenantQueueStatus { tenant: "default".into(), queue }]));
     text
 }

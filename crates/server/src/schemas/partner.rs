@@ -22,6 +22,8 @@ pub(crate) struct NewPartner {
     limits: Option<PartnerLimits>,
     /// How long events that succeeded or were cancelled are kept; forever when absent.
     retention_days: Option<u32>,
+    /// `none`, or `collection`: where a copy of them is kept before they may be deleted.
+    archive: Option<String>,
     /// Whether nothing is sent to it for now.
     paused: Option<bool>,
 }
@@ -33,6 +35,8 @@ pub(crate) struct PartnerReceive {
     aggregate: Option<String>,
     /// The type of the committed event; that of the received one when absent.
     event_type: Option<String>,
+    /// `webhook_id`, `content` or `entity`: which events are the same one.
+    deduplicate: Option<String>,
 }
 
 /// The limits of a partner.
@@ -65,6 +69,7 @@ pub(crate) struct Partner {
     receive: PartnerReceive,
     limits: PartnerLimits,
     retention_days: Option<u32>,
+    archive: String,
     paused: bool,
     /// `running`, `paused`, or `failing` while nothing is sent because of failures.
     state: String,
@@ -149,6 +154,8 @@ pub(crate) struct PartnerEntity {
 #[derive(ToSchema)]
 pub(crate) struct PartnerEventPage {
     items: Vec<PartnerEvent>,
+    /// How many records the page leaves out because they are not of the layout.
+    unreadable: Option<u32>,
     cursor: Option<String>,
 }
 

@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use super::managed::{page_length, read};
 use crate::answer::json;
 use crate::body::{self, Taken};
-use crate::caller::Caller;
+use crate::caller::{Caller, tenant_header};
 use crate::media;
 use crate::payload::Payload;
 use crate::problem::Problem;
@@ -151,6 +151,14 @@ struct ListEvents {
     cursor: Option<String>,
 }
 
+/// The parameters of what a partner sends.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Receiving {
+    /// The tenant, for partners that cannot send the header `Annals-Tenant`.
+    tenant: Option<String>,
+}
+
 #[derive(Serialize)]
 struct Deleted {
     deleted: bool,
@@ -221,10 +229,12 @@ async fn delete(
 async fn receive(
     State(server): State<Arc<Server>>,
     Path(partner): Path<String>,
+    Query(query): Query<Receiving>,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
+    let caller = addressed(caller, query.tenant, &parts.headers)?;
     let signed = signed(&parts.headers);
     let taken = Taken { media_types: &[media::JSON, CLOUDEVENT], bytes_max: BODY_BYTES_MAX };
     let held = body::read_taken(&server, &parts, body, taken).await?;
@@ -241,6 +251,15 @@ async fn receive(
     })?;
     let status = if accepted.repeated { StatusCode::OK } else { StatusCode::ACCEPTED };
     json(status, &accepted)
+}
+
+/// The caller of a URL that may name the tenant: a partner is given a URL, and often cannot send headers of its own.
+fn addressed(caller: Caller, tenant: Option<String>, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let Some(tenant) = tenant else { return Ok(caller) };
+    if tenant_header(headers)?.is_some_and(|named| named != tenant) {
+        return Err(Problem::query("tenant", "differs from the header Annals-Tenant; name the tenant once"));
+    }
+    Ok(Caller { tenant, ..caller })
 }
 
 /// What a caller with a wrong signature is told. Where callers need credentials, one without any must not learn which tenants and partners
@@ -278,8 +297,7 @@ fn asked(query: ListEvents) -> Result<EventsQuery, Problem> {
         found.ok_or_else(|| one_of("status", "PENDING, PROCESSING, SUCCESS and FAILED".to_owned()))
     });
     let ended = query.ended.map(|text| {
-        let all = [Ending::Success, Ending::Exhausted, Ending::Refused, Ending::Cancelled];
-        let found = all.into_iter().find(|it| it.as_str() == text);
+        let found = Ending::ALL.iter().copied().find(|it| it.as_str() == text);
         found.ok_or_else(|| one_of("ended", "success, exhausted, refused and cancelled".to_owned()))
     });
     Ok(EventsQuery {

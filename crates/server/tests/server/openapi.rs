@@ -1,6 +1,7 @@
 //! The OpenAPI document describes the server that serves it.
 
 mod browse;
+mod checked_in;
 mod partners;
 mod queues;
 mod sagas;

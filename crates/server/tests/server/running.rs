@@ -87,7 +87,7 @@ impl Answer {
         assert_eq!(self.status.as_u16(), code.status(), "{problem}");
         assert_eq!(self.header("content-type"), "application/problem+json");
         assert_eq!(problem["status"], code.status());
-        assert_eq!(problem["type"], format!("urn:annals:error:{}", code.as_str()));
+        assert_eq!(problem["type"], format!("/errors/{}", code.as_str()));
         assert_eq!(problem["title"], code.meaning());
         assert_eq!(problem["advice"], code.advice());
         assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem}");

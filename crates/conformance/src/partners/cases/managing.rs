@@ -1,35 +1,13 @@
 //! Definitions, queries, and the record itself.
 
 use annals_core::bson::{Bson, Document};
-use annals_core::partners::{EventStatus, EventsQuery, PartnerDefinition, PartnerError, PartnerEventRecord};
+use annals_core::partners::{
+    EventStatus, EventsQuery, PartnerArchive, PartnerDefinition, PartnerError, PartnerEventRecord,
+};
 use annals_core::{Code, Condition, RecordQuery, RecordType};
 
 use crate::Subject;
 use crate::partners::words::{Exchange, P, are, placed_to, reason, secret};
-
-/// Behaviour statement 105.
-pub async fn statement_105_the_history_of_a_partner_has_its_newest_100_events(subject: &dyn Subject) {
-    let exchange = Exchange::with_partner(subject).await;
-    exchange.define(placed_to("q")).await;
-    for n in 0..105 {
-        exchange.commit(&format!("o-{n}")).await;
-        exchange.it.advance(1);
-    }
-    exchange.until(|events| events.len() == 100).await;
-    let mut first = Vec::new();
-    loop {
-        let page = exchange.partners.events(P, EventsQuery::default()).await.expect("listed");
-        let rest = EventsQuery { cursor: page.cursor.clone(), ..EventsQuery::default() };
-        let rest = exchange.partners.events(P, rest).await.expect("listed");
-        if page.items.len() + rest.items.len() == 105 && page.cursor.is_some() {
-            first.extend(page.items);
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
-    assert!(first.windows(2).all(|pair| pair[0].created >= pair[1].created), "the newest come first");
-    assert!(first.iter().all(|event| event.entity_metadata["partnerId"] == P), "only its own");
-}
 
 /// Behaviour statement 107: the date has the type that stores expire. Records with such dates are removed: see the suite of records.
 pub async fn statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one_that_failed_stays(
@@ -50,6 +28,37 @@ pub async fn statement_107_an_event_that_succeeded_gets_a_date_to_expire_and_one
     let page = exchange.records.find(dated).await.expect("found");
     assert_eq!(page.records.len(), 1);
     assert!(page.records[0].document.get_datetime("expire_at").is_ok(), "it is a date");
+}
+
+/// INVARIANT: the copy and the date are one write. What has no copy has no date.
+pub async fn an_event_gets_a_date_of_expiry_once_the_archive_holds_its_copy(subject: &dyn Subject) {
+    let exchange = Exchange::of(subject).await;
+    let archive = PartnerArchive::Collection;
+    exchange.define(PartnerDefinition { retention_days: Some(30), archive, ..placed_to(P) }).await;
+    exchange.scripted.script([crate::partners::words::Reply::Status(404)]);
+    exchange.commit("a").await;
+    let failed = exchange.until(|events| are(events, EventStatus::Failed)).await;
+    let archived = async || {
+        let found = exchange.records.find(RecordQuery::new("partner_events_archive")).await.expect("found");
+        let texts = found.records.iter().map(|it| {
+            assert!(
+                it.document.get_datetime("archived_at").is_ok() && matches!(it.document.get("expire_at"), Ok(None))
+            );
+            it.document.get_str("event_status").expect("a status").to_owned()
+        });
+        texts.collect::<Vec<_>>()
+    };
+    assert_eq!((failed[0].expire_at, archived().await), (None, Vec::new()));
+    exchange.commit("b").await;
+    exchange.until(|events| events.iter().any(|event| event.event_status == EventStatus::Success)).await;
+    assert_eq!(archived().await, ["SUCCESS"]);
+    let cancelled = exchange.partners.cancel(&failed[0].id, reason()).await.expect("cancelled");
+    assert!(cancelled.expire_at.is_some());
+    let mut all = archived().await;
+    all.sort_unstable();
+    assert_eq!(all, ["FAILED", "SUCCESS"]);
+    let views = exchange.all().await;
+    assert!(views.iter().all(|event| event.expire_at.is_some()), "{views:?}");
 }
 
 /// The fields of the layout and no others, with the types that other software expects.

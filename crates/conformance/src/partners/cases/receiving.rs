@@ -1,6 +1,8 @@
 //! Events that a partner sends.
 
-use annals_core::partners::{EventDirection, EventStatus, EventsQuery, Incoming, PartnerError, Signed, Unsigned};
+use annals_core::partners::{
+    Deduplicate, EventDirection, EventStatus, EventsQuery, Incoming, PartnerError, Signed, Unsigned,
+};
 use annals_core::{Clock, Code, Timestamp};
 
 use crate::Subject;
@@ -130,4 +132,28 @@ pub async fn events_of_an_entity_are_committed_in_the_order_of_their_arrival(sub
         .map(|event| event.data.decode::<serde_json::Value>().expect("JSON")["n"].as_i64().expect("n"))
         .collect();
     assert_eq!(numbers, (0..8).collect::<Vec<_>>());
+}
+
+/// By type, entity and data, or by type and entity; the id alone does it without a setting.
+pub async fn which_events_are_the_same_one_is_configured(subject: &dyn Subject) {
+    let exchange = Exchange::of(subject).await;
+    let body = |n: u8| format!(r#"{{"type":"moved","subject":"s","data":{{"n":{n}}}}}"#);
+    for (how, due) in [(Deduplicate::WebhookId, 3), (Deduplicate::Content, 2), (Deduplicate::Entity, 1)] {
+        let mut definition = placed_to("q");
+        definition.receive.deduplicate = how;
+        exchange.partners.put(definition).await.expect("defined");
+        let mut ids = std::collections::BTreeSet::new();
+        for (id, n) in [("first", 1), ("again", 1), ("later", 2), ("first", 1)] {
+            let request = exchange.signed(&format!("{id}-{how:?}"), &body(n));
+            let accepted = exchange.partners.receive("q", request).await.expect("accepted");
+            assert_eq!(accepted.repeated, !ids.insert(accepted.id), "{how:?} {id}");
+        }
+        assert_eq!(ids.len(), due, "{how:?}");
+    }
+    let request = |id: &str| exchange.signed(id, r#"{"type":"moved","subject":"other"}"#);
+    let (one, other) =
+        tokio::join!(exchange.partners.receive("q", request("x")), exchange.partners.receive("q", request("y")));
+    assert_eq!(one.expect("accepted").id, other.expect("accepted").id, "also at the same time");
+    exchange.has_logged(7).await;
+    assert_eq!(exchange.log().await.len(), 7);
 }

@@ -1,0 +1,108 @@
+//! Python with two public packages: the generator of clients, and the library that signs and verifies webhooks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Running, Service};
+use crate::command::{output, run};
+
+/// What is installed, with what it needs, each in the version that was tested.
+const PACKAGES: [&str; 28] = [
+    "openapi-python-client==0.29.1",
+    "standardwebhooks==1.0.1",
+    "annotated-doc==0.0.7",
+    "annotated-types==0.8.0",
+    "anyio==4.16.0",
+    "attrs==26.1.0",
+    "certifi==2026.10.19.post1",
+    "deprecated==1.3.1",
+    "h11==0.16.0",
+    "httpcore==1.0.9",
+    "httpx==0.28.1",
+    "idna==3.20",
+    "jinja2==3.1.6",
+    "markdown-it-py==4.3.0",
+    "markupsafe==3.0.4",
+    "mdurl==0.1.2",
+    "pydantic==2.14.4",
+    "pydantic-core==2.50.5",
+    "pygments==2.21.0",
+    "python-dateutil==4.0.0",
+    "rich==15.0.0",
+    "ruamel.yaml==0.19.1",
+    "ruff==0.17.6",
+    "shellingham==1.5.4",
+    "typer==0.27.3",
+    "typing-extensions==4.16.0",
+    "typing-inspection==0.4.5",
+    "wrapt==2.5.2",
+];
+/// Changes with the list.
+const VERSION: &str = "1";
+
+/// Python. Its program is the interpreter, and its place is the folder of the packages, which `PYTHONPATH` names.
+pub const PYTHON: Service = Service {
+    name: "python",
+    place: "ANNALS_TEST_PYTHON_PACKAGES",
+    program: "ANNALS_TEST_PYTHON",
+    meant: "a Python 3.10 or later and a folder with the packages openapi-python-client and standardwebhooks",
+    package: None,
+    module: "with_python",
+    runs: false,
+    fetch: |cache| packages(cache).map(|packages| packages.interpreter),
+    start: |cache, _| Ok(Box::new(packages(cache)?)),
+};
+
+/// The interpreter and the packages for it.
+struct Packages {
+    interpreter: PathBuf,
+    folder: PathBuf,
+}
+
+impl Running for Packages {
+    fn place(&self) -> String {
+        self.folder.display().to_string()
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The packages, which are fetched unless they are in `cache`.
+fn packages(cache: &Path) -> Result<Packages, String> {
+    let says = "import sys; print(sys.executable); print('%d.%d' % sys.version_info[:2])";
+    let said = output(Command::new("python3").args(["-c", says]))
+        .map_err(|_| "there is no python3 here: install it (Debian: apt-get install python3-pip)".to_owned())?;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let mut lines = said.lines();
+    let (interpreter, version) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    // Some packages are compiled for one version of Python.
+    let folder = cache.join(format!("python-{version}-packages-{VERSION}"));
+    let packages = Packages { interpreter: interpreter.into(), folder };
+    if !packages.folder.exists() {
+        fetch(cache, &packages)?;
+    }
+    Ok(packages)
+}
+
+/// Installs into a folder of its own, which needs neither a virtual environment nor the right to change the system's packages.
+fn fetch(cache: &Path, packages: &Packages) -> Result<(), String> {
+    output(Command::new(&packages.interpreter).args(["-m", "pip", "--version"])).map_err(|_| {
+        "packages of Python are fetched by pip, and python3 has none here: install it (Debian: apt-get install python3-pip)"
+            .to_owned()
+    })?;
+    // Under a name of its own until it is whole: two runs may fetch at once, and one may be interrupted.
+    let part = cache.join(format!("python-packages.part-{}", std::process::id()));
+    fs::create_dir_all(&part).map_err(|error| format!("{}: {error}", part.display()))?;
+    let mut install = Command::new(&packages.interpreter);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
+    install.args(["--prefer-binary", "--no-deps", "--target"]).arg(&part).args(PACKAGES);
+    let installed = run(&mut install).and_then(|()| match fs::rename(&part, &packages.folder) {
+        Err(error) if !packages.folder.exists() => Err(format!("{}: {error}", packages.folder.display())),
+        _ => Ok(()),
+    });
+    let _ = fs::remove_dir_all(&part);
+    installed
+}
