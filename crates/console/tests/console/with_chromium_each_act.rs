@@ -54,7 +54,8 @@ fn acts(server: &Running) -> Vec<Done> {
         done("dead-letters/discard", &format!("id={letter}"), &[], (&format!("/v1/dead-letters/{letter}"), r#""status":"discarded""#)),
         done("dead-letters/policy", "topic=order_placed", &[("strategy", "immediate"), ("max_retries", "2")], ("/v1/dead-letters/policies/order_placed", r#""strategy":"immediate""#)),
         done("dead-letters/policy-delete", "topic=order_placed", &[], ("/v1/dead-letters/policies/order_placed", r#""is_override":false"#)),
-        done("sagas/cancel", &format!("id={saga}"), &[], (&format!("/v1/sagas/{saga}"), "cancel")),
+        done("sagas/cancel", &format!("id={saga}"), &[], (&format!("/v1/sagas/{saga}"), r#""state":"cancelled""#)),
+        done("saga-definitions/delete", "name=order", &[], ("/v1/saga-definitions/order", "unknown_saga_definition")),
         done("queues/priority", &item, &[("priority", "critical")], (&hostile, r#""priority":"critical""#)),
         done("queues/release", "name=renders&id=r-1", &[], ("/v1/queues/renders/items/r-1", r#""state":"pending""#)),
         done("queues/cancel", &item, &[], (&hostile, "unknown_item")),
@@ -71,7 +72,7 @@ fn acts(server: &Running) -> Vec<Done> {
 }
 
 /// What other tests carry out, or what nothing here makes possible.
-const ELSEWHERE: [&str; 14] = [
+const ELSEWHERE: [&str; 13] = [
     "handlers/skip",
     "handlers/park",
     "groups/retry",
@@ -83,8 +84,7 @@ const ELSEWHERE: [&str; 14] = [
     "dead-letters/retry-many",
     "dead-letters/discard-many",
     "sagas/retry",
-    "saga-definitions/delete",
-    "horizon/delete",
+    "horizon/unsubscribe",
     "topics/apply",
 ];
 
