@@ -93,7 +93,11 @@ impl Diagram {
     fn put(&mut self, class: &'static str, (x, y): (u32, u32), width: u32, lines: Vec<String>, chars: usize) -> u32 {
         let count = u32::try_from(lines.len()).unwrap_or(u32::MAX);
         let height = LINE.saturating_mul(count) + MARGIN;
-        let lines = lines.into_iter().zip(1..).map(|(line, n)| Line { x: x + MARGIN, y: y + n * LINE - 3, text: cut(&line, chars) });
+        let lines = lines.into_iter().zip(1..).map(|(line, n)| Line {
+            x: x + MARGIN,
+            y: y + n * LINE - 3,
+            text: cut(&line, chars),
+        });
         let lines = lines.collect();
         self.boxes.push(Shape { class, x, y, width, height, lines });
         height
@@ -149,7 +153,8 @@ fn said(what: &str, words: &str) -> Option<String> {
 fn published(of: &Value) -> Option<String> {
     let publish = &of["publish"];
     let commands = publish.as_array().map_or_else(|| std::slice::from_ref(publish), Vec::as_slice);
-    let types: Vec<String> = commands.iter().map(|command| shown(&command["type"])).filter(|name| !name.is_empty()).collect();
+    let types: Vec<String> =
+        commands.iter().map(|command| shown(&command["type"])).filter(|name| !name.is_empty()).collect();
     let program = (text(of, "action") == "program").then(|| "runs a function of a program".to_owned());
     program.or_else(|| said("publishes", &types.join(", ")))
 }
@@ -196,9 +201,18 @@ mod tests {
     #[test]
     fn every_step_has_a_box_below_the_one_before_and_what_undoes_it_stands_beside() {
         let diagram = Diagram::of("order", &order());
-        let first = |class: &str| diagram.boxes.iter().filter(|it| it.class == class).map(|it| it.lines[0].text.clone()).collect::<Vec<_>>();
+        let first = |class: &str| {
+            diagram.boxes.iter().filter(|it| it.class == class).map(|it| it.lines[0].text.clone()).collect::<Vec<_>>()
+        };
         assert_eq!(first("step"), ["1. reserve", "2. pay", "3. rest"]);
-        assert_eq!((first("start"), first("undo"), first("end")), (vec!["starts on order_placed".to_owned()], vec!["undone by release".to_owned()], vec!["completed".to_owned()]));
+        assert_eq!(
+            (first("start"), first("undo"), first("end")),
+            (
+                vec!["starts on order_placed".to_owned()],
+                vec!["undone by release".to_owned()],
+                vec!["completed".to_owned()]
+            )
+        );
         let below: Vec<_> = diagram.boxes.iter().filter(|it| it.class != "undo").collect();
         assert!(below.windows(2).all(|two| two[0].y + two[0].height < two[1].y), "{below:?}");
         assert!(diagram.boxes.iter().all(|it| it.y + it.height <= diagram.height && it.x + it.width <= diagram.width));

@@ -133,7 +133,9 @@ mod tests {
             // The scheme of a URL is written small everywhere.
             assert_eq!(read.is_ok(), !text.starts_with("HTTPS"), "{text}");
         }
-        for text in ["*", "https://*.example", "https://", "https://a.example/", "https://a.example/x", "null", "a.example", ""] {
+        for text in
+            ["*", "https://*.example", "https://", "https://a.example/", "https://a.example/x", "null", "a.example", ""]
+        {
             let refused = Origins::read(&[text]).expect_err(text);
             assert!(refused.contains("is no origin"), "{refused}");
         }

@@ -75,7 +75,8 @@ impl Newcomer<'_> {
         command.args(["-sSN", "--max-time", "30", "-H", &bearer(key), &format!("{}/v1/log/follow?from=0", self.url)]);
         let mut curl = command.stdout(Stdio::piped()).spawn().expect("curl runs");
         let lines = BufReader::new(curl.stdout.take().expect("piped")).lines();
-        let events = lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(line.strip_prefix("data:")?).ok());
+        let events =
+            lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(line.strip_prefix("data:")?).ok());
         let found = events.into_iter().find(|event: &Value| event["type"] == event_type);
         let _ = curl.kill();
         let _ = curl.wait();
@@ -137,13 +138,16 @@ async fn a_newcomer_starts_secured_uses_curl_and_python_and_mends_a_broken_handl
     browser.until("document.querySelector('#attention .good')").await;
 
     assert_eq!(newcomer.python(&shop, "fail")["results"][0]["settled"], true);
-    let red = browser.until("document.querySelector('#attention .notice.bad')?.textContent.includes('the printer burns')");
+    let red =
+        browser.until("document.querySelector('#attention .notice.bad')?.textContent.includes('the printer burns')");
     assert!(tokio::time::timeout(SEEN, red).await.is_ok(), "it is not red after {SEEN:?}");
     browser.picture("newcomer-red").await;
 
     browser.evaluate("document.querySelector('#attention .notice.bad a').click()").await;
     browser.until("document.querySelector('h1')?.textContent === 'Handler billing'").await;
-    browser.evaluate("[...document.querySelectorAll('#failing a.act')].find(act => act.textContent === 'Skip').click()").await;
+    browser
+        .evaluate("[...document.querySelectorAll('#failing a.act')].find(act => act.textContent === 'Skip').click()")
+        .await;
     browser.until("document.activeElement.name === 'reason'").await;
     browser.press("the paper is ash").await;
     browser.press(ENTER).await;

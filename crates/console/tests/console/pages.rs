@@ -26,7 +26,9 @@ async fn every_page_is_shown_in_the_frame_with_a_policy_that_allows_nothing_inli
     server.fill_all("default").await;
     server.fail("default").await;
     for page in listing() {
-        for address in [Some(page.path.clone()), server.detail(&page.path).map(|detail| format!("{}?{detail}", page.path))] {
+        for address in
+            [Some(page.path.clone()), server.detail(&page.path).map(|detail| format!("{}?{detail}", page.path))]
+        {
             let Some(address) = address else { continue };
             let answer = server.get("", &address).await;
             let policy = answer.headers()["content-security-policy"].to_str().expect("text").to_owned();

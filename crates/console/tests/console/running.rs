@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_core::credentials::{Credentials, EVERY, Grant, NewCredential, Role};
+use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_core::{Clock, Store};
 use annals_embedded::EmbeddedStore;
 use annals_embedded::disk::MemoryDisk;
-use annals_core::partners::{Answered, Outgoing, Sending};
 use annals_runtime::StoredCredentials;
 use annals_runtime::types::TypedStore;
 use annals_runtime::{PartnerKeys, PartnerOptions};
@@ -86,7 +86,8 @@ impl Running {
     }
 
     async fn over(store: Arc<dyn Store>, mut options: Options, admin: String) -> Self {
-        options.tasks.partners = PartnerOptions { sending: Arc::new(Unwilling), keys: Some(PartnerKeys::for_development()) };
+        options.tasks.partners =
+            PartnerOptions { sending: Arc::new(Unwilling), keys: Some(PartnerKeys::for_development()) };
         let mut settings = annals_console::Settings::default();
         settings.configuration = vec![("store.url".to_owned(), "\"memory:\"".to_owned(), "of a test".to_owned())];
         options.pages = Some(annals_console::console(settings));
@@ -199,8 +200,14 @@ impl Running {
         let browsed = get(&format!("/v1/events?aggregate_id={}", encoded(&format!("o-{HOSTILE}")))).await;
         self.is("events", &browsed["items"][0]["event_id"]);
         let retry = json!({"attempts": 1, "then": "park"});
-        put(Method::PUT, "/v1/handlers/mailing", json!({"partition_by": "aggregate", "retry": retry, "types": ["order_placed"]})).await;
-        let pulled = put(Method::POST, "/v1/handlers/mailing/pull", json!({"worker": HOSTILE, "wait_ms": 20_000})).await;
+        put(
+            Method::PUT,
+            "/v1/handlers/mailing",
+            json!({"partition_by": "aggregate", "retry": retry, "types": ["order_placed"]}),
+        )
+        .await;
+        let pulled =
+            put(Method::POST, "/v1/handlers/mailing/pull", json!({"worker": HOSTILE, "wait_ms": 20_000})).await;
         let failure = json!({"token": pulled["deliveries"][0]["token"], "failure": {"reason": HOSTILE, "never": true}});
         put(Method::POST, "/v1/handlers/mailing/settle", json!({"results": [failure]})).await;
         self.is("dead-letters", &self.first(tenant, "/v1/dead-letters", "id").await);
@@ -253,7 +260,12 @@ impl Running {
 
     /// What the first thing of a page is called.
     pub fn id(&self, page: &str) -> String {
-        self.ids.lock().expect("not poisoned").get(page).unwrap_or_else(|| panic!("nothing is filled for {page}")).clone()
+        self.ids
+            .lock()
+            .expect("not poisoned")
+            .get(page)
+            .unwrap_or_else(|| panic!("nothing is filled for {page}"))
+            .clone()
     }
 
     /// The address of the page on which one thing is shown in detail; none where there is only a list.

@@ -14,7 +14,8 @@ async fn every_page_is_shown_without_errors_in_the_dark_and_on_a_phone_and_runs_
     let browser = Browser::start().await;
     for page in listing() {
         let name = page.path.strip_prefix("/console/").unwrap_or("overview");
-        let detail = server.detail(&page.path).map(|detail| (format!("{}?{detail}", page.path), format!("{name}-detail")));
+        let detail =
+            server.detail(&page.path).map(|detail| (format!("{}?{detail}", page.path), format!("{name}-detail")));
         for (address, name) in [Some((page.path.clone(), name.to_owned())), detail].into_iter().flatten() {
             browser.look(false, 1280).await;
             browser.go(&server, &address).await;

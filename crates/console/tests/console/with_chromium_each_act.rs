@@ -16,7 +16,12 @@ struct Done {
     then: (String, String),
 }
 
-fn done(act: &'static str, parameters: &str, typed: &'static [(&'static str, &'static str)], then: (&str, &str)) -> Done {
+fn done(
+    act: &'static str,
+    parameters: &str,
+    typed: &'static [(&'static str, &'static str)],
+    then: (&str, &str),
+) -> Done {
     Done { act, parameters: parameters.to_owned(), typed, then: (then.0.to_owned(), then.1.to_owned()) }
 }
 
@@ -24,10 +29,13 @@ fn done(act: &'static str, parameters: &str, typed: &'static [(&'static str, &'s
 fn acts(server: &Running) -> Vec<Done> {
     let partition = encoded(&format!("order/o-{HOSTILE}"));
     let failing = format!("name=billing&partition={partition}&sequence_number=0&position=0");
-    let (item, hostile) = (format!("name=renders&id={}", encoded(HOSTILE)), format!("/v1/queues/renders/items/{}", encoded(HOSTILE)));
+    let (item, hostile) =
+        (format!("name=renders&id={}", encoded(HOSTILE)), format!("/v1/queues/renders/items/{}", encoded(HOSTILE)));
     let (letter, saga) = (encoded(&server.id("dead-letters")), server.id("sagas"));
     let (replay, event) = (server.id("replays"), server.id("partners"));
-    let of_replay = |act: &'static str, then: &str| done(act, &format!("id={replay}"), &[], (&format!("/v1/replays/{replay}"), then));
+    let of_replay = |act: &'static str, then: &str| {
+        done(act, &format!("id={replay}"), &[], (&format!("/v1/replays/{replay}"), then))
+    };
     let (handler, group) = ("/v1/handlers/billing", "/v1/groups/mailers");
     let name = "name=mailers";
     vec![
@@ -46,14 +54,44 @@ fn acts(server: &Running) -> Vec<Done> {
         done("projections/delete", "name=totals", &[], ("/v1/projections/totals", "unknown_projection")),
         done("filters/delete", "name=orders", &[], ("/v1/filters/orders", "unknown_filter")),
         done("events/rebuild", "", &[], ("/v1/events/view", r#""state":"auto""#)),
-        done("events/settings", "", &[("state", "on"), ("retention_days", "30")], ("/v1/events/view", r#""retention_days":30"#)),
-        done("preview/create", "filter.event_types=order_placed&target.kind=test", &[("speed", "2")], ("/v1/replays", r#""speed":2.0"#)),
+        done(
+            "events/settings",
+            "",
+            &[("state", "on"), ("retention_days", "30")],
+            ("/v1/events/view", r#""retention_days":30"#),
+        ),
+        done(
+            "preview/create",
+            "filter.event_types=order_placed&target.kind=test",
+            &[("speed", "2")],
+            ("/v1/replays", r#""speed":2.0"#),
+        ),
         of_replay("replays/start", r#""started_at""#),
         done("replays/remove", "hours=24", &[], ("/v1/replays", &replay)),
-        done("dead-letters/retry", &format!("id={letter}"), &[], (&format!("/v1/dead-letters/{letter}"), "retry_asked")),
-        done("dead-letters/discard", &format!("id={letter}"), &[], (&format!("/v1/dead-letters/{letter}"), r#""status":"discarded""#)),
-        done("dead-letters/policy", "topic=order_placed", &[("strategy", "immediate"), ("max_retries", "2")], ("/v1/dead-letters/policies/order_placed", r#""strategy":"immediate""#)),
-        done("dead-letters/policy-delete", "topic=order_placed", &[], ("/v1/dead-letters/policies/order_placed", r#""is_override":false"#)),
+        done(
+            "dead-letters/retry",
+            &format!("id={letter}"),
+            &[],
+            (&format!("/v1/dead-letters/{letter}"), "retry_asked"),
+        ),
+        done(
+            "dead-letters/discard",
+            &format!("id={letter}"),
+            &[],
+            (&format!("/v1/dead-letters/{letter}"), r#""status":"discarded""#),
+        ),
+        done(
+            "dead-letters/policy",
+            "topic=order_placed",
+            &[("strategy", "immediate"), ("max_retries", "2")],
+            ("/v1/dead-letters/policies/order_placed", r#""strategy":"immediate""#),
+        ),
+        done(
+            "dead-letters/policy-delete",
+            "topic=order_placed",
+            &[],
+            ("/v1/dead-letters/policies/order_placed", r#""is_override":false"#),
+        ),
         done("sagas/cancel", &format!("id={saga}"), &[], (&format!("/v1/sagas/{saga}"), r#""state":"cancelled""#)),
         done("saga-definitions/delete", "name=order", &[], ("/v1/saga-definitions/order", "unknown_saga_definition")),
         done("queues/priority", &item, &[("priority", "critical")], (&hostile, r#""priority":"critical""#)),
@@ -63,11 +101,26 @@ fn acts(server: &Running) -> Vec<Done> {
         done("partners/pause", "name=acme", &[], ("/v1/partners/acme", r#""state":"paused""#)),
         done("partners/resume", "name=acme", &[], ("/v1/partners/acme", r#""paused":false"#)),
         done("partners/replay", "name=acme", &[("from", "0"), ("to", "1")], ("/v1/partners/acme", "acme")),
-        done("partners/resend", &format!("name=acme&event={event}"), &[], (&format!("/v1/partner-events/{event}"), &event)),
-        done("partners/cancel", &format!("name=acme&event={event}"), &[], (&format!("/v1/partner-events/{event}"), r#""ended":"cancelled""#)),
+        done(
+            "partners/resend",
+            &format!("name=acme&event={event}"),
+            &[],
+            (&format!("/v1/partner-events/{event}"), &event),
+        ),
+        done(
+            "partners/cancel",
+            &format!("name=acme&event={event}"),
+            &[],
+            (&format!("/v1/partner-events/{event}"), r#""ended":"cancelled""#),
+        ),
         done("partners/delete", "name=acme", &[], ("/v1/partners/acme", "unknown_partner")),
         done("horizon/revoke", "consent=c-1", &[], ("/v1/consents", r#""items":[]"#)),
-        done("credentials/create", "", &[("name", "web"), ("roles", "reader"), ("tenants", "default")], ("/v1/credentials", r#""name":"web""#)),
+        done(
+            "credentials/create",
+            "",
+            &[("name", "web"), ("roles", "reader"), ("tenants", "default")],
+            ("/v1/credentials", r#""name":"web""#),
+        ),
     ]
 }
 
@@ -147,7 +200,12 @@ async fn many_letters_are_counted_by_a_dry_run_before_they_are_retried_or_discar
     let browser = Browser::start().await;
     for (act, status) in [("Retry many", "scheduled"), ("Discard many", "discarded")] {
         browser.go(&server, "/console/dead-letters?topic=order_placed").await;
-        browser.evaluate(&format!("[...document.querySelectorAll('a.act')].find(link => link.textContent === {}).click()", json!(act))).await;
+        browser
+            .evaluate(&format!(
+                "[...document.querySelectorAll('a.act')].find(link => link.textContent === {}).click()",
+                json!(act)
+            ))
+            .await;
         browser.until("document.activeElement.name === 'reason'").await;
         let condition = browser.evaluate("return document.querySelector('[name=condition]').value").await;
         assert_eq!(condition, r#"{"field":"original_topic","operator":"EQ","value":"order_placed"}"#);
@@ -186,7 +244,12 @@ async fn a_replay_is_looked_at_created_and_watched_until_it_is_paused_and_cancel
     browser.press(ENTER).await;
     browser.until("document.querySelector('h1')?.textContent.startsWith('Replay ')").await;
     for (act, then) in [("Start", "running"), ("Pause", "paused"), ("Resume", "running"), ("Cancel", "cancelled")] {
-        browser.evaluate(&format!("[...document.querySelectorAll('a.act')].find(link => link.textContent === {}).click()", json!(act))).await;
+        browser
+            .evaluate(&format!(
+                "[...document.querySelectorAll('a.act')].find(link => link.textContent === {}).click()",
+                json!(act)
+            ))
+            .await;
         browser.until("document.activeElement.name === 'reason'").await;
         browser.press(&format!("why {act}")).await;
         browser.press(ENTER).await;

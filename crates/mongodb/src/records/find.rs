@@ -42,7 +42,8 @@ pub(super) async fn count(
     at_most: u64,
 ) -> Result<u64, RecordError> {
     // A stage that limits takes no 0.
-    let Some(at_most) = i64::try_from(at_most).map_or(Some(i64::MAX), |at_most| (at_most > 0).then_some(at_most)) else {
+    let Some(at_most) = i64::try_from(at_most).map_or(Some(i64::MAX), |at_most| (at_most > 0).then_some(at_most))
+    else {
         return Ok(0);
     };
     let mut tries = Tries::default();
@@ -54,12 +55,7 @@ pub(super) async fn count(
     }
 }
 
-async fn counted(
-    database: &Database,
-    collection: &str,
-    filter: Filter,
-    at_most: i64,
-) -> mongodb::error::Result<u64> {
+async fn counted(database: &Database, collection: &str, filter: Filter, at_most: i64) -> mongodb::error::Result<u64> {
     let Moment { database, mut session } = Moment::of(database).await?;
     let records = database.collection::<RawDocumentBuf>(collection);
     if let Some(rest) = filter.rest {

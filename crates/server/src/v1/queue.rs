@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals_core::handlers::ActBody;
 use annals_core::queue::{
-    ItemRef, ItemResult, ItemState, ItemsBody, ItemsQuery, NewItem, PriorityBody, QueueBody, QueueError, Queues, RenewBody,
-    TakeBody,
+    ItemRef, ItemResult, ItemState, ItemsBody, ItemsQuery, NewItem, PriorityBody, QueueBody, QueueError, Queues,
+    RenewBody, TakeBody,
 };
 use annals_core::{ByteString, Code};
 use axum::extract::{Path, Request, State};

@@ -50,7 +50,8 @@ async fn a_page_of_a_named_origin_asks_first_and_then_calls_the_api() {
     assert_eq!(asked.header("access-control-allow-headers"), "annals-tenant,authorization,content-type");
     assert!(asked.header("access-control-allow-methods").contains("POST"), "{asked:?}");
     assert_eq!(asked.headers.get("access-control-allow-credentials"), None, "cookies are never allowed");
-    let commit = server.request(Method::POST, "/v1/commits").header(ORIGIN, PAGE).header(CONTENT_TYPE, "application/json");
+    let commit =
+        server.request(Method::POST, "/v1/commits").header(ORIGIN, PAGE).header(CONTENT_TYPE, "application/json");
     let committed = server.send(commit.header("sec-fetch-site", "cross-site").body(opened().to_string())).await;
     assert_eq!((committed.status.as_u16(), allowed(&committed)), (201, Some(PAGE)));
     assert_eq!(committed.header("vary"), "Origin");
@@ -68,7 +69,9 @@ async fn a_page_of_a_named_origin_asks_first_and_then_calls_the_api() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_other_page_name_and_address_is_kept_out_all_the_same() {
     let server = server(&[PAGE]).await;
-    for origin in ["http://app.example", "https://app.example:8443", "https://evil.example", "https://app.example.evil", "null"] {
+    for origin in
+        ["http://app.example", "https://app.example:8443", "https://evil.example", "https://app.example.evil", "null"]
+    {
         let asked = preflight(&server, "/v1", origin).await;
         asked.problem(Code::ForbiddenOrigin);
         assert_eq!(allowed(&asked), None, "{origin}");
