@@ -85,6 +85,8 @@ pub struct ServerSection {
     pub dev: bool,
     /// The names under which the server may be called, beside `localhost` and IP addresses.
     pub names: Vec<String>,
+    /// The origins of other sites whose pages may call the API, for example `https://app.example.com`.
+    pub cors_origins: Vec<String>,
     /// Whether it serves without TLS on an address that other machines reach.
     pub insecure_http: bool,
     /// What this server's microservice calls itself on the event horizon.
@@ -127,6 +129,7 @@ impl Default for ServerSection {
             listen: "127.0.0.1:4000".to_owned(),
             dev: false,
             names: Vec::new(),
+            cors_origins: Vec::new(),
             insecure_http: false,
             microservice: "default".to_owned(),
             exports: String::new(),

@@ -124,7 +124,11 @@ impl TenantBrowse {
     }
 
     pub(crate) async fn count(&self, condition: &Condition) -> Result<u64, BrowseError> {
-        self.live(|collection| async move { self.records.count(&collection, condition).await }).await
+        self.count_up_to(condition, u64::MAX).await
+    }
+
+    async fn count_up_to(&self, condition: &Condition, at_most: u64) -> Result<u64, BrowseError> {
+        self.live(|collection| async move { self.records.count_up_to(&collection, condition, at_most).await }).await
     }
 
     /// Returns one page of documents and the next page's cursor. The collection of the query is ignored.
@@ -219,12 +223,14 @@ impl Browse for TenantBrowse {
         query.validate()?;
         let view = self.caught_up().await?;
         let (found, next) = self.asked(&query).await?;
-        let total = self.count(&query.condition()).await?;
+        let at_most = query.count_up_to.unwrap_or(u64::MAX);
+        let counted = self.count_up_to(&query.condition(), at_most).await?;
         // Events that came between the two looks, or expired.
-        let total = total.max(query.skip.min(total) + found.len() as u64);
+        let total = counted.max(query.skip.min(counted) + found.len() as u64);
         Ok(BrowsePage {
             items: found.iter().map(shown).collect(),
             total,
+            total_is_bound: counted == at_most,
             has_more: next.is_some(),
             cursor: next.map(|cursor| cursor.to_string()),
             view,

@@ -12,6 +12,7 @@ mod audited;
 mod body;
 mod caller;
 mod connections;
+mod cors;
 mod direct;
 mod documents;
 mod door;
@@ -45,6 +46,7 @@ mod v1;
 mod wire;
 mod wire_guard;
 
+pub use cors::Origins;
 pub use door::raise_open_files;
 pub use opening::Obstacle;
 pub use options::{Callers, Options, Stop};

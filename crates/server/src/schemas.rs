@@ -50,7 +50,7 @@ pub(crate) use partner::{
 pub(crate) use projection::{ProjectedRecords, ProjectionDefinition, ProjectionPage, ProjectionStatus};
 pub(crate) use queue::{
     CancelledQueueItem, EnqueuedItem, NewQueueItem, QueueDefinition, QueueItem, QueueItemPage, QueueItemPriority,
-    QueueItemResults, QueuePage, QueueStatus, RenewItems, SettledItems, TakeItems, TakenItems,
+    QueueItemResult, QueueItemResults, QueuePage, QueueStatus, RenewItems, SettledItems, TakeItems, TakenItems,
 };
 pub(crate) use record::{
     ChangeNumbers, ChangePage, Changes, Collection, Collections, Count, Declaration, FindQuery, GroupPage, GroupQuery,

@@ -90,6 +90,7 @@ fn page(query: &BrowseQuery) -> Path {
         .maybe("skip", (query.skip > 0).then_some(query.skip))
         .number("limit", query.limit)
         .maybe("cursor", query.cursor.as_ref())
+        .maybe("count_up_to", query.count_up_to)
 }
 
 /// The document that was shown.

@@ -79,6 +79,8 @@ impl Run for Serve {
         if let Err(error) = server::raise_open_files() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
+        let origins = server::Origins::read(&config.server.cors_origins);
+        let origins = origins.map_err(|why| Failure::config(format!("server.cors_origins: {why}")))?;
         let indexes = config.snapshots.declared()?;
         let relays = config.broker.relays(&config.tenants.names)?;
         let queues = annals::open_queue(&config.queue.url)?;
@@ -127,6 +129,7 @@ impl Run for Serve {
         // Without credentials whoever gets through may do everything, and a browser gets through from any page.
         limits.callers = if security.is_some() { server::Callers::Named } else { server::Callers::ThisMachine };
         limits.names.clone_from(&config.server.names);
+        limits.cors_origins = origins;
         limits.security = security;
         limits.tls = tls;
         limits.relays = relays;

@@ -1,5 +1,8 @@
 //! The command line as its users meet it: the real binary, real files, real pipes.
 
+#[path = "../../../console/tests/console/browser.rs"]
+#[allow(dead_code, reason = "the console's tests drive more of it")]
+mod browser;
 #[path = "../process/mod.rs"]
 mod process;
 mod run;
@@ -33,6 +36,7 @@ mod streams;
 mod traces;
 mod transactions;
 mod waiting;
+mod with_chromium_newcomer;
 #[cfg(feature = "kafka")]
 mod with_kafka_serve;
 mod with_mongodb_adopt;

@@ -115,6 +115,9 @@ struct PageQuery {
     limit: Option<Limit>,
     /// The `cursor` of the page before.
     cursor: Option<String>,
+    /// How far `total` is counted; to its end when absent, which takes the longer the more events meet the filter.
+    #[param(inline)]
+    count_up_to: Option<Number>,
     /// Of an export: `csv` or `jsonl`, the default.
     format: Option<String>,
 }
@@ -142,6 +145,7 @@ impl PageQuery {
             skip: self.skip.map_or(0, |skip| skip.0),
             limit: Limit::or_default(self.limit),
             cursor: self.cursor,
+            count_up_to: self.count_up_to.map(|bound| bound.0),
         };
         query.validate()?;
         Ok(query)
@@ -197,8 +201,8 @@ async fn exported(
     caller: Caller,
 ) -> Result<Response, Problem> {
     let format = ExportFormat::parse(query.format.as_deref().unwrap_or("jsonl"))?;
-    if query.skip.is_some() || query.cursor.is_some() {
-        return Err(Problem::query("skip", "and a cursor are parameters of a page, not of an export"));
+    if query.skip.is_some() || query.cursor.is_some() || query.count_up_to.is_some() {
+        return Err(Problem::query("skip", "a cursor and count_up_to are parameters of a page, not of an export"));
     }
     let rows = query.limit.take().map(|limit| limit.0);
     if rows == Some(0) {

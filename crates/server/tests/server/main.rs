@@ -7,6 +7,7 @@ mod browse;
 mod changes;
 mod commits;
 mod connections;
+mod cors;
 mod credentials;
 mod damaged;
 mod docs;
