@@ -1,5 +1,6 @@
 //! What is counted, and `GET /metrics` in Prometheus' text format.
 
+mod consumers;
 mod queues;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 
+use self::consumers::write_consumers;
 use self::queues::write_queues;
 use crate::health::sees_all;
 use crate::payload::Payload;
@@ -462,6 +464,7 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     write_queues(&mut text, server.host.queue_status().await.ok().as_deref());
+    write_consumers(&mut text, &server.host.consumers());
     write_letters(&mut text, &server.host.dead_letter_counts().await);
     ([(header::CONTENT_TYPE, TEXT)], text)
 }
