@@ -21,7 +21,7 @@ use crate::support::{
 /// How often a relay is killed at a random moment: in a run of the tests, and at least in `cargo xtask soak`.
 const ROUNDS: (usize, usize) = (8, 100);
 /// How many steps a relay has until its third batch is published.
-const STEPS: usize = 14;
+const STEPS: usize = 12;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_broker_is_away_commits_continue_and_the_relay_catches_up_when_it_is_back() {

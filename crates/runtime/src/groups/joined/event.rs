@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annals_core::relay::RelayedEvent;
 use annals_core::{
     Aggregate, ByteString, CommitInfo, Content, DEFAULT_TENANT_ID, Data, Message, RecordedEvent, Timestamp,
-    TopicPartition, Uuid,
+    TopicPartition, Uuid, limits,
 };
 use serde_json::json;
 
@@ -81,12 +81,12 @@ pub(super) fn is_unreadable(number: u64) -> bool {
     number >= UNREADABLE_FROM
 }
 
-/// The key of a message as text.
+/// The key of a message as text. Keys of other producers may be anything; one that is no id of an aggregate is named by its digest.
 pub(super) fn key_of(message: &Message) -> ByteString {
     let Some(key) = &message.key else { return ByteString::new() };
     match ByteString::try_from(key.clone()) {
-        Ok(text) => text,
-        Err(_) => key.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+        Ok(text) if text.len() <= limits::ID_BYTES_MAX && !text.contains(char::is_control) => text,
+        _ => format!("{:032x}", digest(key)).into(),
     }
 }
 
@@ -158,10 +158,85 @@ fn recorded(
     }
 }
 
-/// Names a place on a broker by 128 bits, the same in every process: FNV-1a.
+/// Names a place on a broker by 128 bits, the same in every process.
 fn fingerprint(at: &TopicPartition, offset: u64) -> u128 {
-    let bytes = [&at.topic.as_bytes()[..], &at.partition.to_be_bytes(), &offset.to_be_bytes()].concat();
+    digest(&[&at.topic.as_bytes()[..], &at.partition.to_be_bytes(), &offset.to_be_bytes()].concat())
+}
+
+/// FNV-1a.
+fn digest(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
         (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(key: &[u8], headers: &[(&str, &str)], body: &str) -> Message {
+        let headers = headers.iter().map(|(name, value)| ((*name).into(), value.as_bytes().to_vec().into())).collect();
+        Message {
+            at: TopicPartition { topic: "a.placed".into(), partition: 2 },
+            offset: 7,
+            key: Some(key.to_vec().into()),
+            time: Timestamp::from_millis(1_772_366_400_007),
+            content: Content::Encoded { headers, body: body.as_bytes().to_vec().into() },
+        }
+    }
+
+    fn of_relay() -> Message {
+        let headers = [
+            ("event_id", "0190b5d0-0000-7000-8000-000000000001"),
+            ("event_type", "placed"),
+            ("generation", "3"),
+            ("sequence_number", "41"),
+            ("aggregate_name", "order"),
+            ("aggregate_id", "o-1"),
+            ("version", "5"),
+            ("time", "2026-03-01T12:00:00.007Z"),
+            ("correlation_id", "c-1"),
+            ("$odd.name", "left out"),
+        ];
+        message(b"o-1", &headers, r#"{"n": 1}"#)
+    }
+
+    #[test]
+    fn an_event_of_the_relay_is_read_with_what_its_message_carries_and_its_place() {
+        let event = read(&of_relay(), "placed").expect("a message of the relay");
+        assert_eq!((event.sequence_number, event.generation, event.commit.version), (41, 3, 5));
+        assert_eq!(event.commit.aggregate, Aggregate::new("order", "o-1"));
+        assert_eq!(event.commit.correlation_id.as_deref(), Some("c-1"));
+        let header = &event.commit.header;
+        assert!(header.iter().all(|(name, _)| !name.starts_with('$')), "{header:?}");
+        let stored = header.iter().map(|(name, value)| (name.to_string(), (&**value).into())).collect();
+        assert_eq!(place_in(&stored), Some((2, 7)));
+    }
+
+    #[test]
+    fn what_is_no_event_of_its_topic_is_refused_with_the_reason_and_shown_to_a_person() {
+        assert!(read(&of_relay(), "paid").expect_err("another type").contains("\"placed\""));
+        let foreign = message(b"\xff\x00", &[("content-type", "text/plain")], "hello");
+        read(&foreign, "placed").expect_err("no event");
+        let shown = unreadable(&foreign, "placed");
+        assert!(is_unreadable(shown.sequence_number) && !is_unreadable(41));
+        assert!(shown.sequence_number <= i64::MAX as u64, "it is stored as a signed number");
+        let data: serde_json::Value = shown.data.decode().expect("JSON");
+        assert_eq!((&data["partition"], &data["offset"], &data["body"]), (&2.into(), &7.into(), &"hello".into()));
+        let same = unreadable(&foreign, "placed");
+        assert_eq!((same.id, same.sequence_number), (shown.id, shown.sequence_number), "found again after a restart");
+        let other = unreadable(&Message { offset: 8, ..foreign }, "placed");
+        assert_ne!((other.id, other.sequence_number), (shown.id, shown.sequence_number));
+    }
+
+    #[test]
+    fn a_key_that_is_no_id_is_named_by_its_digest() {
+        assert_eq!(&*key_of(&message(b"o-1", &[], "")), "o-1");
+        let long = vec![b'k'; 300];
+        for key in [&b"\xff\x00"[..], b"a\nb", &long] {
+            let named = key_of(&message(key, &[], ""));
+            assert!(named.len() == 32 && named.chars().all(|c| c.is_ascii_hexdigit()), "{named}");
+        }
+        assert_eq!(&*key_of(&Message { key: None, ..message(b"", &[], "") }), "");
+    }
 }

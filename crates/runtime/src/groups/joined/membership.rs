@@ -105,8 +105,13 @@ impl<'w> Membership<'w> {
                 step = self.member.next(room) => match step {
                     Ok(step) => self.step(step).await,
                     // It goes on by itself once the broker is back.
-                    Err(error @ BrokerError::Unavailable(_)) => self.work.says(Some(error.to_string())),
-                    Err(error) => return Err(error),
+                    Err(error @ BrokerError::Unavailable(_)) => { eprintln!("DIAG {error:?}"); self.work.says(Some(error.to_string()))},
+                    Err(error) => {
+                        eprintln!("DIAG ends {error:?}");
+                        // What is done need not be repeated, if the broker still takes it.
+                        self.commit(true).await;
+                        return Err(error);
+                    }
                 },
                 () = clock.sleep_until(wake) => {}
             }
@@ -239,6 +244,10 @@ impl<'w> Membership<'w> {
     }
 
     async fn step(&mut self, step: GroupStep) {
+        match &step {
+            GroupStep::Messages(m) => eprintln!("DIAG {} messages from {}", m.len(), m[0].offset),
+            other => eprintln!("DIAG {other:?}"),
+        }
         match step {
             GroupStep::Assigned(assigned) => {
                 self.hold_keys().await;
