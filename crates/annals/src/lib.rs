@@ -81,6 +81,11 @@ struct GuideToTypes;
 #[doc = include_str!("../../../docs/topics.md")]
 struct GuideToTopics;
 
+/// Compiles the Rust program of the guide to Kafka.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/kafka.md")]
+struct GuideToKafka;
+
 /// Compiles and runs the Rust programs of the guide to the event horizon.
 #[cfg(all(doctest, feature = "runtime", feature = "client"))]
 #[doc = include_str!("../../../docs/horizon.md")]

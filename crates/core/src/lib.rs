@@ -11,6 +11,7 @@ mod broker;
 pub mod browse;
 mod commit;
 mod condition;
+pub mod consuming;
 mod copy;
 pub mod credentials;
 mod data;

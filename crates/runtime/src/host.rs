@@ -26,7 +26,7 @@ use annals_core::handlers::Handlers;
 use annals_core::horizon::{NoProducers, Producers};
 use annals_core::queue::QueueBackend;
 use annals_core::trace::Spans;
-use annals_core::{Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
+use annals_core::{Broker, Clock, Lease, Randomness, Store, Timestamp, TopicSettings, UnknownLog, new_uuid};
 use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, watch};
@@ -34,6 +34,7 @@ use tokio::sync::{Notify, watch};
 use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
+use crate::groups::ConsumerStatus;
 use crate::handlers::{Kind, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
@@ -126,6 +127,9 @@ pub(crate) struct Inner {
     pub(crate) partners: AllPartners,
     pub(crate) credentials: Mutex<BTreeMap<String, Arc<LiveCredentials>>>,
     pub(crate) relays: Mutex<BTreeMap<String, Arc<TenantRelay>>>,
+    pub(crate) consumers: Mutex<Vec<watch::Receiver<ConsumerStatus>>>,
+    /// The brokers of their own that tenants publish to, with the names of their topics.
+    pub(crate) brokers: Mutex<BTreeMap<String, (Arc<dyn Broker>, TopicSettings)>>,
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
     pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
@@ -170,6 +174,8 @@ impl Host {
             sagas: Mutex::default(),
             queues: Mutex::default(),
             relays: Mutex::default(),
+            consumers: Mutex::default(),
+            brokers: Mutex::default(),
             credentials: Mutex::default(),
             health: tokio::sync::Mutex::default(),
             horizons: Arc::default(),

@@ -1,6 +1,7 @@
 //! What is counted, and `GET /metrics` in Prometheus' text format.
 
 mod partners;
+mod consumers;
 mod queues;
 mod spans;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use self::partners::{write_partner_failures, write_partners};
+use self::consumers::write_consumers;
 use self::queues::write_queues;
 use self::spans::write_spans;
 use crate::health::sees_all;
@@ -440,6 +442,7 @@ async fn metrics(State(server): State<Arc<Server>>, request: Request) -> impl In
     let health = server.host.health().await;
     write_processors(&mut text, health.as_ref().ok().map(|health| &***health));
     write_queues(&mut text, server.host.queue_status().await.ok().as_deref());
+    write_consumers(&mut text, &server.host.consumers());
     write_letters(&mut text, &server.host.dead_letter_counts().await);
     write_spans(&mut text, server.host.spans().map(|spans| &**spans));
     ([(header::CONTENT_TYPE, TEXT)], text)

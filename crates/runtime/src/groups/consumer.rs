@@ -92,7 +92,8 @@ impl Consumer {
         self
     }
 
-    /// Defines the group, and processes its messages in this process for as long as the host runs.
+    /// Defines the group, and processes its messages in this process for as long as the host runs. Where the host publishes the tenant's
+    /// events to a broker of its own, the consumer joins the group there; else the group follows the log.
     ///
     /// # Errors
     /// `invalid_group` for a topic without a function; else as [`Groups::put`].
@@ -101,6 +102,9 @@ impl Consumer {
         if let Some(topic) = definition.topics.iter().find(|topic| !functions.contains_key(*topic)) {
             let message = format!("topic {:?} has no function; give it one with `on`", &**topic);
             return Err(Invalid::new(annals_core::Code::InvalidGroup, "topics", message).into());
+        }
+        if let Some(on) = host.copies(tenant) {
+            return host.join(tenant, on, (definition, Functions(functions))).await;
         }
         let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         let groups: Arc<dyn Groups> = host.groups(tenant).map_err(unknown)?;
@@ -111,16 +115,26 @@ impl Consumer {
 }
 
 /// The functions of a consumer, by topic.
-struct Functions(HashMap<ByteString, Function>);
+pub(super) struct Functions(HashMap<ByteString, Function>);
+
+impl Functions {
+    /// Calls the function of an event's type.
+    pub fn call(&self, event: RecordedEvent) -> BoxFuture<'static, Result<(), HandleFailure>> {
+        match self.0.get(&event.event_type) {
+            Some(function) => function(event),
+            None => {
+                let reason = format!("no function for topic {:?}", &*event.event_type);
+                async move { Err(HandleFailure::never(reason)) }.boxed()
+            }
+        }
+    }
+}
 
 #[async_trait]
 impl Handler for Functions {
     async fn handle(&self, events: &[RecordedEvent], _: &mut Effects) -> Result<(), HandleFailure> {
         for event in events {
-            match self.0.get(&event.event_type) {
-                Some(function) => function(event.clone()).await?,
-                None => return Err(HandleFailure::never(format!("no function for topic {:?}", &*event.event_type))),
-            }
+            self.call(event.clone()).await?;
         }
         Ok(())
     }
