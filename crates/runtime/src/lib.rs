@@ -11,6 +11,7 @@ mod audit;
 mod broker;
 mod browse;
 mod credentials;
+mod definitions;
 mod dead_letters;
 mod doctor;
 mod engine;
