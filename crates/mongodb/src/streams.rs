@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::{
-    Appended, Identity, Randomness, ReadError, SequenceNumber, StoreError, StreamError, StreamEvent, StreamEvents, StreamInfo,
-    StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
+    Appended, Identity, Randomness, ReadError, SequenceNumber, StoreError, StreamError, StreamEvent, StreamEvents,
+    StreamInfo, StreamPage, StreamPosition, StreamQuery, Streams, StreamsQuery, Verdicts, valid_name,
 };
 use annals_system::{Instant, Lines};
 use async_trait::async_trait;

@@ -147,7 +147,8 @@ impl<T: RecordType> TypedRecords<T> {
         mut malformed: impl FnMut(StoreError),
     ) -> Result<(Vec<Stored<T>>, Option<Cursor>), RecordError> {
         let page = self.records.find(RecordQuery { collection: self.name.clone(), ..query }).await?;
-        let values = page.records.into_iter().filter_map(|record| value(&self.name, record).map_err(&mut malformed).ok());
+        let values =
+            page.records.into_iter().filter_map(|record| value(&self.name, record).map_err(&mut malformed).ok());
         Ok((values.collect(), page.next))
     }
 

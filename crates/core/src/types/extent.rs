@@ -232,7 +232,9 @@ impl<'s> Walk<'s> {
 }
 
 fn too_long() -> String {
-    format!("has more than {CHAIN_MAX} schemas inside of each other where data is nested {DATA_DEPTH_MAX} deep; take levels out")
+    format!(
+        "has more than {CHAIN_MAX} schemas inside of each other where data is nested {DATA_DEPTH_MAX} deep; take levels out"
+    )
 }
 
 /// A fragment without its percent signs.

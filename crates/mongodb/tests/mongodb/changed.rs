@@ -182,7 +182,8 @@ async fn a_next_number_that_is_no_number_is_named_with_what_it_must_be() {
         set(wrong).await;
         until("a report", async || {
             store.status()[0].refusing.as_ref().is_some_and(|error| {
-                error.code() == Code::StoreDamaged && error.to_string().contains("set it to 1, the number after the last event")
+                error.code() == Code::StoreDamaged
+                    && error.to_string().contains("set it to 1, the number after the last event")
             })
         })
         .await;
