@@ -3,6 +3,7 @@
 mod compatibility;
 mod definition;
 mod error;
+mod extent;
 mod stored;
 
 use async_trait::async_trait;
@@ -13,6 +14,7 @@ use crate::{ByteString, Timestamp, Uuid};
 pub use compatibility::{Break, first_break};
 pub use definition::{Compatibility, SchemaPolicy, TypeDefinition};
 pub use error::TypeError;
+pub use extent::SchemaWork;
 pub use stored::{EVENT_TYPES, GenerationRecord, TYPE_SETTINGS, TypeRecord, TypeSettingsRecord};
 
 pub(crate) use error::NoTypes;

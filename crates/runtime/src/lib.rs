@@ -12,6 +12,7 @@ mod broker;
 mod browse;
 mod credentials;
 mod dead_letters;
+mod definitions;
 mod doctor;
 mod engine;
 mod filters;

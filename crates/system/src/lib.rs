@@ -1,7 +1,9 @@
 //! The machine's clock, the time of the process, and randomness. This is a crate because `annals-core` may read none of them, while every
 //! adapter and the runtime need them when the caller provides none. Nothing else in the product reads the time or asks for random bits.
+//! Lines, in which tasks wait for one another, are here because `annals-core` has no tasks.
 
 mod instant;
+mod lines;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,6 +12,7 @@ use annals_core::{Clock, Randomness, Sleep, Timestamp};
 use siphasher::sip128::SipHasher13;
 
 pub use instant::{Instant, sleep};
+pub use lines::{InLine, Lines};
 
 /// The longest sleep between two looks at the wall clock, so that a sleep until a time notices that the clock was set.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::SchemaWork;
 use crate::names::uuid_of;
 use crate::{ByteString, Code, DEFAULT_CATEGORY, Invalid, Uuid, valid_name};
 
@@ -164,7 +165,7 @@ impl TypeDefinition {
         self.id.unwrap_or_else(|| uuid_of("event", &self.name))
     }
 
-    /// Checks names and limits, and that the schema refers to nothing outside of itself. Whether it is a JSON Schema is for the registry to
+    /// Checks names and limits, that the schema refers to nothing outside of itself, and that no event can make too much work of it. Whether it is a JSON Schema is for the registry to
     /// find out.
     ///
     /// # Errors
@@ -183,14 +184,12 @@ impl TypeDefinition {
         if bytes > SCHEMA_BYTES_MAX {
             return invalid("schema", format!("is {bytes} bytes long; at most {SCHEMA_BYTES_MAX} are allowed"));
         }
-        match outside(&self.schema, "schema") {
-            Some((path, target)) => {
-                let message =
-                    format!("{target:?} is outside of the schema; schemas are never fetched, so define it in $defs");
-                invalid(&path, message)
-            }
-            None => Ok(()),
+        if let Some((path, target)) = outside(&self.schema, "schema") {
+            let message =
+                format!("{target:?} is outside of the schema; schemas are never fetched, so define it in $defs");
+            return invalid(&path, message);
         }
+        SchemaWork::of(&self.schema).map(drop).or_else(|message| invalid("schema", message))
     }
 }
 
