@@ -96,7 +96,9 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
     let partners = config.partners.options(config)?;
     let exports = (!config.server.exports.is_empty()).then(|| config.server.exports.as_str().into());
-    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, exports, ..HostOptions::default() })
+    let letter_retention = config.dead_letters.retention();
+    let producers = Arc::new(producers);
+    Ok(HostOptions { microservice, producers, partners, exports, letter_retention, ..HostOptions::default() })
 }
 
 /// Opens the configured store.

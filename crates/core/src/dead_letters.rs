@@ -16,6 +16,7 @@
 //! - Of the open letters of a key that hold their key, only the first is retried; the others follow it.
 //! - A letter in a final state changes only when the consumer fails with the same event again, which reopens it with its history.
 
+mod archived;
 mod error;
 mod letter;
 mod policy;
@@ -29,6 +30,7 @@ use async_trait::async_trait;
 use crate::ByteString;
 use crate::handlers::Reason;
 
+pub use archived::{ARCHIVED_LETTERS, ArchivedLetter};
 pub use error::DeadLetterError;
 pub use letter::{
     Announcement, DEAD_LETTERS, DeadLetter, HISTORY_MAX, HistoryEntry, INLINE_BYTES_MAX, LetterStatus, MAX_RETRIES,
@@ -67,7 +69,7 @@ pub fn is_announcement(event_type: &str) -> bool {
 /// - **In order per key.** Letters of a key are retried in the order of their events, the next one once the one before is over. Where the
 ///   consumer keeps order, later events of the key wait as letters too.
 /// - **Announced.** Every change of state is an event of the log, once.
-/// - **Kept.** No letter is deleted: there is no archive that could hold it.
+/// - **Kept.** No letter is deleted that the archive does not hold.
 #[async_trait]
 pub trait DeadLetters: Send + Sync + 'static {
     /// Lists letters, those that failed last first.

@@ -33,7 +33,7 @@ use tokio::sync::{Notify, watch};
 use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
-use crate::handlers::{Kind, TenantHandlers};
+use crate::handlers::{Kind, LetteredHandlers, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
 use crate::partners::{AllPartners, PartnerOptions};
@@ -71,6 +71,8 @@ pub struct HostOptions {
     pub partners: PartnerOptions,
     /// The folder to which replays may write files. They write none unless it is set.
     pub exports: Option<PathBuf>,
+    /// How long dead letters that are over stay in their collection before they are moved to the archive. They stay unless it is set.
+    pub letter_retention: Option<Duration>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -95,6 +97,7 @@ impl Default for HostOptions {
             queues: None,
             partners: PartnerOptions::default(),
             exports: None,
+            letter_retention: None,
         }
     }
 }
@@ -188,7 +191,8 @@ impl Host {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     pub fn handlers(&self, tenant: &str) -> Result<Arc<dyn Handlers>, UnknownLog> {
-        Ok(self.tenant(tenant)?)
+        let (handlers, letters) = (self.tenant(tenant)?, self.dead_letters_of(tenant)?);
+        Ok(Arc::new(LetteredHandlers { handlers, letters }))
     }
 
     pub(crate) fn tenant(&self, tenant: &str) -> Result<Arc<TenantHandlers>, UnknownLog> {

@@ -105,6 +105,7 @@ impl TenantDeadLetters {
 
     async fn hold(&self, leases: &Leases, held: &mut Held) -> Result<Kept, DeadLetterError> {
         self.finish_others().await?;
+        self.give_up_orphans().await?;
         let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
         let mut count_at = self.clock().now();
         loop {
@@ -112,6 +113,7 @@ impl TenantDeadLetters {
             let now = self.clock().now();
             if now >= count_at {
                 self.watch_threshold().await?;
+                self.archive(now).await?;
                 count_at = now.plus(Duration::from_secs(1));
             }
             if leases.renew_at(held).is_some_and(|at| at <= now) && !leases.renew(held).await? {

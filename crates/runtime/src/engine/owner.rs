@@ -2,6 +2,8 @@
 
 mod act;
 mod command;
+mod consumed;
+mod guard;
 mod hand_out;
 mod letters;
 mod marks;
@@ -83,6 +85,9 @@ struct Work<'o> {
     letters_at: Timestamp,
     /// Whether the collection of dead letters is declared.
     has_letters: bool,
+    guarded: guard::Guarded,
+    /// Whether the collection of what the guard has seen processed is declared.
+    has_guard: bool,
 }
 
 /// Why an owner stops working.
@@ -127,7 +132,7 @@ impl Owner {
             Ok(work) => work,
             Err(stop) => return stop,
         };
-        let stop = match work.hold_keys().await {
+        let stop = match work.know_letters().await {
             Ok(()) => work.run().await,
             Err(stop) => stop,
         };
@@ -184,6 +189,8 @@ impl<'o> Work<'o> {
             giving_since: None,
             letters_at: Timestamp::from_millis(0),
             has_letters: false,
+            guarded: guard::Guarded::default(),
+            has_guard: false,
             clock,
         })
     }
@@ -207,7 +214,7 @@ impl<'o> Work<'o> {
         self.catch_up(now).await?;
         self.follow(now).await?;
         self.offer_letters(now).await?;
-        self.serve(now);
+        self.serve(now).await?;
         self.answer_waiters();
         self.forget();
         self.wait(now).await
@@ -215,7 +222,12 @@ impl<'o> Work<'o> {
 
     /// Ends leases that have run out.
     async fn expire(&mut self, now: Timestamp) -> Result<(), NotWritten> {
-        if self.machine.expire(now, self.random()) > 0 { self.store(&[]).await } else { Ok(()) }
+        self.guard_released(now);
+        if self.machine.expire(now, self.random()) == 0 {
+            return Ok(());
+        }
+        self.guard_released(now);
+        self.store(&[]).await
     }
 
     /// Waits for something to happen after `now`, up to which everything was done.
@@ -229,6 +241,7 @@ impl<'o> Work<'o> {
             () = is_set(&mut stop) => Err(Stop::Done),
             Some(taken) = self.returned.1.recv() => {
                 self.machine.release(&taken, clock.now());
+                self.guard_released(clock.now());
                 Ok(())
             }
             command = self.owner.commands.recv() => match command {

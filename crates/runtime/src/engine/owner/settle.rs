@@ -44,9 +44,13 @@ impl Work<'_> {
 
     fn settle_one(&mut self, settlement: Settlement) -> SettleResult {
         let (now, random) = (self.clock.now(), self.random());
+        let outcome = settlement.outcome();
+        let succeeds = outcome == Outcome::Done;
         let settled = self
             .token(&settlement.token)
-            .and_then(|token| self.machine.settle(token, settlement.outcome(), now, random).map(|_| ()));
+            .and_then(|token| self.machine.settle(token, outcome, now, random).map(|_| token))
+            .map(|token| if succeeds { drop(self.guard_done([token], now)) });
+        self.guard_released(now);
         if let (Ok(()), Some(failure)) = (&settled, settlement.failure) {
             self.last_reason = Some(shortened(failure.reason));
         }
@@ -71,10 +75,13 @@ impl Work<'_> {
                 }
             }
         }
+        let tokens: Vec<u64> = settlements.iter().filter_map(|it| self.token(&it.token).ok()).collect();
+        let finished = self.guard_done(tokens, now);
         match self.store(&effects).await {
             Ok(()) => Ok(settlements.into_iter().map(|it| result(it.token, Ok(()))).collect()),
             Err(NotWritten::Refused(error)) => {
                 settled.into_iter().rev().for_each(|one| self.machine.undo(one));
+                self.guarded.restore(finished);
                 let reason = format!("its effects were refused: {error}");
                 let mut results: Vec<_> =
                     settlements.iter().map(|it| result(it.token.clone(), Err(SettleError::LeaseLost))).collect();
