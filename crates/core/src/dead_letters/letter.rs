@@ -322,9 +322,10 @@ impl DeadLetter {
         self.last_updated = Some(date(now));
     }
 
-    /// The letter before it is over. An event that was never attempted is due at once; another one follows its policy.
+    /// The letter before it is over. An event that was never attempted is due at once, and so is one that a person wants retried; another one
+    /// follows its policy.
     pub fn promote(&mut self, policy: &LetterPolicy, now: Timestamp, random: u64) {
-        if self.attempts == 0 {
+        if self.attempts == 0 || self.next_retry_at.is_some() {
             self.due_at(now);
         } else {
             self.plan(policy, now, random);
@@ -355,14 +356,16 @@ impl DeadLetter {
         self.note("failed", now, Some(error), None);
     }
 
-    /// A person wants it retried. What follows an earlier letter stays behind it.
+    /// A person wants it retried. What follows an earlier letter stays behind it, and is due as soon as it is the first.
     ///
     /// # Errors
     /// [`Terminal`].
     pub fn retry_asked(&mut self, reason: &str, by: Option<&str>, now: Timestamp) -> Result<(), Terminal> {
         self.is_open()?;
         self.note("retry_asked", now, Some(reason), by);
-        if !self.follows {
+        if self.follows {
+            self.next_retry_at = Some(date(now));
+        } else {
             self.due_at(now);
         }
         Ok(())
@@ -553,6 +556,20 @@ mod tests {
         let history: Vec<_> = letter.history.iter().map(|it| &*it.what).collect();
         assert_eq!(history, ["received", "retried", "reopened"]);
         assert_eq!(announced(&letter), [RECEIVED, RETRIED, RECEIVED]);
+    }
+
+    #[test]
+    fn a_letter_that_follows_and_that_a_person_wants_retried_is_due_once_it_is_the_first() {
+        for (asked, due) in [(false, None), (true, Some(at(30)))] {
+            let mut letter = letter();
+            letter.follow(at(10));
+            if asked {
+                letter.retry_asked("mended", None, at(20)).expect("open");
+            }
+            assert_eq!((letter.status, letter.follows), (LetterStatus::Pending, true));
+            letter.promote(&LetterPolicy::manual(), at(30), 0);
+            assert_eq!((letter.follows, letter.next_retry()), (false, due), "the policy is manual");
+        }
     }
 
     #[test]
