@@ -9,7 +9,8 @@
 //!                 └──────────────────────────────┴──────────────────────────────────────▶ discarded
 //! ```
 //!
-//! A consumer is a group or a handler. A letter belongs to one consumer: another one that cannot process the same event has its own.
+//! A consumer is a group, a handler, or the delivery to a partner. A letter belongs to one consumer: another one that cannot process the same
+//! event has its own.
 //!
 //! INVARIANTS
 //! - The letter is written in the batch in which the consumer passes the event.
@@ -19,6 +20,7 @@
 mod archived;
 mod error;
 mod letter;
+mod partner;
 mod policy;
 mod settings;
 mod stored;
@@ -36,6 +38,7 @@ pub use letter::{
     Announcement, DEAD_LETTERS, DeadLetter, HISTORY_MAX, HistoryEntry, INLINE_BYTES_MAX, LetterStatus, MAX_RETRIES,
     Received, Terminal,
 };
+pub use partner::PartnerStep;
 pub use policy::{LetterPolicy, Plan, Strategy};
 pub use settings::{LetterOrder, LetterSettings};
 pub use stored::{BULK_ACTS, BulkRecord, POLICIES, PolicyRecord, THRESHOLDS, ThresholdRecord};

@@ -16,6 +16,7 @@ mod counts;
 mod edits;
 mod keeper;
 mod leaving;
+mod partners;
 mod policies;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use annals_core::dead_letters::{
     ThresholdRecord,
 };
 use annals_core::handlers::{HandlerError, Reason};
+use annals_core::partners::Partners;
 use annals_core::{
     ByteString, Clock, Condition, Cursor, Expected, Invalid, RecordError, RecordQuery, RecordType, Records, Store,
     Stored, TypedRecords, UnknownLog, limits, valid_name,
@@ -51,6 +53,7 @@ pub(crate) struct TenantDeadLetters {
     policies: Policies,
     handlers: Arc<TenantHandlers>,
     groups: Arc<TenantHandlers>,
+    partners: Arc<dyn Partners>,
     declared: OnceCell<()>,
     started: OnceCell<()>,
 }
@@ -75,6 +78,7 @@ impl Host {
             policies: Policies::of_tenant(&shared, tenant)?,
             handlers: self.tenant(tenant)?,
             groups: self.groups_of(tenant)?,
+            partners: self.partners(tenant)?,
             declared: OnceCell::new(),
             started: OnceCell::new(),
             tenant: tenant.to_owned(),

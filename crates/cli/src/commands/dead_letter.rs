@@ -78,6 +78,9 @@ struct Filter {
     /// Those of this handler
     #[arg(long, value_name = "HANDLER")]
     handler: Option<String>,
+    /// Those of this partner
+    #[arg(long, value_name = "PARTNER", conflicts_with_all = ["group", "handler"])]
+    partner: Option<String>,
     /// Those of events of this type
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
@@ -85,8 +88,8 @@ struct Filter {
 
 #[derive(Debug, Args)]
 struct Bulk {
-    /// The letters' ids; without one, --topic, --group, --handler, --type, --condition or --all selects open letters
-    #[arg(value_name = "ID", conflicts_with_all = ["topic", "group", "handler", "event_type", "condition", "all"])]
+    /// The letters' ids; without one, --topic, --group, --handler, --partner, --type, --condition or --all selects open letters
+    #[arg(value_name = "ID", conflicts_with_all = ["topic", "group", "handler", "partner", "event_type", "condition", "all"])]
     ids: Vec<String>,
     #[command(flatten)]
     filter: Filter,
@@ -94,7 +97,7 @@ struct Bulk {
     #[arg(long, value_name = "JSON")]
     condition: Option<String>,
     /// Every open letter
-    #[arg(long, conflicts_with_all = ["topic", "group", "handler", "event_type", "condition"])]
+    #[arg(long, conflicts_with_all = ["topic", "group", "handler", "partner", "event_type", "condition"])]
     all: bool,
     /// Count the letters and change none
     #[arg(long)]
@@ -154,6 +157,7 @@ impl Which {
             topic: name(&self.filter.topic),
             group: name(&self.filter.group),
             handler: name(&self.filter.handler),
+            partner: name(&self.filter.partner),
             event_type: name(&self.filter.event_type),
             since: since.transpose()?,
             limit: Some(100),
@@ -175,6 +179,7 @@ impl Bulk {
             topic: name(&filter.topic),
             group: name(&filter.group),
             handler: name(&filter.handler),
+            partner: name(&filter.partner),
             event_type: name(&filter.event_type),
             ..LetterQuery::default()
         };
@@ -187,7 +192,7 @@ impl Bulk {
             parts.push(read.map_err(|error| Failure::new(Code::InvalidCondition, format!("--condition: {error}")))?);
         }
         if parts.is_empty() && !self.all {
-            let message = "name letters by id, or select open ones with --topic, --group, --handler, --type, --condition or --all";
+            let message = "name letters by id, or select open ones with --topic, --group, --handler, --partner, --type, --condition or --all";
             return Err(Failure::new(Code::InvalidBody, message));
         }
         let condition = if self.all { Condition::All } else { Condition::and(parts) };

@@ -73,6 +73,9 @@ impl TenantDeadLetters {
     async fn until_needed(&self) -> Result<bool, DeadLetterError> {
         let (changed, mut stop) = (self.shared.letters_of(&self.tenant), self.shared.stop.subscribe());
         loop {
+            if self.has_failed_partner_events().await? {
+                return Ok(true);
+            }
             match self.records.get(DEAD_LETTERS, &id("none")).await {
                 Err(RecordError::UnknownCollection(_)) => {}
                 known => {
@@ -112,6 +115,7 @@ impl TenantDeadLetters {
             self.announce().await?;
             let now = self.clock().now();
             if now >= count_at {
+                self.follow_partners(now).await?;
                 self.watch_threshold().await?;
                 self.archive(now).await?;
                 count_at = now.plus(Duration::from_secs(1));
