@@ -34,12 +34,12 @@ enum What {
     Show(Named),
     /// Make letters due now, whatever their policy says
     #[command(
-        after_help = "Examples:\n  annals dead-letter retry group.result-processor.42 --reason 'the database is up'\n  annals dead-letter retry --group result-processor --dry-run --reason 'the database is up'"
+        after_help = "Example:\n  annals dead-letter retry group.result-processor.42 --reason 'the database is up'\n  annals dead-letter retry --group result-processor --dry-run --reason 'the database is up'"
     )]
     Retry(Bulk),
     /// Give letters up
     #[command(
-        after_help = "Examples:\n  annals dead-letter discard group.result-processor.42 --reason 'a test event'\n  annals dead-letter discard --topic execution_failed --reason 'a test run'"
+        after_help = "Example:\n  annals dead-letter discard group.result-processor.42 --reason 'a test event'\n  annals dead-letter discard --topic execution_failed --reason 'a test run'"
     )]
     Discard(Bulk),
     /// Count letters by topic and status

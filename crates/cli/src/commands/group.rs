@@ -49,7 +49,7 @@ enum What {
     Pull(Pull),
     /// Settle deliveries by their tokens
     #[command(
-        after_help = "Examples:\n  annals group settle result-processor 10000000001.result-processor --server http://127.0.0.1:4000\n  annals group settle result-processor 10000000001.result-processor --failed 'no space' --server http://127.0.0.1:4000"
+        after_help = "Example:\n  annals group settle result-processor 10000000001.result-processor --server http://127.0.0.1:4000\n  annals group settle result-processor 10000000001.result-processor --failed 'no space' --server http://127.0.0.1:4000"
     )]
     Settle(Settle),
     /// List the failing keys of a group
