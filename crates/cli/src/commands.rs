@@ -11,11 +11,13 @@ mod completions;
 mod config;
 mod consent;
 mod credential;
+mod dead_letter;
 mod demo;
 mod doctor;
 mod events;
 mod export;
 mod filter;
+mod group;
 mod handler;
 mod health;
 mod held;
@@ -114,10 +116,11 @@ macro_rules! commands {
     };
 }
 
-/// A module's name as the command is typed: one that is a word of Rust is written `r#…` there.
+/// A module's name as the command is typed: one that is a word of Rust is written `r#…` there, and one of two words has `_` there.
 const fn typed(module: &str) -> &str {
     match module.as_bytes() {
         [b'r', b'#', ..] => module.split_at(2).1,
+        b"dead_letter" => "dead-letter",
         _ => module,
     }
 }
@@ -144,6 +147,8 @@ commands! {
     partner::Partner,
     r#type::Type,
     topic::Topic,
+    group::Group,
+    dead_letter::DeadLetter,
     queue::Queue,
     events::Events,
     replay::Replay,

@@ -1,6 +1,7 @@
 //! The configuration: defaults, then a TOML file, then the environment, then flags; each value remembers where it comes from.
 
 mod broker;
+mod dead_letters;
 mod layers;
 mod mongodb;
 mod partners;
@@ -19,6 +20,7 @@ use crate::cli::Cli;
 use crate::failure::Failure;
 
 pub use broker::BrokerSection;
+pub use dead_letters::DeadLettersSection;
 pub use layers::{Layers, Origins};
 pub use mongodb::MongoDbSection;
 pub use partners::PartnersSection;
@@ -41,6 +43,7 @@ pub struct Config {
     pub broker: BrokerSection,
     pub queue: QueueSection,
     pub partners: PartnersSection,
+    pub dead_letters: DeadLettersSection,
     pub server: ServerSection,
     pub security: SecuritySection,
     pub tls: TlsSection,

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use annals::browse::BrowseError;
 use annals::credentials::CredentialError;
+use annals::dead_letters::DeadLetterError;
 use annals::filters::FilterError;
+use annals::groups::GroupError;
 use annals::handlers::HandlerError;
 use annals::horizon::HorizonError;
 use annals::operations::OperationError;
@@ -145,6 +147,24 @@ impl From<HandlerError> for Failure {
     fn from(error: HandlerError) -> Self {
         match error {
             HandlerError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<GroupError> for Failure {
+    fn from(error: GroupError) -> Self {
+        match error {
+            GroupError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<DeadLetterError> for Failure {
+    fn from(error: DeadLetterError) -> Self {
+        match error {
+            DeadLetterError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

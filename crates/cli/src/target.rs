@@ -98,7 +98,10 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let partners = config.partners.options(config)?;
     let exports = (!config.server.exports.is_empty()).then(|| config.server.exports.as_str().into());
     let topics = config.broker.topics()?;
-    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, exports, topics, ..HostOptions::default() })
+    let letter_retention = config.dead_letters.retention();
+    let producers = Arc::new(producers);
+    let options = HostOptions { microservice, producers, partners, exports, topics, letter_retention, ..HostOptions::default() };
+    Ok(options)
 }
 
 /// Opens the configured store.

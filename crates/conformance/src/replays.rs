@@ -18,6 +18,7 @@ macro_rules! replays {
                 only_events_that_were_there_at_the_start_are_sent
                 a_speed_keeps_the_gaps_between_events
                 a_rate_bounds_the_events_of_a_second
+                a_replay_that_processes_an_event_ends_its_dead_letter
             }
             operating {
                 acts_that_the_state_does_not_allow_are_refused_with_the_state

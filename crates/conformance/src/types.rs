@@ -24,6 +24,12 @@ macro_rules! types {
                 unknown_types_are_refused_if_the_tenant_says_so
                 a_tenant_has_types_of_its_own
             }
+            consuming {
+                an_older_event_reaches_consumers_in_the_newest_generation
+                an_event_that_is_no_value_of_its_type_becomes_a_letter_and_its_key_goes_on
+                an_unknown_type_is_quarantined_until_it_is_registered
+                an_upcaster_of_the_first_generation_is_refused
+            }
         }
     };
     (@cases $subject:expr; $($group:ident { $($case:ident)+ })+) => {

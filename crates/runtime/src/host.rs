@@ -35,7 +35,7 @@ use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
 use crate::groups::ConsumerStatus;
-use crate::handlers::{Kind, TenantHandlers};
+use crate::handlers::{Kind, LetteredHandlers, TenantHandlers};
 use crate::health;
 use crate::horizon::Horizons;
 use crate::partners::{AllPartners, PartnerOptions};
@@ -75,6 +75,8 @@ pub struct HostOptions {
     pub exports: Option<PathBuf>,
     /// What records spans. None are recorded unless it is set.
     pub spans: Option<Arc<dyn Spans>>,
+    /// How long dead letters that are over stay in their collection before they are moved to the archive. They stay unless it is set.
+    pub letter_retention: Option<Duration>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -100,6 +102,7 @@ impl Default for HostOptions {
             partners: PartnerOptions::default(),
             exports: None,
             spans: None,
+            letter_retention: None,
         }
     }
 }
@@ -203,7 +206,8 @@ impl Host {
     /// # Errors
     /// [`UnknownLog::Tenant`] when the tenant is not declared.
     pub fn handlers(&self, tenant: &str) -> Result<Arc<dyn Handlers>, UnknownLog> {
-        Ok(self.tenant(tenant)?)
+        let (handlers, letters) = (self.tenant(tenant)?, self.dead_letters_of(tenant)?);
+        Ok(Arc::new(LetteredHandlers { handlers, letters }))
     }
 
     pub(crate) fn tenant(&self, tenant: &str) -> Result<Arc<TenantHandlers>, UnknownLog> {

@@ -319,7 +319,7 @@ type OfProcessor = (&'static str, &'static str, fn(&ProcessorHealth) -> u64);
 
 /// Writes what the store says of all processors, the same in every process. None is a store that cannot be read.
 fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
-    const OF_PROCESSOR: [OfProcessor; 8] = [
+    const OF_PROCESSOR: [OfProcessor; 9] = [
         ("annals_processor_position", "Everything below it is processed, or belongs to a failing partition.", |it| {
             it.position
         }),
@@ -335,6 +335,7 @@ fn write_processors(out: &mut String, health: Option<&[ProcessorHealth]>) {
         }),
         ("annals_processor_failing_partitions", "Partitions whose next event failed.", |it| it.failing),
         ("annals_processor_blocked_partitions", "Failing partitions that wait for an operator.", |it| it.blocked),
+        ("annals_processor_dead_letters", "Dead letters of it that are open.", |it| it.letters),
         ("annals_processor_degraded", "1 while it is not healthy; /health/ready has the reason.", |it| {
             u64::from(it.degraded.is_some())
         }),

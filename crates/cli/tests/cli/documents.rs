@@ -248,12 +248,17 @@ fn the_snippets_of_the_guide_to_sagas_work_in_order_in_an_empty_folder() {
 
 #[test]
 fn the_snippets_of_the_guide_to_event_types_work_in_order_in_an_empty_folder() {
-    check("docs/types.md", 6);
+    check("docs/types.md", 8);
 }
 
 #[test]
 fn the_snippets_of_the_guide_to_topics_work_in_order_in_an_empty_folder() {
-    check("docs/topics.md", 4);
+    check("docs/topics.md", 5);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_dead_letters_work_in_order_in_an_empty_folder() {
+    check("docs/dead-letters.md", 4);
 }
 
 #[test]

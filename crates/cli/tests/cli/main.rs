@@ -12,6 +12,7 @@ mod browse;
 mod command_line;
 mod configuration;
 mod crowds;
+mod dead_letters;
 mod demo;
 mod doctor;
 mod documents;

@@ -14,6 +14,7 @@ mod closing;
 mod commits;
 mod conformance;
 mod connection;
+mod dead_letters;
 mod departed;
 mod extremes;
 mod failover;

@@ -2,6 +2,8 @@
 
 mod act;
 mod command;
+mod consumed;
+mod guard;
 mod hand_out;
 mod letters;
 mod marks;
@@ -86,6 +88,9 @@ struct Work<'o> {
     has_letters: bool,
     /// The spans of what is in flight.
     traces: trace::Traces,
+    guarded: guard::Guarded,
+    /// Whether the collection of what the guard has seen processed is declared.
+    has_guard: bool,
 }
 
 /// Why an owner stops working.
@@ -130,7 +135,7 @@ impl Owner {
             Ok(work) => work,
             Err(stop) => return stop,
         };
-        let stop = match work.hold_keys().await {
+        let stop = match work.know_letters().await {
             Ok(()) => work.run().await,
             Err(stop) => stop,
         };
@@ -190,6 +195,8 @@ impl<'o> Work<'o> {
             letters_at: Timestamp::from_millis(0),
             has_letters: false,
             traces,
+            guarded: guard::Guarded::default(),
+            has_guard: false,
             clock,
         })
     }
@@ -213,7 +220,7 @@ impl<'o> Work<'o> {
         self.catch_up(now).await?;
         self.follow(now).await?;
         self.offer_letters(now).await?;
-        self.serve(now);
+        self.serve(now).await?;
         self.answer_waiters();
         self.forget();
         self.wait(now).await
@@ -221,9 +228,11 @@ impl<'o> Work<'o> {
 
     /// Ends leases that have run out.
     async fn expire(&mut self, now: Timestamp) -> Result<(), NotWritten> {
+        self.guard_released(now);
         if self.machine.expire(now, self.random()) == 0 {
             return Ok(());
         }
+        self.guard_released(now);
         self.traces.expire(now);
         self.store(&[]).await
     }
@@ -240,6 +249,7 @@ impl<'o> Work<'o> {
             Some(taken) = self.returned.1.recv() => {
                 self.traces.forget(&taken);
                 self.machine.release(&taken, clock.now());
+                self.guard_released(clock.now());
                 Ok(())
             }
             command = self.owner.commands.recv() => match command {

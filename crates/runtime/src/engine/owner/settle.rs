@@ -44,12 +44,17 @@ impl Work<'_> {
 
     fn settle_one(&mut self, settlement: Settlement) -> SettleResult {
         let (now, random) = (self.clock.now(), self.random());
+        let outcome = settlement.outcome();
+        let succeeds = outcome == Outcome::Done;
         let token = self.token(&settlement.token);
-        let settled =
-            token.and_then(|token| self.machine.settle(token, settlement.outcome(), now, random).map(|_| token));
+        let settled = token.and_then(|token| self.machine.settle(token, outcome, now, random).map(|_| token));
         if let Ok(token) = settled {
             self.traces.end(token, settlement.failure.as_ref().map(|failure| &*failure.reason));
+            if succeeds {
+                drop(self.guard_done([token], now));
+            }
         }
+        self.guard_released(now);
         if let (Ok(_), Some(failure)) = (&settled, settlement.failure) {
             self.last_reason = Some(shortened(failure.reason));
         }
@@ -74,6 +79,8 @@ impl Work<'_> {
                 }
             }
         }
+        let tokens: Vec<u64> = settlements.iter().filter_map(|it| self.token(&it.token).ok()).collect();
+        let finished = self.guard_done(tokens, now);
         match self.store(&effects).await {
             Ok(()) => {
                 let tokens: Vec<_> = settlements.iter().filter_map(|it| self.token(&it.token).ok()).collect();
@@ -82,6 +89,7 @@ impl Work<'_> {
             }
             Err(NotWritten::Refused(error)) => {
                 settled.into_iter().rev().for_each(|one| self.machine.undo(one));
+                self.guarded.restore(finished);
                 let reason = format!("its effects were refused: {error}");
                 let mut results: Vec<_> =
                     settlements.iter().map(|it| result(it.token.clone(), Err(SettleError::LeaseLost))).collect();
