@@ -267,6 +267,11 @@ fn the_snippets_of_the_guide_to_work_queues_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_the_execution_service_work_in_order_in_an_empty_folder() {
+    check("docs/execution.md", 3);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_browsing_work_in_order_in_an_empty_folder() {
     check("docs/browse.md", 2);
 }
