@@ -7,6 +7,7 @@ mod kafka;
 mod keeper;
 mod maven;
 mod mongod;
+mod python;
 mod redis;
 mod wire;
 
@@ -21,7 +22,7 @@ pub use mongod::MONGODB;
 const CACHE: &str = "ANNALS_SERVICES_CACHE";
 
 /// Every service that tests need. Its own file says the rest.
-pub const ALL: [&Service; 4] = [&MONGODB, &KAFKA, &redis::REDIS, &chromium::CHROMIUM];
+pub const ALL: [&Service; 5] = [&MONGODB, &KAFKA, &redis::REDIS, &chromium::CHROMIUM, &python::PYTHON];
 
 /// A service that tests run against.
 pub struct Service {

@@ -54,7 +54,7 @@ pub use annals_system::{SystemClock, SystemRandomness};
 pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
-    BackupStream, BrowseClient, Client, ClientOptions, CredentialsClient, DeadLettersClient, FiltersClient,
+    ArchiveClient, BackupStream, BrowseClient, Client, ClientOptions, CredentialsClient, DeadLettersClient, FiltersClient,
     GroupsClient, HandlersClient, HorizonClient, HttpProducers, HttpSending, KeysClient, PartnersClient,
     ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, ReplaysClient, Resolve, Resolved, SagasClient,
     SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,

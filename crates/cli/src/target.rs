@@ -95,8 +95,9 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let microservice = config.server.microservice.clone();
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
     let partners = config.partners.options(config)?;
-    let exports = (!config.server.exports.is_empty()).then(|| config.server.exports.as_str().into());
-    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, exports, ..HostOptions::default() })
+    let folder = |name: &str| (!name.is_empty()).then(|| name.into());
+    let (exports, archive) = (folder(&config.server.exports), folder(&config.server.archive));
+    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, exports, archive, ..HostOptions::default() })
 }
 
 /// Opens the configured store.

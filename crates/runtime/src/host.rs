@@ -30,6 +30,7 @@ use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, watch};
 
+use crate::archive::TenantArchive;
 use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
@@ -71,6 +72,8 @@ pub struct HostOptions {
     pub partners: PartnerOptions,
     /// The folder to which replays may write files. They write none unless it is set.
     pub exports: Option<PathBuf>,
+    /// The folder of archived events. Retention that archives into files needs it.
+    pub archive: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -95,6 +98,7 @@ impl Default for HostOptions {
             queues: None,
             partners: PartnerOptions::default(),
             exports: None,
+            archive: None,
         }
     }
 }
@@ -125,6 +129,7 @@ pub(crate) struct Inner {
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
     pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
+    pub(crate) archives: Mutex<BTreeMap<String, Arc<TenantArchive>>>,
 }
 
 /// What every task of a host needs.
@@ -140,6 +145,8 @@ pub(crate) struct Shared {
     replayed: Mutex<BTreeMap<String, watch::Sender<u64>>>,
     /// By tenant, what wakes the task that announces dead letters.
     letters: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// By tenant, what wakes the task that archives events.
+    archived: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -150,8 +157,8 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
-        let (replayed, letters) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, stop });
+        let (replayed, letters, archived) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, archived, stop });
         Self(Arc::new(Inner {
             shared,
             tenants: Mutex::default(),
@@ -167,6 +174,7 @@ impl Host {
             partners: AllPartners::default(),
             replays: Mutex::default(),
             dead_letters: Mutex::default(),
+            archives: Mutex::default(),
         }))
     }
 
@@ -181,6 +189,7 @@ impl Host {
         self.start_partners();
         self.start_replays();
         self.start_dead_letters();
+        self.start_archives();
     }
 
     /// The handlers of a tenant.
@@ -281,6 +290,11 @@ impl Shared {
     /// What wakes the task that announces the dead letters of a tenant.
     pub fn letters_of(&self, tenant: &str) -> Arc<Notify> {
         Arc::clone(locked(&self.letters).entry(tenant.to_owned()).or_default())
+    }
+
+    /// What wakes the task that archives events of a tenant.
+    pub fn archive_of(&self, tenant: &str) -> Arc<Notify> {
+        Arc::clone(locked(&self.archived).entry(tenant.to_owned()).or_default())
     }
 
     /// Whether this lease is in force: its holder renews it, or is another host of this process on a store that is not shared.

@@ -21,14 +21,14 @@ use tokio::net::TcpListener;
 use crate::partner_faults::{Behaviour, Receiver, status};
 
 /// A server with a clock that a test moves.
-struct Served {
+pub struct Served {
     address: SocketAddr,
-    clock: Arc<ManualClock>,
-    client: Client,
+    pub clock: Arc<ManualClock>,
+    pub client: Client,
     _store: Arc<dyn Store>,
 }
 
-async fn served() -> Served {
+pub async fn served() -> Served {
     let store = annals::open("memory:").await.expect("a store");
     let clock = Arc::new(ManualClock::at(SystemClock.now()));
     let sending = HttpSending::default().allowing(["127.0.0.0/8"]).expect("a network");
@@ -79,7 +79,7 @@ fn succeeded(events: &[PartnerEventView], count: usize) -> bool {
     events.len() == count && events.iter().all(|event| event.event_status == EventStatus::Success)
 }
 
-fn header<'a>(request: &'a str, name: &str) -> &'a str {
+pub fn header<'a>(request: &'a str, name: &str) -> &'a str {
     let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with(&format!("{name}:")));
     line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())
 }

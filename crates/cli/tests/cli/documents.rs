@@ -265,6 +265,11 @@ fn the_snippets_of_the_guide_to_browsing_work_in_order_in_an_empty_folder() {
 }
 
 #[test]
+fn the_snippets_of_the_guide_to_the_archive_work_in_order_in_an_empty_folder() {
+    check("docs/archive.md", 3);
+}
+
+#[test]
 fn the_snippets_of_the_guide_to_replays_work_in_order_in_an_empty_folder() {
     check("docs/replay.md", 3);
 }

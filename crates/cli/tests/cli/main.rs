@@ -1,6 +1,7 @@
 //! The command line as its users meet it: the real binary, real files, real pipes.
 
 #[path = "../process/mod.rs"]
+mod archive;
 mod process;
 mod run;
 
