@@ -54,8 +54,8 @@ pub use annals_system::{SystemClock, SystemRandomness};
 pub use client::KeyFetcher;
 #[cfg(feature = "client")]
 pub use client::{
-    ArchiveClient, BackupStream, BrowseClient, Client, ClientOptions, CredentialsClient, DeadLettersClient, FiltersClient,
-    GroupsClient, HandlersClient, HorizonClient, HttpProducers, HttpSending, KeysClient, PartnersClient,
+    ArchiveClient, BackupStream, BrowseClient, Client, ClientOptions, CredentialsClient, DeadLettersClient,
+    FiltersClient, GroupsClient, HandlersClient, HorizonClient, HttpProducers, HttpSending, KeysClient, PartnersClient,
     ProjectionsClient, QueriesClient, QueuesClient, RecordsClient, ReplaysClient, Resolve, Resolved, SagasClient,
     SequencingClient, SnapshotsClient, StreamsClient, TopicsClient, TypesClient,
 };

@@ -97,7 +97,14 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let partners = config.partners.options(config)?;
     let folder = |name: &str| (!name.is_empty()).then(|| name.into());
     let (exports, archive) = (folder(&config.server.exports), folder(&config.server.archive));
-    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, exports, archive, ..HostOptions::default() })
+    Ok(HostOptions {
+        microservice,
+        producers: Arc::new(producers),
+        partners,
+        exports,
+        archive,
+        ..HostOptions::default()
+    })
 }
 
 /// Opens the configured store.

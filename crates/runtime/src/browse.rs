@@ -20,8 +20,8 @@ use annals_core::bson::Document;
 use annals_core::handlers::Reason;
 use annals_core::projections::{ProjectionAct, ProjectionDefinition, ProjectionError, Projections};
 use annals_core::{
-    Condition, Cursor, DEFAULT_SCOPE, EventLog, Expected, RecordError, RecordQuery, RecordType, Records,
-    TypedRecords, UnknownLog,
+    Condition, Cursor, DEFAULT_SCOPE, EventLog, Expected, RecordError, RecordQuery, RecordType, Records, TypedRecords,
+    UnknownLog,
 };
 use async_trait::async_trait;
 

@@ -63,11 +63,9 @@ fn refused(answer: &Answer) -> ArchiveError {
         Code::UnknownArchivedEvent => ArchiveError::NotArchived(text(&problem.name)),
         Code::UnknownRetention => ArchiveError::UnknownRule(text(&problem.name)),
         Code::UnknownHold => ArchiveError::UnknownHold(text(&problem.name)),
-        Code::StateConflict => ArchiveError::NotAllowed {
-            act: text(&problem.act),
-            what: text(&problem.what),
-            state: text(&problem.state),
-        },
+        Code::StateConflict => {
+            ArchiveError::NotAllowed { act: text(&problem.act), what: text(&problem.what), state: text(&problem.state) }
+        }
         _ => browse_refused(answer).into(),
     }
 }

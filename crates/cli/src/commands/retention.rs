@@ -23,8 +23,10 @@ pub struct Retention {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Set the retention of a category or an event type, also for existing events
-    #[command(after_help = "Example:\n  annals retention set order_placed --ttl-days 30 --archive collection --dry-run\n  \
-                            annals retention set execution --ttl-days 30 --archive files")]
+    #[command(
+        after_help = "Example:\n  annals retention set order_placed --ttl-days 30 --archive collection --dry-run\n  \
+                            annals retention set execution --ttl-days 30 --archive files"
+    )]
     Set(Set),
     /// Print the retention of every category and type that has one, and how the archive is
     #[command(after_help = "Example:\n  annals retention list")]

@@ -10,7 +10,8 @@ fn events_are_retained_held_deleted_and_restored_in_a_store_and_at_a_server() {
     let folder = folder();
     for n in 0..3 {
         let aggregate = format!("order/o-{n}");
-        run(folder.path(), &["commit", "--aggregate", &aggregate, "--type", "placed", "--data", r#"{"total": 7}"#]).ok();
+        run(folder.path(), &["commit", "--aggregate", &aggregate, "--type", "placed", "--data", r#"{"total": 7}"#])
+            .ok();
     }
     let listed = run(folder.path(), &["events", "list", "--sort", "sequence_number"]).ok().json();
     let ids: Vec<_> = listed.iter().map(|it| it["event_id"].as_str().expect("an id")).collect();
@@ -18,7 +19,10 @@ fn events_are_retained_held_deleted_and_restored_in_a_store_and_at_a_server() {
     assert_eq!(run(folder.path(), &dry).ok().json()[0]["due"], json!(0));
     run(folder.path(), &dry[..7]).ok();
     let rules = run(folder.path(), &["retention", "list"]).ok().json();
-    assert_eq!((&rules[0]["items"][0]["ttl_days"], &rules[0]["items"][0]["archive"]), (&json!(30), &json!("collection")));
+    assert_eq!(
+        (&rules[0]["items"][0]["ttl_days"], &rules[0]["items"][0]["archive"]),
+        (&json!(30), &json!("collection"))
+    );
     run(folder.path(), &["retention", "set", "placed", "--archive", "files"]).refused("invalid_body", 2);
     let hold = ["hold", "set", "case-7", "--aggregate-id", "o-1", "--reason", "a court asked"];
     assert_eq!(run(folder.path(), &hold).ok().json()[0]["in_force"], json!(true));

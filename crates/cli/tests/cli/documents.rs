@@ -199,18 +199,20 @@ fn sources(folder: &Path, text: &mut String) {
 }
 
 #[test]
-fn every_test_that_the_page_of_statements_names_exists() {
+fn every_test_that_a_page_of_statements_names_exists() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates");
     let mut code = String::new();
-    for of in ["conformance", "core", "embedded", "mongodb"] {
+    for of in ["annals", "cli", "conformance", "core", "embedded", "mongodb", "server"] {
         sources(&crates.join(of), &mut code);
     }
-    let page = guide("docs/dolittle-statements.md");
-    let quoted = page.split('`').skip(1).step_by(2);
-    let tests: Vec<&str> = quoted.filter(|name| name.matches('_').count() > 2).collect();
-    assert!(tests.len() > 80, "only {} tests are named", tests.len());
-    for test in tests {
-        assert!(code.contains(&format!("fn {test}(")), "there is no test {test}");
+    for (page, least) in [("docs/dolittle-statements.md", 80), ("docs/integr8scode-statements.md", 50)] {
+        let text = guide(page);
+        let quoted = text.split('`').skip(1).step_by(2);
+        let tests: Vec<&str> = quoted.filter(|name| name.matches('_').count() > 2).collect();
+        assert!(tests.len() > least, "{page} names only {} tests", tests.len());
+        for test in tests {
+            assert!(code.contains(&format!("fn {test}(")), "{page}: there is no test {test}");
+        }
     }
 }
 

@@ -88,7 +88,9 @@ impl RetentionPlan {
     /// Returns the retention of a type: its own rule, else that of its category, else that of the view.
     pub fn retention_of(&self, event_type: &str) -> Retention {
         let category = self.categories.get(event_type).map_or(DEFAULT_CATEGORY, String::as_str);
-        self.rule(RuleKind::Type, event_type).or_else(|| self.rule(RuleKind::Category, category)).unwrap_or(self.default)
+        self.rule(RuleKind::Type, event_type)
+            .or_else(|| self.rule(RuleKind::Category, category))
+            .unwrap_or(self.default)
     }
 
     /// Returns the documents of the types that a category or a type means, as far as no more particular rule is for them.
@@ -114,10 +116,7 @@ impl RetentionPlan {
     pub fn due_groups(&self) -> Vec<DueGroup> {
         let archiving = self.rules.iter().filter(|rule| rule.archive != ArchiveTarget::None && rule.ttl_days.is_some());
         let group = |rule: &RuleRecord| {
-            Some(DueGroup {
-                types: self.types_of(rule.kind, &rule.name),
-                retention: self.rule(rule.kind, &rule.name)?,
-            })
+            Some(DueGroup { types: self.types_of(rule.kind, &rule.name), retention: self.rule(rule.kind, &rule.name)? })
         };
         archiving.filter_map(group).collect()
     }

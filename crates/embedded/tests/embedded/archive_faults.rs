@@ -50,7 +50,8 @@ impl Life {
     /// Does what is left of the story. None where the disk failed.
     async fn go_on(&self, begun: i64) -> Option<()> {
         let browse = self.host.browse(DEFAULT_TENANT).ok()?;
-        let body = ViewBody { state: Some(ViewSwitch::On), retention_days: Some(None), reason: "a test".into(), by: None };
+        let body =
+            ViewBody { state: Some(ViewSwitch::On), retention_days: Some(None), reason: "a test".into(), by: None };
         browse.set_view(body).await.ok()?;
         for (name, target) in [("collected", ArchiveTarget::Collection), ("filed", ArchiveTarget::Files)] {
             self.archive.put_rule(name, RetentionBody::new(Some(1), target)).await.ok()?;
@@ -78,6 +79,8 @@ impl Life {
             if !self.disk.fired().is_empty() {
                 return None;
             }
+            // The task looks again after ten seconds.
+            self.clock.advance_millis(10_000);
             tokio::task::yield_now().await;
         }
     }
@@ -106,7 +109,9 @@ impl Life {
         for document in self.documents(EVENTS).await {
             let copy = archived.iter().find(|it| id(it) == id(&document));
             match document.get_str("event_type").expect("a type") {
-                "collected" => assert_eq!(copy.is_some(), document.contains_key("ttl_expires_at"), "{what}: {document}"),
+                "collected" => {
+                    assert_eq!(copy.is_some(), document.contains_key("ttl_expires_at"), "{what}: {document}")
+                }
                 "filed" => expiring += i64::from(document.contains_key("ttl_expires_at")),
                 _ => {
                     assert!(copy.is_none(), "{what}: {document}");

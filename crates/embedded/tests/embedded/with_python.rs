@@ -27,7 +27,8 @@ print(duckdb.sql(f"SELECT DISTINCT typeof(timestamp), typeof(event_id), user_id 
 "#;
 
 fn python(script: &str, arguments: &[&str]) -> String {
-    let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `cargo xtask test`"));
+    let variable =
+        |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `cargo xtask test`"));
     let mut command = Command::new(variable("ANNALS_TEST_PYTHON"));
     command.env("PYTHONPATH", variable("ANNALS_TEST_PYTHON_PACKAGES")).args(["-c", script]).args(arguments);
     let ran = command.output().expect("python runs");
@@ -44,7 +45,8 @@ fn duckdb_reads_the_files_of_the_archive() {
         let store: Arc<dyn Store> =
             Arc::new(EmbeddedStore::open(Arc::new(MemoryDisk::default()), options).expect("it opens"));
         let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("always there");
-        let options = HostOptions { clock: clock.clone(), archive: Some(folder.path().to_owned()), ..HostOptions::default() };
+        let options =
+            HostOptions { clock: clock.clone(), archive: Some(folder.path().to_owned()), ..HostOptions::default() };
         let host = Host::start(store, options);
         host.start_defined();
         let archive = host.archive(DEFAULT_TENANT).expect("declared");

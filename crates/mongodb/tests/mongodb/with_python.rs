@@ -15,7 +15,8 @@ use crate::server::url;
 const SCRIPT: &str = include_str!("with_python/models.py");
 
 fn python(arguments: &[&str]) -> String {
-    let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `cargo xtask test`"));
+    let variable =
+        |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `cargo xtask test`"));
     let mut command = Command::new(variable("ANNALS_TEST_PYTHON"));
     command.env("PYTHONPATH", variable("ANNALS_TEST_PYTHON_PACKAGES")).args(["-c", SCRIPT]).args(arguments);
     let ran = command.output().expect("python runs");
@@ -32,8 +33,14 @@ async fn the_models_of_integr8scode_read_what_was_written() {
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("declared");
     let mut ids = Vec::new();
     for (event_type, data) in [
-        ("execution_requested", json!({"execution_id": "e-1", "script": "print(1)", "language": "python", "timeout_seconds": 30})),
-        ("execution_completed", json!({"execution_id": "e-1", "exit_code": 0, "resource_usage": {"execution_time_wall_seconds": 1.5}})),
+        (
+            "execution_requested",
+            json!({"execution_id": "e-1", "script": "print(1)", "language": "python", "timeout_seconds": 30}),
+        ),
+        (
+            "execution_completed",
+            json!({"execution_id": "e-1", "exit_code": 0, "resource_usage": {"execution_time_wall_seconds": 1.5}}),
+        ),
         ("user_deleted", json!({"user_id": "ada", "deleted_by": "root", "reason": null})),
     ] {
         let event = NewEvent::new(event_type, Data::from_value(&data).expect("a document"));
@@ -46,12 +53,15 @@ async fn the_models_of_integr8scode_read_what_was_written() {
     host.archive(DEFAULT_TENANT).expect("declared").delete(&ids[2], "a test".into()).await.expect("deleted");
     let out = python(&[&url(), subject.database_name()]);
     let lines: Vec<_> = out.lines().collect();
-    assert_eq!(lines, [
-        format!("event {} execution_requested 1.0 api ada e-1 python", ids[0]),
-        format!("event {} execution_completed 1.0 api ada e-1 None", ids[1]),
-        "by user: 2, by text: 2".to_owned(),
-        format!("archived {} user_deleted root a test", ids[2]),
-    ]);
+    assert_eq!(
+        lines,
+        [
+            format!("event {} execution_requested 1.0 api ada e-1 python", ids[0]),
+            format!("event {} execution_completed 1.0 api ada e-1 None", ids[1]),
+            "by user: 2, by text: 2".to_owned(),
+            format!("archived {} user_deleted root a test", ids[2]),
+        ]
+    );
     host.drain().await;
     store.close().await;
 }

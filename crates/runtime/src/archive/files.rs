@@ -20,9 +20,7 @@ use annals_core::archive::{
 };
 use annals_core::browse::number_of;
 use annals_core::bson::{DateTime, Document};
-use annals_core::{
-    Condition, Expected, RecordError, RecordQuery, RecordType, TypedRecords, limits, new_uuid,
-};
+use annals_core::{Condition, Expected, RecordError, RecordQuery, RecordType, TypedRecords, limits, new_uuid};
 use ring::digest::{SHA256, digest};
 
 use super::collect::Due;
@@ -43,7 +41,8 @@ type Days = BTreeMap<(String, String), Vec<Due>>;
 impl TenantArchive {
     /// The folder of the tenant's files.
     pub(super) fn folder(&self) -> Result<PathBuf, Stop> {
-        let missing = || Stop::Unwritable("this process has no folder for files of the archive; set server.archive".into());
+        let missing =
+            || Stop::Unwritable("this process has no folder for files of the archive; set server.archive".into());
         Ok(self.shared.options.archive.as_ref().ok_or_else(missing)?.join(&self.tenant))
     }
 
@@ -151,13 +150,7 @@ impl TenantArchive {
         }
     }
 
-    async fn marked_again(
-        &self,
-        guard: &Guard<'_>,
-        loaded: &Loaded,
-        live: &str,
-        due: &[Due],
-    ) -> Result<usize, Stop> {
+    async fn marked_again(&self, guard: &Guard<'_>, loaded: &Loaded, live: &str, due: &[Due]) -> Result<usize, Stop> {
         let mut batch = guard.checks(loaded).to_vec();
         batch.extend(due.iter().map(|it| it.marked(loaded, live, ArchiveTarget::Files)));
         match self.records.write(batch).await {

@@ -135,7 +135,11 @@ impl TenantArchive {
             (state.failure, state.failing_since) = (None, None);
         } else if state.failure.is_none() {
             state.failing_since = Some(self.date());
-            tracing::warn!(tenant = self.tenant, error = failure, "the archive cannot be written; events stay in the view");
+            tracing::warn!(
+                tenant = self.tenant,
+                error = failure,
+                "the archive cannot be written; events stay in the view"
+            );
         }
         state.failure = failure;
         if state != before {

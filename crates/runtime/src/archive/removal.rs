@@ -8,8 +8,7 @@ use annals_core::browse::{ViewRecord, browse_document, number_of, shown};
 use annals_core::bson::{Bson, DateTime, Document, RawDocumentBuf};
 use annals_core::handlers::{ActRecord, Reason};
 use annals_core::{
-    Condition, Expected, LogQuery, Record, RecordChange, RecordError, RecordQuery, RecordType, StoreError,
-    TypedRecords,
+    Condition, Expected, LogQuery, Record, RecordChange, RecordError, RecordQuery, RecordType, StoreError, TypedRecords,
 };
 
 use super::parquet::found;

@@ -13,8 +13,8 @@ use annals_core::bson::DateTime;
 use annals_core::handlers::Reason;
 use annals_core::types::TypeError;
 use annals_core::{
-    ByteString, Code, Condition, DEFAULT_CATEGORY, Expected, Invalid, RecordChange, RecordError, RecordType, StoreError,
-    TypedRecords, limits, valid_name,
+    ByteString, Code, Condition, DEFAULT_CATEGORY, Expected, Invalid, RecordChange, RecordError, RecordType,
+    StoreError, TypedRecords, limits, valid_name,
 };
 
 use super::TenantArchive;
@@ -87,9 +87,7 @@ impl TenantArchive {
                 Ok(page) => page,
             };
             let others = page.items.iter().filter(|it| &*it.category != DEFAULT_CATEGORY);
-            all.extend(
-                others.map(|it| TypeCategory { name: it.name.to_string(), category: it.category.to_string() }),
-            );
+            all.extend(others.map(|it| TypeCategory { name: it.name.to_string(), category: it.category.to_string() }));
             after = page.cursor;
             if after.is_none() {
                 return Ok(all);
@@ -106,11 +104,12 @@ impl TenantArchive {
         if loaded.record.categories == categories {
             return Ok(loaded);
         }
-        let (loaded, ()) = self.edit(|record| {
-            record.categories.clone_from(&categories);
-            Ok(())
-        })
-        .await?;
+        let (loaded, ()) = self
+            .edit(|record| {
+                record.categories.clone_from(&categories);
+                Ok(())
+            })
+            .await?;
         Ok(loaded)
     }
 
@@ -122,8 +121,8 @@ impl TenantArchive {
             return Err(Invalid::new(Code::InvalidBody, "archive", message).into());
         }
         let categories = self.categories().await?;
-        let is_category = self.shared.options.topics.categories.contains_key(name)
-            || categories.iter().any(|it| it.category == name);
+        let is_category =
+            self.shared.options.topics.categories.contains_key(name) || categories.iter().any(|it| it.category == name);
         let kind = if is_category { RuleKind::Category } else { RuleKind::Type };
         let rule = RuleRecord {
             name: name.to_owned(),

@@ -72,12 +72,7 @@ impl TenantArchive {
         }
     }
 
-    async fn hold_some(
-        &self,
-        loaded: &Loaded,
-        selected: &Condition,
-        collection: &str,
-    ) -> Result<Held, ArchiveError> {
+    async fn hold_some(&self, loaded: &Loaded, selected: &Condition, collection: &str) -> Result<Held, ArchiveError> {
         let query = RecordQuery::new(collection).matching(expiring(selected)).ascending("ttl_expires_at").limit(PAGE);
         let page = self.records.find(query).await?;
         let changes: Vec<_> = page.records.iter().filter_map(|it| change_of(&loaded.plan, collection, it)).collect();

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use annals_core::archive::{EVENTS_ARCHIVE, RetentionPlan};
 use annals_core::browse::{BROWSE_SETTINGS, ViewRecord, browse_id};
-use annals_core::{
-    Condition, Projection, RecordChange, RecordError, RecordQuery, RecordType, RecordedEvent, limits,
-};
+use annals_core::{Condition, Projection, RecordChange, RecordError, RecordQuery, RecordType, RecordedEvent, limits};
 
 use super::build::Work;
 use crate::browse::settings_of;

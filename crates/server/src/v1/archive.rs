@@ -37,7 +37,11 @@ pub(crate) fn feature() -> Feature {
             )
             .takes(Payload::body::<schemas::RetentionBody>()),
         route::delete("/v1/retention/{name}", operator, remove_rule)
-            .described("deleteRetention", "Removes the retention of a category or a type.", Payload::json::<schemas::Deleted>())
+            .described(
+                "deleteRetention",
+                "Removes the retention of a category or a type.",
+                Payload::json::<schemas::Deleted>(),
+            )
             .takes(why())
             .refuses(&[Code::UnknownRetention]),
         get("/v1/holds", Permission::Reader, holds).described(
@@ -136,7 +140,11 @@ async fn holds(
 }
 
 /// `GET /v1/holds/{name}`.
-async fn hold(State(server): State<Arc<Server>>, Path(name): Path<String>, caller: Caller) -> Result<Response, Problem> {
+async fn hold(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    caller: Caller,
+) -> Result<Response, Problem> {
     json(StatusCode::OK, &archive(&server, &caller)?.hold(&name).await?)
 }
 

@@ -1,10 +1,10 @@
 //! Deleting and restoring single events.
 
+use annals_core::Code;
 use annals_core::archive::ArchiveError;
 use annals_core::browse::{BrowseQuery, EVENTS};
 use annals_core::handlers::Reason;
 use annals_core::replays::{ReplayAct, ReplayBody, ReplayState, ReplayTarget};
-use annals_core::Code;
 
 use crate::Subject;
 use crate::archive::opened::{Archived, date, is_there};
@@ -24,7 +24,8 @@ pub async fn a_deleted_event_is_in_the_archive_with_every_field(subject: &dyn Su
     assert_eq!(it.look().await, 0);
     let archived = it.archived().await;
     let copy = &archived[0];
-    for (name, value) in before.iter().filter(|(name, _)| !["annals", "_annals", "deleted_by"].contains(&name.as_str())) {
+    for (name, value) in before.iter().filter(|(name, _)| !["annals", "_annals", "deleted_by"].contains(&name.as_str()))
+    {
         assert_eq!(copy.get(name), Some(value), "{name}");
     }
     assert_eq!(copy.get_str("deletion_reason").ok(), Some("a mistake"));
@@ -87,7 +88,8 @@ pub async fn a_replay_passes_over_an_event_that_was_deleted_before_it_came(subje
     for _ in 0..4 {
         ids.push(it.commit("placed").await);
     }
-    let body = ReplayBody { batch_size: 1, rate: Some(1.0), ..ReplayBody::new(of_type("placed"), ReplayTarget::Test {}) };
+    let body =
+        ReplayBody { batch_size: 1, rate: Some(1.0), ..ReplayBody::new(of_type("placed"), ReplayTarget::Test {}) };
     let id = it.it.begin(body).await;
     it.it.until_replay(&id, |status| status.replayed == 1).await;
     it.it.act(&id, ReplayAct::Pause).await;

@@ -1,9 +1,9 @@
 //! Events that cannot be sent.
 
+use annals_core::RecordChange;
 use annals_core::browse::{BrowseQuery, EVENTS, browse_id};
 use annals_core::bson::{Document, RawDocumentBuf, doc};
 use annals_core::handlers::{HandlerError, Settlement};
-use annals_core::RecordChange;
 use annals_core::processing::PartitionBy;
 use annals_core::replays::{OnError, REPLAY_SESSIONS, ReplayBody, ReplayError, ReplayState, ReplayTarget};
 
