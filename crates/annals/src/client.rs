@@ -2,6 +2,7 @@
 
 mod address;
 mod answers;
+mod archive;
 mod backup;
 mod browse;
 mod commits;
@@ -51,6 +52,7 @@ use bytes::Bytes;
 use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+pub use self::archive::ArchiveClient;
 pub use self::backup::BackupStream;
 pub use self::browse::BrowseClient;
 

@@ -152,6 +152,8 @@ commands! {
     queue::Queue,
     events::Events,
     replay::Replay,
+    retention::Retention,
+    hold::Hold,
     import::Import,
     export::Export,
     stats::Stats,

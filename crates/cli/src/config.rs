@@ -96,6 +96,8 @@ pub struct ServerSection {
     pub microservice: String,
     /// The folder to which replays may write files; empty for none.
     pub exports: String,
+    /// The folder of archived events; empty for none.
+    pub archive: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +138,7 @@ impl Default for ServerSection {
             insecure_http: false,
             microservice: "default".to_owned(),
             exports: String::new(),
+            archive: String::new(),
         }
     }
 }

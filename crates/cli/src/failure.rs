@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use annals::archive::ArchiveError;
 use annals::browse::BrowseError;
 use annals::credentials::CredentialError;
 use annals::dead_letters::DeadLetterError;
@@ -192,6 +193,15 @@ impl From<BrowseError> for Failure {
     fn from(error: BrowseError) -> Self {
         match error {
             BrowseError::Invalid(invalid) => invalid.into(),
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Invalid(invalid) => invalid.into(),
             other => Self::new(other.code(), other.to_string()),
         }
     }

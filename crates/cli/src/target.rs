@@ -96,12 +96,18 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let microservice = config.server.microservice.clone();
     let producers = HttpProducers { authorities: config.client.authorities().authorities };
     let partners = config.partners.options(config)?;
-    let exports = (!config.server.exports.is_empty()).then(|| config.server.exports.as_str().into());
-    let topics = config.broker.topics()?;
-    let letter_retention = config.dead_letters.retention();
-    let producers = Arc::new(producers);
-    let options = HostOptions { microservice, producers, partners, exports, topics, letter_retention, ..HostOptions::default() };
-    Ok(options)
+    let folder = |name: &str| (!name.is_empty()).then(|| name.into());
+    let (exports, archive) = (folder(&config.server.exports), folder(&config.server.archive));
+    Ok(HostOptions {
+        microservice,
+        producers: Arc::new(producers),
+        partners,
+        exports,
+        archive,
+        topics: config.broker.topics()?,
+        letter_retention: config.dead_letters.retention(),
+        ..HostOptions::default()
+    })
 }
 
 /// Opens the configured store.

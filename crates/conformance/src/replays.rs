@@ -34,6 +34,8 @@ macro_rules! replays {
                 a_failed_event_is_sent_again_as_often_as_asked
                 a_delivery_whose_lease_ended_is_not_settled
                 an_unknown_handler_is_refused
+                a_damaged_document_is_counted_as_failed_and_the_others_are_sent
+                the_stored_session_is_what_is_shown
             }
         }
     };

@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod append_condition;
+pub mod archive;
 pub mod audit;
 mod broker;
 pub mod browse;

@@ -36,7 +36,7 @@ pub(crate) type Read = Result<Arc<Vec<ProcessorHealth>>, ReadError>;
 pub struct ProcessorHealth {
     /// Its tenant.
     pub tenant: String,
-    /// `handler`, `group`, `filter`, `projection`, `saga`, `subscription`, or `dead_letters` while too many are open.
+    /// `handler`, `group`, `filter`, `projection`, `saga`, `subscription`, `archive`, or `dead_letters` while too many are open.
     pub kind: &'static str,
     /// Its name; of a filter in another scope than the default one `SCOPE/STREAM`.
     pub name: String,
@@ -145,6 +145,7 @@ impl Host {
             of_tenant.projections(&*self.projections_of(&tenant).map_err(unknown)?).await?;
             of_tenant.sagas(&*self.sagas(&tenant).map_err(unknown)?).await?;
             health.extend(self.horizon_of(&tenant).map_err(unknown)?.health().await?);
+            health.extend(self.archive_of(&tenant).map_err(unknown)?.health().await?);
             of_tenant_letters(&tenant, stored.letters.values().sum(), &mut health);
         }
         Ok(health)

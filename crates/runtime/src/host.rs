@@ -31,6 +31,7 @@ use annals_system::{SystemClock, SystemRandomness};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, watch};
 
+use crate::archive::TenantArchive;
 use crate::credentials::LiveCredentials;
 use crate::dead_letters::TenantDeadLetters;
 use crate::filters::TenantFilters;
@@ -77,6 +78,8 @@ pub struct HostOptions {
     pub spans: Option<Arc<dyn Spans>>,
     /// How long dead letters that are over stay in their collection before they are moved to the archive. They stay unless it is set.
     pub letter_retention: Option<Duration>,
+    /// The folder of archived events. Retention that archives into files needs it.
+    pub archive: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -103,6 +106,7 @@ impl Default for HostOptions {
             exports: None,
             spans: None,
             letter_retention: None,
+            archive: None,
         }
     }
 }
@@ -136,6 +140,7 @@ pub(crate) struct Inner {
     pub(crate) queues: Mutex<BTreeMap<String, Arc<TenantQueues>>>,
     pub(crate) replays: Mutex<BTreeMap<String, Arc<TenantReplays>>>,
     pub(crate) dead_letters: Mutex<BTreeMap<String, Arc<TenantDeadLetters>>>,
+    pub(crate) archives: Mutex<BTreeMap<String, Arc<TenantArchive>>>,
 }
 
 /// What every task of a host needs.
@@ -151,6 +156,8 @@ pub(crate) struct Shared {
     replayed: Mutex<BTreeMap<String, watch::Sender<u64>>>,
     /// By tenant, what wakes the task that announces dead letters.
     letters: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// By tenant, what wakes the task that archives events.
+    archived: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Set once when the host is drained.
     pub stop: watch::Sender<bool>,
 }
@@ -166,8 +173,8 @@ impl Host {
         let process = new_uuid(options.clock.now(), &*options.random).to_string();
         beside::entered(&store, &process);
         let (tasks, spreads, stop) = (Mutex::default(), Mutex::default(), watch::Sender::new(false));
-        let (replayed, letters) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, stop });
+        let (replayed, letters, archived) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { store, options, process, tasks, spreads, replayed, letters, archived, stop });
         Self(Arc::new(Inner {
             shared,
             tenants: Mutex::default(),
@@ -185,6 +192,7 @@ impl Host {
             partners: AllPartners::default(),
             replays: Mutex::default(),
             dead_letters: Mutex::default(),
+            archives: Mutex::default(),
         }))
     }
 
@@ -199,6 +207,7 @@ impl Host {
         self.start_partners();
         self.start_replays();
         self.start_dead_letters();
+        self.start_archives();
     }
 
     /// The handlers of a tenant.
@@ -300,6 +309,11 @@ impl Shared {
     /// What wakes the task that announces the dead letters of a tenant.
     pub fn letters_of(&self, tenant: &str) -> Arc<Notify> {
         Arc::clone(locked(&self.letters).entry(tenant.to_owned()).or_default())
+    }
+
+    /// What wakes the task that archives events of a tenant.
+    pub fn archive_of(&self, tenant: &str) -> Arc<Notify> {
+        Arc::clone(locked(&self.archived).entry(tenant.to_owned()).or_default())
     }
 
     /// Whether this lease is in force: its holder renews it, or is another host of this process on a store that is not shared.

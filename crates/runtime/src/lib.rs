@@ -7,6 +7,7 @@
 //! [`Aggregates`] load the aggregates of a type from a log, and commit what commands make of them.
 
 mod aggregates;
+mod archive;
 mod audit;
 mod broker;
 mod browse;

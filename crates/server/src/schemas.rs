@@ -3,6 +3,7 @@
 
 #![expect(dead_code, reason = "the fields are described and never read")]
 
+mod archive;
 mod browse;
 mod commit;
 mod condition;
@@ -26,6 +27,10 @@ mod stream;
 mod topic;
 mod types;
 
+pub(crate) use archive::{
+    ArchiveFilePage, ArchivePage, BrowsedEvent, DeletedEvent, HoldBody, HoldPage, HoldStatus, RetentionBody,
+    RetentionPage, RetentionStatus,
+};
 pub(crate) use browse::{BrowsePage, EventDetail, EventStatistics, ViewBody, ViewStatus};
 pub(crate) use commit::{CommitAnswer, NewCommit, NewTransaction};
 pub(crate) use condition::{CountQuery, Explained, ListQuery, PageQuery, PagedAnswer, SingleQuery};

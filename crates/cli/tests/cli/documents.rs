@@ -202,10 +202,12 @@ fn sources(folder: &Path, text: &mut String) {
 fn every_test_that_the_pages_of_statements_and_promises_name_exists() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates");
     let mut code = String::new();
-    for of in ["cli", "conformance", "core", "embedded", "mongodb"] {
+    for of in ["annals", "cli", "conformance", "core", "embedded", "mongodb", "server"] {
         sources(&crates.join(of), &mut code);
     }
-    for (page, tests_min) in [("docs/dolittle-statements.md", 80), ("docs/promises.md", 12)] {
+    let pages =
+        [("docs/dolittle-statements.md", 80), ("docs/integr8scode-statements.md", 50), ("docs/promises.md", 12)];
+    for (page, tests_min) in pages {
         let text = guide(page);
         let quoted = text.split('`').skip(1).step_by(2);
         let tests: Vec<&str> = quoted.filter(|name| name.matches('_').count() > 2).collect();
@@ -274,6 +276,11 @@ fn the_snippets_of_the_guide_to_the_execution_service_work_in_order_in_an_empty_
 #[test]
 fn the_snippets_of_the_guide_to_browsing_work_in_order_in_an_empty_folder() {
     check("docs/browse.md", 2);
+}
+
+#[test]
+fn the_snippets_of_the_guide_to_the_archive_work_in_order_in_an_empty_folder() {
+    check("docs/archive.md", 3);
 }
 
 #[test]

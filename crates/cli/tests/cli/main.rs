@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "the console's tests drive more of it")]
 mod browser;
 #[path = "../process/mod.rs"]
+mod archive;
 mod process;
 mod run;
 

@@ -66,5 +66,6 @@ mod text_indexes;
 mod told;
 mod types;
 mod whole;
+mod with_python;
 mod witness;
 mod writers;

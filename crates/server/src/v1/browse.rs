@@ -74,7 +74,7 @@ pub(crate) fn feature() -> Feature {
 /// The parameters of a page.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct PageQuery {
+pub(super) struct PageQuery {
     /// Events with one of these ids.
     #[param(inline)]
     event_ids: Option<List>,
@@ -123,6 +123,14 @@ struct PageQuery {
 }
 
 impl PageQuery {
+    /// Reads what is asked for, of which a format is no part.
+    pub(super) fn of_page(self) -> Result<BrowseQuery, Problem> {
+        if self.format.is_some() {
+            return Err(Problem::query("format", "is a parameter of an export"));
+        }
+        self.asked()
+    }
+
     fn asked(self) -> Result<BrowseQuery, Problem> {
         let list = |list: Option<List>| list.map(List::texts);
         let filter = ReplayFilter {
@@ -174,10 +182,7 @@ async fn page(
     Query(query): Query<PageQuery>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    if query.format.is_some() {
-        return Err(Problem::query("format", "is a parameter of an export"));
-    }
-    let (browse, query) = (browse(&server, &caller)?, query.asked()?);
+    let (browse, query) = (browse(&server, &caller)?, query.of_page()?);
     json(StatusCode::OK, &server.query(async move { browse.page(query).await }).await?)
 }
 

@@ -2,6 +2,7 @@
 //! client. All in one binary, because linking it costs more than running it.
 
 mod aggregates;
+mod archive;
 mod bad_input;
 mod browse;
 mod changes;

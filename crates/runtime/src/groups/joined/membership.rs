@@ -137,7 +137,7 @@ impl<'w> Membership<'w> {
     }
 
     fn attempting(&self, event: RecordedEvent) -> impl Future<Output = Result<(), HandleFailure>> + Send + 'static {
-        let attempt = self.work.functions.call(event);
+        let attempt = self.work.functions.call(&event);
         async move {
             let ended = AssertUnwindSafe(attempt).catch_unwind().await;
             ended.unwrap_or_else(|panic| {
