@@ -98,7 +98,14 @@ pub fn host_options(config: &Config) -> Result<HostOptions, Failure> {
     let partners = config.partners.options(config)?;
     let exports = (!config.server.exports.is_empty()).then(|| config.server.exports.as_str().into());
     let topics = config.broker.topics()?;
-    Ok(HostOptions { microservice, producers: Arc::new(producers), partners, exports, topics, ..HostOptions::default() })
+    Ok(HostOptions {
+        microservice,
+        producers: Arc::new(producers),
+        partners,
+        exports,
+        topics,
+        ..HostOptions::default()
+    })
 }
 
 /// Opens the configured store.

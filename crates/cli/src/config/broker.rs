@@ -83,7 +83,10 @@ impl BrokerSection {
         let messages = MessageOptions { format: self.format, key };
         let mut relays = server::Relays::default();
         if let Some(other) = self.tenants.keys().find(|name| !tenants.contains(name)) {
-            let message = format!("broker.tenants.{other}: there is no tenant of this name; the tenants are {}", tenants.join(", "));
+            let message = format!(
+                "broker.tenants.{other}: there is no tenant of this name; the tenants are {}",
+                tenants.join(", ")
+            );
             return Err(Failure::config(message));
         }
         let mut clusters: BTreeMap<&str, Vec<(&str, TopicSettings)>> = BTreeMap::new();
@@ -135,7 +138,8 @@ impl BrokerSection {
             return Ok(None);
         }
         let read = std::fs::read_to_string(&self.password_file);
-        let text = read.map_err(|error| Failure::config(format!("broker.password_file: {}: {error}", self.password_file)))?;
+        let text =
+            read.map_err(|error| Failure::config(format!("broker.password_file: {}: {error}", self.password_file)))?;
         Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 }
