@@ -106,6 +106,8 @@ impl<'w> Membership<'w> {
                     Ok(step) => self.step(step).await,
                     // It goes on by itself once the broker is back.
                     Err(error @ BrokerError::Unavailable(_)) => self.work.says(Some(error.to_string())),
+                    // Offsets of a topic that is gone mean nothing on the one that is created in its place.
+                    Err(error @ BrokerError::UnknownTopic(_)) => return Err(error),
                     Err(error) => {
                         // What is done need not be repeated, if the broker still takes it.
                         self.commit(true).await;
