@@ -107,7 +107,7 @@ impl BrokerSection {
                 relays.add(tenant, broker, RelayOptions { topics, messages: messages.clone() });
                 // Two lists of addresses of one cluster that differ are taken for two clusters.
                 let cluster = url.split_once('?').map_or(url, |(hosts, _)| hosts);
-                clusters.entry(cluster).or_default().push((tenant, settings));
+                clusters.entry(cluster).or_default().push((tenant.as_str(), settings));
             }
         }
         for tenants in clusters.values() {
@@ -171,6 +171,7 @@ mod tests {
         assert!(refused("embedded", "customer").is_some_and(|message| message.contains("broker.key")));
     }
 
+    #[cfg(feature = "kafka")]
     fn tenants_of(tenants: &[(&str, Option<&str>, &str)]) -> Result<(), String> {
         let of = |(name, url, prefix): &(&str, Option<&str>, &str)| {
             let own = TenantBroker { url: url.map(str::to_owned), prefix: Some((*prefix).to_owned()) };
