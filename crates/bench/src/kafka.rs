@@ -1,8 +1,8 @@
 //! The relay beside a bare transactional producer of rdkafka, and the time from a commit to a committed reader.
 //!
 //! Both sides publish the same messages in batches of 1,000, each a transaction whose deliveries are awaited before its commit. The bare
-//! one has them encoded in memory; the relay reads the log, encodes, and stores its position. `kafka/consumers.rs` has the rows of consumers,
-//! and `kafka/commits.rs` what publishing costs those who commit.
+//! one has them encoded in memory; the relay reads the log, encodes, and stores its position. `kafka/consumers.rs` has the rows of
+//! consumers, and `kafka/commits.rs` what publishing costs those who commit.
 
 mod commits;
 mod consumers;

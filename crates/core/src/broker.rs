@@ -80,8 +80,8 @@ pub trait Broker: Send + Sync + 'static {
     /// See [`BrokerError`].
     async fn group_offsets(&self, group: &str) -> Result<Vec<GroupOffset>, BrokerError>;
 
-    /// Returns the groups that have committed offsets in a topic, by name, with how many of its messages each has not done. Where topics are
-    /// views of the log no group joins, so there are none.
+    /// Returns the groups that have committed offsets in a topic, by name, with how many of its messages each has not done. No group joins
+    /// where topics are views of the log, so there are none.
     ///
     /// # Errors
     /// See [`BrokerError`].

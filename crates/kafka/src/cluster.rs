@@ -126,7 +126,11 @@ fn needs_openssl(name: &str, value: &str) -> Option<String> {
         "sasl.mechanism" | "sasl.mechanisms" => value != "plain",
         _ => name.starts_with("ssl."),
     };
-    needs.then(|| format!("{name}: this program was built without TLS; build it with the feature `kafka-tls` (--features kafka-tls)"))
+    needs.then(|| {
+        format!(
+            "{name}: this program was built without TLS; build it with the feature `kafka-tls` (--features kafka-tls)"
+        )
+    })
 }
 
 /// The options of an administrative question.

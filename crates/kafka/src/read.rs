@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use annals_core::{
-    BrokerError, ByteString, Code, Content, Invalid, Message, MessagePage, ReadMessages, Timestamp, TopicPartition, limits,
+    BrokerError, ByteString, Code, Content, Invalid, Message, MessagePage, ReadMessages, Timestamp, TopicPartition,
+    limits,
 };
 use annals_system::Instant;
 use bytes::Bytes;

@@ -63,8 +63,7 @@ pub async fn no_op(arguments: &Arguments, settings: &TopicSettings) -> Result<()
     counting(&count).run(&host, DEFAULT_TENANT).await.map_err(text)?;
     let ours = count.rate(arguments.events).await;
     host.drain().await;
-    let (topic, address, events) =
-        (settings.topic_of("order_placed"), arguments.address.clone(), arguments.events);
+    let (topic, address, events) = (settings.topic_of("order_placed"), arguments.address.clone(), arguments.events);
     let bare = tokio::task::spawn_blocking(move || bare(&address, &topic, events)).await.map_err(text)??;
     println!("consumer of {events} messages: {ours:.0}/s, bare consumer {bare:.0}/s, ratio {:.2}", ours / bare);
     Ok(())

@@ -83,7 +83,10 @@ impl BrokerSection {
         let messages = MessageOptions { format: self.format, key };
         let mut relays = server::Relays::default();
         if let Some(other) = self.tenants.keys().find(|name| !tenants.contains(name)) {
-            let message = format!("broker.tenants.{other}: there is no tenant of this name; the tenants are {}", tenants.join(", "));
+            let message = format!(
+                "broker.tenants.{other}: there is no tenant of this name; the tenants are {}",
+                tenants.join(", ")
+            );
             return Err(Failure::config(message));
         }
         let mut clusters: BTreeMap<&str, Vec<(&str, TopicSettings)>> = BTreeMap::new();
@@ -104,7 +107,7 @@ impl BrokerSection {
                 relays.add(tenant, broker, RelayOptions { topics, messages: messages.clone() });
                 // Two lists of addresses of one cluster that differ are taken for two clusters.
                 let cluster = url.split_once('?').map_or(url, |(hosts, _)| hosts);
-                clusters.entry(cluster).or_default().push((tenant, settings));
+                clusters.entry(cluster).or_default().push((tenant.as_str(), settings));
             }
         }
         for tenants in clusters.values() {
@@ -135,7 +138,8 @@ impl BrokerSection {
             return Ok(None);
         }
         let read = std::fs::read_to_string(&self.password_file);
-        let text = read.map_err(|error| Failure::config(format!("broker.password_file: {}: {error}", self.password_file)))?;
+        let text =
+            read.map_err(|error| Failure::config(format!("broker.password_file: {}: {error}", self.password_file)))?;
         Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 }
@@ -167,6 +171,7 @@ mod tests {
         assert!(refused("embedded", "customer").is_some_and(|message| message.contains("broker.key")));
     }
 
+    #[cfg(feature = "kafka")]
     fn tenants_of(tenants: &[(&str, Option<&str>, &str)]) -> Result<(), String> {
         let of = |(name, url, prefix): &(&str, Option<&str>, &str)| {
             let own = TenantBroker { url: url.map(str::to_owned), prefix: Some((*prefix).to_owned()) };

@@ -57,7 +57,8 @@ fn without_a_kafka_at_the_address_commits_continue_and_the_lag_is_shown() {
 
 #[test]
 fn the_topics_of_a_store_that_is_published_are_those_on_kafka_and_are_altered_only_when_applied() {
-    let kafka = std::env::var("ANNALS_TEST_KAFKA").expect("ANNALS_TEST_KAFKA names a Kafka: cargo xtask services kafka");
+    let kafka =
+        std::env::var("ANNALS_TEST_KAFKA").expect("ANNALS_TEST_KAFKA names a Kafka: cargo xtask services kafka");
     let (folder, tenant) = (folder(), format!("cli-topics-{}", std::process::id()));
     let broker = format!("kafka://{kafka}");
     let server = serve(folder.path(), &broker, &tenant);
@@ -86,7 +87,7 @@ fn the_topics_of_a_store_that_is_published_are_those_on_kafka_and_are_altered_on
     assert_eq!((&applied[0]["partitions"], &applied[0]["differences"]), (&6.into(), &serde_json::json!([])));
     assert_eq!(server.terminate(), Some(0));
     // A command that opens the store itself asks the same broker.
-    let store = ["--tenant", &tenant, "topic", "describe", &name];
+    let store = ["topic", "describe", &name, "--tenant", &tenant];
     let mut command = annals(folder.path());
     command.args(store).env("ANNALS__TENANTS__NAMES", &tenant).env("ANNALS__BROKER__URL", &broker);
     let output = command.output().expect("it runs");

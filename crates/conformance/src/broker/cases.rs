@@ -7,8 +7,8 @@ pub mod views;
 
 use std::sync::Arc;
 
-use annals_core::types::{EventTypes, TypeDefinition};
 use annals_core::relay::RelayTopics;
+use annals_core::types::{EventTypes, TypeDefinition};
 use annals_core::{Broker, ByteString, DEFAULT_TENANT, Store, TopicSettings, Topics};
 use annals_runtime::RelayOptions;
 use annals_runtime::types::TypedStore;
@@ -53,7 +53,8 @@ impl Brokered {
     /// Waits until what is committed is on its topics.
     pub async fn published(&self) {
         let head = self.it.log.head().await.expect("read");
-        until("everything is published", async || self.it.host.relays().iter().all(|relay| relay.position >= head)).await;
+        until("everything is published", async || self.it.host.relays().iter().all(|relay| relay.position >= head))
+            .await;
     }
 
     /// Registers a type of a category, whose data may be anything.

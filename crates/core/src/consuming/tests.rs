@@ -16,14 +16,8 @@ fn incoming(part: u32, offset: u64, key: &str) -> Incoming<(u32, u64)> {
 }
 
 fn settings() -> ConsumingSettings {
-    let retry = ProcessingRetry {
-        first_ms: 10,
-        factor: 1.0,
-        max_ms: 10,
-        jitter: 0.0,
-        attempts: Some(2),
-        then: Then::Park,
-    };
+    let retry =
+        ProcessingRetry { first_ms: 10, factor: 1.0, max_ms: 10, jitter: 0.0, attempts: Some(2), then: Then::Park };
     ConsumingSettings { in_flight: 4, buffered: 20, buffered_bytes: 10_000, retry, keeps_order: true, breaker: 0 }
 }
 
@@ -257,7 +251,10 @@ fn whatever_fails_and_dies_every_message_is_done_or_a_letter_and_keys_keep_their
             let mut seen: Vec<u64> = Vec::new();
             for offset in ended.iter().filter(|offset| keys[**offset as usize] == key) {
                 let known = seen.contains(offset);
-                assert!(known || seen.last().is_none_or(|last| last < offset), "seed {seed}: {offset} of {key} came late");
+                assert!(
+                    known || seen.last().is_none_or(|last| last < offset),
+                    "seed {seed}: {offset} of {key} came late"
+                );
                 if !known {
                     seen.push(*offset);
                 }

@@ -63,7 +63,6 @@ fn poll_all(consumer: &BaseConsumer<Context>, shared: &Shared) {
                 });
             }
             Some(Err(error)) => {
-                eprintln!("DIAG poll error {error:?}");
                 if let Some(error) = told(consumer, error) {
                     shared.change(|state| state.error = Some(error));
                 }

@@ -12,8 +12,8 @@ use annals_runtime::{HandleFailure, consumer};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use crate::support::{
-    Seen, address, broker_at, commit, consuming_host, first_by_key, java, keys_in_turn, log_of, memory, noting, relaying,
-    settings, until, until_published,
+    Seen, address, broker_at, commit, consuming_host, first_by_key, java, keys_in_turn, log_of, memory, noting,
+    relaying, settings, until, until_published,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,7 +40,8 @@ async fn an_invalid_message_of_another_producer_is_counted_and_a_dead_letter_and
     }
     let seen = Seen::default();
     noting("billing", &seen).run(&host, DEFAULT_TENANT).await.expect("it runs");
-    until("the events after them are processed", async || (seen.lock().expect("no panic").len() == 30).then_some(())).await;
+    until("the events after them are processed", async || (seen.lock().expect("no panic").len() == 30).then_some(()))
+        .await;
     assert_eq!(first_by_key(&seen.lock().expect("no panic")), (keys_in_turn(5, 30), 0));
     let status = until("they are counted", async || {
         host.consumers().into_iter().find(|it| it.unreadable == 4 && it.dead_letters == 4)
@@ -124,9 +125,15 @@ async fn an_outage_of_what_a_consumer_depends_on_does_not_drain_ten_thousand_mes
         dry_run: false,
     };
     letters.bulk(BulkAct::Retry, body).await.expect("retried");
-    until("the letters are processed too", async || (seen.lock().expect("no panic").len() >= EVENTS as usize).then_some(()))
-        .await;
-    assert_eq!(first_by_key(&seen.lock().expect("no panic")), (keys_in_turn(1_000, EVENTS), 0), "once, in order per key");
+    until("the letters are processed too", async || {
+        (seen.lock().expect("no panic").len() >= EVENTS as usize).then_some(())
+    })
+    .await;
+    assert_eq!(
+        first_by_key(&seen.lock().expect("no panic")),
+        (keys_in_turn(1_000, EVENTS), 0),
+        "once, in order per key"
+    );
     host.drain().await;
 }
 

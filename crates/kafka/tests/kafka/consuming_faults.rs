@@ -58,17 +58,18 @@ async fn a_process_that_consumes() {
     let settings = TopicSettings { prefix: prefix.to_owned(), ..TopicSettings::default() };
     let (file, dies_after) = (file.to_owned(), dies_after.parse::<usize>().expect("a number"));
     let effects = Arc::new(std::sync::Mutex::new(0));
-    let of_group = consumer("billing", ["order_placed"]).on("order_placed", move |event: RecordedEvent, _: serde_json::Value| {
-        let mut count = effects.lock().expect("no panic");
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&file).expect("the file opens");
-        writeln!(file, "{} {}", event.commit.aggregate.id, event.sequence_number).expect("written");
-        *count += 1;
-        if *count == dies_after {
-            // The effect is there; nothing of this batch is committed, and nothing says goodbye.
-            let _ = Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
-        }
-        async { Ok(()) }
-    });
+    let of_group =
+        consumer("billing", ["order_placed"]).on("order_placed", move |event: RecordedEvent, _: serde_json::Value| {
+            let mut count = effects.lock().expect("no panic");
+            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&file).expect("the file opens");
+            writeln!(file, "{} {}", event.commit.aggregate.id, event.sequence_number).expect("written");
+            *count += 1;
+            if *count == dies_after {
+                // The effect is there; nothing of this batch is committed, and nothing says goodbye.
+                let _ = Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
+            }
+            async { Ok(()) }
+        });
     let host = consuming_host(&memory(), &broker_at(&address(), &settings), &settings);
     of_group.run(&host, DEFAULT_TENANT).await.expect("it runs");
     std::future::pending::<()>().await;

@@ -22,8 +22,7 @@ async fn a_cluster_that_asks_for_a_password_is_used_with_it_and_refuses_a_wrong_
         "listener.name.beside.sasl.enabled.mechanisms=PLAIN\n\
          listener.name.beside.plain.sasl.jaas.config={module} required user_eva=\"p%26ss word\";\n"
     );
-    let kafka =
-        Kafka::start_with(Beside { protocol: "SASL_PLAINTEXT", properties, format: Vec::new() }).await;
+    let kafka = Kafka::start_with(Beside { protocol: "SASL_PLAINTEXT", properties, format: Vec::new() }).await;
     let user = "security.protocol=SASL_PLAINTEXT&sasl.mechanism=PLAIN&sasl.username=eva";
     let right = creates_a_topic(&kafka, &format!("{user}&sasl.password=p%2526ss%20word")).await;
     assert_eq!(right, Ok(true), "a percent sign in a URL is written %25");
@@ -50,7 +49,8 @@ mod with_tls {
         let (store, pem) = (folder.join("broker.p12"), folder.join("broker.pem"));
         let (store, pem) = (store.display().to_string(), pem.display().to_string());
         let common = ["-alias", "broker", "-keystore", &store, "-storetype", "PKCS12", "-storepass", "changeit"];
-        let made = ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-validity", "30"];
+        let made =
+            ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-validity", "30"];
         keytool(&[&made[..], &common[..]].concat());
         keytool(&[&["-exportcert", "-rfc", "-file", &pem][..], &common[..]].concat());
         (store, pem)

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals_core::relay::{RelayStatus, RelayTopics};

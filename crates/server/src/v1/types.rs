@@ -99,8 +99,13 @@ async fn put(
     // A broker that is away holds up no registration. The topic is created when topics are listed, and before its first event is published.
     match tokio::time::timeout(TOPIC_MAX, topics.create_missing()).await {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::warn!(event_type = name, %error, "the topic of a registered type could not be created"),
-        Err(_) => tracing::warn!(event_type = name, "the broker is away, so the topic of a registered type is not created yet"),
+        Ok(Err(error)) => {
+            tracing::warn!(event_type = name, %error, "the topic of a registered type could not be created")
+        }
+        Err(_) => tracing::warn!(
+            event_type = name,
+            "the broker is away, so the topic of a registered type is not created yet"
+        ),
     }
     managed::put(put == PutType::Created, &types.get(&name).await?)
 }

@@ -80,8 +80,7 @@ pub async fn what_is_unknown_is_refused_by_name(subject: &dyn Subject) {
     let it = Brokered::of(subject).await;
     let name = it.topic("nothing");
     assert_eq!(it.topics.get(&name).await.expect_err("unknown").code(), Code::UnknownTopic);
-    let nothing =
-        TopicDefinition { name: name.clone(), category: "default".into(), partitions: 1, retention_ms: None };
+    let nothing = TopicDefinition { name: name.clone(), category: "default".into(), partitions: 1, retention_ms: None };
     assert_eq!(it.broker.alter_topic(&nothing).await.expect_err("unknown").code(), Code::UnknownTopic);
     assert!(it.broker.group_offsets(&name).await.expect("no offsets").is_empty());
     it.broker.joined_groups(&name).await.map(|groups| assert!(groups.is_empty())).expect("no groups");

@@ -1,8 +1,6 @@
 //! What holds where topics are views of the log.
 
-use annals_core::{
-    BrokerError, DEFAULT_TENANT, GroupStart, GroupSubscription, PublisherIdentity, partition_of,
-};
+use annals_core::{BrokerError, DEFAULT_TENANT, GroupStart, GroupSubscription, PublisherIdentity, partition_of};
 
 use super::Brokered;
 use super::reading::read_all;

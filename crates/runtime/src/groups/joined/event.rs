@@ -57,7 +57,8 @@ pub(super) fn unreadable(message: &Message, event_type: &str) -> RecordedEvent {
     let (headers, body) = match &message.content {
         Content::Event(_) => (Vec::new(), String::new()),
         Content::Encoded { headers, body } => {
-            let shown = headers.iter().take(50).map(|(name, value)| json!([&**name, text(&value[..value.len().min(200)])]));
+            let shown =
+                headers.iter().take(50).map(|(name, value)| json!([&**name, text(&value[..value.len().min(200)])]));
             (shown.collect(), text(body))
         }
     };
@@ -107,10 +108,7 @@ pub(super) fn place_in(header: &annals_core::bson::Document) -> Option<(u32, u64
 }
 
 fn place(message: &Message) -> [(ByteString, ByteString); 2] {
-    [
-        (PARTITION.into(), message.at.partition.to_string().into()),
-        (OFFSET.into(), message.offset.to_string().into()),
-    ]
+    [(PARTITION.into(), message.at.partition.to_string().into()), (OFFSET.into(), message.offset.to_string().into())]
 }
 
 struct Facts {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::bson::Bson;
+use annals_core::consuming::Passing;
 use annals_core::dead_letters::{DEAD_LETTERS, DeadLetter, Received};
 use annals_core::processing::{Fetched, LetterFailure, LetterOutcome};
-use annals_core::consuming::Passing;
 use annals_core::{
     ByteString, GroupQuery, Lease, LogQuery, ReadMessages, RecordError, RecordType, RecordedEvent, Timestamp,
     TopicPartition, TypedRecords, limits,
@@ -82,11 +82,14 @@ impl<'w> Letters<'w> {
                 edits.receive(&received, one.never).await?;
             }
             match self.write(edits).await {
-                Err(error @ (RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. })) => last = Some(error),
+                Err(error @ (RecordError::NotAsExpected { .. } | RecordError::DuplicateKey { .. })) => {
+                    last = Some(error)
+                }
                 written => return written,
             }
         }
-        Err(last.unwrap_or_else(|| annals_core::StoreError::Unreachable("letters change all the time".to_owned()).into()))
+        Err(last
+            .unwrap_or_else(|| annals_core::StoreError::Unreachable("letters change all the time".to_owned()).into()))
     }
 
     async fn write(&self, edits: Edits) -> Result<Vec<String>, RecordError> {

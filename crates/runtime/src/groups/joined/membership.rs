@@ -105,9 +105,10 @@ impl<'w> Membership<'w> {
                 step = self.member.next(room) => match step {
                     Ok(step) => self.step(step).await,
                     // It goes on by itself once the broker is back.
-                    Err(error @ BrokerError::Unavailable(_)) => { eprintln!("DIAG {error:?}"); self.work.says(Some(error.to_string()))},
+                    Err(error @ BrokerError::Unavailable(_)) => self.work.says(Some(error.to_string())),
+                    // Offsets of a topic that is gone mean nothing on the one that is created in its place.
+                    Err(error @ BrokerError::UnknownTopic(_)) => return Err(error),
                     Err(error) => {
-                        eprintln!("DIAG ends {error:?}");
                         // What is done need not be repeated, if the broker still takes it.
                         self.commit(true).await;
                         return Err(error);
@@ -244,10 +245,6 @@ impl<'w> Membership<'w> {
     }
 
     async fn step(&mut self, step: GroupStep) {
-        match &step {
-            GroupStep::Messages(m) => eprintln!("DIAG {} messages from {}", m.len(), m[0].offset),
-            other => eprintln!("DIAG {other:?}"),
-        }
         match step {
             GroupStep::Assigned(assigned) => {
                 self.hold_keys().await;
@@ -289,8 +286,13 @@ impl<'w> Membership<'w> {
         let event_type = self.work.type_of(&message.at.topic).to_owned();
         let (key, bytes) = (event::key_of(&message), event::bytes_of(&message));
         let read = event::read(&message, &event_type);
-        let incoming =
-            |message: &Message, event| Incoming { at: message.at.clone(), offset: message.offset, key, bytes, message: event };
+        let incoming = |message: &Message, event| Incoming {
+            at: message.at.clone(),
+            offset: message.offset,
+            key,
+            bytes,
+            message: event,
+        };
         match read {
             Ok(event) => self.machine.push(incoming(&message, event)),
             Err(reason) => {
