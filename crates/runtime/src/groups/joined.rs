@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use annals_core::groups::{GroupDefinition, GroupError};
 use annals_core::handlers::HandlerError;
+use annals_core::types::EventTypes;
 use annals_core::{
     Broker, BrokerError, ByteString, Code, DEFAULT_SCOPE, EventLog, GroupMember, GroupSubscription, Invalid, Records,
     TopicSettings, UnknownLog,
@@ -66,7 +67,8 @@ struct Work {
     records: Arc<dyn Records>,
     policies: Policies,
     definition: GroupDefinition,
-    functions: Functions,
+    types: Arc<dyn EventTypes>,
+    functions: Arc<Functions>,
     /// The name of its processor, by which dead letters know it.
     processor: String,
     /// The name of this member.
@@ -91,6 +93,10 @@ impl Host {
     ) -> Result<(), GroupError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         definition.validate()?;
+        if definition.guard.is_some() {
+            let message = "a guard is of groups that follow the log; on a broker of its own compare the ids of events in the function";
+            return Err(Invalid::new(Code::InvalidGroup, "guard", message).into());
+        }
         let unknown = |error: UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         match self.groups_of(tenant).map_err(unknown)?.definition(&definition.name).await {
             Err(HandlerError::Unknown(_)) => {}
@@ -117,7 +123,8 @@ impl Host {
             records: self.store().records(tenant).map_err(unknown)?,
             policies: Policies::of_tenant(&shared, tenant).map_err(unknown)?,
             definition,
-            functions,
+            types: self.store().event_types(tenant).map_err(unknown)?,
+            functions: Arc::new(functions),
             processor: processor_of(&group),
             member: format!("{}-{number}", shared.process),
             status,

@@ -1,10 +1,12 @@
 //! One membership of a group: from joining to leaving or to an error after which the group is joined again.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::consuming::{Consuming, ConsumingSettings, Ending, Incoming, Passing};
 use annals_core::dead_letters::LetterOrder;
+use annals_core::types::TypeError;
 use annals_core::{BrokerError, Clock, GroupMember, GroupStep, Message, RecordedEvent, Timestamp, TopicPartition};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
@@ -138,8 +140,16 @@ impl<'w> Membership<'w> {
     }
 
     fn attempting(&self, event: RecordedEvent) -> impl Future<Output = Result<(), HandleFailure>> + Send + 'static {
-        let attempt = self.work.functions.call(&event);
+        let (types, functions) = (Arc::clone(&self.work.types), Arc::clone(&self.work.functions));
         async move {
+            // As the registry has it now: in its newest form, and checked.
+            let attempt = async {
+                match types.consume(&event).await {
+                    Ok(current) => functions.call(&current.unwrap_or(event)).await,
+                    Err(TypeError::Store(error)) => Err(error.into()),
+                    Err(refused) => Err(HandleFailure::never(refused.to_string())),
+                }
+            };
             let ended = AssertUnwindSafe(attempt).catch_unwind().await;
             ended.unwrap_or_else(|panic| {
                 Err(HandleFailure::new(format!("the consumer panicked: {}", message_of(&*panic))))
