@@ -152,21 +152,6 @@ impl<T: RecordType> TypedRecords<T> {
         Ok((values.collect(), page.next))
     }
 
-    /// A page of the type's records as [`find`](Self::find), and how many of it are no values of the type, which other software wrote.
-    ///
-    /// # Errors
-    /// As [`Records::find`].
-    pub async fn find_readable(
-        &self,
-        query: RecordQuery,
-    ) -> Result<(Vec<Stored<T>>, usize, Option<Cursor>), RecordError> {
-        let page = self.records.find(RecordQuery { collection: self.name.clone(), ..query }).await?;
-        let all = page.records.len();
-        let found: Vec<_> = page.records.into_iter().filter_map(|record| value(record).ok()).collect();
-        let unreadable = all - found.len();
-        Ok((found, unreadable, page.next))
-    }
-
     /// All records of the type, to be narrowed.
     pub fn query() -> RecordQuery {
         RecordQuery::new(T::COLLECTION)

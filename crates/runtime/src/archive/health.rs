@@ -43,6 +43,7 @@ impl TenantArchive {
             lag_seconds: 0,
             seconds_since_progress: 0,
             failing: waiting,
+            letters: 0,
             blocked: refused,
             owner: None,
             degraded,
