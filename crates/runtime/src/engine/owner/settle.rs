@@ -49,7 +49,11 @@ impl Work<'_> {
         let settled = self
             .token(&settlement.token)
             .and_then(|token| self.machine.settle(token, outcome, now, random).map(|_| token))
-            .map(|token| if succeeds { drop(self.guard_done([token], now)) });
+            .map(|token| {
+                if succeeds {
+                    drop(self.guard_done([token], now))
+                }
+            });
         self.guard_released(now);
         if let (Ok(()), Some(failure)) = (&settled, settlement.failure) {
             self.last_reason = Some(shortened(failure.reason));
