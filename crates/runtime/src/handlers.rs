@@ -25,8 +25,8 @@ use annals_core::handlers::{
     SettleResult, partitions_of,
 };
 use annals_core::{
-    Clock, Condition, DEFAULT_SCOPE, EventLog, Expected, Invalid, RecordChange, RecordError, RecordQuery, RecordType, Records,
-    StoreError, TypedRecords, UnknownLog, limits,
+    Clock, Condition, DEFAULT_SCOPE, EventLog, Expected, Invalid, RecordChange, RecordError, RecordQuery, RecordType,
+    Records, StoreError, TypedRecords, UnknownLog, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};

@@ -12,7 +12,8 @@ use annals_core::processing::Vitals;
 use annals_core::projections::{BuildRecord, ProjectionRecord};
 use annals_core::sagas::SagaDefinitionRecord;
 use annals_core::{
-    Condition, Lease, ReadError, RecordError, RecordQuery, RecordType, Records, StoreError, Timestamp, TypedRecords, limits,
+    Condition, Lease, ReadError, RecordError, RecordQuery, RecordType, Records, StoreError, Timestamp, TypedRecords,
+    limits,
 };
 use futures_util::future::{BoxFuture, FutureExt};
 

@@ -27,7 +27,9 @@ pub struct DeadLetter {
 #[derive(Debug, Subcommand)]
 enum What {
     /// List dead letters, those that failed last first
-    #[command(after_help = "Example:\n  annals dead-letter list --status scheduled --group result-processor --output table")]
+    #[command(
+        after_help = "Example:\n  annals dead-letter list --status scheduled --group result-processor --output table"
+    )]
     List(Which),
     /// Print a dead letter with its event and its history
     #[command(after_help = "Example:\n  annals dead-letter show group.result-processor.42")]
@@ -117,9 +119,7 @@ impl Run for DeadLetter {
         match &self.what {
             What::List(args) => {
                 let query = args.query()?;
-                context
-                    .reading(annals::DEFAULT_SCOPE, async |target, output| list(target, output, query).await)
-                    .await
+                context.reading(annals::DEFAULT_SCOPE, async |target, output| list(target, output, query).await).await
             }
             What::Show(args) => {
                 context
@@ -146,7 +146,9 @@ impl Which {
     fn query(&self) -> Result<LetterQuery, Failure> {
         let name = |text: &Option<String>| text.as_deref().map(ByteString::from);
         let status = self.status.as_deref().map(|text| {
-            let wrong = || Failure::new(Code::InvalidQuery, format!("--status: {text:?} is not known; `--help` lists the values"));
+            let wrong = || {
+                Failure::new(Code::InvalidQuery, format!("--status: {text:?} is not known; `--help` lists the values"))
+            };
             LetterStatus::from_name(text).ok_or_else(wrong)
         });
         let since = self.since.as_deref().map(|text| {

@@ -62,7 +62,9 @@ enum What {
     #[command(after_help = "Example:\n  annals group resume result-processor --reason 'it has moved'")]
     Resume(Operate),
     /// Attempt a failing key's message at once, and begin its retry policy again
-    #[command(after_help = "Example:\n  annals group retry result-processor execution/x-1 --reason 'the database is up'")]
+    #[command(
+        after_help = "Example:\n  annals group retry result-processor execution/x-1 --reason 'the database is up'"
+    )]
     Retry(OperateKey),
     /// Skip a failing key's message: it is recorded, and the key continues
     #[command(after_help = "Example:\n  annals group skip result-processor execution/x-1 --reason 'stored by hand'")]
@@ -257,12 +259,8 @@ async fn pull(context: &Context, args: &Pull) -> Result<(), Stop> {
     context
         .writing(async |target, output| {
             on_server(target)?;
-            let pull = PullBody {
-                max: args.max,
-                wait_ms: args.wait_ms,
-                lease_ms: args.lease_ms,
-                worker: args.worker.clone(),
-            };
+            let pull =
+                PullBody { max: args.max, wait_ms: args.wait_ms, lease_ms: args.lease_ms, worker: args.worker.clone() };
             let deliveries = target.groups()?.pull(&args.name, pull).await?;
             deliveries.iter().try_for_each(|delivery| print_delivery(output, delivery, target))
         })

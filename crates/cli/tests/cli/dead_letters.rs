@@ -91,7 +91,10 @@ fn dead_letters_are_listed_shown_retried_and_discarded_with_policies_of_their_to
     let rest = at(&["dead-letter", "discard", "--all", "--reason", "useless"]).ok().json();
     assert_eq!(rest[0]["successful"], 1);
     let counted = at(&["dead-letter", "statistics"]).ok().json();
-    assert_eq!((&counted[0]["open"], &counted[0]["topics"][0]["status_breakdown"]["discarded"]), (&json!(0), &json!(2)));
+    assert_eq!(
+        (&counted[0]["open"], &counted[0]["topics"][0]["status_breakdown"]["discarded"]),
+        (&json!(0), &json!(2))
+    );
     let table = at(&["dead-letter", "statistics", "--output", "table"]).ok().out;
     assert!(table.contains("order_placed") && table.contains("open, normal"), "{table}");
     at(&["dead-letter", "policy", "delete", "order_placed", "--reason", "the usual will do"]).ok();

@@ -87,8 +87,7 @@ async fn begin(url: &str) {
     client.dead_letters().put_policy("placed".into(), LetterPolicy::manual(), because("a test")).await.expect("stored");
     let retry = ProcessingRetry { attempts: Some(1), then: Then::Park, ..ProcessingRetry::default() };
     let dead_letters = LetterSettings { order: LetterOrder::Pass, breaker: 0 };
-    let definition =
-        GroupDefinition { retry, dead_letters, in_flight: 64, ..GroupDefinition::new(GROUP, ["placed"]) };
+    let definition = GroupDefinition { retry, dead_letters, in_flight: 64, ..GroupDefinition::new(GROUP, ["placed"]) };
     client.groups().put(definition).await.expect("defined");
     for n in 0..EVENTS / KEYS {
         for key in 0..KEYS {

@@ -331,7 +331,8 @@ mod tests {
 
     #[test]
     fn a_field_guard_without_a_field_and_an_unknown_guard_are_refused() {
-        for written in [json!("event_id"), json!("content"), json!({"field": "data.a"}), json!({"fields": ["a", "b"]})] {
+        for written in [json!("event_id"), json!("content"), json!({"field": "data.a"}), json!({"fields": ["a", "b"]})]
+        {
             let read: Guard = serde_json::from_value(written.clone()).expect("a guard");
             assert_eq!(serde_json::to_value(&read).expect("JSON"), written);
             assert_eq!(GuardSettings::new(read).validate(), Ok(()));

@@ -259,7 +259,10 @@ impl HandlerDefinition {
         if let Some(guard) = &self.guard {
             guard.validate()?;
             if self.batch > 1 {
-                return invalid("guard", "needs a batch of 1: what is a duplicate is decided for each event".to_owned());
+                return invalid(
+                    "guard",
+                    "needs a batch of 1: what is a duplicate is decided for each event".to_owned(),
+                );
             }
         }
         self.retry.validate()

@@ -40,7 +40,10 @@ impl UpcastStep {
     pub fn validate_all(steps: &[Self]) -> Result<(), Invalid> {
         let invalid = |path: String, message: String| Err(Invalid::new(Code::InvalidType, path, message));
         if steps.len() > STEPS_MAX {
-            return invalid("upcaster".to_owned(), format!("has {} steps; at most {STEPS_MAX} are allowed", steps.len()));
+            return invalid(
+                "upcaster".to_owned(),
+                format!("has {} steps; at most {STEPS_MAX} are allowed", steps.len()),
+            );
         }
         for (at, step) in steps.iter().enumerate() {
             for path in step.paths() {

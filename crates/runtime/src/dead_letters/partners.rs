@@ -7,10 +7,8 @@ use std::sync::Arc;
 use annals_core::bson::oid::ObjectId;
 use annals_core::dead_letters::{DeadLetter, DeadLetterError, PartnerStep};
 use annals_core::handlers::Reason;
-use annals_core::partners::{
-    DELIVERIES, DeliveryRecord, Ending, PARTNER_EVENTS, PartnerError, PartnerEventRecord,
-};
-use annals_core::{Condition, RecordError, RecordQuery, Stored, StoreError, Timestamp, TypedRecords};
+use annals_core::partners::{DELIVERIES, DeliveryRecord, Ending, PARTNER_EVENTS, PartnerError, PartnerEventRecord};
+use annals_core::{Condition, RecordError, RecordQuery, StoreError, Stored, Timestamp, TypedRecords};
 
 use super::TenantDeadLetters;
 use super::edits::id;

@@ -125,7 +125,9 @@ impl Consumer {
         let unknown = |error: annals_core::UnknownLog| Invalid::new(error.code(), "tenant", error.to_string());
         let groups: Arc<dyn Groups> = host.groups(tenant).map_err(unknown)?;
         groups.put(definition.clone()).await?;
-        host.groups_of(tenant).map_err(unknown)?.work(definition.handler(), Arc::new(Functions { functions, upcasters }))?;
+        host.groups_of(tenant)
+            .map_err(unknown)?
+            .work(definition.handler(), Arc::new(Functions { functions, upcasters }))?;
         Ok(())
     }
 }

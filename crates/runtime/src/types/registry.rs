@@ -10,8 +10,8 @@ use annals_core::types::{
     TypeError, TypePage, TypeRecord, TypeSettingsRecord, TypeStatus, UnknownTypes, UpcastStep, first_break,
 };
 use annals_core::{
-    ByteString, Clock, Code, Condition, Data, Expected, Invalid, NewEvent, RecordError, RecordQuery, RecordedEvent, Records,
-    StoreError, TypedRecords, limits,
+    ByteString, Clock, Code, Condition, Data, Expected, Invalid, NewEvent, RecordError, RecordQuery, RecordedEvent,
+    Records, StoreError, TypedRecords, limits,
 };
 use async_trait::async_trait;
 use tokio::sync::OnceCell;

@@ -29,7 +29,9 @@ enum What {
     )]
     Set(Set),
     /// Let a topic follow the policy of its category again
-    #[command(after_help = "Example:\n  annals dead-letter policy delete execution_failed --reason 'the usual will do'")]
+    #[command(
+        after_help = "Example:\n  annals dead-letter policy delete execution_failed --reason 'the usual will do'"
+    )]
     Delete(Delete),
 }
 

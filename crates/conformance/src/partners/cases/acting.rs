@@ -47,7 +47,10 @@ pub async fn a_delivery_that_failed_for_the_last_time_is_a_dead_letter(subject: 
     letters.retry(&letter.id, reason()).await.expect("retried");
     let retried = until(LetterStatus::Retried).await;
     assert_eq!((retried.id, retried.attempts), (letter.id, 6));
-    assert!(are(&exchange.partners.events(P, EventsQuery::default()).await.expect("listed").items, EventStatus::Success));
+    assert!(are(
+        &exchange.partners.events(P, EventsQuery::default()).await.expect("listed").items,
+        EventStatus::Success
+    ));
     exchange.scripted.usually("p.example", Reply::Status(500));
     exchange.commit("b").await;
     exchange.in_time(|events| events.iter().any(|event| event.ended == Some(Ending::Exhausted))).await;
