@@ -47,8 +47,22 @@ impl Life {
         Self { log, records, archive, host, disk, clock: clock.clone() }
     }
 
-    /// Does what is left of the story. None where the disk failed.
+    /// Does what is left of the story. None where the disk failed: what waits for it then waits in vain.
     async fn go_on(&self, begun: i64) -> Option<()> {
+        tokio::select! {
+            biased;
+            () = self.until_failed() => None,
+            done = self.story(begun) => done,
+        }
+    }
+
+    async fn until_failed(&self) {
+        while self.disk.fired().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn story(&self, begun: i64) -> Option<()> {
         let browse = self.host.browse(DEFAULT_TENANT).ok()?;
         let body =
             ViewBody { state: Some(ViewSwitch::On), retention_days: Some(None), reason: "a test".into(), by: None };
@@ -75,9 +89,6 @@ impl Life {
                 if archive.settled {
                     return Some(());
                 }
-            }
-            if !self.disk.fired().is_empty() {
-                return None;
             }
             // The task looks again after ten seconds.
             self.clock.advance_millis(10_000);
