@@ -19,7 +19,6 @@ use serde_json::json;
 use crate::faulty_disk::{Fault, FaultyDisk};
 use crate::stores::{block_on, repeatable};
 
-const DAY: i64 = 24 * 60 * 60 * 1_000;
 /// Three of each type: one is archived into the collection, one into files, and one is kept and deleted by hand.
 const TYPES: [&str; 3] = ["collected", "filed", "kept"];
 const EACH: u64 = 3;
@@ -47,8 +46,39 @@ impl Life {
         Self { log, records, archive, host, disk, clock: clock.clone() }
     }
 
-    /// Does what is left of the story. None where the disk failed.
-    async fn go_on(&self, begun: i64) -> Option<()> {
+    /// Does what is left of the story. None where the disk failed: what waits for it then waits in vain.
+    async fn go_on(&self) -> Option<()> {
+        tokio::select! {
+            biased;
+            () = self.until_failed() => None,
+            done = self.story() => done,
+        }
+    }
+
+    /// Time passes meanwhile: events become due, and whatever waits a while goes on.
+    async fn until_failed(&self) {
+        while self.disk.fired().is_empty() {
+            self.clock.advance_millis(10_000);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Ends the process, as far as its disk lets it.
+    async fn end(self) {
+        let passing = async {
+            loop {
+                self.clock.advance_millis(100);
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.host.drain() => {}
+            () = passing => {}
+        }
+    }
+
+    async fn story(&self) -> Option<()> {
         let browse = self.host.browse(DEFAULT_TENANT).ok()?;
         let body =
             ViewBody { state: Some(ViewSwitch::On), retention_days: Some(None), reason: "a test".into(), by: None };
@@ -62,9 +92,6 @@ impl Life {
             self.log.commit(NewCommit::new("counter", format!("c-{n}")).event(event)).await.ok()?;
         }
         let kept = browse.page(BrowseQuery::default()).await.ok()?;
-        if annals_core::Clock::now(&*self.clock).as_millis() == begun {
-            self.clock.advance_millis(5 * DAY);
-        }
         if let Some(id) = kept.items.iter().find(|it| it["n"] == 2).and_then(|it| it["event_id"].as_str()) {
             self.archive.delete(id, "a test".into()).await.ok()?;
         }
@@ -76,11 +103,6 @@ impl Life {
                     return Some(());
                 }
             }
-            if !self.disk.fired().is_empty() {
-                return None;
-            }
-            // The task looks again after ten seconds.
-            self.clock.advance_millis(10_000);
             tokio::task::yield_now().await;
         }
     }
@@ -148,25 +170,24 @@ fn an_event_is_archived_once_and_expires_only_then_wherever_the_process_dies() {
         for operation in (0..180).step_by(5) {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let clock = Arc::new(ManualClock::at(EPOCH));
-            let begun = annals_core::Clock::now(&*clock).as_millis();
             let disk = FaultyDisk::new(operation);
             let life = Life::begin(disk.clone(), operation, folder.path(), &clock);
             disk.plan(operation, if operation % 2 == 0 { Fault::Error } else { Fault::End });
-            died += usize::from(life.go_on(begun).await.is_none());
+            died += usize::from(life.go_on().await.is_none());
             let disk = if operation % 4 < 2 { disk.after_kill() } else { disk.after_power_loss() };
-            life.host.drain().await;
-            drop(life);
+            life.end().await;
             let life = Life::begin(disk, operation, folder.path(), &clock);
             let what = format!("died at {operation}");
-            life.go_on(begun).await.expect(&what);
+            life.go_on().await.expect(&what);
             life.check(&what).await;
             let listed = life.archive.files(None, 100).await.expect("listed").items;
             let on_disk = || files(&folder.path().join(DEFAULT_TENANT));
             while on_disk() != (on_disk().0, 0) || on_disk().0.values().sum::<usize>() != listed.len() {
                 // A file is renamed after its record is written.
+                clock.advance_millis(10_000);
                 tokio::task::yield_now().await;
             }
-            life.host.drain().await;
+            life.end().await;
         }
         assert!(died > 10, "the process died {died} times");
     });

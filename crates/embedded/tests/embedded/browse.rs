@@ -1,4 +1,5 @@
-//! The suites of the browse view, its archive and replays, on a disk in memory and on a real one; files; and every place at which a process can die.
+//! The suites of the browse view, its archive and replays, on a disk in memory and on a real one; files; and every place at which a process
+//! can die.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -13,6 +13,10 @@ use crate::host::{Asked, Ended, Held, Leases, Supervised, is_set};
 
 /// How often it is looked for what became due, and for settings that another process changed.
 const EVERY: Duration = Duration::from_secs(10);
+/// The longest pause between two looks that find nothing.
+const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
+/// How many times as long as a look the pause after it is, so that looking costs little where there is much to look at.
+const REST: u32 = 50;
 /// How often the lease is asked for that another process holds.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -92,18 +96,27 @@ impl TenantArchive {
     async fn hold_lease(&self, leases: &Leases, held: &mut Held) -> Stop {
         let (changed, mut stop) = (self.shared.archive_of(&self.tenant), self.shared.stop.subscribe());
         let mut guard = Guard { archive: self, leases, held };
+        let mut look = self.now();
+        let mut looked = look;
         loop {
-            match self.round(&mut guard).await {
-                Ok(()) => {}
-                Err(Stop::Again) => continue,
-                Err(stop) => return stop,
+            let began = self.now();
+            // A clock that was set back is not waited for.
+            if began >= look || began < looked {
+                looked = began;
+                let has_moved = match self.round(&mut guard).await {
+                    Ok(has_moved) => has_moved,
+                    Err(Stop::Again) => continue,
+                    Err(stop) => return stop,
+                };
+                let rest = (self.now().since(began) * REST).clamp(EVERY, EVERY_MAX);
+                // Counted from the beginning: a clock that was set forward meanwhile is noticed at once.
+                look = began.plus(if has_moved { EVERY } else { rest });
             }
-            let look = self.now().plus(EVERY);
             let wake = leases.renew_at(guard.held).map_or(look, |at| at.min(look));
             tokio::select! {
                 biased;
                 () = is_set(&mut stop) => return Stop::Done,
-                () = changed.notified() => {}
+                () = changed.notified() => look = self.now(),
                 () = self.clock().sleep_until(wake) => {}
             }
             if let Err(stop) = guard.renew().await {
@@ -112,8 +125,8 @@ impl TenantArchive {
         }
     }
 
-    /// Does everything that is to be done now.
-    async fn round(&self, guard: &mut Guard<'_>) -> Result<(), Stop> {
+    /// Does everything that is to be done now. Returns whether something was archived.
+    async fn round(&self, guard: &mut Guard<'_>) -> Result<bool, Stop> {
         guard.renew().await?;
         let loaded = self.with_categories(self.load().await?).await?;
         let builds = self.builds().await?;
@@ -145,7 +158,7 @@ impl TenantArchive {
         if state != before {
             self.store(guard, &loaded, &state).await?;
         }
-        Ok(())
+        Ok(state.archived != before.archived)
     }
 
     fn date(&self) -> DateTime {
