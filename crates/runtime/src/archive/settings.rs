@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals_core::archive::{
-    ArchiveError, ArchiveFailure, ArchiveStatus, ArchiveTarget, HOLDS_MAX, HoldBody, HoldPage, HoldRecord, HoldStatus,
-    PutRetention, RULES_MAX, RetentionBody, RetentionDefault, RetentionPage, RetentionPlan, RetentionStatus, RuleKind,
-    RuleRecord, TypeCategory,
+    ARCHIVED_MARK, ArchiveError, ArchiveFailure, ArchiveStatus, ArchiveTarget, HOLDS_MAX, HoldBody, HoldPage,
+    HoldRecord, HoldStatus, PutRetention, RULES_MAX, RetentionBody, RetentionDefault, RetentionPage, RetentionPlan,
+    RetentionStatus, RuleKind, RuleRecord, TypeCategory,
 };
 use annals_core::browse::{BROWSE_SETTINGS, ViewRecord};
 use annals_core::bson::DateTime;
@@ -20,7 +20,7 @@ use annals_core::{
 use super::TenantArchive;
 use crate::browse::settings_of;
 
-/// How long the caller that sets a hold waits until it is in force.
+/// How long the caller that sets a hold or a rule waits until no document has an expiry date against it.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The settings as they were read, and what a batch expects that depends on them.
@@ -154,8 +154,14 @@ impl TenantArchive {
             let due = self.would_be_due(&RetentionPlan::of(&record), &rule).await?;
             return Ok(PutRetention { rule: RetentionStatus::of(&rule), created, due: Some(due) });
         }
-        let (_, created) = self.edit(put).await?;
+        let (loaded, created) = self.edit(put).await?;
         self.start();
+        if rule.archive != ArchiveTarget::None {
+            // What an earlier rule lets expire has no copy in this archive.
+            let own = Condition::exists("annals.sequence_number");
+            let uncopied = [loaded.plan.types_of(rule.kind, &rule.name), own, Condition::missing(ARCHIVED_MARK)];
+            self.in_force(&Condition::and(uncopied)).await?;
+        }
         Ok(PutRetention { rule: RetentionStatus::of(&rule), created, due: None })
     }
 
@@ -230,13 +236,17 @@ impl TenantArchive {
             })
             .await?;
         self.start();
-        let selected = hold.filter.condition();
-        let in_force = tokio::select! {
-            biased;
-            held = self.hold_now(&selected) => held.map(|()| true)?,
-            () = self.clock().sleep(IN_FORCE_WITHIN) => false,
-        };
+        let in_force = self.in_force(&hold.filter.condition()).await?;
         Ok((HoldStatus::of(&hold, in_force), created))
+    }
+
+    /// Takes the expiry dates that documents must not have any more. Returns whether that was done in a few seconds; the task does the rest.
+    async fn in_force(&self, selected: &Condition) -> Result<bool, ArchiveError> {
+        tokio::select! {
+            biased;
+            held = self.hold_now(selected) => held.map(|()| true),
+            () = self.clock().sleep(IN_FORCE_WITHIN) => Ok(false),
+        }
     }
 
     pub(super) async fn removed_hold(&self, name: &str, reason: Reason) -> Result<(), ArchiveError> {
