@@ -75,9 +75,12 @@ impl Newcomer<'_> {
         command.args(["-sSN", "--max-time", "30", "-H", &bearer(key), &format!("{}/v1/log/follow?from=0", self.url)]);
         let mut curl = command.stdout(Stdio::piped()).spawn().expect("curl runs");
         let lines = BufReader::new(curl.stdout.take().expect("piped")).lines();
-        let events =
-            lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(line.strip_prefix("data:")?).ok());
-        let found = events.into_iter().find(|event: &Value| event["type"] == event_type);
+        let mut events = lines.map_while(Result::ok).filter_map(|line| {
+            let event = serde_json::from_str::<Value>(line.strip_prefix("data:")?);
+            event.ok()
+        });
+        let found = events.find(|event| event["type"] == event_type);
+        drop(events);
         let _ = curl.kill();
         let _ = curl.wait();
         found.expect("the event comes within 30 s")

@@ -182,3 +182,31 @@ async fn a_live_page_sends_its_content_again_when_it_changes() {
     assert!(tokio::time::timeout(crate::running::DEADLINE, read).await.is_ok(), "the failure was not shown");
     assert_eq!(server.get("", "/console/log/live").await.status(), 404, "not every page is live");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_filtered_counted_and_downloaded_with_the_session_of_the_page() {
+    let server = Running::secured(&["default", "other"]).await;
+    server.fill("default").await;
+    server.fill("other").await;
+    let key = key_in(&*server.store, Grant::new(Role::Reader, ["default"])).await;
+    let cookie = server.sign_in(&key).await;
+    let (_, page) = server.page(&cookie, "/console/events?event_types=order_placed").await;
+    assert!(page.contains("<span id=\"total\">3 events</span>"), "{page}");
+    let (_, none) = server.page(&cookie, "/console/events?user_id=nobody").await;
+    assert!(none.contains("No event matches.") && none.contains("0 events"), "{none}");
+    let (_, counted) = server.page(&cookie, "/console/events?hours=24").await;
+    assert!(counted.contains("By type") && counted.contains("errors of 100 events"), "{counted}");
+    // The link of the page leads to what the filter selects.
+    let link = page.split("<a href=\"").find(|rest| rest.starts_with("/console/events/file/export")).expect("a link");
+    let link = link.split('"').next().expect("it ends").replace("&#38;", "&").replace("&amp;", "&");
+    let answer = server.get(&cookie, &link).await;
+    assert!(answer.headers()["content-type"].to_str().expect("text").starts_with("text/csv"), "{answer:?}");
+    assert!(answer.headers()["content-disposition"].to_str().expect("text").starts_with("attachment"), "{answer:?}");
+    assert!(answer.headers()["content-security-policy"].to_str().expect("text").starts_with("default-src 'none'"));
+    let rows = answer.text().await.expect("text");
+    assert_eq!(rows.matches("order_placed").count(), 3, "{rows}");
+    let (status, text) = server.page(&cookie, &with(&link, "tenant=other")).await;
+    assert!(status == 404 && !text.contains("of other"), "{text}");
+    assert_eq!(server.get("", &link).await.status(), 303, "without a session there is nothing");
+    assert_eq!(server.get(&cookie, "/console/events/file/nothing").await.status(), 404);
+}

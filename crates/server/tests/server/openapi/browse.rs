@@ -9,7 +9,7 @@ impl Described {
         let reason = json!({"reason": "a test", "by": "me"});
         let view = json!({"state": "on", "retention_days": 30, "reason": "a test", "by": "me"});
         self.put("/v1/events/view", view).await;
-        let page = self.get("/v1/events?event_types=opened&sort=-timestamp&limit=1&skip=0").await;
+        let page = self.get("/v1/events?event_types=opened&sort=-timestamp&limit=1&skip=0&count_up_to=1").await;
         let id = page["items"][0]["event_id"].as_str().expect("an event").to_owned();
         self.get(&format!("/v1/events/{id}")).await;
         self.exchange("get", "/v1/events/nothing", None, 404).await;
