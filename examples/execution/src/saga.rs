@@ -205,7 +205,8 @@ impl Orchestra {
 
     async fn create_pod(&self, call: SagaCall) -> Acted {
         let execution = self.execution(&call.execution_id).await?;
-        let requested = execution.requested().map_err(never)?;
+        let mut requested = execution.requested().map_err(never)?;
+        requested.priority = requested.priority().as_str().to_owned();
         let data = events::CreatePod { saga_id: call.saga_id.to_string(), requested };
         let data = annals::bson::serialize_to_document(&data).map_err(never_of)?;
         let set = doc! { "pod_creation_triggered": true };

@@ -102,7 +102,8 @@ impl Scheduler {
             for item in &page.items {
                 let execution = Execution::read(&*self.log, &item.id).await.map_err(StepError::from)?;
                 let is_over = execution.is_none_or(|execution| execution.status().is_over());
-                if is_over { &mut over } else { &mut runs }.push(ItemRef::current(item.id.clone()));
+                let list = if is_over { &mut over } else { &mut runs };
+                list.push(ItemRef::current(item.id.clone()));
             }
             if !over.is_empty() {
                 self.queues.done(QUEUE, ItemsBody::of(over)).await?;

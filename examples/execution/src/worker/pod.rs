@@ -92,7 +92,7 @@ impl Pod {
     }
 
     /// Claims the pod and commits that its program is about to run. None when it is not to run here.
-    async fn take(&mut self) -> Result<Option<Job>, HandleFailure> {
+    async fn take(&self) -> Result<Option<Job>, HandleFailure> {
         if !self.claimed && !self.claim().await? {
             return Ok(None);
         }
