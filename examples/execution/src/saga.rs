@@ -123,7 +123,7 @@ impl Orchestra {
             }
             Err(error) => return Err(again(error)),
         };
-        self.wake.notify_one();
+        // The event below wakes the scheduler.
         let position = enqueued.position.map(|position| position.cast_signed());
         let data = doc! { "execution_id": &*call.execution_id, "position_in_queue": position };
         let set = doc! {
