@@ -276,8 +276,8 @@ impl Workshop {
         }
     }
 
-    /// Commits that a pod has ended, with the verdict on its execution, for as long as it takes. An execution that is over already keeps its
-    /// end.
+    /// Commits that a pod has ended, with the verdict on its execution, for as long as it takes. An execution that is over already keeps
+    /// its end.
     pub(super) async fn end(
         &self,
         command: &RecordedEvent,
