@@ -26,7 +26,7 @@ use crate::scheduler::stopped;
 use crate::users::Users;
 pub(crate) use stream::routes;
 
-/// The types that a stream of an execution carries: Integr8sCode's, and the end of a cancelled execution.
+/// The types that a stream of an execution carries beside those of its pod, as in Integr8sCode.
 pub const BRIDGED: [&str; 10] = [
     events::REQUESTED,
     events::QUEUED,

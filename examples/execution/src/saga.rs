@@ -57,7 +57,7 @@ const DEFINITION: &str = r#"{
 /// Returns the definition of the saga.
 ///
 /// # Errors
-/// None; it is checked by a test.
+/// `invalid_saga`, which a test rules out.
 pub fn saga_definition() -> Result<SagaDefinition, Invalid> {
     SagaDefinition::read_any(SAGA, DEFINITION.as_bytes())
 }
